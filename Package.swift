@@ -57,7 +57,7 @@ let package = Package(
     .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
     .package(url: "https://github.com/apple/swift-asn1", from: "1.7.0"),
     .package(url: "https://github.com/vapor/jwt-kit", from: "5.7.0"),
-    // Of the gateway's hooks file and the tests; swift-configuration brings it along as it is.
+    // For configuration files, the gateway's hooks file and tests; swift-configuration depends on it anyway.
     .package(url: "https://github.com/jpsim/Yams", from: "6.2.0"),
   ],
   targets: [
@@ -115,7 +115,7 @@ let package = Package(
     .target(
       name: "Operations",
       dependencies: [
-        nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals,
+        nioCore, nioPosix, nioHTTP1, logging, metrics, system, configuration, lifecycle, signals, yams,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict
@@ -153,11 +153,18 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
+    // Option values and error output that the subcommands share.
+    .target(
+      name: "CommandSupport",
+      dependencies: ["LocalStack", "Operations", arguments, signals],
+      swiftSettings: strict
+    ),
     .target(
       name: "LoadGenerator",
       dependencies: [
-        "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations", "ReceiptModel",
-        "ReceiptWire", "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram,
+        "CommandSupport", "LocalStack", "HTTP2Session", "LinkSecurity", "TLSSession", "Operations",
+        "ReceiptModel",
+        "ReceiptWire", "StoreClient", "IndexRebuild", nioCore, nioPosix, logging, histogram, arguments,
       ],
       swiftSettings: strict
     ),
@@ -207,8 +214,9 @@ let package = Package(
     .executableTarget(
       name: "tidemark",
       dependencies: [
-        "Backup", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch", "TicketPost", "Probe",
-        "IndexRebuild", "Operations", "TLSSession", arguments, logging, signals,
+        "Backup", "CommandSupport", "LinkSecurity", "LocalStack", "LoadGenerator", "Demo", "Watch",
+        "TicketPost",
+        "Probe", "IndexRebuild", "Operations", "TLSSession", arguments, logging, signals,
       ],
       swiftSettings: strict
     ),
@@ -234,13 +242,14 @@ let package = Package(
     .testTarget(
       name: "StoreClientTests",
       dependencies: [
-        "StoreClient", "ReceiptModel", "ReceiptWire", nioCore, nioEmbedded, nioPosix, crypto, logging,
+        "StoreClient", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioEmbedded, nioPosix, crypto,
+        logging,
       ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "HTTP2SessionTests",
-      dependencies: ["HTTP2Session", nioCore, nioEmbedded],
+      dependencies: ["HTTP2Session", "TestSupport", nioCore, nioEmbedded],
       swiftSettings: strict
     ),
     .testTarget(
@@ -266,7 +275,9 @@ let package = Package(
     ),
     .testTarget(
       name: "ProbeTests",
-      dependencies: ["Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", nioCore, nioPosix, crypto],
+      dependencies: [
+        "Probe", "HTTP2Session", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, nioPosix, crypto,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
@@ -287,7 +298,7 @@ let package = Package(
       name: "LoadGeneratorTests",
       dependencies: [
         "LoadGenerator", "LocalStack", "HTTP2Session", "Operations", "ReceiptModel", "ReceiptWire",
-        "TestPrograms", "TestSupport", nioCore, nioEmbedded, nioPosix,
+        "TestPrograms", "TestSupport", arguments, nioCore, nioEmbedded, nioPosix,
       ],
       swiftSettings: strict
     ),

@@ -2,18 +2,18 @@ internal import Foundation
 internal import Operations
 internal import ReceiptModel
 
-/// The directory that `tidemark backup` writes to: one folder for each backup, named by its time, each whole by itself.
+/// Directory that `tidemark backup` writes to: one folder per backup, named by its time, each complete on its own.
 ///
 /// ```
 /// TO/20261123T051338.042Z/manifest.json
 /// TO/20261123T051338.042Z/data/…          a data directory; unchanged tables are hard links to the backup before
-/// TO/.new/                            a copy that is under way
-/// TO/.torn/                           one that was interrupted: the next takes its tables over, and removes it
+/// TO/.new/                            a copy in progress
+/// TO/.torn/                           an interrupted copy: the next one reuses its tables and removes it
 /// TO/.lock
 /// ```
 struct BackupDirectory {
   let path: String
-  /// Held as long as this lives.
+  /// Held as long as this object lives.
   private let lock: FileLock
 
   static let dataName = "data"
@@ -21,7 +21,7 @@ struct BackupDirectory {
   var new: String { path + "/.new" }
   private var torn: String { path + "/.torn" }
 
-  /// Creates the directory where there is none, and takes its lock.
+  /// Create the directory if it does not exist, and take its lock.
   init(_ path: String) throws(BackupFailure) {
     self.path = path
     try LocalFiles.makeDirectory(path)
@@ -36,28 +36,28 @@ struct BackupDirectory {
     }
   }
 
-  /// The folders with a manifest, the oldest first.
+  /// Return the folders with a manifest, oldest first.
   static func backups(in path: String) throws(BackupFailure) -> [String] {
     try LocalFiles.names(in: path).filter { name in
       !name.hasPrefix(".") && LocalFiles.exists("\(path)/\(name)/\(BackupManifest.fileName)")
     }.map { "\(path)/\($0)" }
   }
 
-  /// The backup that a path leads to: itself, or the newest in it.
+  /// Return the backup at a path: the path itself, or the newest backup in it.
   static func newest(at path: String) throws(BackupFailure) -> String {
     if LocalFiles.exists(path + "/" + BackupManifest.fileName) { return path }
     guard LocalFiles.isDirectory(path) else { throw BackupFailure("\(path): no such directory") }
     guard let newest = try backups(in: path).last else {
       throw BackupFailure(
-        "\(path): no whole backup there (no \(BackupManifest.fileName)); name a backup, or the directory of them"
+        "\(path): no complete backup there (no \(BackupManifest.fileName)); name a backup, or the directory of them"
       )
     }
     return newest
   }
 
-  /// Begins a new copy.
+  /// Begin a new copy.
   ///
-  /// - Returns: where tables of earlier copies are.
+  /// - Returns: the folders with tables of earlier copies.
   func begin() throws(BackupFailure) -> [String] {
     if LocalFiles.isDirectory(new) {
       LocalFiles.remove(torn)
@@ -68,7 +68,7 @@ struct BackupDirectory {
     return (newest.map { [$0] } ?? []) + (LocalFiles.isDirectory(torn) ? [torn] : [])
   }
 
-  /// Makes the new copy a backup of that time, durable before this returns.
+  /// Turn the new copy into a backup of that time, durable before this returns.
   func complete(_ manifest: BackupManifest) throws(BackupFailure) -> String {
     let stem = path + "/" + Self.name(manifest.timeMilliseconds)
     var target = stem
@@ -90,11 +90,11 @@ struct BackupDirectory {
   }
 }
 
-/// A lock file that is held until this is gone, or the process.
+/// Lock file that is held until this object is freed or the process ends.
 final class FileLock: Sendable {
   private let descriptor: Int32
 
-  /// - Parameter taken: the error where another process holds it.
+  /// - Parameter taken: creates the error if another process holds the lock.
   init(_ path: String, taken: (Int32) -> BackupFailure) throws(BackupFailure) {
     descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else { throw LocalFiles.failure(path) }

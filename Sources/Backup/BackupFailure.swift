@@ -1,8 +1,8 @@
-/// Why a backup, a check or a restore did not succeed, in one line with what helps.
+/// Reason why a backup, a check or a restore failed, in one line with a remedy.
 package struct BackupFailure: Error, Hashable, Sendable, CustomStringConvertible {
   package let description: String
 
-  /// The disk is full.
+  /// Whether the disk is full.
   package let isOutOfSpace: Bool
 
   package init(_ description: String, isOutOfSpace: Bool = false) {

@@ -2,16 +2,16 @@ internal import Foundation
 internal import Crypto
 internal import ReceiptModel
 
-/// What a backup says of itself, in `manifest.json`. It is written last, so a copy without one is none.
+/// Manifest of a backup, in `manifest.json`. It is written last, so a copy without one is incomplete.
 package struct BackupManifest: Codable, Hashable, Sendable {
-  /// One file under `data/`.
+  /// File under `data/`.
   package struct File: Codable, Hashable, Sendable {
     package var name: String
     package var size: UInt64
     /// In hexadecimal.
     package var sha256: String
 
-    /// Whether a name is that of a file in one directory, so that nothing is written elsewhere.
+    /// Whether a name is a plain file name, so that nothing is written outside the directory.
     static func isPlain(_ name: String) -> Bool {
       !name.isEmpty && name != "." && name != ".."
         && name.utf8.allSatisfy { byte in
@@ -21,24 +21,24 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     }
   }
 
-  /// The version of this layout that this program writes, and the only one that it reads.
+  /// Version of this layout that this program writes, and the only one that it reads.
   package static let formatVersion = 1
   static let fileName = "manifest.json"
 
   package var format: Int
-  /// The identity of the store that was copied, in hexadecimal.
+  /// Identity of the copied store, in hexadecimal.
   package var store: String
-  /// When the checkpoint was begun, by the store's clock: what was acknowledged before is in it. RFC 3339.
+  /// Start of the checkpoint by the store's clock, RFC 3339. Writes acknowledged before it are in the backup.
   package var time: String
   package var timeMilliseconds: Int64
-  /// Per shard, the last log index in the copy.
+  /// Last log index in the copy, by shard.
   package var logIndexes: [UInt64]
   package var files: [File]
 
-  /// All files' bytes.
+  /// Size of all files in bytes.
   package var byteCount: UInt64 { files.reduce(0) { $0 + $1.size } }
 
-  /// The document: the manifest and the SHA-256 of its own canonical form.
+  /// The document: the manifest and the SHA-256 of its canonical form.
   private struct Sealed: Codable {
     var manifest: BackupManifest
     var sha256: String
@@ -57,7 +57,7 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     }
   }
 
-  /// Writes it into a backup's directory, durable before this returns.
+  /// Write the manifest into a backup's directory, durable before this returns.
   func write(to directory: String) throws(BackupFailure) {
     let bytes: [UInt8]
     do {
@@ -70,11 +70,11 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     try LocalFiles.writeWhole(bytes, to: directory + "/" + Self.fileName)
   }
 
-  /// Reads a backup's manifest. Throws where it is not as it was written.
+  /// Read a backup's manifest. Throws if it was altered since it was written.
   package static func read(from directory: String) throws(BackupFailure) -> BackupManifest {
     let path = directory + "/" + fileName
     guard let data = FileManager.default.contents(atPath: path) else {
-      throw BackupFailure("\(path): cannot be read; without it this is no whole backup; use another backup")
+      throw BackupFailure("\(path): cannot be read; without it the backup is incomplete; use another backup")
     }
     if let version = try? JSONDecoder().decode(Versioned.self, from: data).manifest.format,
       version != formatVersion
@@ -85,7 +85,7 @@ package struct BackupManifest: Codable, Hashable, Sendable {
     }
     guard let sealed = try? JSONDecoder().decode(Sealed.self, from: data),
       (try? sealed.manifest.digest) == sealed.sha256
-    else { throw BackupFailure("\(path): is not as it was written; use another backup") }
+    else { throw BackupFailure("\(path): is corrupt; use another backup") }
     for file in sealed.manifest.files where !File.isPlain(file.name) {
       throw BackupFailure("\(path): names \"\(file.name)\", which is no file of a store; use another backup")
     }

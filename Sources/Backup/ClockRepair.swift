@@ -7,35 +7,35 @@ internal import ReceiptWire
 internal import StoreEngine
 internal import StoreRocksDB
 
-/// Rewrites what a store has logged while its clock was set forward: what `tidemark repair-clock` does. No time later
-/// than now is left, in pages, log and ledger of erasures, and the store is a new one: event ids that it gave out lie
-/// in the future, so no gateway and no app may go on with them.
+/// Repair of the times that a store logged while its clock was ahead: the implementation of `tidemark repair-clock`. No
+/// later time than now remains in pages, log and erasure ledger. The store gets a new identity: its old event ids are
+/// in the future, so no gateway and no app may resume from them.
 ///
-/// A marker file in the directory says that a repair is under way, and to which time. As long as it is there no store
-/// opens the directory, and a repair that is run again goes on with the same time.
+/// A marker file in the directory records the repair in progress and its target time. While the file exists, no store
+/// opens the directory, and a repeated repair continues with the same time.
 package struct ClockRepair: Sendable {
   package var directory: String
-  /// Milliseconds since 1970; nil: now.
+  /// Target time in milliseconds since 1970; nil: now.
   package var time: Int64?
-  /// Whether it is only counted what would change.
+  /// Whether to only count the changes.
   package var isDryRun = false
 
   package init(directory: String) { self.directory = directory }
 
-  /// What a repair came to.
+  /// Result of a repair.
   package struct Summary: Sendable {
     package var directory: String
     package var time: String
     package var isDryRun: Bool
     package var store: String
-    /// nil: the store is the one that it was, as nothing was changed.
+    /// Previous identity; nil if nothing was changed.
     package var formerStore: String?
-    /// Rows that changed, or would, by their kind, in the order of ``TimeRepair/Kind``.
+    /// Rows changed, or to be changed, by kind, in the order of ``TimeRepair/Kind``.
     package var changed: [(kind: String, count: Int)]
 
     package var changedCount: Int { changed.reduce(0) { $0 + $1.count } }
 
-    /// One line of JSON.
+    /// The summary as one line of JSON.
     package var document: String {
       let kinds = changed.map { #""\#($0.kind)":\#($0.count)"# }.joined(separator: ",")
       let former = formerStore.map { #""\#($0)""# } ?? "null"
@@ -44,10 +44,10 @@ package struct ClockRepair: Sendable {
     }
   }
 
-  /// Returns when the directory is repaired and durable. Where it throws, or the process is ended, a store refuses the
-  /// directory once anything was written, and the repair can be run again.
+  /// Repair the directory; it is durable when this returns. If this throws, or the process ends, after anything was
+  /// written, a store refuses the directory, and the repair can be run again.
   ///
-  /// - Parameter note: told how far it is.
+  /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
     guard LocalFiles.exists(directory + "/CURRENT") else {
       throw BackupFailure("\(directory): no store's data is there (no CURRENT)")
@@ -55,11 +55,11 @@ package struct ClockRepair: Sendable {
     guard !LocalFiles.exists(directory + "/" + RocksDBEngine.restoringName) else {
       throw BackupFailure("\(directory): a restore into it was not finished; run tidemark restore again")
     }
-    try StoreCheck.checkUnused(directory)
+    try StoreCheck.checkNotInUse(directory)
     let begun = try Marker.read(directory)
     let limit = Timestamp(milliseconds: try limit(begun))
-    // Everything is read before anything is written: a directory that is damaged is left as it is.
-    var counting = Rewriting(TimeRepair(limit: limit), note: note, does: "counted")
+    // Everything is read before anything is written: a damaged directory is left unchanged.
+    var counting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "counted")
     let former = try counting.count(directory)
     let ledger = try Self.ledger(directory, limit, &counting.repair)
     var summary = Summary(
@@ -77,7 +77,7 @@ package struct ClockRepair: Sendable {
     return summary
   }
 
-  /// The time that nothing may be after.
+  /// Return the target time: no time may remain after it.
   private func limit(_ begun: Int64?) throws(BackupFailure) -> Int64 {
     let now = Int64(Date().timeIntervalSince1970 * 1_000)
     if let time, time > now {
@@ -85,7 +85,8 @@ package struct ClockRepair: Sendable {
     }
     if let begun, let time, time != begun {
       throw BackupFailure(
-        "\(directory): its repair was begun with --at \(Times.text(begun)), and has to be ended with that; leave --at out"
+        "\(directory): its repair was begun with --at \(Times.text(begun)), and must be finished with that time; "
+          + "leave --at out"
       )
     }
     return begun ?? time ?? now
@@ -97,12 +98,12 @@ package struct ClockRepair: Sendable {
     _ ledger: [UInt8]?,
     _ note: @escaping @Sendable (String) -> Void
   ) throws {
-    // From here on no store can open it; then the marker sees to that.
+    // The open engine keeps stores out, and then the marker does.
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store, isRepair: true)
     do {
       defer { engine.close() }
       try Marker.write(limit.milliseconds, directory)
-      var rewriting = Rewriting(TimeRepair(limit: limit), note: note, does: "repaired")
+      var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
       try engine.rewrite { place, bytes throws(StorageError) in try rewriting.repaired(place, bytes) }
       if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
       try engine.assignIdentity(store)
@@ -110,7 +111,7 @@ package struct ClockRepair: Sendable {
     try Marker.remove(directory)
   }
 
-  /// The bytes of the ledger with no time after the limit; nil: it has none.
+  /// Return the ledger's bytes with all times clamped to the limit; nil if nothing changes or there is no ledger.
   private static func ledger(
     _ directory: String,
     _ limit: Timestamp,
@@ -128,13 +129,13 @@ package struct ClockRepair: Sendable {
   }
 }
 
-/// The file that says that a repair is under way, and to which time, in milliseconds since 1970.
+/// Marker file of a repair in progress. It holds the target time, in milliseconds since 1970.
 private enum Marker {
   private static func path(_ directory: String) -> String {
     directory + "/" + RocksDBEngine.repairingName
   }
 
-  /// nil where none is under way.
+  /// Read the marker; nil if no repair is in progress.
   static func read(_ directory: String) throws(BackupFailure) -> Int64? {
     let path = path(directory)
     guard LocalFiles.exists(path) else { return nil }
@@ -153,21 +154,21 @@ private enum Marker {
   }
 }
 
-/// Batches and pages, decoded, repaired, and encoded again where that changes them.
+/// Rewriter of batches and pages: it decodes and repairs them, and encodes the changed ones.
 private struct Rewriting {
   var repair: TimeRepair
   let note: (String) -> Void
-  /// What is done to a value, for whoever waits.
-  let does: String
+  /// Verb for progress messages.
+  let progressVerb: String
   private var values = 0
 
-  init(_ repair: TimeRepair, note: @escaping (String) -> Void, does: String) {
+  init(_ repair: TimeRepair, note: @escaping (String) -> Void, progressVerb: String) {
     self.repair = repair
     self.note = note
-    self.does = does
+    self.progressVerb = progressVerb
   }
 
-  /// Counts what would change.
+  /// Count the changes without writing.
   ///
   /// - Returns: the store's identity.
   mutating func count(_ directory: String) throws(StorageError) -> SessionID {
@@ -180,13 +181,13 @@ private struct Rewriting {
     return reader.identity.store
   }
 
-  /// nil where nothing changes.
+  /// Return the repaired value, or nil if nothing changes.
   mutating func repaired(
     _ place: RocksDBEngine.RewritableValue,
     _ bytes: ByteBuffer
   ) throws(StorageError) -> ByteBuffer? {
     values += 1
-    if values % 1_024 == 0 { note("\(values) pages and batches \(does)") }
+    if values % 1_024 == 0 { note("\(values) pages and batches \(progressVerb)") }
     do {
       return switch place {
       case .batch: try repaired(batch: bytes)

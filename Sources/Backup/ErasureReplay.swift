@@ -5,15 +5,16 @@ internal import LocalStack
 internal import Operations
 internal import ReceiptModel
 
-/// Erases again, in a restored store that nobody is served by yet, who was erased after the backup was made.
+/// Repeated erasure of users in a restored store that is not yet in service. It covers users who were erased after the
+/// backup was made.
 struct ErasureReplay {
-  /// What backup and ledgers know together.
+  /// Merged records of the backup's ledger and the outside one.
   let records: ErasureRecords
-  /// Erasures from this long before the backup on are looked for: they may have been under way while it was begun.
+  /// Margin before the backup from which erasures are repeated: they may have been in progress when it began.
   static let marginMilliseconds: Int64 = 600_000
 
   /// - Parameters:
-  ///   - data: the restored data directory, with the ledger of the backup, if it had one.
+  ///   - data: the restored data directory, with the backup's ledger if it had one.
   ///   - path: a ledger that was kept outside.
   init(data: String, outside path: String?) throws(BackupFailure) {
     var records = ErasureRecords()
@@ -23,9 +24,9 @@ struct ErasureReplay {
       do throws(ErasureRecords.Fault) { read = try ErasureRecords(file: path) } catch {
         throw BackupFailure("\(error)")
       }
-      // A store writes the key as it opens its ledger, so without one there was more.
-      guard read.isWhole else {
-        throw BackupFailure("\(path): is empty or cut off; use a whole copy of the ledger")
+      // A store writes the key when it opens its ledger, so a ledger without a key is truncated.
+      guard read.hasKey else {
+        throw BackupFailure("\(path): is empty or truncated; use a complete copy of the ledger")
       }
       guard records.isOfSameStore(as: read) else {
         throw BackupFailure(
@@ -37,14 +38,14 @@ struct ErasureReplay {
     self.records = records
   }
 
-  /// Writes the ledger of the restored store: all that is known.
+  /// Write the ledger of the restored store, with all known records.
   func write(to data: String, through time: Int64) throws(BackupFailure) {
     try LocalFiles.writeWhole(records.document(through: time), to: data + "/" + ErasureLedger.fileName)
   }
 
-  /// Has the real store and a gateway erase users, and returns when they are gone from every page and log.
+  /// Erase users with the real store and a gateway. Returns when they are gone from every page and log.
   ///
-  /// - Parameter directory: `data` in it is the data directory.
+  /// - Parameter directory: contains the data directory as `data`.
   static func erase(
     _ users: [String],
     in directory: String,
@@ -56,8 +57,8 @@ struct ErasureReplay {
     do {
       note("erasing: the restored store is started, for this command alone")
       try await stack.start()
-      let token = try await TokenMint(secretFile: files.jwtSecret).server(lifetime: .seconds(24 * 3_600))
-      let caller = try await HTTP2Caller.connect(to: stack.plan.gateways[0].listen)
+      let token = try await TokenIssuer(secretFile: files.jwtSecret).server(lifetime: .seconds(24 * 3_600))
+      let caller = try await AsyncHTTP2Client.connect(to: stack.plan.gateways[0].listen)
       for (place, user) in users.enumerated() {
         note("erasing: \(place) of \(users.count) users")
         try await erase(user, caller, token)
@@ -70,8 +71,8 @@ struct ErasureReplay {
     await stack.stop()
   }
 
-  /// Asks until the user is erased: an erasure goes over all their channels.
-  private static func erase(_ user: String, _ caller: HTTP2Caller, _ token: String) async throws {
+  /// Request the erasure until it succeeds: it has to visit all the user's channels.
+  private static func erase(_ user: String, _ caller: AsyncHTTP2Client, _ token: String) async throws {
     let path = "/v1/users/" + user.utf8.map { "%" + ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
     let deadline = ContinuousClock.now + .seconds(600)
     while true {
@@ -89,11 +90,11 @@ struct ErasureReplay {
   }
 }
 
-/// Finds the users in a store who are in a ledger.
+/// Search for the users of a ledger in a store.
 final class ErasureSearch {
   private let search: ErasureRecords.Search
   private(set) var found: Set<String> = []
-  /// Who was looked at lately: a user is in many places.
+  /// Recently checked users: a user occurs in many places.
   private var seen: Set<String> = []
   private static let seenMax = 1 << 20
 
@@ -106,7 +107,7 @@ final class ErasureSearch {
     case .messageAssigned(_, _, let message): look(message.sender)
     case .userAssigned(_, let settings): look(settings.user)
     case .membershipQueued(_, let change): look(change.user)
-    // A user's index is kept as a channel is, under the user's id.
+    // A user's index is stored like a channel, under the user's id.
     case .channelAssigned(_, let cid, _, _): look(cid)
     case .inThread(_, let effect): visit(effect)
     default: break

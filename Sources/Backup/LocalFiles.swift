@@ -1,7 +1,7 @@
 internal import Crypto
 internal import Foundation
 
-/// Files as a backup needs them: every error names the file and says what the system said.
+/// File operations for backups: every error names the file and the system's reason.
 enum LocalFiles {
   /// Bytes that are read or hashed at once.
   static let pieceBytes = 1 << 20
@@ -12,7 +12,7 @@ enum LocalFiles {
     return BackupFailure("\(path): \(String(cString: strerror(code)))\(help)", isOutOfSpace: isFull)
   }
 
-  /// What the disk under a path has room for; nil where it does not say.
+  /// Return the free space of the disk under a path; nil if unknown.
   static func freeBytes(_ path: String) -> UInt64? {
     let attributes = try? FileManager.default.attributesOfFileSystem(forPath: path)
     return (attributes?[.systemFreeSize] as? NSNumber)?.uint64Value
@@ -25,7 +25,7 @@ enum LocalFiles {
     return FileManager.default.fileExists(atPath: path, isDirectory: &isDirectory) && isDirectory.boolValue
   }
 
-  /// The names in a directory, sorted.
+  /// Return the names in a directory, sorted.
   static func names(in directory: String) throws(BackupFailure) -> [String] {
     do {
       return try FileManager.default.contentsOfDirectory(atPath: directory).sorted()
@@ -34,7 +34,7 @@ enum LocalFiles {
     }
   }
 
-  /// A regular file's size; nil where there is none.
+  /// Return a regular file's size; nil if there is none.
   static func size(_ path: String) -> UInt64? {
     guard let attributes = try? FileManager.default.attributesOfItem(atPath: path),
       attributes[.type] as? FileAttributeType == .typeRegular
@@ -60,7 +60,7 @@ enum LocalFiles {
     guard Glibc.rename(path, other) == 0 else { throw failure(other) }
   }
 
-  /// Makes what was created, renamed or removed in a directory durable.
+  /// Make creations, renames and removals in a directory durable.
   static func syncDirectory(_ path: String) throws(BackupFailure) {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { throw failure(path) }
@@ -68,7 +68,7 @@ enum LocalFiles {
     guard fsync(descriptor) == 0 else { throw failure(path) }
   }
 
-  /// Calls `body` with the bytes of a part of a file, piece by piece.
+  /// Call `body` with the bytes of a part of a file, piece by piece.
   static func read(
     _ path: String,
     at offset: UInt64 = 0,
@@ -95,7 +95,7 @@ enum LocalFiles {
     }
   }
 
-  /// The SHA-256 of a part of a file; of all of it where no count is given.
+  /// Return the SHA-256 of a part of a file, or of all of it without a count.
   static func digest(_ path: String, at offset: UInt64 = 0, count: UInt64? = nil) throws(BackupFailure)
     -> [UInt8]
   {
@@ -110,7 +110,7 @@ enum LocalFiles {
     return Array(hash.finalize())
   }
 
-  /// Writes a small file so that it is there whole or not at all, durable before this returns.
+  /// Write a small file atomically, durable before this returns.
   static func writeWhole(_ bytes: [UInt8], to path: String) throws(BackupFailure) {
     let temporary = path + ".tmp"
     let file = try FileSink(temporary)
@@ -120,7 +120,7 @@ enum LocalFiles {
     try syncDirectory((path as NSString).deletingLastPathComponent)
   }
 
-  /// Copies a file, durable before this returns, and gives its SHA-256.
+  /// Copy a file, durable before this returns, and return its SHA-256.
   @discardableResult
   static func copy(_ path: String, to other: String) throws(BackupFailure) -> [UInt8] {
     let sink = try FileSink(other)
@@ -129,7 +129,7 @@ enum LocalFiles {
     return sink.digest
   }
 
-  /// Gives a file a second name; copies it where the file system cannot.
+  /// Create a hard link, or copy the file if the file system does not support it.
   static func link(_ path: String, to other: String) throws(BackupFailure) {
     if Glibc.link(path, other) == 0 { return }
     switch errno {
@@ -139,7 +139,7 @@ enum LocalFiles {
   }
 }
 
-/// A new file that is written from its beginning to its end.
+/// New file that is written sequentially.
 final class FileSink {
   private let path: String
   private let descriptor: Int32
@@ -172,17 +172,17 @@ final class FileSink {
     try result.get()
   }
 
-  /// Makes the file durable, and lets the system forget its pages: whoever reads it next reads the disk.
+  /// Sync the file and drop its pages from the page cache, so that the next reader reads the disk.
   func sync() throws(BackupFailure) {
     guard fsync(descriptor) == 0 else { throw LocalFiles.failure(path) }
     posix_fadvise(descriptor, 0, 0, Int32(POSIX_FADV_DONTNEED))
   }
 
-  /// The SHA-256 of what was written.
+  /// SHA-256 of the bytes written.
   var digest: [UInt8] { Array(hash.finalize()) }
 }
 
 extension Array<UInt8> {
-  /// In hexadecimal.
+  /// The bytes in hexadecimal.
   var hex: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 }

@@ -6,19 +6,19 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreRocksDB
 
-/// Copies a store while it serves: what `tidemark backup` does.
+/// Online copy of a store: the implementation of `tidemark backup`.
 package struct StoreBackup: Sendable {
   package var store: Endpoint
-  /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
+  /// The shared secret, then the one it replaces; empty: the store need not prove a secret.
   package var secrets: [[UInt8]]
   /// Nil: without TLS.
   package var tls: LinkTLS?
-  /// The directory of backups.
+  /// Directory of backups.
   package var target: String
 
-  /// Reads that are under way at once.
+  /// Maximum number of reads in flight.
   private static let readsAhead = 4
-  /// RocksDB flushes what it has in memory first.
+  /// Long, because RocksDB first flushes its memtables.
   private static let beginTimeout = TimeAmount.minutes(10)
 
   package init(store: Endpoint, secrets: [[UInt8]], target: String) {
@@ -27,23 +27,23 @@ package struct StoreBackup: Sendable {
     self.target = target
   }
 
-  /// What a backup came to.
+  /// Result of a backup.
   package struct Summary: Sendable {
     package var path: String
     package var manifest: BackupManifest
     package var bytesSent: UInt64
     package var filesKept: Int
 
-    /// One line of JSON.
+    /// The summary as one line of JSON.
     package var document: String {
       #"{"backup":"\#(path)","store":"\#(manifest.store)","time":"\#(manifest.time)","files":\#(manifest.files.count),"#
         + #""bytes":\#(manifest.byteCount),"files_kept":\#(filesKept),"bytes_sent":\#(bytesSent)}"#
     }
   }
 
-  /// Returns when the copy is whole, verified and durable.
+  /// Make a backup; it is complete, verified and durable when this returns.
   ///
-  /// - Parameter note: told how far it is.
+  /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
     let directory = try BackupDirectory(target)
     note("connecting to \(store)")
@@ -53,7 +53,7 @@ package struct StoreBackup: Sendable {
       await connection.close()
       return summary
     } catch {
-      // The store removes its checkpoint.
+      // Closing the connection makes the store remove its checkpoint.
       await connection.close()
       throw error
     }
@@ -88,18 +88,21 @@ package struct StoreBackup: Sendable {
     )
   }
 
-  /// Refuses a directory with backups of another store: the newest in it would not be the newest of either.
+  /// Refuse a directory with backups of another store: its newest backup would be ambiguous.
   private func checkStore(_ contents: BackupContents, _ directory: BackupDirectory) throws {
     guard let newest = try BackupDirectory.backups(in: directory.path).last else { return }
     let other = try BackupManifest.read(from: newest).store
     guard other == contents.store.hex else {
       throw BackupFailure(
-        "\(target): holds backups of another store (\(other), this one is \(contents.store.hex)): give each store a directory of its own; a restored store is another one"
+        """
+        \(target): holds backups of another store (\(other), this one is \(contents.store.hex)): give each \
+        store a directory of its own; a restored store is another one
+        """
       )
     }
   }
 
-  /// Reads back what was written, and opens it as a store would.
+  /// Read the written files back, and open the copy as a store would.
   private func verify(
     _ data: String,
     _ contents: BackupContents,
@@ -111,7 +114,7 @@ package struct StoreBackup: Sendable {
       let path = data + "/" + file.name
       guard LocalFiles.size(path) == file.size, try LocalFiles.digest(path).hex == file.sha256 else {
         throw BackupFailure(
-          "\(path): does not read back as it was written: the disk under \(target) is at fault"
+          "\(path): reads back differently: the disk under \(target) is faulty"
         )
       }
     }
@@ -120,11 +123,14 @@ package struct StoreBackup: Sendable {
     defer { reader.close() }
     let indexes = try reader.lastIndexes()
     guard reader.identity.store == contents.store, indexes.count == contents.indexes.count else {
-      throw BackupFailure("\(data): the copy says that it is another store than the one that was copied")
+      throw BackupFailure("\(data): the copy has the identity of a different store")
     }
     for (shard, pair) in zip(indexes, contents.indexes).enumerated() where pair.0 < pair.1 {
       throw BackupFailure(
-        "\(data): shard \(shard) of the copy ends at log index \(pair.0.rawValue), before \(pair.1.rawValue), which was durable before"
+        """
+        \(data): shard \(shard) of the copy ends at log index \(pair.0.rawValue), before \(pair.1.rawValue), \
+        which was durable before
+        """
       )
     }
     return BackupManifest(
@@ -137,7 +143,7 @@ package struct StoreBackup: Sendable {
     )
   }
 
-  /// The copy that is made: file by file.
+  /// Copy in progress, file by file.
   private struct Copy {
     let connection: StoreConnection
     let data: String
@@ -149,7 +155,7 @@ package struct StoreBackup: Sendable {
     var bytesDone: UInt64 = 0
     var filesKept = 0
 
-    /// Throws where the disk has less room than what is to be sent: it would be filled for nothing.
+    /// Throw if the disk lacks room for the bytes to transfer, instead of filling it in vain.
     func checkSpace() throws(BackupFailure) {
       let needed = contents.files.reduce(UInt64(0)) { sum, file in
         let isKept =
@@ -179,13 +185,16 @@ package struct StoreBackup: Sendable {
     private func tell(_ file: BackupContents.File, _ done: UInt64) {
       let total = contents.files.reduce(0) { $0 + $1.size }
       note(
-        "copying: \(files.count) of \(contents.files.count) files, \((bytesDone + done) >> 20) of \(total >> 20) MiB, \(bytesSent >> 20) MiB sent; \(file.name)"
+        """
+        copying: \(files.count) of \(contents.files.count) files, \((bytesDone + done) >> 20) of \
+        \(total >> 20) MiB, \(bytesSent >> 20) MiB sent; \(file.name)
+        """
       )
     }
 
-    /// Takes a table over from an earlier copy where the store's has the same bytes.
+    /// Reuse a table of an earlier copy if it has the same bytes as the store's.
     ///
-    /// - Returns: its SHA-256; nil where there is none of the same name and size, or its bytes differ.
+    /// - Returns: its SHA-256; nil if there is none with that name and size, or the bytes differ.
     private mutating func keep(_ place: Int, _ file: BackupContents.File, at path: String) async throws
       -> [UInt8]?
     {
@@ -210,7 +219,7 @@ package struct StoreBackup: Sendable {
           count: min(BackupLimits.digestBytesMax, file.size - at)
         )
         let theirs = try await connection.request(.backupDigest) { part.write(into: &$0) }
-        // What cannot be read here is fetched anew.
+        // Files that cannot be read here are fetched again.
         guard let own = try? LocalFiles.digest(other, at: part.offset, count: part.count),
           theirs.readableBytesView.elementsEqual(own)
         else { return false }
@@ -259,7 +268,7 @@ package struct StoreBackup: Sendable {
 }
 
 extension SessionID {
-  /// In hexadecimal, as the store's identity is shown.
+  /// The store's identity in hexadecimal, as it is displayed.
   var hex: String {
     let text = (String(high, radix: 16), String(low, radix: 16))
     func padded(_ text: String) -> String { String(repeating: "0", count: 16 - text.count) + text }

@@ -6,39 +6,40 @@ internal import ReceiptWire
 internal import StoreEngine
 internal import StoreRocksDB
 
-/// Reads a backup, or a data directory that no store has open, whole: what `tidemark check` does. Changes nothing.
+/// Read-only check of a whole backup, or of a data directory that no store has open: the implementation of `tidemark
+/// check`.
 package struct StoreCheck: Sendable {
   package var directory: String
 
   package init(directory: String) { self.directory = directory }
 
-  /// What was found.
+  /// Result of a check.
   package struct Report: Sendable {
     package var path: String
     package var store = ""
     package var shards = 0
     package var pages = 0
     package var batches = 0
-    /// Each names a place and what helps.
+    /// Faults found, each with its place and a remedy.
     package var faults: [String] = []
 
-    /// One line of JSON.
+    /// The report as one line of JSON.
     package var document: String {
       #"{"checked":"\#(path)","store":"\#(store)","shards":\#(shards),"pages":\#(pages),"#
         + #""log_batches":\#(batches),"faults":\#(faults.count)}"#
     }
   }
 
-  /// Faults that are told; more say nothing new.
+  /// Maximum number of faults reported.
   static let faultsMax = 20
 
-  /// Throws where there is nothing to check; faults are in the report.
+  /// Run the check. Throws if there is nothing to check; faults are in the report.
   ///
-  /// - Parameter note: told how far it is.
+  /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Report {
     guard LocalFiles.isDirectory(directory) else { throw BackupFailure("\(directory): no such directory") }
     if LocalFiles.exists(directory + "/CURRENT") {
-      try Self.checkUnused(directory)
+      try Self.checkNotInUse(directory)
       var report = Report(path: directory)
       let remedy = "restore from a backup (tidemark restore), or let the store's other copy take over"
       try Self.checkData(directory, remedy: remedy, &report, note)
@@ -49,7 +50,7 @@ package struct StoreCheck: Sendable {
     return try Self.check(backup: backup, note)
   }
 
-  /// A store does not start with a damaged ledger of erasures.
+  /// Check the erasure ledger: a store does not start with a damaged one.
   private static func checkLedger(_ data: String, _ report: inout Report) {
     let path = data + "/" + ErasureLedger.fileName
     guard LocalFiles.exists(path) else { return }
@@ -94,7 +95,7 @@ package struct StoreCheck: Sendable {
     for name in (try? LocalFiles.names(in: data)) ?? [] where !names.contains(name) {
       report.add("\(data)/\(name): is not in the manifest; remove it, or use another backup")
     }
-    // Bytes that are not those that were copied need not be read.
+    // If the files differ from the copied ones, their contents need not be read.
     guard report.faults.isEmpty else { return report }
     try checkData(data, remedy: remedy, &report, note)
     if report.faults.isEmpty, report.store != manifest.store {
@@ -105,8 +106,8 @@ package struct StoreCheck: Sendable {
 
   // MARK: Data directories
 
-  /// Throws where a process has the directory open: what it writes meanwhile would look like damage.
-  static func checkUnused(_ directory: String) throws(BackupFailure) {
+  /// Throw if a process has the directory open: its concurrent writes would look like damage.
+  static func checkNotInUse(_ directory: String) throws(BackupFailure) {
     let path = directory + "/LOCK"
     let descriptor = open(path, O_RDWR | O_CLOEXEC)
     guard descriptor >= 0 else {
@@ -145,7 +146,7 @@ package struct StoreCheck: Sendable {
     do throws(StorageError) {
       try walk.run()
     } catch {
-      // A table that cannot be read on from here.
+      // A table is unreadable from here on.
       walk.faults.append("\(error)")
     }
     try Task.checkCancellation()
@@ -160,7 +161,7 @@ extension StoreCheck.Report {
   }
 }
 
-/// Goes over everything that a store would ever read, with the decoders that it reads with.
+/// Reader of everything that a store would ever read, with the store's own decoders.
 struct StoreWalk {
   let reader: RocksDBReader
   let note: (String) -> Void
@@ -191,7 +192,7 @@ struct StoreWalk {
 
   private var isFull: Bool { faults.count >= StoreCheck.faultsMax }
 
-  /// - Returns: each shard's last batch.
+  /// - Returns: each shard's last log index.
   private mutating func walkLog() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: reader.identity.shardCount)
     var found: [String] = []
@@ -225,7 +226,7 @@ struct StoreWalk {
   private mutating func walkPages(_ last: [LogIndex]) throws(StorageError) {
     var found: [String] = []
     var count = 0
-    /// Of the directory: from a shard to the channels that names lead to.
+    /// Channel numbers in the directory, by shard.
     var named: [ShardID: Set<UInt64>] = [:]
     var heads: [ShardID: Set<UInt64>] = [:]
     let visit = visit
@@ -279,7 +280,7 @@ struct StoreWalk {
   }
 }
 
-/// Has a shard started from storage as a store starts it, and lets it go again.
+/// Driver that starts a shard from storage as a store does, and discards it.
 private final class ShardRecovery: StoreLoopDriver {
   static func recover(_ shard: ShardID, _ reader: RocksDBReader) throws(StorageError) {
     let driver = ShardRecovery()
@@ -292,7 +293,7 @@ private final class ShardRecovery: StoreLoopDriver {
     _ = driver
   }
 
-  // Nothing is asked of a loop that has no requests and no turns.
+  // A loop without requests and turns calls none of these.
   func commit(_ group: CommitGroup) {}
   func load(_ request: LoadRequest, as reference: ChannelReference) {}
   func readSteps(_ request: StepRequest) {}

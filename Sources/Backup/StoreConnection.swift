@@ -8,17 +8,17 @@ internal import ReceiptWire
 internal import StoreClient
 internal import TLSSession
 
-/// One connection to a store, for requests that belong to it: nothing is sent again on another.
+/// Single connection to a store. Its requests belong to it, and are not resent on another.
 final class StoreConnection: Sendable {
   private let channel: any Channel
-  private let handler: NIOLoopBound<StoreConnectionFrames>
+  private let handler: NIOLoopBound<StoreConnectionFrameHandler>
 
-  private init(_ channel: any Channel, _ handler: NIOLoopBound<StoreConnectionFrames>) {
+  private init(_ channel: any Channel, _ handler: NIOLoopBound<StoreConnectionFrameHandler>) {
     self.channel = channel
     self.handler = handler
   }
 
-  /// Connects, and proves and asks for proof of the secret.
+  /// Connect and authenticate both sides with the secret.
   static func open(_ store: Endpoint, secrets: [[UInt8]], tls: LinkTLS?) async throws -> StoreConnection {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
     let opened = eventLoop.makePromise(of: Void.self)
@@ -31,7 +31,7 @@ final class StoreConnection: Sendable {
             if let tls {
               try channel.pipeline.syncOperations.addHandler(try tls.clientHandler(store: store.host))
             }
-            let handler = StoreConnectionFrames(eventLoop, StoreAuthenticator(secrets: secrets), opened)
+            let handler = StoreConnectionFrameHandler(eventLoop, StoreAuthenticator(secrets: secrets), opened)
             try channel.pipeline.syncOperations.addHandler(handler)
             return (channel, NIOLoopBound(handler, eventLoop: eventLoop))
           }
@@ -42,13 +42,13 @@ final class StoreConnection: Sendable {
       throw failure
     } catch {
       opened.fail(error)
-      throw BackupFailure("\(store): no store was reached: check --store, and the store's /ready")
+      throw BackupFailure("\(store): cannot connect to a store: check --store, and the store's /ready")
     }
   }
 
-  /// Sends a request and waits for its reply's payload.
+  /// Send a request and return its reply's payload.
   ///
-  /// - Parameter timeout: without an answer for longer, the connection is given up.
+  /// - Parameter timeout: the connection is closed if there is no reply within it.
   func request(
     _ kind: FrameKind,
     timeout: TimeAmount = .seconds(60),
@@ -61,8 +61,8 @@ final class StoreConnection: Sendable {
   func close() async { try? await channel.close() }
 }
 
-/// The frames of one connection.
-private final class StoreConnectionFrames: ChannelInboundHandler {
+/// Frame handler of one connection.
+private final class StoreConnectionFrameHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
@@ -103,7 +103,9 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let scheduled = eventLoop.scheduleTask(in: timeout) {
-      bound.value.fail(BackupFailure("the store gave no answer for \(timeout.nanoseconds / 1_000_000_000) s"))
+      bound.value.fail(
+        BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s")
+      )
     }
     pending[correlation] = Pending(kind: kind.reply, promise: promise, timeout: scheduled)
     var buffer = ByteBuffer()
@@ -143,7 +145,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     }
   }
 
-  /// The next whole frame of what has come; nil: there is none yet.
+  /// Return the next complete frame of the received bytes; nil if there is none yet.
   private func takeFrame() throws -> (header: FrameHeader, payload: ByteBuffer)? {
     // A span of a class's property would outlive the access to it.
     let held = bytes
@@ -158,8 +160,8 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     switch header.kind {
     case .challenge:
       let challenge = try Challenge(payload.readableBytesSpan)
-      guard case .prove(let proof) = authenticator.judge(challenge, hello: hello) else {
-        throw BackupFailure("the store does not hold the secret: compare --secret-file on both sides")
+      guard case .prove(let proof) = authenticator.verify(challenge, hello: hello) else {
+        throw BackupFailure("the store has a different secret: compare --secret-file on both sides")
       }
       var buffer = ByteBuffer()
       proof.write(into: &buffer)
@@ -173,7 +175,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
         $0.writeImmutableBuffer(payload)
       }
       context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
-    case .drain: throw BackupFailure("the store is going away; run this again when it is back")
+    case .drain: throw BackupFailure("the store is shutting down; run this again when it is back")
     case .error:
       let error = try ErrorFrame(payload.readableBytesSpan)
       let failure = Self.failure(error)
@@ -182,7 +184,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
       request.promise.fail(failure)
     default:
       guard let request = pending.removeValue(forKey: header.correlation), request.kind == header.kind else {
-        throw BackupFailure("the store sent \(header.kind) unasked")
+        throw BackupFailure("the store sent an unexpected \(header.kind) frame")
       }
       request.timeout.cancel()
       request.promise.succeed(payload)
@@ -194,7 +196,7 @@ private final class StoreConnectionFrames: ChannelInboundHandler {
     case .backupUnderWay:
       BackupFailure("backup_under_way: another backup of this store is under way; wait for it")
     case .unknownKind:
-      BackupFailure("the store takes no backups: it is of an older version, upgrade it first")
+      BackupFailure("the store does not support backups: upgrade it first")
     case .authenticationFailed: BackupFailure("authentication_failed: \(error.detail)")
     default: BackupFailure("\(error.code?.name ?? "error \(error.rawCode)"): \(error.detail)")
     }

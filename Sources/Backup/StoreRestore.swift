@@ -6,16 +6,16 @@ internal import ReceiptModel
 internal import StoreEngine
 internal import StoreRocksDB
 
-/// Makes a data directory from a backup: what `tidemark restore` does. The store that it holds is a new one: event ids,
-/// tickets and sessions of the store that was copied are not its own.
+/// Restore of a data directory from a backup: the implementation of `tidemark restore`. The restored store gets a new
+/// identity: event ids, tickets and sessions of the copied store are not valid for it.
 package struct StoreRestore: Sendable {
-  /// A backup, or a directory of backups, of which the newest is taken.
+  /// A backup, or a directory of backups, from which the newest is used.
   package var source: String
-  /// The data directory to make.
+  /// The data directory to create.
   package var target: String
-  /// A ledger of erasures that was kept outside of the data directory; nil: only the backup's own.
+  /// An erasure ledger kept outside of the data directory; nil: use only the backup's own.
   package var ledger: String?
-  /// The programs that erase who is in the ledger.
+  /// Programs that run to erase the users in the ledger.
   package var executables: Executables
 
   package init(source: String, target: String, executables: Executables) {
@@ -24,29 +24,30 @@ package struct StoreRestore: Sendable {
     self.executables = executables
   }
 
-  /// What a restore came to.
+  /// Result of a restore.
   package struct Summary: Sendable {
     package var backup: String
     package var manifest: BackupManifest
     package var store: String
     package var report: StoreCheck.Report
-    /// Users who were erased after the backup was made, and are again.
+    /// Number of users who were erased after the backup was made, and were erased again.
     package var erased: Int
-    /// Erasures that were answered after this are not known here. RFC 3339.
+    /// Erasures answered after this time are unknown here. RFC 3339.
     package var erasuresThrough: String
 
-    /// One line of JSON.
+    /// The summary as one line of JSON.
     package var document: String {
       #"{"restored":"\#(report.path)","backup":"\#(backup)","time":"\#(manifest.time)","store":"\#(store)","#
-        + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"pages":\#(report.pages),"log_batches":\#(report.batches),"#
+        + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"pages":\#(report.pages),"#
+        + #""log_batches":\#(report.batches),"#
         + #""erased_again":\#(erased),"erasures_complete_through":"\#(erasuresThrough)"}"#
     }
   }
 
-  /// Returns when the directory is whole and durable. Where it throws, or the process is ended, a store refuses the
-  /// directory, and the restore can be run again.
+  /// Restore the directory; it is complete and durable when this returns. If this throws, or the process ends, a store
+  /// refuses the directory, and the restore can be run again.
   ///
-  /// - Parameter note: told how far it is.
+  /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
     let backup = try BackupDirectory.newest(at: source)
     let manifest = try BackupManifest.read(from: backup)
@@ -86,7 +87,7 @@ package struct StoreRestore: Sendable {
     )
   }
 
-  /// Refuses a directory with anything in it but a restore that was not finished.
+  /// Refuse a directory that is not empty, unless it holds an unfinished restore.
   private func prepare() throws(BackupFailure) {
     let work = target + "/" + RocksDBEngine.restoringName
     if LocalFiles.exists(target) {
@@ -94,7 +95,8 @@ package struct StoreRestore: Sendable {
       guard names.isEmpty || LocalFiles.exists(work) else {
         throw BackupFailure("\(target): is not empty; give an empty directory, or a new one")
       }
-      // A restore begins in an empty directory, and no store opens it before the end: all of it is the restore's.
+      // A restore starts in an empty directory, and no store opens it before the end, so all its files are the
+      // restore's.
       for name in names where name != RocksDBEngine.restoringName { LocalFiles.remove("\(target)/\(name)") }
     }
     LocalFiles.remove(work)
@@ -131,7 +133,7 @@ package struct StoreRestore: Sendable {
     return store
   }
 
-  /// CURRENT comes last: without it a store refuses the files of a database.
+  /// Move the files, CURRENT last: without it a store refuses the files of a database.
   private static func move(_ work: String, to target: String) throws(BackupFailure) {
     let names = try LocalFiles.names(in: work)
     for name in names where name != "CURRENT" {

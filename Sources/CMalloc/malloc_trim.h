@@ -1,8 +1,8 @@
-// What <malloc.h> of glibc has beside C's functions, which Swift's own module of glibc leaves out.
+// Extension in <malloc.h> of glibc that is missing in Swift's Glibc module.
 #pragma once
 #include <stdlib.h>
 
 #ifdef __GLIBC__
-/// Gives free memory back to the system, but for `pad` bytes at the end of the heap; 1 if there was some.
+/// Return free memory to the system, except `pad` bytes at the end of the heap; 1 if any was returned.
 extern int malloc_trim(size_t pad);
 #endif

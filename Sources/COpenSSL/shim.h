@@ -28,7 +28,7 @@ static inline void COpenSSL_CTX_set_no_ticket(SSL_CTX *context) {
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
 }
 
-// A place for a pointer in each SSL_CTX; release is called with it when the SSL_CTX is freed.
+// Slot for a pointer in each SSL_CTX; `release` is called with it when the SSL_CTX is freed.
 static inline int COpenSSL_CTX_new_index(CRYPTO_EX_free *release) {
   return SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, release);
 }

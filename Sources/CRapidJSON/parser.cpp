@@ -12,8 +12,8 @@
 
 namespace {
 
-// What has to hold for both: iterative, so that nesting costs heap and not C stack; in situ, so that a string is a
-// range of our copy of the text; a second root value is an error.
+// Flags of both parsers: iterative, so that nesting uses heap instead of C stack; in situ, so that a string is a range
+// of our copy of the text. A second root value is an error.
 constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseInsituFlag;
 // Plain text (see below) is valid UTF-8 already and takes the reader's vector path for strings.
 constexpr unsigned kValidatingFlags = kFlags | rapidjson::kParseValidateEncodingFlag;
@@ -52,7 +52,7 @@ bool isPlainByte(char character) {
   return byte < 0x80;
 }
 
-// Whether the vector path may be taken: no byte above 0x7F, and of those below 0x20 only the blanks of RFC 8259
+// Whether the vector path is possible: no byte above 0x7F, and of those below 0x20 only the blanks of RFC 8259
 // section 2. rapidjson 1.1's vector scan lets 0x1A to 0x1F through inside strings; its scalar scan does not.
 bool isPlain(const char *bytes, size_t length) {
   const uint64_t highBits = 0x8080808080808080ULL;
@@ -61,7 +61,7 @@ bool isPlain(const char *bytes, size_t length) {
     uint64_t word;
     std::memcpy(&word, bytes + index, 8);
     if ((word & highBits) != 0) return false;
-    // No high bit is set, so no borrow crosses a byte but where one is below 0x20.
+    // No high bit is set, so a borrow crosses a byte only if one is below 0x20.
     if (((word - 0x2020202020202020ULL) & highBits) == 0) continue;
     for (size_t at = index; at < index + 8; at++) {
       if (!isPlainByte(bytes[at])) return false;
@@ -187,7 +187,7 @@ tm_json_result tm_json_parse(tm_json_parser *parser, const void *bytes, size_t l
     parser->errorOffset = result.Offset();
     return parser->refusal == TM_JSON_OK ? TM_JSON_SYNTAX : parser->refusal;
   }
-  // The reader takes a zero byte for the end: one inside the text is trailing garbage.
+  // The reader ends at a zero byte: one inside the text is trailing garbage.
   if (stream.Tell() != length) {
     parser->tokenCount = 0;
     parser->errorOffset = stream.Tell();

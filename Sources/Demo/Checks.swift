@@ -1,12 +1,12 @@
-/// What the demo compares: how much, and what was not as it should be.
+/// Counter of the demo's comparisons, with the mismatches.
 struct Checks {
   private(set) var count = 0
-  /// Those that failed, in words.
+  /// Descriptions of the failed comparisons.
   private(set) var mismatches: [String] = []
 
-  /// Compares.
+  /// Compare two values.
   ///
-  /// - Returns: a mismatch in words, nil for none.
+  /// - Returns: a description of the mismatch, or nil.
   mutating func expect<Value: Equatable>(_ what: String, _ expected: Value, _ actual: Value) -> String? {
     count += 1
     guard expected != actual else { return nil }

@@ -1,7 +1,7 @@
 internal import LocalStack
 
-/// The conversation as its senders see it: drawn after every step where it changed, and compared with what the step
-/// should have done. One of them is told by a live stream; for the others it is asked anew.
+/// The conversation as its senders see it. After every step it is redrawn where it changed, and compared with the
+/// expected result. One sender follows a live stream; for the others the state is queried.
 final class Conversation {
   struct Message {
     var id: String
@@ -11,15 +11,15 @@ final class Conversation {
   }
 
   let client: DemoClient
-  /// Those who have a token.
+  /// People who have a token.
   let people: [String]
   /// All members of the channel.
   let members: [String]
   private(set) var messages: [Message] = []
-  /// What was compared so far.
+  /// Comparisons so far.
   private(set) var checks = Checks()
 
-  private let live: LiveTicks
+  private let live: LiveTickStream
   private let ink: Ink
   private let textWidth: Int
   private let pause: Duration
@@ -27,7 +27,7 @@ final class Conversation {
 
   init(
     client: DemoClient,
-    live: LiveTicks,
+    live: LiveTickStream,
     people: [String],
     members: [String],
     ink: Ink,
@@ -43,20 +43,20 @@ final class Conversation {
     self.pause = pause
   }
 
-  // MARK: Telling
+  // MARK: Narration
 
-  /// Says what happens next.
+  /// Print what happens next.
   func tell(_ text: String) async throws {
     if pause > .zero { try await Task.sleep(for: pause) }
     Terminal.print("\(ink.grey("•")) \(text)")
   }
 
-  /// Says something about the last step.
+  /// Print a remark on the last step.
   func note(_ text: String) {
     Terminal.print("    \(text)")
   }
 
-  /// Registers a message as its sender's chat backend would.
+  /// Register a message as its sender's chat backend would.
   func write(_ text: String, by sender: String) async throws {
     let id = "\(sender)-\(messages.count + 1)"
     let seq = try await client.register(id, sender: sender)
@@ -64,12 +64,12 @@ final class Conversation {
     expect("the sequence number of “\(text)”", messages.count, seq)
   }
 
-  /// Draws the messages whose ticks or names have changed, and compares all with what their senders should see, in
-  /// words: what the stream tells as soon as it has told it.
+  /// Draw the messages whose ticks or names have changed, and compare all messages with what their senders should see.
+  /// Changes that the stream delivers are awaited first.
   ///
   /// - Parameters:
-  ///   - all: draws them, changed or not.
-  ///   - expected: of each message, in order.
+  ///   - all: draw all messages, changed or not.
+  ///   - expected: the expected words for each message, in order.
   func show(all: Bool = false, _ expected: String...) async throws {
     expect("the number of messages", expected.count, messages.count)
     let pairs = Array(zip(messages, expected))
@@ -83,7 +83,7 @@ final class Conversation {
       var view = asked
       if message.sender == picture.sender {
         view = told(message, picture)
-        // Two ways to the same: what has been told one by one, and what there is.
+        // Two sources of the same state: the events received, and the query.
         expect(
           "what \(message.sender)'s stream and a query say of “\(message.text)”",
           asked.words,
@@ -98,7 +98,7 @@ final class Conversation {
     }
   }
 
-  private func told(_ message: Message, _ picture: LivePicture) -> MessageView {
+  private func told(_ message: Message, _ picture: LiveMessageState) -> MessageView {
     var view =
       picture.view(message.id)
       ?? MessageView(sender: message.sender, text: "", status: .sent, deliveredTo: [], readBy: [])
@@ -106,22 +106,22 @@ final class Conversation {
     return view
   }
 
-  // MARK: Checking
+  // MARK: Comparing
 
-  /// Compares; a mismatch is shown at once and remembered.
+  /// Compare two values; a mismatch is printed at once and recorded.
   func expect<Value: Equatable>(_ what: String, _ expected: Value, _ actual: Value) {
     if let mismatch = checks.expect(what, expected, actual) {
       Terminal.print("    \(ink.red("✗ " + mismatch))")
     }
   }
 
-  /// Compares a person's own unread count.
+  /// Compare a person's own unread count.
   func expectUnread(_ expected: Int, of person: String) async throws {
     let row = try await client.readState(seenBy: person).first { $0.user.id == person }
     expect("the unread count of \(person)", expected, row?.unread_messages ?? -1)
   }
 
-  /// What the sender of each message sees of it, asked.
+  /// Query each message as its sender sees it.
   func views() async throws -> [MessageView] {
     var views: [String: MessageView] = [:]
     for sender in people {
@@ -133,7 +133,7 @@ final class Conversation {
         let readBy = rows.filter { $0.last_read_seq >= message.seq }.map(\.user.id).sorted()
         let deliveredTo = rows.filter { $0.last_delivered_seq >= message.seq }.map(\.user.id)
           .filter { !readBy.contains($0) }.sorted()
-        // The counts of a status and the names of the read state come by different ways and have to agree (R1).
+        // The counts of a status and the names of the read state come from different queries and must agree (R1).
         expect("the readers of “\(message.text)”", readBy.count, status.read_count)
         expect(
           "the recipients of “\(message.text)”",

@@ -1,8 +1,10 @@
 internal import LocalStack
 
 extension Demo {
-  /// A member whose app is off, without a token or a stream, is marked delivered by the ticket of a push alone.
-  func wake(_ phone: SleepingPhone, _ conversation: Conversation, _ text: String, _ ink: Ink) async throws {
+  /// Show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
+  func playPushTicket(_ phone: OfflinePhone, _ conversation: Conversation, _ text: String, _ ink: Ink)
+    async throws
+  {
     let client = conversation.client
     let dan = Self.offline
     try await conversation.tell(

@@ -4,11 +4,11 @@ internal import Operations
 internal import TLSSession
 internal import Watch
 
-/// `tidemark demo`: a conversation through the real store and gateway, drawn as its ticks change.
+/// `tidemark demo`: a conversation through the real store and gateway, redrawn when its ticks change.
 package struct Demo: Sendable {
-  /// Colour and ticks, or words alone.
+  /// Whether to draw colour and ticks, or words alone.
   package var usesColor: Bool
-  /// Seconds between steps.
+  /// Pause between steps in seconds.
   package var pause: Double
 
   package init(usesColor: Bool, pause: Double) {
@@ -17,9 +17,9 @@ package struct Demo: Sendable {
   }
 
   private static let people = ["alice", "bob", "carol"]
-  /// Has no token, and no connection.
+  /// Member without a token and without a connection.
   static let offline = "dan"
-  /// Whose ticks come from a stream of events.
+  /// Person whose ticks come from a stream of events.
   private static let follower = "alice"
   private static let cid = "messaging:team"
   private static let texts = [
@@ -27,9 +27,9 @@ package struct Demo: Sendable {
     "Then let's ship it!",
   ]
 
-  /// Plays it. The processes and their data are gone when this returns or throws.
+  /// Play the conversation. The processes and their data are removed when this returns or throws.
   ///
-  /// - Returns: whether all was as it should be.
+  /// - Returns: whether all checks passed.
   package func run(executables: Executables) async throws -> Bool {
     let directory =
       NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
@@ -51,16 +51,16 @@ package struct Demo: Sendable {
     let ink = Ink(usesColor: usesColor)
     let endpoint = stack.plan.gateways[0].listen
     let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: stack.files.certificate))
-    let mint = try await TokenMint(secretFile: stack.files.jwtSecret)
+    let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
     var tokens: [String: String] = [:]
     for person in Self.people { tokens[person] = try await mint.user(person, lifetime: .seconds(3600)) }
     let client = DemoClient(
-      caller: try await HTTP2Caller.connect(to: endpoint, tls: tls),
+      caller: try await AsyncHTTP2Client.connect(to: endpoint, tls: tls),
       cid: Self.cid,
       tokens: tokens,
       serverToken: try await mint.server(lifetime: .seconds(3600))
     )
-    let live = LiveTicks(sender: Self.follower, ink: ink)
+    let live = LiveTickStream(sender: Self.follower, ink: ink)
     let following = try follow(live, endpoint, tls, mint)
     defer { following.cancel() }
     let conversation = Conversation(
@@ -88,24 +88,25 @@ package struct Demo: Sendable {
     Terminal.print(
       ink.grey(
         """
-        lines with a time (UTC) are events of \(Self.follower)'s live stream, GET /v1/events, as they come: her ticks are made of them alone;
+        lines with a time (UTC) are events of \(Self.follower)'s live stream, GET /v1/events, as they come: her ticks \
+        are made of them alone;
         those of the others are asked for after each step
         """
       )
     )
     Terminal.print("")
     try await live.waitUntilOpen()
-    try await talk(conversation)
-    try await turnBack(conversation, ink)
-    let phone = SleepingPhone(
+    try await playReceipts(conversation)
+    try await playMarkUnread(conversation, ink)
+    let phone = OfflinePhone(
       program: try Executables.ownPath(),
       gateway: "https://\(endpoint)",
       certificate: stack.files.certificate,
       logFile: stack.files.log(of: "tidemark-ack")
     )
-    try await wake(phone, conversation, Self.texts[3], ink)
-    try await catchUp(conversation, ink)
-    try await survive(conversation, stack, ink)
+    try await playPushTicket(phone, conversation, Self.texts[3], ink)
+    try await playTokenDelivery(conversation, ink)
+    try await playStoreCrash(conversation, stack, ink)
     try await finish(conversation)
     live.end()
     following.cancel()
@@ -122,15 +123,15 @@ package struct Demo: Sendable {
     return checks.mismatches.isEmpty
   }
 
-  /// Opens the follower's stream, as `tidemark watch` does. Whoever calls this cancels it.
+  /// Open the follower's stream, as `tidemark watch` does. The caller must cancel it.
   private func follow(
-    _ live: LiveTicks,
+    _ live: LiveTickStream,
     _ endpoint: Endpoint,
     _ tls: TLSContext,
-    _ mint: TokenMint
+    _ mint: TokenIssuer
   ) throws -> Task<Void, Never> {
     guard let gateway = GatewayURL("https://\(endpoint)") else {
-      throw StackError("\(endpoint): no place of a gateway")
+      throw StackError("\(endpoint): not a gateway address")
     }
     let watch = EventWatch(gateway: gateway, tls: tls, request: WatchRequest()) {
       try await mint.user(Self.follower, lifetime: .seconds(3600))
@@ -140,8 +141,8 @@ package struct Demo: Sendable {
 
   // MARK: Acts
 
-  /// Sent, delivered, read.
-  private func talk(_ conversation: Conversation) async throws {
+  /// Act 1: sent, delivered, read.
+  private func playReceipts(_ conversation: Conversation) async throws {
     let client = conversation.client
     try await conversation.tell("alice, bob, carol and \(Self.offline) are in \(Self.cid); alice writes")
     try await client.createChannel(members: conversation.members)
@@ -179,8 +180,8 @@ package struct Demo: Sendable {
     )
   }
 
-  /// Mark-unread.
-  private func turnBack(_ conversation: Conversation, _ ink: Ink) async throws {
+  /// Act 2: mark-unread.
+  private func playMarkUnread(_ conversation: Conversation, _ ink: Ink) async throws {
     let client = conversation.client
     try await conversation.expectUnread(0, of: "bob")
     try await conversation.tell("bob has no time now and marks the channel unread from alice's question on")
@@ -200,8 +201,8 @@ package struct Demo: Sendable {
     conversation.expect("what the others see", before, try await conversation.views())
   }
 
-  /// An app that is open does with its user's token what the ticket did.
-  private func catchUp(_ conversation: Conversation, _ ink: Ink) async throws {
+  /// Act 4: an open app acknowledges delivery with its user's token, as the ticket did.
+  private func playTokenDelivery(_ conversation: Conversation, _ ink: Ink) async throws {
     let client = conversation.client
     try await conversation.tell("bob's phone gets it, and says so with bob's token")
     try await client.delivered("alice-4", by: "bob")
@@ -216,8 +217,8 @@ package struct Demo: Sendable {
     conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
   }
 
-  /// kill -9 in the middle.
-  private func survive(_ conversation: Conversation, _ stack: LocalStack, _ ink: Ink) async throws {
+  /// Act 5: kill -9 of the store during a request.
+  private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ ink: Ink) async throws {
     let client = conversation.client
     try await conversation.tell(
       "\(ink.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
@@ -228,7 +229,7 @@ package struct Demo: Sendable {
     try await stack.startStore()
     try await stack.waitUntilGatewaysAreReady()
     if try await early == nil {
-      conversation.note("it waited too long and was told to try again: 503")
+      conversation.note("it timed out with 503 and is retried")
       let row = try await client.read("alice-4", by: "carol")
       conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
     }
@@ -247,7 +248,7 @@ package struct Demo: Sendable {
     conversation.note(ink.yellow("bob's unread count: 3") + ", as before")
   }
 
-  /// The end.
+  /// Act 6: everything is read.
   private func finish(_ conversation: Conversation) async throws {
     try await conversation.tell("bob reads everything")
     let row = try await conversation.client.read("alice-4", by: "bob")

@@ -2,7 +2,7 @@ internal import Foundation
 internal import HTTP2Session
 internal import LocalStack
 
-/// A row of a read state, as API.md has it.
+/// Row of a read state, as in Proto/openapi.yaml.
 // The names are the API's own.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 struct RowAnswer: Decodable, Hashable {
@@ -16,7 +16,7 @@ struct RowAnswer: Decodable, Hashable {
   var first_unread_message_id: String?
 }
 
-/// A message's status.
+/// Status of a message.
 // swift-format-ignore: AlwaysUseLowerCamelCase
 struct StatusAnswer: Decodable {
   var message_id: String
@@ -41,11 +41,11 @@ private struct DeliveredAnswer: Decodable {
   var results: [Result]
 }
 
-/// The calls of the demo's people, each with their own token, and of their chat backend.
+/// API calls of the demo's people, each with their own token, and of their chat backend.
 struct DemoClient: Sendable {
-  let caller: HTTP2Caller
+  let caller: AsyncHTTP2Client
   let cid: String
-  /// By user id.
+  /// Tokens by user id.
   let tokens: [String: String]
   let serverToken: String
 
@@ -63,7 +63,7 @@ struct DemoClient: Sendable {
     return try decode(RegisteredAnswer.self, answer).message.seq
   }
 
-  /// What a push worker asks for before it sends the push.
+  /// Request a ticket, as a push worker does before it sends the push.
   func ticket(for message: String, of user: String) async throws -> String {
     let body = ["tickets": [["cid": cid, "message_id": message, "user_id": user]]]
     let answer = try await caller.call(
@@ -81,7 +81,7 @@ struct DemoClient: Sendable {
 
   // MARK: People
 
-  /// What a person's phone says when a push arrives.
+  /// Acknowledge delivery, as a person's phone does when a push arrives.
   func delivered(_ id: String, by user: String) async throws {
     let body = ["latest_delivered_messages": [["cid": cid, "id": id]]]
     let answer = try await caller.call(
@@ -96,7 +96,7 @@ struct DemoClient: Sendable {
     }
   }
 
-  /// - Returns: the person's own row; nil if the store could not be reached in time (503), so that they try again.
+  /// - Returns: the person's own row; nil if the store was not reached in time (503), so that the caller can retry.
   func read(_ id: String, by user: String) async throws -> RowAnswer? {
     let answer = try await send(.post, "/read", ["message_id": id], token(user))
     if answer.status == 503 { return nil }
@@ -131,7 +131,7 @@ struct DemoClient: Sendable {
     _ path: String,
     _ body: some Encodable,
     _ token: String
-  ) async throws -> HTTPAnswer {
+  ) async throws -> HTTPCallResponse {
     try await caller.call(
       method,
       "/v1/channels/\(cid)\(path)",
@@ -140,13 +140,13 @@ struct DemoClient: Sendable {
     )
   }
 
-  private func check(_ answer: HTTPAnswer, _ status: Int, _ what: String) throws {
+  private func check(_ answer: HTTPCallResponse, _ status: Int, _ what: String) throws {
     guard answer.status == status else {
       throw StackError("\(what) was answered \(answer.status), expected \(status): \(answer.text)")
     }
   }
 
-  private func decode<Value: Decodable>(_ type: Value.Type, _ answer: HTTPAnswer) throws -> Value {
+  private func decode<Value: Decodable>(_ type: Value.Type, _ answer: HTTPCallResponse) throws -> Value {
     do {
       return try JSONDecoder().decode(type, from: Data(answer.body))
     } catch {

@@ -1,24 +1,25 @@
 package import LocalStack
 package import Operations
 
-/// Where the processes of `tidemark run` listen.
+/// Addresses of the processes of `tidemark run`.
 package struct RunPorts: Sendable {
-  /// Chosen by the person, port 0 for a free one; nil for the default, or another port where that is taken.
+  /// Addresses given on the command line, port 0 for a free port. Nil: the default, or a free port if the default is
+  /// taken.
   package var store: Endpoint?
   package var storeAdmin: Endpoint?
   package var tls: Endpoint?
   package var tlsAdmin: Endpoint?
   package var h2c: Endpoint?
   package var h2cAdmin: Endpoint?
-  /// False: what the person has not chosen is on free ports.
+  /// False: addresses that were not given use free ports.
   package var usesDefaults = true
 
   package init() {}
 
-  /// How many there are.
+  /// Number of addresses.
   package static let count = 6
 
-  /// All of them.
+  /// The complete set of addresses.
   package struct Chosen: Hashable, Sendable {
     package var store: Endpoint
     package var storeAdmin: Endpoint
@@ -28,13 +29,13 @@ package struct RunPorts: Sendable {
     package var h2cAdmin: Endpoint
   }
 
-  /// Chooses those that the person has not chosen, no port twice.
+  /// Choose the addresses that were not given, without using a port twice.
   ///
   /// - Parameters:
   ///   - spare: as many free ports as there are listeners.
-  ///   - isFree: whether one could listen on a port of 127.0.0.1 now.
-  ///   - note: told of each default that gives way.
-  /// - Throws: that two were given the same port.
+  ///   - isFree: whether a process could listen on a port of 127.0.0.1 now.
+  ///   - note: called for each default port that is taken.
+  /// - Throws: if two addresses were given the same port.
   package func choose(
     spare: [Endpoint],
     isFree: (Int) -> Bool,
@@ -48,7 +49,7 @@ package struct RunPorts: Sendable {
       ("h2c", h2c, 8080, "h2c"),
       ("h2c-admin", h2cAdmin, 8081, "its operations listener"),
     ]
-    // What was given comes first: a default gives way to it.
+    // Given addresses come first: a default port gives way to them.
     var taken: [Int: String] = [:]
     for listener in listeners {
       guard let given = listener.given, given.port != 0 else { continue }

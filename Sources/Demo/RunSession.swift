@@ -1,14 +1,14 @@
 internal import Foundation
 package import LocalStack
 
-/// `tidemark run`: a store, a gateway with TLS and one with h2c, that stay up until interrupted.
+/// `tidemark run`: a store, a gateway with TLS and one with h2c, which run until interrupted.
 package struct RunSession: Sendable {
-  /// Everything is inside it; made if missing, kept afterwards.
+  /// Directory of all files; created if missing, and kept afterwards.
   package var directory: String
   package var logLevel: String
-  /// Where its processes listen.
+  /// Addresses of the processes.
   package var ports = RunPorts()
-  /// Further flags of both gateways.
+  /// Additional flags of both gateways.
   package var gatewayFlags: [String] = []
 
   package init(directory: String, logLevel: String = "info") {
@@ -16,12 +16,12 @@ package struct RunSession: Sendable {
     self.logLevel = logLevel
   }
 
-  /// How long the tokens of the printed lines are valid.
+  /// Validity of the tokens in the printed commands.
   private static let tokenLifetime = Duration.seconds(24 * 3600)
 
-  /// Starts everything, says how to try it, and stays until cancelled or until one of the processes ends.
+  /// Start all processes, print commands to try, and wait until cancelled or until a process ends.
   ///
-  /// - Throws: ``StackError`` when a process ended by itself.
+  /// - Throws: ``StackError`` if a process ended by itself.
   package func run(executables: Executables) async throws {
     let files = StackFiles(directory: directory)
     try files.prepare()
@@ -31,7 +31,7 @@ package struct RunSession: Sendable {
       try await stack.start()
       try await writeTokens(files)
       Terminal.print(Self.welcome(stack.plan, files))
-      let death = await stack.firstDeath()
+      let death = await stack.waitForUnexpectedExit()
       if !Task.isCancelled, let death { throw StackError(death) }
       outcome = .success(())
     } catch {
@@ -71,10 +71,10 @@ package struct RunSession: Sendable {
     )
   }
 
-  // MARK: Lines to try
+  // MARK: Printed commands
 
   private func writeTokens(_ files: StackFiles) async throws {
-    let mint = try await TokenMint(secretFile: files.jwtSecret)
+    let mint = try await TokenIssuer(secretFile: files.jwtSecret)
     try files.write(
       try await mint.server(lifetime: Self.tokenLifetime) + "\n",
       to: Self.tokenFile("server", files)
@@ -91,7 +91,7 @@ package struct RunSession: Sendable {
     "\(files.directory)/\(name).token"
   }
 
-  /// What is where, and lines that work when pasted into another shell in the same directory.
+  /// Addresses and commands. The commands work when pasted into another shell in the same directory.
   static func welcome(_ plan: StackPlan, _ files: StackFiles) -> String {
     let (tls, h2c) = (plan.gateways[0], plan.gateways[1])
     let logs = (["tidemark-store"] + plan.gateways.map(\.name)).map { files.log(of: $0) }
@@ -112,7 +112,7 @@ package struct RunSession: Sendable {
       """
   }
 
-  /// The lines to paste, each a command of its own.
+  /// Commands to paste, one per line.
   static func lines(_ plan: StackPlan, _ files: StackFiles) -> [String] {
     let tls = "https://\(plan.gateways[0].listen)/v1"
     let h2c = "http://\(plan.gateways[1].listen)/v1"
@@ -134,7 +134,7 @@ package struct RunSession: Sendable {
     ]
   }
 
-  /// A path as one word of a POSIX shell.
+  /// Quote a path as one word of a POSIX shell.
   static func shellQuoted(_ text: String) -> String {
     let isPlain = text.utf8.allSatisfy { byte in
       switch byte {

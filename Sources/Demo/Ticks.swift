@@ -1,4 +1,4 @@
-/// What a message's sender sees of it.
+/// Message as its sender sees it.
 struct MessageView: Hashable {
   enum Status: String, Hashable, Codable {
     case sent, delivered, read
@@ -7,12 +7,12 @@ struct MessageView: Hashable {
   var sender: String
   var text: String
   var status: Status
-  /// Others who have had it delivered and have not read it, in order of their names.
+  /// Others who have had it delivered but have not read it, sorted by name.
   var deliveredTo: [String]
-  /// Others who have read it, in order of their names.
+  /// Others who have read it, sorted by name.
   var readBy: [String]
 
-  /// What the ticks mean, in words.
+  /// Meaning of the ticks in words.
   var words: String {
     switch status {
     case .sent: "sent"
@@ -22,7 +22,7 @@ struct MessageView: Hashable {
     }
   }
 
-  /// "bob", "bob and carol", "bob, carol and dan".
+  /// Join names: "bob", "bob and carol", "bob, carol and dan".
   static func list(_ names: [String]) -> String {
     switch names.count {
     case 0: "nobody"
@@ -32,7 +32,7 @@ struct MessageView: Hashable {
   }
 }
 
-/// How the demo draws: in colour and with ticks, or in words alone.
+/// Text style of the demo: colour and ticks, or words alone.
 struct Ink {
   let usesColor: Bool
 
@@ -47,7 +47,7 @@ struct Ink {
   func green(_ text: String) -> String { paint(text, "92") }
   func yellow(_ text: String) -> String { paint(text, "93") }
 
-  /// One grey tick, two grey ones, two blue ones; without colour the words say all.
+  /// Draw one grey tick, two grey ones, or two blue ones; empty without colour.
   func ticks(_ status: MessageView.Status) -> String {
     guard usesColor else { return "" }
     switch status {
@@ -57,7 +57,7 @@ struct Ink {
     }
   }
 
-  /// A message's line. The columns before the ticks have fixed widths.
+  /// Format a message's line. The columns before the ticks have fixed widths.
   func line(_ message: MessageView, textWidth: Int, nameWidth: Int) -> String {
     let name = Self.pad(message.sender, nameWidth)
     let text = Self.pad("“\(message.text)”", textWidth + 2)

@@ -1,10 +1,10 @@
 internal import Foundation
 internal import NIOConcurrencyHelpers
 
-/// The ledger of a store's erasures: in its data directory, and outside of it where `--erasure-ledger` names a file.
-/// Every call blocks.
+/// Ledger of a store's erasures (R16): a file in its data directory, and a second one outside if `--erasure-ledger`
+/// names it. Every call blocks.
 package final class ErasureLedger: Sendable {
-  /// Its name in a data directory and in backups.
+  /// File name in a data directory and in backups.
   package static let fileName = "erasures"
 
   package typealias Fault = ErasureRecords.Fault
@@ -17,50 +17,53 @@ package final class ErasureLedger: Sendable {
 
   private let state: NIOLockedValueBox<State>
 
-  /// Opens both files, and creates what is missing; the one outside gets what only the other one has. How far it is
-  /// complete is to be noted next (``setComplete(through:)``), when the time is known.
+  /// Open both files and create missing ones. Erasures that only the inside file has are copied to the outside one.
+  /// Call ``setComplete(through:)`` next, when the time is known.
   package init(data: String, outside path: String?) throws(Fault) {
     var inside = try ErasureLedgerFile(data + "/" + Self.fileName)
     var outside: ErasureLedgerFile?
     if let path {
       var file = try ErasureLedgerFile(path)
-      let unknown = inside.records.missing(from: file.records).count
+      let unknown = inside.records.newRecords(from: file.records).count
       guard unknown == 0 else {
         throw Fault(
-          "--erasure-ledger \(path): has \(unknown) erasures that \(data) does not know, which is older: restore it with tidemark restore --erasure-ledger \(path)"
+          """
+          --erasure-ledger \(path): has \(unknown) erasures that \(data) does not know, which is older: \
+          restore it with tidemark restore --erasure-ledger \(path)
+          """
         )
       }
-      try file.append(file.records.missing(from: inside.records))
+      try file.append(file.records.newRecords(from: inside.records))
       outside = file
     }
     let key =
       inside.records.key ?? (0..<ErasureRecords.keyByteCount).map { _ in UInt8.random(in: .min ... .max) }
     try inside.setKey(key)
     try outside?.setKey(key)
-    // That it can be written is found out now.
+    // Write it once now to find out whether the file is writable.
     let through = outside?.records.through ?? 0
     try outside?.setThrough(through)
     state = NIOLockedValueBox(State(inside: inside, outside: outside, key: key))
   }
 
-  /// Notes that a user is to be erased; durable in all files before this returns.
+  /// Record that a user is to be erased; durable in all files before this returns.
   package func record(_ user: [UInt8], at time: Int64) throws(Fault) {
     try update { state throws(Fault) in
       let hash = ErasureRecords.hash(user, key: state.key)
       let record = ErasureRecords.Record(key: state.key, time: time, hash: hash)
-      // Outside first: what is in the data directory alone would be lost with it.
+      // Write outside first: a record in the data directory alone would be lost with it.
       try state.outside?.append([record])
       try state.inside.append([record])
     }
   }
 
-  /// Notes in the file outside that every erasure that was answered up to then is in it.
+  /// Record in the outside file that it has every erasure answered up to `time`.
   package func setComplete(through time: Int64) throws(Fault) {
     try update { state throws(Fault) in try state.outside?.setThrough(time) }
   }
 
-  /// Whether there is a file outside.
-  package var hasOutside: Bool { state.withLockedValue { $0.outside != nil } }
+  /// Whether there is a file outside the data directory.
+  package var hasExternalFile: Bool { state.withLockedValue { $0.outside != nil } }
 
   private func update(_ body: (inout State) throws(Fault) -> Void) throws(Fault) {
     let result: Result<Void, Fault> = state.withLockedValue { state in
@@ -75,11 +78,11 @@ package final class ErasureLedger: Sendable {
   }
 }
 
-/// One file of a ledger. It is only ever added to, but for the second line.
+/// One file of a ledger. It is append-only except for the second line.
 struct ErasureLedgerFile {
   private let path: String
   private(set) var records: ErasureRecords
-  /// Erasures that were written.
+  /// Number of erasures written.
   private var count: Int
   private var key: [UInt8]?
   private var size: Int
@@ -91,7 +94,7 @@ struct ErasureLedgerFile {
     size = 0
     if FileManager.default.fileExists(atPath: path) {
       records = try ErasureRecords(file: path)
-      size = records.wholeBytes
+      size = records.intactByteCount
       count = records.records.count
       key = records.key
       if records.isFirstVersion { try rewrite() }
@@ -110,18 +113,18 @@ struct ErasureLedgerFile {
     self.key = key
   }
 
-  /// As a file of this version, in its place.
+  /// Rewrite a file of the first version in place, in the current version.
   private mutating func rewrite() throws(ErasureRecords.Fault) {
     let bytes = records.document(through: records.through ?? 0)
     do { try Data(bytes).write(to: URL(fileURLWithPath: path), options: .atomic) } catch {
-      throw ErasureRecords.Fault("\(path): cannot be written anew (\(error.localizedDescription))")
+      throw ErasureRecords.Fault("\(path): cannot be rewritten (\(error.localizedDescription))")
     }
     size = bytes.count
     key = records.key ?? records.records.last?.key
     try syncFolder()
   }
 
-  /// The key of what is added from here on.
+  /// Set the key of the records that follow.
   mutating func setKey(_ key: [UInt8]) throws(ErasureRecords.Fault) {
     guard self.key != key else { return }
     try write(ErasureRecords.keyLine(key), at: size)
@@ -132,7 +135,7 @@ struct ErasureLedgerFile {
     try write(ErasureRecords.throughLine(time, count: count), at: ErasureRecords.header.utf8.count)
   }
 
-  /// Writes and syncs. Where that fails nothing counts as written: the next line takes its place.
+  /// Write and sync. After a failure nothing counts as written: the next line overwrites it.
   private mutating func write(_ text: String, at offset: Int) throws(ErasureRecords.Fault) {
     let descriptor = open(path, O_WRONLY | O_CLOEXEC | (size == 0 ? O_CREAT : 0), 0o600)
     guard descriptor >= 0 else { throw failure }
@@ -146,7 +149,7 @@ struct ErasureLedgerFile {
     }
     var bytes = Array(text.utf8)[...]
     var at = offset
-    // A line that was torn off is behind what is whole.
+    // A torn line follows the complete lines; cut it off.
     if offset >= size, ftruncate(descriptor, off_t(size)) != 0 { throw failure }
     while !bytes.isEmpty {
       let count = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, off_t(at)) }

@@ -1,47 +1,47 @@
 internal import Crypto
 internal import Foundation
 
-/// What an erasure ledger says, read from its bytes (docs/backup.md, "The erasure ledger"): lines of text, each with a
-/// checksum at its end.
+/// Contents of an erasure ledger (docs/backup.md, "The erasure ledger"): lines of text, each with a checksum at its
+/// end.
 ///
 /// ```
 /// tidemark-erasures 2 CHECK
-/// through MILLISECONDS COUNT CHECK   every erasure that was answered up to then is in the file, which had so many
-/// key HEX CHECK                      of the records that follow
+/// through MILLISECONDS COUNT CHECK   every erasure answered up to then is in the file, which then had COUNT records
+/// key HEX CHECK                      key of the records that follow
 /// erased MILLISECONDS HEX CHECK      HMAC-SHA-256 of a user's id
 /// ```
 package struct ErasureRecords: Sendable {
-  /// An erasure: who it was only somebody can tell who has the id.
+  /// Erasure of one user. Only the holder of the user's id can tell who it was.
   package struct Record: Hashable, Sendable {
     package var key: [UInt8]
-    /// When it was asked for, in milliseconds since 1970.
+    /// Time of the request, in milliseconds since 1970.
     package var time: Int64
     package var hash: [UInt8]
   }
 
-  /// Why a ledger cannot be used.
+  /// Reason why a ledger cannot be used.
   package struct Fault: Error, Hashable, Sendable, CustomStringConvertible {
     package let description: String
 
     package init(_ description: String) { self.description = description }
   }
 
-  /// In the order in which they were written.
+  /// Records in the order in which they were written.
   package private(set) var records: [Record] = []
-  /// Every erasure that was answered up to then is among them; nil: nobody says.
+  /// Time up to which every answered erasure is in the ledger; nil if unknown.
   package private(set) var through: Int64?
-  /// Of the records that are added; nil: there is none yet.
+  /// Key of new records; nil: none yet.
   private(set) var key: [UInt8]?
-  /// Every key that it names, also those of no record.
+  /// Every key in the ledger, including those without records.
   private var keys: Set<[UInt8]> = []
-  /// Whether it is of version 1, whose second line has no count.
+  /// Whether the file has version 1, whose second line has no count.
   private(set) var isFirstVersion = false
-  /// Bytes of whole lines. What is behind them was torn off while it was written, and never answered.
-  private(set) var wholeBytes = 0
+  /// Size of the complete lines in bytes. Bytes behind them are a torn write, which was never answered.
+  private(set) var intactByteCount = 0
 
   static let keyByteCount = 32
   static let header = line("tidemark-erasures 2")
-  /// Lines of the same length whatever they say, so that one can be written over the other.
+  /// Encode the `through` line. Its length is fixed, so that it can be overwritten.
   static func throughLine(_ time: Int64, count: Int) -> String {
     func padded(_ number: Int64, _ width: Int) -> String {
       let digits = String(max(0, number))
@@ -52,7 +52,7 @@ package struct ErasureRecords: Sendable {
 
   package init() {}
 
-  /// Those of a file; throws too where it cannot be read.
+  /// Read the records of a file; throws if it cannot be read.
   package init(file path: String) throws(Fault) {
     guard let data = FileManager.default.contents(atPath: path) else {
       throw Fault("\(path): cannot be read")
@@ -60,38 +60,38 @@ package struct ErasureRecords: Sendable {
     try self.init(Array(data), name: path)
   }
 
-  /// Throws where a line is damaged that is not the last, and where erasures are missing at the end: a copy that was
-  /// cut off.
+  /// Parse a ledger. Throws if a line other than the last is damaged, or if erasures are missing at the end (a
+  /// truncated copy).
   package init(_ bytes: [UInt8], name: String) throws(Fault) {
     var place = 0
     var number = 0
-    var countThen = 0
+    var expectedCount = 0
     while let end = bytes[place...].firstIndex(of: UInt8(ascii: "\n")) {
       number += 1
       let text = String(decoding: bytes[place..<end], as: UTF8.self)
       place = end + 1
-      // The second line is written over in place: where that was torn, it says nothing.
+      // The second line is overwritten in place: if it is torn, it is ignored.
       guard let fields = Self.fields(text) else {
         if number == 2 { continue }
         throw Fault(
           "\(name), line \(number): is damaged; use a copy of the ledger, such as that of the newest backup"
         )
       }
-      wholeBytes = place
-      guard take(fields, number, &countThen) else {
-        throw Fault("\(name), line \(number): is of no erasure ledger that this version knows")
+      intactByteCount = place
+      guard take(fields, number, &expectedCount) else {
+        throw Fault("\(name), line \(number): is not a line of an erasure ledger that this version supports")
       }
     }
-    guard number > 0 || bytes.isEmpty else { throw Fault("\(name): is no erasure ledger") }
-    guard records.count >= countThen else {
+    guard number > 0 || bytes.isEmpty else { throw Fault("\(name): is not an erasure ledger") }
+    guard records.count >= expectedCount else {
       throw Fault(
-        "\(name): is cut off: it has \(records.count) of \(countThen) erasures; use a whole copy of the ledger, "
+        "\(name): is truncated: it has \(records.count) of \(expectedCount) erasures; use a whole copy of the ledger, "
           + "such as that of the newest backup"
       )
     }
   }
 
-  private mutating func take(_ fields: [Substring], _ number: Int, _ countThen: inout Int) -> Bool {
+  private mutating func take(_ fields: [Substring], _ number: Int, _ expectedCount: inout Int) -> Bool {
     switch (fields.first, fields.count) {
     case ("tidemark-erasures", 2):
       isFirstVersion = fields[1] == "1"
@@ -100,7 +100,7 @@ package struct ErasureRecords: Sendable {
       through = Int64(fields[1])
       if !isFirstVersion {
         guard let count = Int(fields[2]) else { return false }
-        countThen = count
+        expectedCount = count
       }
       return number == 2 && through != nil
     case ("key", 2):
@@ -124,7 +124,7 @@ package struct ErasureRecords: Sendable {
 
   static func recordLine(_ record: Record) -> String { line("erased \(record.time) \(hex(record.hash))") }
 
-  /// The lines of these records, keys included.
+  /// Encode records as lines, with the keys that they need.
   static func lines(_ records: [Record], after key: inout [UInt8]?) -> String {
     var text = ""
     for record in records {
@@ -168,11 +168,11 @@ package struct ErasureRecords: Sendable {
     Array(HMAC<SHA256>.authenticationCode(for: user, using: SymmetricKey(data: key)))
   }
 
-  /// Tells who was erased at some time.
+  /// Lookup of users that were erased since some time.
   package struct Search: Sendable {
     private var sought: [[UInt8]: Set<[UInt8]>] = [:]
 
-    /// - Parameter since: those of before are not looked for.
+    /// - Parameter since: earlier erasures are ignored.
     package init(_ records: ErasureRecords, since: Int64) {
       for record in records.records where record.time >= since {
         sought[record.key, default: []].insert(record.hash)
@@ -187,17 +187,17 @@ package struct ErasureRecords: Sendable {
     }
   }
 
-  /// Whether it says whose it is, as every file does that a store has opened.
-  package var isWhole: Bool { !keys.isEmpty }
+  /// Whether the ledger has a key, as every file has that a store has opened.
+  package var hasKey: Bool { !keys.isEmpty }
 
-  /// Whether another ledger is of the same store, as far as their keys tell: one that has none may be of any.
+  /// Whether another ledger is of the same store, as far as keys tell: a ledger without keys matches any.
   package func isOfSameStore(as other: ErasureRecords) -> Bool {
     keys.isEmpty || other.keys.isEmpty || !keys.isDisjoint(with: other.keys)
   }
 
-  /// Records of another ledger that this one does not have: the last ones of a user of whom it has fewer. Their times
-  /// may differ, since `tidemark repair-clock` corrects those of the data directory only.
-  package func missing(from other: ErasureRecords) -> [Record] {
+  /// Return the records of another ledger that this one lacks. For a user with fewer records here, these are the
+  /// other's last ones. Times may differ, since `tidemark repair-clock` corrects only those of the data directory.
+  package func newRecords(from other: ErasureRecords) -> [Record] {
     var known: [Record: Int] = [:]
     func user(_ record: Record) -> Record { Record(key: record.key, time: 0, hash: record.hash) }
     for record in records { known[user(record), default: 0] += 1 }
@@ -208,7 +208,7 @@ package struct ErasureRecords: Sendable {
     }
   }
 
-  /// The same with no time after `limit`; how many records changed.
+  /// Clamp all times to `limit`; returns the number of changed records too.
   package func clamped(to limit: Int64) -> (records: ErasureRecords, changed: Int) {
     var clamped = self
     var changed = 0
@@ -220,22 +220,22 @@ package struct ErasureRecords: Sendable {
     return (clamped, changed)
   }
 
-  /// Both together, complete as far as either is.
+  /// Merge both ledgers; complete up to the later of their times.
   package func union(_ other: ErasureRecords) -> ErasureRecords {
     var union = self
-    union.records += missing(from: other)
+    union.records += newRecords(from: other)
     union.keys.formUnion(other.keys)
     union.key = key ?? other.key
     union.through = [through, other.through].compactMap { $0 }.max()
     return union
   }
 
-  /// The bytes of a file that says this.
+  /// Encode the ledger as the bytes of a file.
   package func document(through: Int64) -> [UInt8] {
     var last: [UInt8]?
     var text = Self.header + Self.throughLine(through, count: records.count)
     text += Self.lines(records, after: &last)
-    // What is added from here on has the same key, and a ledger without records says whose it is.
+    // Later records have the same key. In a ledger without records the key identifies the store.
     if let key, key != last { text += Self.keyLine(key) }
     return Array(text.utf8)
   }

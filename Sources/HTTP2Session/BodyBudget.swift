@@ -1,80 +1,80 @@
 internal import CNghttp2
 
-/// The request bodies that one connection holds until they are complete and answered, against
+/// Accounting of the request bodies that one connection buffers until they are complete and answered, against
 /// ``HTTP2Limits/maxBufferedBodyBytes``. Streamed bodies do not count: their windows bound them.
 ///
-/// HTTP/2's windows slow a client down that sends more than there is room for; no stream of a client that keeps to them
-/// is refused. Three rules, so that neither a client nor the application can stop the other for good:
+/// HTTP/2's windows slow down a client that sends more than fits. No stream of a client that respects them is refused.
+/// Three rules ensure that neither the client nor the application can block the other for good:
 ///
-/// - Bodies under way: a stream may send ``HTTP2Limits/initialWindowSize`` at once, and has its window extended,
-///   twofold each time, while what was granted to all streams in this way is within the limit. Past it the streams
-///   wait, in order, for bodies that are answered.
-/// - The first that would have to wait while no other is favoured is favoured: it is granted a whole body past the
-///   limit. So one at least can always complete.
-/// - Complete bodies, which wait for their answers: the connection's window is not given back for what comes beside
-///   them, until they are gone.
+/// - Incomplete bodies: a stream may send ``HTTP2Limits/initialWindowSize`` at once. Its window then doubles each time,
+///   as long as the grants of all streams stay within the limit. Above it, streams wait in order until bodies are
+///   answered.
+/// - The first stream that would have to wait while no other stream is favoured becomes the favoured one. It is granted
+///   a whole body beyond the limit, so that at least one stream can always complete.
+/// - Complete bodies, which wait for their responses: until they are gone, the connection's window is not returned for
+///   bytes that arrive meanwhile.
 struct BodyBudget {
   private let limit: Int
-  /// What each stream may send without a grant.
+  /// Bytes that each stream may send without a grant.
   private let firstWindow: Int
-  /// With all grants: one byte more than a body may have has to arrive to be refused.
-  private let creditMax: Int
+  /// Bytes that a stream may send with all grants. One byte above the body limit must be able to arrive, to be refused.
+  private let bodyWindowMax: Int
   private(set) var total = 0
   private var incomplete = 0
-  /// Read, but not given back to the connection's window.
-  fileprivate var withheld = 0
-  /// The sum of what streams were granted beyond ``firstWindow``.
+  /// Bytes read but not returned to the connection's window.
+  private var withheld = 0
+  /// Sum of the grants of all streams beyond ``firstWindow``.
   private var granted = 0
-  /// The stream that goes on past the limit, 0 if there is none.
+  /// Stream that may exceed the limit, 0 if there is none.
   private var favoured: Int32 = 0
-  /// Streams that wait to be granted more, oldest first. One that has ended meanwhile is passed over.
-  fileprivate var waiting: [Int32] = []
+  /// Streams that wait for a grant, oldest first. Streams that have ended meanwhile are skipped.
+  private var waiting: [Int32] = []
 
   init(limits: HTTP2Limits) {
     limit = limits.maxBufferedBodyBytes
     firstWindow = Int(limits.initialWindowSize)
-    creditMax = firstWindow + limits.maxBodyBytes
+    bodyWindowMax = firstWindow + limits.maxBodyBytes
   }
 
-  /// What a stream does after so many bytes of its body.
+  /// Action after bytes of a body have arrived.
   fileprivate enum OnData {
-    /// It stays within what it was granted.
-    case goOn
-    /// Its window is extended by this.
+    /// Continue: the stream is within its grant.
+    case proceed
+    /// Extend the stream's window by this number of bytes.
     case extend(Int)
-    /// It has to wait until others are gone. What it was granted already may still come.
+    /// Wait until other bodies are gone. Bytes already granted may still arrive.
     case wait
-    /// It sent more than it was granted: it need not know of its window yet (SETTINGS that were not acknowledged), and
-    /// there is no room.
+    /// Refuse: the stream sent more than it was granted, and there is no room. This is legal before the client has
+    /// acknowledged our SETTINGS, as it does not know its window yet.
     case refuse
   }
 
-  /// - Parameter held: bytes of the body, with those that have just come.
+  /// - Parameter held: bytes of the body, including those that have just arrived.
   @inline(__always)
   fileprivate mutating func received(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> OnData {
-    if held <= (firstWindow + slot.pointee.grantedBodyBytes) / 2 { return .goOn }
+    if held <= (firstWindow + slot.pointee.grantedBodyBytes) / 2 { return .proceed }
     return extend(slot, held)
   }
 
   @inline(never)
   private mutating func extend(_ slot: UnsafeMutablePointer<StreamSlot>, _ held: Int) -> OnData {
     let credit = firstWindow + slot.pointee.grantedBodyBytes
-    if credit >= creditMax { return .goOn }
-    // Not past those that wait already; while one does, another is favoured.
+    if credit >= bodyWindowMax { return .proceed }
+    // Streams that already wait come first; while any waits, another stream is favoured.
     if waiting.isEmpty, let increment = grant(slot, held: held) { return .extend(increment) }
     return held > credit ? .refuse : .wait
   }
 
-  /// Grants a stream more, if there is room or no other is favoured.
+  /// Grant a stream a larger window, if there is room or no stream is favoured.
   ///
-  /// - Returns: by how much its window is extended.
+  /// - Returns: the bytes by which its window grows, or nil.
   fileprivate mutating func grant(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> Int? {
     let credit = firstWindow + slot.pointee.grantedBodyBytes
-    var increment = min(creditMax, max(2 * credit, held + firstWindow)) - credit
+    var increment = min(bodyWindowMax, max(2 * credit, held + firstWindow)) - credit
     if granted + increment > limit {
       guard favoured == 0 else { return nil }
       favoured = slot.pointee.streamID
-      increment = creditMax - credit
+      increment = bodyWindowMax - credit
     }
     slot.pointee.grantedBodyBytes += increment
     granted += increment
@@ -88,13 +88,13 @@ struct BodyBudget {
     incomplete += length
   }
 
-  /// The body of a stream that was receiving is complete, or will not be.
+  /// Record that the body of a receiving stream is complete, or never will be.
   @inline(__always)
   fileprivate mutating func complete(_ slot: UnsafeMutablePointer<StreamSlot>) {
     incomplete -= slot.pointee.heldBodyBytes
   }
 
-  /// - Returns: whether there may be room now for streams that wait.
+  /// - Returns: whether there may now be room for waiting streams.
   @inline(__always)
   fileprivate mutating func release(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     total -= slot.pointee.heldBodyBytes
@@ -106,44 +106,79 @@ struct BodyBudget {
     return !waiting.isEmpty
   }
 
-  /// What comes now is not given back. Only while a complete body is there, whose end will give it back.
+  /// Whether arriving bytes are not returned to the connection's window. True only while a complete body is buffered:
+  /// its release returns them.
   @inline(__always)
-  fileprivate var withholds: Bool { total > limit && total > incomplete }
+  private var withholds: Bool { total > limit && total > incomplete }
+
+  /// Withhold arrived bytes from the connection's window, if they must be. Returns whether they are.
+  @inline(__always)
+  fileprivate mutating func withhold(_ length: Int) -> Bool {
+    guard withholds else { return false }
+    withheld += length
+    return true
+  }
+
+  /// Take the withheld bytes that may be returned to the connection's window; 0: none.
+  @inline(__always)
+  fileprivate mutating func takeWithheld() -> Int {
+    if withheld == 0 || withholds { return 0 }
+    let returned = withheld
+    withheld = 0
+    return returned
+  }
+
+  // MARK: Streams that wait
+
+  /// Queue a stream for a grant. Returns false if it is queued already.
+  fileprivate mutating func enqueue(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+    guard !slot.pointee.flags.contains(.awaitsBodyGrant) else { return false }
+    slot.pointee.flags.insert(.awaitsBodyGrant)
+    waiting.append(slot.pointee.streamID)
+    return true
+  }
+
+  /// Take a stream out of the queue.
+  fileprivate mutating func dequeue(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    slot.pointee.flags.remove(.awaitsBodyGrant)
+    waiting.removeAll { $0 == slot.pointee.streamID }
+  }
+
+  /// The stream at this position of the queue; nil at its end.
+  fileprivate func waiting(at position: Int) -> Int32? { position < waiting.count ? waiting[position] : nil }
+
+  fileprivate mutating func removeFirstWaiting(_ count: Int) { waiting.removeFirst(count) }
 }
 
 extension ServerCore {
-  /// Stores a piece of a body, which is within `maxBodyBytes`, or resets its stream if it may not have come.
+  /// Store a piece of a body that is within `maxBodyBytes`, or reset its stream if the piece exceeds the grants.
   @inline(__always)
   mutating func storeBody(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ data: UnsafePointer<UInt8>,
     _ length: Int
   ) {
-    // The calls of nghttp2_session_consume and its kind only fail for lack of memory.
+    // nghttp2_session_consume and its variants fail only for lack of memory.
     switch bodies.received(slot, held: slot.pointee.heldBodyBytes + length) {
-    case .goOn: break
+    case .proceed: break
     case .extend(let increment): extendWindow(slot, increment)
-    case .wait: waitForRoom(slot)
+    case .wait: queueForGrant(slot)
     case .refuse:
       _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
       counters.limitsHit += 1
-      return abandon(slot, .enhanceYourCalm)
+      return resetUndelivered(slot, .enhanceYourCalm)
     }
-    guard mayGrow(slot) else {
+    guard memory.isWithinLimit(slot) else {
       _ = nghttp2_session_consume(session, slot.pointee.streamID, length)
       counters.limitsHit += 1
-      return abandon(slot, .enhanceYourCalm)
+      return resetUndelivered(slot, .enhanceYourCalm)
     }
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data, length)
     bodies.store(slot, length)
-    charge(slot)
-    // The stream's own window is extended by grants only.
-    if bodies.withholds {
-      bodies.withheld += length
-    } else {
-      _ = nghttp2_session_consume_connection(session, length)
-    }
+    memory.charge(slot)
+    // The stream's own window grows by grants only.
+    if !bodies.withhold(length) { _ = nghttp2_session_consume_connection(session, length) }
   }
 
   @inline(never)
@@ -158,68 +193,52 @@ extension ServerCore {
   }
 
   @inline(never)
-  private mutating func waitForRoom(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    guard !slot.pointee.flags.contains(.awaitsRoom) else { return }
-    slot.pointee.flags.insert(.awaitsRoom)
-    bodies.waiting.append(slot.pointee.streamID)
-    counters.bodiesDelayed += 1
+  private mutating func queueForGrant(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    if bodies.enqueue(slot) { counters.bodiesDelayed += 1 }
   }
 
-  @inline(never)
-  private mutating func leaveQueue(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    slot.pointee.flags.remove(.awaitsRoom)
-    bodies.waiting.removeAll { $0 == slot.pointee.streamID }
-  }
-
-  /// Grants streams that wait what there is room for now.
+  /// Grant waiting streams the room that there is now.
   @inline(never)
   private mutating func grantToWaiting() {
     guard session != nil else { return }
     var count = 0
-    for streamID in bodies.waiting {
+    while let streamID = bodies.waiting(at: count) {
       if let slot = lookup(streamID), slot.pointee.phase == .receiving {
         guard let increment = bodies.grant(slot, held: slot.pointee.heldBodyBytes) else { break }
-        slot.pointee.flags.remove(.awaitsRoom)
-        // The time in which it could not go on is not the client's.
+        slot.pointee.flags.remove(.awaitsBodyGrant)
+        // The time spent waiting for room does not count against the client's request timeout.
         slot.pointee.openedAt = max(slot.pointee.openedAt, now)
         extendWindow(slot, increment)
       }
       count += 1
     }
-    bodies.waiting.removeFirst(count)
+    bodies.removeFirstWaiting(count)
   }
 
-  /// A stream leaves `receiving`.
+  /// Record that a stream leaves `receiving`.
   @inline(__always)
   mutating func bodyCompleted(_ slot: UnsafeMutablePointer<StreamSlot>) { bodies.complete(slot) }
 
-  /// The rest of a body is read and dropped: what was stored of it may not keep the stream's window closed.
-  mutating func bodyPassedOver(_ slot: UnsafeMutablePointer<StreamSlot>) {
+  /// Drop the rest of a body. Its stored bytes are returned to the stream's window, so that the rest can arrive.
+  mutating func bodyDiscarded(_ slot: UnsafeMutablePointer<StreamSlot>) {
     _ = nghttp2_session_consume_stream(session, slot.pointee.streamID, slot.pointee.heldBodyBytes)
   }
 
-  /// What is held of a body is there no more.
+  /// Release the stored bytes of a body.
   @inline(__always)
   mutating func bodyReleased(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    // Not to be granted anything more, as its grants are given back now.
-    if slot.pointee.flags.contains(.awaitsRoom) { leaveQueue(slot) }
+    // Leave the queue first: its grants are released now, and it must not get another.
+    if slot.pointee.flags.contains(.awaitsBodyGrant) { bodies.dequeue(slot) }
     if bodies.release(slot) { grantToWaiting() }
-    if bodies.withheld > 0 && !bodies.withholds { giveBack() }
+    let returned = bodies.takeWithheld()
+    if returned > 0, let session { _ = nghttp2_session_consume_connection(session, returned) }
   }
 
+  /// Reset a stream in `receiving` that the application does not know and never will.
   @inline(never)
-  private mutating func giveBack() {
-    let withheld = bodies.withheld
-    bodies.withheld = 0
-    guard let session else { return }
-    _ = nghttp2_session_consume_connection(session, withheld)
-  }
-
-  /// Resets a stream that is still receiving, of which the application has not heard and will not.
-  @inline(never)
-  mutating func abandon(_ slot: UnsafeMutablePointer<StreamSlot>, _ code: HTTP2ErrorCode) {
+  mutating func resetUndelivered(_ slot: UnsafeMutablePointer<StreamSlot>, _ code: HTTP2ErrorCode) {
     bodyCompleted(slot)
-    // From here on all that comes is dropped.
+    // Bytes that arrive from here on are dropped.
     slot.pointee.phase = .answered
     slot.pointee.flags.insert(.localEnded)
     if slot.pointee.heldBodyBytes > 0 {

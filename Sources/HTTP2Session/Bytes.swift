@@ -6,19 +6,19 @@
   import Darwin
 #endif
 
-/// Whether two runs of the same length hold the same bytes.
+/// Whether two byte ranges of the same length are equal.
 @inline(__always)
 func equalBytes(_ a: UnsafePointer<UInt8>, _ b: UnsafePointer<UInt8>, _ count: Int) -> Bool {
   memcmp(a, b, count) == 0
 }
 
-/// Whether the bytes are those of the literal.
+/// Whether the bytes equal those of the literal.
 @inline(__always)
 func isBytes(_ a: UnsafePointer<UInt8>, _ count: Int, _ literal: StaticString) -> Bool {
   count == literal.utf8CodeUnitCount && memcmp(a, literal.utf8Start, count) == 0
 }
 
-/// The number that the bytes spell in decimal; nil if they do not, or it passes 2^53.
+/// Parse a decimal number of at most 16 digits; nil for anything else.
 func parseDecimal(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> Int? {
   guard count > 0 && count <= 16 else { return nil }
   var value = 0
@@ -30,7 +30,7 @@ func parseDecimal(_ bytes: UnsafePointer<UInt8>, _ count: Int) -> Int? {
   return value
 }
 
-/// Writes `value` in decimal so that its last digit is just before `end`, and gives the first digit's place.
+/// Write `value` in decimal so that its last digit is just before `end`. Returns the address of the first digit.
 @inline(__always)
 func writeDecimal(_ value: Int, endingAt end: UnsafeMutablePointer<UInt8>) -> UnsafeMutablePointer<UInt8> {
   var at = end

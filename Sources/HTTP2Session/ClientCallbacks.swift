@@ -1,12 +1,12 @@
 internal import CNghttp2
 internal import NIOCore
 
-// The client's functions that nghttp2 calls, under the same rules as the server's.
+// Functions that nghttp2 calls for a client. The rules in ServerCallbacks.swift apply.
 
-/// The table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
+/// Create the table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
 func makeClientCallbacks() -> OpaquePointer {
   var made: OpaquePointer?
-  // The only failure is lack of memory.
+  // Fails only for lack of memory.
   guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
     fatalError("nghttp2_session_callbacks_new: no memory")
   }
@@ -19,7 +19,7 @@ func makeClientCallbacks() -> OpaquePointer {
   return table
 }
 
-/// Bytes of a request body into nghttp2's frame buffer.
+/// Copy bytes of a request body into nghttp2's frame buffer.
 let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let available = slot.pointee.response.readableBytes
@@ -61,8 +61,7 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
   core.pointee.decoding = nil
   guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
   slot.pointee.streamID = header.pointee.stream_id
-  // A final status has been seen: these are trailers. An informational one is forgotten (RFC 9113 section
-  // 8.1).
+  // After a final status these are trailers. An informational status is discarded (RFC 9113 section 8.1).
   if slot.pointee.status >= 200 { return 0 }
   slot.pointee.count = 0
   slot.pointee.headerListBytes = 0
@@ -77,7 +76,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   let name = name.unsafelyUnwrapped
   let value = value.unsafelyUnwrapped
   if name[0] == UInt8(ascii: ":") {
-    // ":status" is the only one there is; nghttp2 has checked it.
+    // ":status" is the only pseudo-header of a response; nghttp2 has checked it.
     slot.pointee.status = Int32(parseDecimal(value, valueCount) ?? 0)
     return 0
   }
@@ -100,7 +99,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   }
   slot.pointee.reserve(length)
   _ = slot.pointee.append(data.unsafelyUnwrapped, length)
-  if slot.pointee.phase == .streaming { core.pointee.wait(slot) }
+  if slot.pointee.phase == .streaming { core.pointee.pending.append(slot) }
   return 0
 }
 
@@ -112,7 +111,9 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
     if let decoded = core.pointee.decoding {
       decoded.pointee.headerEnd = decoded.pointee.count
       core.pointee.decoding = nil
-      if decoded.pointee.phase == .streaming && decoded.pointee.status >= 200 { core.pointee.wait(decoded) }
+      if decoded.pointee.phase == .streaming && decoded.pointee.status >= 200 {
+        core.pointee.pending.append(decoded)
+      }
     }
     if header.pointee.flags & 1 != 0 {
       slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
@@ -127,7 +128,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
   return 0
 }
 
-/// A request that never left: the server is going away, or stream numbers are used up.
+/// Fails a request that was never sent: the server is going away, or stream numbers are used up.
 private let onFrameNotSent: nghttp2_on_frame_not_send_callback = { session, frame, _, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
   if header.pointee.type == 0x1, let slot = slot(session, header.pointee.stream_id) {

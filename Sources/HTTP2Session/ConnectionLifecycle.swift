@@ -1,19 +1,19 @@
-/// The life of a connection, client's or server's: what has happened goes in, what is to be done comes out.
+/// State machine of a connection's life, for client and server: events go in, actions come out.
 struct ConnectionLifecycle {
-  /// idle → active, when the channel is.
-  /// active → warned, when a graceful end is asked for; closing, when the session has ended or failed.
-  /// warned → draining, when the grace is over; closing.
+  /// idle → active, when the channel is active.
+  /// active → warned, when a graceful shutdown is requested; closing, when the session has ended or failed.
+  /// warned → draining, when the grace period is over; closing.
   /// draining → closing, when the last stream is done.
   /// closing → lingering, when all output is written and the output closed; closed.
-  /// lingering → closed, when the peer closes too, or time is up.
-  /// Every state → closed, when the channel is inactive.
+  /// lingering → closed, when the peer closes too, or on timeout.
+  /// Every state → closed, when the channel becomes inactive.
   private(set) var state: State = .idle
 
   enum State: Equatable { case idle, active, warned, draining, closing, lingering, closed }
 
   enum OnShutdown: Equatable { case none, close, sendNoticeThenGoAway, sendGoAway }
 
-  /// The owner wants the connection to end when its streams are done.
+  /// Request a shutdown once all streams are done.
   mutating func shutdownRequested(hasGrace: Bool) -> OnShutdown {
     switch state {
     case .idle:
@@ -30,15 +30,15 @@ struct ConnectionLifecycle {
     if state == .idle { state = .active }
   }
 
-  /// The notice has had its time: the binding GOAWAY is due (RFC 9113 section 6.8).
+  /// End the grace period. Returns true if the binding GOAWAY is due (RFC 9113 section 6.8).
   mutating func graceElapsed() -> Bool {
     guard state == .warned else { return false }
     state = .draining
     return true
   }
 
-  /// Output is written as far as the channel takes it. `sessionDone`: nghttp2 wants neither to read nor to
-  /// write. True when the output is to be closed.
+  /// Record that the output is written as far as the channel accepts it. `sessionDone`: nghttp2 wants neither to read
+  /// nor to write. Returns true if the output is to be closed.
   mutating func flushed(sessionDone: Bool) -> Bool {
     switch state {
     case .active, .warned, .draining, .closing:
@@ -49,7 +49,7 @@ struct ConnectionLifecycle {
     }
   }
 
-  /// The session takes no more input: a GOAWAY is queued.
+  /// Record that the session takes no more input: a GOAWAY is queued.
   mutating func sessionFailed() {
     switch state {
     case .active, .warned, .draining: state = .closing
@@ -57,15 +57,15 @@ struct ConnectionLifecycle {
     }
   }
 
-  /// True when this is news.
+  /// Record that the channel is inactive. Returns false if it was already.
   mutating func channelInactive() -> Bool {
     guard state != .closed else { return false }
     state = .closed
     return true
   }
 
-  /// Whether bytes from the peer still mean anything.
-  var takesInput: Bool {
+  /// Whether bytes from the peer are still processed.
+  var acceptsInput: Bool {
     switch state {
     case .active, .warned, .draining: true
     case .idle, .closing, .lingering, .closed: false
@@ -73,7 +73,7 @@ struct ConnectionLifecycle {
   }
 
   /// Whether output may still be written.
-  var takesOutput: Bool {
+  var acceptsOutput: Bool {
     switch state {
     case .active, .warned, .draining, .closing: true
     case .idle, .lingering, .closed: false

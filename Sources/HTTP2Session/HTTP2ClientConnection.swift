@@ -1,15 +1,15 @@
 internal import CNghttp2
 package import NIOCore
 
-/// The client's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued
-/// with ``submit(_:path:body:token:streaming:endsLater:)`` and leave in one write at the end of the read loop
-/// or with ``flushIfNeeded()``; more than the server's concurrent streams wait inside nghttp2. Everything
-/// runs on the channel's event loop.
+/// Client side of one HTTP/2 connection: a channel handler over an nghttp2 session. Requests are queued with
+/// ``submit(_:path:body:token:streaming:hasMoreBody:)`` and leave in one write at the end of the read loop or with
+/// ``flushIfNeeded()``. Requests above the server's concurrent streams queue inside nghttp2. All calls must be made on
+/// the channel's event loop.
 package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: ChannelInboundHandler {
   package typealias InboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
 
-  /// Who is told of answers. Kept until the connection has closed.
+  /// Delegate that receives the responses. Retained until the connection has closed.
   package let delegate: Delegate
 
   private let resources: HTTP2ClientResources
@@ -19,14 +19,13 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   private var isDirty = false
   private var isBusy = false
 
-  /// A connection to be added to a channel's pipeline. Resources belong to that channel's event loop.
+  /// Create a connection for a channel's pipeline. Resources belong to that channel's event loop.
   package init(delegate: Delegate, resources: HTTP2ClientResources) {
     self.delegate = delegate
     self.resources = resources
     core = .allocate(capacity: 1)
     core.initialize(
       to: ClientCore(
-        session: nil,
         pool: resources.pool,
         maxHeaderListBytes: resources.limits.maxHeaderListBytes,
         maxBodyBytes: resources.limits.maxBodyBytes
@@ -36,21 +35,21 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   deinit {
     core.pointee.destroy()
-    while let slot = core.pointee.popWaiting() { core.pointee.pool.pointee.put(slot) }
+    while let slot = core.pointee.pending.popFirst() { core.pointee.pool.pointee.put(slot) }
     core.deinitialize(count: 1)
     core.deallocate()
   }
 
-  /// What has been counted so far.
+  /// Counters so far.
   package var counters: HTTP2Counters { core.pointee.counters }
 
   /// Requests submitted and not yet answered.
-  package var openStreams: Int { core.pointee.openCount }
+  package var openStreams: Int { core.pointee.streams.count }
 
-  /// Whether requests can be submitted: the channel is active and the server has not said GOAWAY.
+  /// Whether requests can be submitted: the channel is active and the server has not sent GOAWAY.
   package var isUsable: Bool { lifecycle.state == .active && !core.pointee.goAwaySeen }
 
-  /// Streams that the server allows at once; 2^32-1 until it has said.
+  /// Streams that the server allows at once; 2^32-1 until its SETTINGS have arrived.
   package var maxConcurrentStreams: UInt32 {
     core.pointee.session.map {
       nghttp2_session_get_remote_settings($0, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
@@ -59,15 +58,15 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   // MARK: Requests
 
-  /// Queues a request. The path and the body are copied before this returns.
+  /// Queue a request. The path and the body are copied before this returns.
   ///
   /// - Parameters:
-  ///   - template: its other headers; has to live until the request has been sent.
+  ///   - template: method and the other headers; must live until the request has been sent.
   ///   - path: `:path`, with the query.
-  ///   - token: given back with the answer.
-  ///   - streaming: tell the delegate of the body as it comes.
-  ///   - endsLater: more of the body follows with ``write(_:_:)``, until ``finish(_:)``.
-  /// - Returns: a handle for ``cancel(_:)``; nil if the connection takes no requests any more.
+  ///   - token: passed back with the response.
+  ///   - streaming: pass the response body to the delegate as it arrives.
+  ///   - hasMoreBody: more of the body follows with ``write(_:_:)``, until ``finish(_:)``.
+  /// - Returns: a handle for ``cancel(_:)``; nil if the connection no longer accepts requests.
   @discardableResult
   package func submit(
     _ template: HTTP2RequestTemplate,
@@ -75,7 +74,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     body: UnsafeRawBufferPointer = UnsafeRawBufferPointer(start: nil, count: 0),
     token: UInt64,
     streaming: Bool = false,
-    endsLater: Bool = false
+    hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
     let slot = core.pointee.open()
@@ -83,14 +82,14 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     slot.pointee.method = template.method
     if streaming { slot.pointee.phase = .streaming }
     let pathField = template.list + HTTP2RequestTemplate.pathIndex
-    // nghttp2 copies the value, and reads it only.
+    // nghttp2 copies the value and only reads it.
     pathField.pointee.value = path.baseAddress.map {
       UnsafeMutablePointer(mutating: $0.assumingMemoryBound(to: UInt8.self))
     }
     pathField.pointee.valuelen = path.count
     let streamID: Int32
-    if !endsLater { slot.pointee.flags.insert(.finished) }
-    if body.isEmpty && !endsLater {
+    if !hasMoreBody { slot.pointee.flags.insert(.finished) }
+    if body.isEmpty && !hasMoreBody {
       streamID = nghttp2_submit_request(session, nil, template.list, template.count, nil, slot)
     } else {
       slot.pointee.response.clear()
@@ -112,7 +111,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return handle
   }
 
-  /// As ``submit(_:path:body:token:streaming:endsLater:)``, with strings.
+  /// Queue a request, as ``submit(_:path:body:token:streaming:hasMoreBody:)`` with strings.
   @discardableResult
   package func submit(
     _ template: HTTP2RequestTemplate,
@@ -120,7 +119,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     body: ByteBuffer = ByteBuffer(),
     token: UInt64,
     streaming: Bool = false,
-    endsLater: Bool = false
+    hasMoreBody: Bool = false
   ) -> HTTP2StreamHandle? {
     var path = path
     return path.withUTF8 { path in
@@ -131,14 +130,13 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
           body: body,
           token: token,
           streaming: streaming,
-          endsLater: endsLater
+          hasMoreBody: hasMoreBody
         )
       }
     }
   }
 
-  /// Queues more of a body that was begun with `endsLater`. Nothing bounds what waits but the caller: see
-  /// ``queuedBytes(_:)``.
+  /// Queue more of a body that was started with `hasMoreBody`. The caller must limit it: see ``queuedBytes(_:)``.
   @discardableResult
   package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer) -> HTTP2Outcome {
     guard let slot = findSending(stream) else { return .gone }
@@ -148,7 +146,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return .queued
   }
 
-  /// Ends such a body; what is queued is still sent.
+  /// End a body that was started with `hasMoreBody`; queued bytes are still sent.
   @discardableResult
   package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
     guard let slot = findSending(stream) else { return .gone }
@@ -157,7 +155,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     return .queued
   }
 
-  /// Bytes of such a body that wait for the server's windows; nil if it has ended.
+  /// Bytes of an unfinished request body that wait for the server's windows; nil if the body has ended.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     findSending(stream).map { $0.pointee.response.readableBytes }
   }
@@ -176,7 +174,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
   }
 
-  /// Gives a request up with CANCEL; the delegate hears that it failed.
+  /// Cancel a request with CANCEL; the delegate is told that it failed.
   package func cancel(_ stream: HTTP2StreamHandle) {
     guard let slot = core.pointee.pool.pointee.find(stream), let session = core.pointee.session,
       slot.pointee.phase == .receiving || slot.pointee.phase == .streaming
@@ -186,7 +184,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     flushIfNeeded()
   }
 
-  /// Says GOAWAY; the connection closes when the requests under way have been answered.
+  /// Send GOAWAY; the connection closes when the requests in flight have been answered.
   package func close() {
     guard let context else { return }
     switch lifecycle.shutdownRequested(hasGrace: false) {
@@ -202,33 +200,33 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   // MARK: Channel events
 
-  /// Begins the session if the channel is active already.
+  /// Begin the session if the channel is already active.
   package func handlerAdded(context: ChannelHandlerContext) {
     self.context = context
     if context.channel.isActive { activate(context) }
   }
 
-  /// Ends the session.
+  /// End the session.
   package func handlerRemoved(context: ChannelHandlerContext) {
     closed()
     self.context = nil
   }
 
-  /// Begins the session: preface and SETTINGS are sent at once.
+  /// Begin the session and send preface and SETTINGS at once.
   package func channelActive(context: ChannelHandlerContext) {
     activate(context)
     context.fireChannelActive()
   }
 
-  /// Ends the session: open requests have failed.
+  /// End the session and fail open requests.
   package func channelInactive(context: ChannelHandlerContext) {
     closed()
     context.fireChannelInactive()
   }
 
-  /// Feeds nghttp2, then hands complete answers to the delegate.
+  /// Pass the bytes to nghttp2, then deliver complete responses to the delegate.
   package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    guard lifecycle.takesInput, let session = core.pointee.session else { return }
+    guard lifecycle.acceptsInput, let session = core.pointee.session else { return }
     let buffer = unwrapInboundIn(data)
     core.pointee.counters.bytesIn &+= UInt64(buffer.readableBytes)
     isBusy = true
@@ -237,25 +235,25 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     }
     isDirty = true
     if result < 0 {
-      // NOMEM, FLOODED, or a callback failed, which ours never do.
+      // NOMEM, FLOODED, or a failed callback; our callbacks never fail.
       core.pointee.counters.protocolErrors += 1
       _ = nghttp2_session_terminate_session(session, HTTP2ErrorCode.protocolError.rawValue)
       lifecycle.sessionFailed()
     }
-    tellDelegate()
+    notifyDelegate()
     isBusy = false
   }
 
-  /// The end of a read loop: new requests leave in one write.
+  /// Send the new requests of this read loop in one write.
   package func channelReadComplete(context: ChannelHandlerContext) {
-    if lifecycle.takesOutput {
+    if lifecycle.acceptsOutput {
       delegate.http2ReadComplete(on: self)
       flushIfNeeded()
     }
     context.fireChannelReadComplete()
   }
 
-  /// Goes on sending where the peer had stopped reading.
+  /// Resume sending when the channel is writable again.
   package func channelWritabilityChanged(context: ChannelHandlerContext) {
     if context.channel.isWritable {
       isDirty = true
@@ -264,7 +262,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     context.fireChannelWritabilityChanged()
   }
 
-  /// Closes: whatever failed below, there is no way on from it.
+  /// Close the channel: the handlers below cannot recover from an error.
   package func errorCaught(context: ChannelHandlerContext, error: any Error) {
     context.fireErrorCaught(error)
     context.close(promise: nil)
@@ -274,7 +272,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     guard lifecycle.state == .idle else { return }
     lifecycle.activated()
     var made: OpaquePointer?
-    // The only failure is lack of memory.
+    // Fails only for lack of memory.
     guard nghttp2_session_client_new2(&made, resources.callbacks, core, resources.options) == 0, let made
     else {
       context.close(promise: nil)
@@ -304,18 +302,18 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     guard lifecycle.channelInactive() else { return }
     core.pointee.destroy()
     isBusy = true
-    tellDelegate()
+    notifyDelegate()
     isBusy = false
     delegate.http2ConnectionClosed(self)
   }
 
-  private func tellDelegate() {
+  private func notifyDelegate() {
     let core = core
     if core.pointee.settingsSeen && !core.pointee.settingsTold {
       core.pointee.settingsTold = true
       delegate.http2ConnectionReady(self)
     }
-    while let slot = core.pointee.popWaiting() {
+    while let slot = core.pointee.pending.popFirst() {
       let token = slot.pointee.token
       switch slot.pointee.phase {
       case .ready:
@@ -324,7 +322,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
         core.pointee.pool.pointee.put(slot)
       case .streaming:
         delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
-        // It may have cancelled, or closed the connection.
+        // The delegate may have cancelled the request, or closed the connection.
         if slot.pointee.phase == .streaming && slot.pointee.token == token {
           slot.pointee.count = slot.pointee.headerEnd
         }
@@ -339,18 +337,18 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   // MARK: Output
 
-  /// Writes the requests queued since the last flush. Cheap when there are none; does nothing inside a read,
-  /// whose end flushes anyway.
+  /// Write the requests queued since the last flush. Cheap when nothing is queued. Does nothing inside a read, which
+  /// flushes at its end.
   package func flushIfNeeded() {
     guard isDirty, !isBusy, let context else { return }
     isBusy = true
-    while isDirty, lifecycle.takesOutput, let session = core.pointee.session {
+    while isDirty, lifecycle.acceptsOutput, let session = core.pointee.session {
       isDirty = false
       send(session, context)
-      tellDelegate()
+      notifyDelegate()
     }
     isBusy = false
-    guard let session = core.pointee.session, lifecycle.takesOutput, context.channel.isWritable else {
+    guard let session = core.pointee.session, lifecycle.acceptsOutput, context.channel.isWritable else {
       return
     }
     if nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0 {
@@ -360,8 +358,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   private func send(_ session: OpaquePointer, _ context: ChannelHandlerContext) {
     let maxWriteBytes = resources.limits.maxWriteBytes
-    // While the channel is not writable, requests wait in nghttp2; channelWritabilityChanged goes on from
-    // here.
+    // While the channel is not writable, requests queue in nghttp2; channelWritabilityChanged resumes from here.
     while context.channel.isWritable {
       var output = resources.output
       resources.output = ByteBuffer()
@@ -372,7 +369,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
         context.writeAndFlush(wrapOutboundOut(output), promise: nil)
       }
       if output.capacity <= maxWriteBytes * 2 { resources.output = output }
-      // The write may have failed and closed the channel, and the session with it.
+      // The write may have failed and closed the channel, and with it the session.
       guard core.pointee.session != nil else { return }
       switch drained {
       case .more: continue

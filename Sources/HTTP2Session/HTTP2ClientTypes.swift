@@ -1,27 +1,26 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// What a client accepts from its server.
+/// Limits on the responses that a client accepts.
 package struct HTTP2ClientLimits: Sendable {
-  /// Bytes of an answer's header list (RFC 9113 section 6.5.2), 1 to 65,535; past it the rest of the list is
-  /// left out.
+  /// Bytes of a response's header list (RFC 9113 section 6.5.2), 1 to 65,535. Headers above it are left out.
   package var maxHeaderListBytes: Int = 32 * 1024
-  /// Bytes of an answer's body. Past it the stream is reset and fails.
+  /// Bytes of a response's body. Above it the stream is reset and the request fails.
   package var maxBodyBytes: Int = 64 * 1024 * 1024
   /// Window of each stream, in bytes.
   package var initialWindowSize: UInt32 = 4 * 1024 * 1024
   /// Window of the connection, in bytes.
   package var connectionWindowSize: Int32 = 64 * 1024 * 1024
-  /// Bytes gathered for one write.
+  /// Bytes collected for one write.
   package var maxWriteBytes: Int = 256 * 1024
-  /// Bytes of a slot's buffers, each, that are kept for the next stream.
+  /// Largest capacity in bytes at which a slot keeps each of its buffers for the next stream.
   package var maxKeptBufferBytes: Int = 16 * 1024
 
-  /// The defaults, to be changed field by field.
+  /// Create the default limits.
   package init() {}
 }
 
-/// What the client connections of one event loop share. Make one per event loop.
+/// Resources that the client connections of one event loop share. Make one per event loop.
 package final class HTTP2ClientResources {
   /// The limits of every connection made with these resources.
   package let limits: HTTP2ClientLimits
@@ -31,13 +30,13 @@ package final class HTTP2ClientResources {
   let pool: UnsafeMutablePointer<SlotPool>
   var output = ByteBuffer()
 
-  /// Resources with empty pools.
+  /// Create resources with empty pools.
   package init(limits: HTTP2ClientLimits = HTTP2ClientLimits()) {
     precondition(limits.maxHeaderListBytes >= 1 && limits.maxHeaderListBytes <= 65_535)
     self.limits = limits
     callbacks = makeClientCallbacks()
     var made: OpaquePointer?
-    // The only failure is lack of memory.
+    // Fails only for lack of memory.
     guard nghttp2_option_new(&made) == 0, let made else { fatalError("nghttp2_option_new: no memory") }
     options = made
     nghttp2_option_set_no_closed_streams(options, 1)
@@ -54,18 +53,18 @@ package final class HTTP2ClientResources {
   }
 }
 
-/// The part of a request's headers that stays the same from request to request, laid out for nghttp2 once. It
-/// has to live until the requests made with it have been sent; the connection keeps no reference of its own.
+/// Request headers that stay the same from request to request, laid out for nghttp2 once. The template must outlive the
+/// sending of its requests; the connection does not retain it.
 package final class HTTP2RequestTemplate {
   let list: UnsafeMutablePointer<nghttp2_nv>
   let count: Int
   let method: HTTP2Method
   private let storage: UnsafeMutablePointer<UInt8>
 
-  /// Where `:path` is in the list.
+  /// Index of `:path` in the list.
   static let pathIndex = 3
 
-  /// Headers of requests to one server. Names are lower-case; empty values are left out.
+  /// Create the headers of requests to one server. Names are lower-case; empty values are left out.
   package init(
     method: HTTP2Method,
     scheme: String,
@@ -91,7 +90,7 @@ package final class HTTP2RequestTemplate {
     for (index, field) in fields.enumerated() {
       let nameCount = field.0.utf8.count
       let valueCount = field.1.utf8.count
-      // The path is another one each time: nghttp2 copies it.
+      // The path differs per request, so nghttp2 copies it.
       let flags =
         index == HTTP2RequestTemplate.pathIndex ? ResponseHeaders.noCopyName : ResponseHeaders.noCopy
       (list + index).initialize(
@@ -114,7 +113,7 @@ package final class HTTP2RequestTemplate {
 }
 
 extension HTTP2Method {
-  /// The name on the wire; "CONNECT" stands for all that the service does not know.
+  /// Name on the wire; unsupported methods are sent as "CONNECT".
   package var name: String {
     switch self {
     case .get: "GET"
@@ -129,7 +128,7 @@ extension HTTP2Method {
   }
 }
 
-/// An answer, read in place; valid inside the delegate's call only.
+/// Response, read in place; valid only inside the delegate's call.
 package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   private let slot: UnsafePointer<StreamSlot>
 
@@ -139,7 +138,7 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   /// `:status`, 200 to 999.
   package var status: Int { Int(slot.pointee.status) }
 
-  /// The body; of a streaming request, what has come since the last call.
+  /// The body; for a streaming request, the bytes since the last call.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
       _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
@@ -154,7 +153,7 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
     }
   }
 
-  /// The first header of that lower-case name.
+  /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {
     guard let range = slot.pointee.find(name) else { return nil }
@@ -162,47 +161,48 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   }
 }
 
-/// Who is told what became of requests. Called on the event loop, never from inside nghttp2.
+/// Callbacks for the outcome of requests. Called on the event loop, never from inside nghttp2.
 package protocol HTTP2ClientDelegate: AnyObject {
-  /// The answer to a request is complete; of a streaming request, this is its end, with the rest of the body.
+  /// Called when the response is complete. For a streaming request this is its end, with the rest of the body.
   func http2ResponseReceived(
     token: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
-  /// Of a streaming request: its answer has begun, or more of its body has come.
+  /// Called for a streaming request when its response has begun, or more of its body has arrived.
   func http2ResponsePart(
     token: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   )
 
-  /// There will be no answer: the stream was reset with that code, or the connection ended. REFUSED_STREAM
-  /// means that the server has not looked at the request (RFC 9113 section 8.7).
+  /// Called when a request fails: its stream was reset with that code, or the connection ended. REFUSED_STREAM means
+  /// that the server has not processed the request (RFC 9113 section 8.7).
   func http2StreamFailed(token: UInt64, errorCode: UInt32, on connection: HTTP2ClientConnection<Self>)
 
-  /// All answers of this read have been delivered. Requests submitted until this returns leave in one write.
+  /// Called when all responses of this read have been delivered. Requests submitted before this returns leave in one
+  /// write.
   func http2ReadComplete(on connection: HTTP2ClientConnection<Self>)
 
-  /// The server's SETTINGS have arrived: the connection works.
+  /// Called when the server's SETTINGS have arrived: the connection is ready.
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<Self>)
 
-  /// The connection is gone; nothing more will be called for it.
+  /// Called when the connection is closed; no other call follows.
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<Self>)
 }
 
 extension HTTP2ClientDelegate {
-  /// Does nothing.
+  /// Do nothing.
   package func http2ResponsePart(
     token: UInt64,
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<Self>
   ) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2ReadComplete(on connection: HTTP2ClientConnection<Self>) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2ConnectionReady(_ connection: HTTP2ClientConnection<Self>) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2ConnectionClosed(_ connection: HTTP2ClientConnection<Self>) {}
 }

@@ -1,8 +1,7 @@
-/// A complete request, read in place. Valid inside ``HTTP2ServerConnection/withRequest(_:_:)`` only; the
-/// bytes behind it stay until the stream is answered or closed, so an asynchronous step may call
-/// `withRequest` again.
+/// Request, read in place. Valid only inside ``HTTP2ServerConnection/withRequest(_:_:)``. The bytes behind it stay
+/// until the stream is answered or closed, so an asynchronous step may call `withRequest` again.
 ///
-/// Absent fields are empty: HTTP does not tell them apart in any way that this service needs.
+/// Absent fields are empty: this service never needs to distinguish absent from empty.
 package struct HTTP2Request: ~Copyable, ~Escapable {
   private let slot: UnsafePointer<StreamSlot>
 
@@ -26,17 +25,17 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// `:authority`.
   package var authority: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.authority) } }
 
-  /// `authorization`. A request with more than one never gets here: its stream is reset with PROTOCOL_ERROR.
+  /// `authorization`. A request with more than one never arrives here: its stream is reset with PROTOCOL_ERROR.
   package var authorization: RawSpan {
     @_lifetime(borrow self) get { span(slot.pointee.fields.authorization) }
   }
 
-  /// The same number as in an earlier request of this connection means the same bytes of ``authorization``,
-  /// so that a verdict can be kept beside it. 0 without the header.
+  /// Number that identifies the bytes of ``authorization`` within this connection: equal numbers mean equal bytes, so
+  /// that a verdict can be cached under it. 0 without the header.
   package var authorizationIdentity: UInt32 { slot.pointee.authorizationIdentity }
 
-  /// What the application has noted of the request (``HTTP2ServerConnection/note(_:_:)``); 0 at first.
-  package var note: UInt64 { slot.pointee.note }
+  /// Number that the application stored with the request (``HTTP2ServerConnection/applicationTag(_:_:)``); 0 at first.
+  package var applicationTag: UInt64 { slot.pointee.applicationTag }
 
   /// `content-type`.
   package var contentType: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.contentType) } }
@@ -47,7 +46,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// `origin`.
   package var origin: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.origin) } }
 
-  /// `x-forwarded-for`; of several fields the last.
+  /// `x-forwarded-for`; the last field if there are several.
   package var forwardedFor: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.forwardedFor) } }
 
   /// `x-request-id`.
@@ -56,24 +55,27 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// `last-event-id`.
   package var lastEventID: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.lastEventID) } }
 
-  /// The body; cut at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
+  /// The body; truncated at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
       _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
     }
   }
 
-  /// The body comes in pieces: ``body`` is what has not been read of it,
-  /// ``HTTP2ServerConnection/readBody(_:_:)`` takes it.
+  /// Whether the body arrives in pieces: ``body`` is its unread part, and ``HTTP2ServerConnection/readBody(_:_:)``
+  /// consumes it.
   package var bodyStreams: Bool { slot.pointee.flags.contains(.bodyStreams) }
 
-  /// The header list passed ``HTTP2Limits/maxHeaderListBytes``: what came later is missing here. Answer 431.
+  /// Whether the header list exceeded ``HTTP2Limits/maxHeaderListBytes``: later headers are missing here. Answer 431.
   package var headersTooLarge: Bool { slot.pointee.flags.contains(.headersTooLarge) }
 
-  /// The body passed ``HTTP2Limits/maxBodyBytes``, or says that it will. Answer 413.
+  /// Whether the body exceeded ``HTTP2Limits/maxBodyBytes``, or its content-length does. Answer 413.
   package var bodyTooLarge: Bool { slot.pointee.flags.contains(.bodyTooLarge) }
 
-  /// The first header of that lower-case name; nil if there is none.
+  /// Whether the application refused the body (``HTTP2ServerConnection/refuseBody(_:)``), so that it is incomplete.
+  package var bodyRefused: Bool { slot.pointee.flags.contains(.bodyRefused) }
+
+  /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {
     guard let range = slot.pointee.find(name) else { return nil }

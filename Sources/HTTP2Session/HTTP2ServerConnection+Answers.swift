@@ -2,8 +2,8 @@ internal import CNghttp2
 package import NIOCore
 
 extension HTTP2ServerConnection {
-  /// Reads a request in place. Nil, and no call, if the handle is stale or the request has been answered. The
-  /// closure may answer, but not flush.
+  /// Read a request in place. Returns nil without calling the closure if the handle is stale or the request has been
+  /// answered. The closure may answer, but must not flush.
   package func withRequest<Result, Failure: Error>(
     _ stream: HTTP2StreamHandle,
     _ body: (borrowing HTTP2Request) throws(Failure) -> Result
@@ -14,33 +14,52 @@ extension HTTP2ServerConnection {
     return try body(HTTP2Request(slot))
   }
 
-  /// Whether the request of that handle still waits for its answer.
+  /// Read the headers of a request whose body has not yet arrived. Returns nil without calling the closure if the
+  /// handle is stale or the request is complete.
+  package func withHeaders<Result>(
+    _ stream: HTTP2StreamHandle,
+    _ body: (borrowing HTTP2Request) -> Result
+  ) -> Result? {
+    guard let slot = find(stream), slot.pointee.phase == .receiving else { return nil }
+    return body(HTTP2Request(slot))
+  }
+
+  /// Deliver a request now and drop its body, which has not yet arrived.
+  package func refuseBody(_ stream: HTTP2StreamHandle) {
+    guard let slot = find(stream) else { return }
+    core.pointee.deliverWithoutBody(slot)
+    isDirty = true
+  }
+
+  /// Whether the request of that handle is still unanswered.
   package func isOpen(_ stream: HTTP2StreamHandle) -> Bool {
     find(stream).map { $0.pointee.phase == .delivered } ?? false
   }
 
-  /// Keeps a number beside a request until it is answered (``HTTP2Request/note``).
-  package func note(_ stream: HTTP2StreamHandle, _ note: UInt64) { find(stream)?.pointee.note = note }
-
-  /// Has what a stream holds, now and later, count for somebody over all connections (``MemoryBudget``), and with it
-  /// what its answer will take.
-  ///
-  /// - Parameters:
-  ///   - key: a hash of who it is, with a seed that nobody outside knows; 0: nobody else than so far.
-  ///   - answerBytes: about as many as the answer will have; it counts for itself when it is there.
-  /// - Returns: false where they, or this connection, would hold more than they may.
-  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> Bool {
-    guard let slot = find(stream) else { return true }
-    return core.pointee.admit(slot, for: key, answerBytes: answerBytes)
+  /// Store a number with a request until it is answered (``HTTP2Request/applicationTag``).
+  package func setApplicationTag(_ stream: HTTP2StreamHandle, _ tag: UInt64) {
+    find(stream)?.pointee.applicationTag = tag
   }
 
-  /// Answers a request. `body` writes into the stream's own buffer, which is empty when it is called and is
-  /// sent from where it is. Content-length is set (RFC 9110 section 8.6); an answer without body ends with
-  /// its headers; to HEAD the same headers go without the body.
+  /// Charge the memory that a stream holds, now and later, to a user or client across all connections
+  /// (``MemoryBudget``). The response's expected size is included.
+  ///
+  /// - Parameters:
+  ///   - key: a hash of the user or client, with a secret seed; 0: keep the current one.
+  ///   - answerBytes: approximate size of the response, replaced by the actual size once it exists.
+  /// - Returns: false if the user or client, or this connection, would exceed its limit.
+  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> Bool {
+    guard let slot = find(stream) else { return true }
+    return core.pointee.memory.admit(slot, for: key, answerBytes: answerBytes)
+  }
+
+  /// Answer a request. `body` writes into the stream's own buffer, which is empty at the call and is sent from where it
+  /// is. Content-length is set (RFC 9110 section 8.6). A response without a body ends with its headers. A response to
+  /// HEAD has the same headers and no body.
   ///
   /// - Parameters:
   ///   - status: 200 to 999.
-  ///   - headers: at most 28 more, empty for most answers.
+  ///   - headers: at most 28 additional headers, empty for most responses.
   @discardableResult
   package func respond(
     _ stream: HTTP2StreamHandle,
@@ -55,9 +74,9 @@ extension HTTP2ServerConnection {
     return submit(slot, status, contentType, headers)
   }
 
-  /// Answers a request with a body that exists already; shared storage is sent without a copy of ours.
+  /// Answer a request with an existing body; shared storage is sent without another copy.
   ///
-  /// - Parameter isKept: its storage stays whoever takes it, and so counts for no stream.
+  /// - Parameter isKept: the storage outlives this response anyway, and is not charged to a stream.
   @discardableResult
   package func respond(
     _ stream: HTTP2StreamHandle,
@@ -72,7 +91,7 @@ extension HTTP2ServerConnection {
     return submit(slot, status, contentType, headers, heldBytes: isKept ? 0 : body.readableBytes)
   }
 
-  /// Answers a request without a body.
+  /// Answer a request without a body.
   @discardableResult
   package func respond(
     _ stream: HTTP2StreamHandle,
@@ -84,22 +103,22 @@ extension HTTP2ServerConnection {
     return submit(slot, status, .none, headers)
   }
 
-  /// Resets a stream instead of answering it.
+  /// Reset a stream instead of answering it.
   package func reset(_ stream: HTTP2StreamHandle, _ code: HTTP2ErrorCode) {
     guard let slot = find(stream), let session = core.pointee.session else { return }
     _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, code.rawValue)
-    // The application has asked for it: it need not be told.
+    // The application requested the reset, so it gets no callback.
     slot.pointee.flags.insert(.localEnded)
     isDirty = true
   }
 
   // MARK: Streaming
 
-  // An answer of unknown length keeps its bytes in the same buffer of its slot: write appends at its end,
-  // nghttp2 takes from its front as the peer's windows allow, and is woken by resume_data when it had found
-  // nothing. A stream that has nothing to send holds no buffer.
+  // A response of unknown length keeps its bytes in its slot's buffer. `write` appends at the end, and nghttp2 reads
+  // from the front as the peer's windows allow. After nghttp2 has found the buffer empty, resume_data wakes it. A
+  // stream with nothing to send holds no buffer.
 
-  /// Begins an answer whose body follows in pieces, without content-length.
+  /// Start a response whose body follows in pieces, without content-length.
   @discardableResult
   package func startStreaming(
     _ stream: HTTP2StreamHandle,
@@ -126,10 +145,10 @@ extension HTTP2ServerConnection {
     return submitted(slot, result)
   }
 
-  /// Queues bytes of a streaming answer. All are taken, or none: ``HTTP2Outcome/full`` beyond a bound, unless the
-  /// queue was empty.
+  /// Queue bytes of a streaming response, all or none. Returns ``HTTP2Outcome/full`` if the queue is not empty and
+  /// would exceed its limit.
   ///
-  /// - Parameter queueBytesMax: the bound; nil: ``HTTP2Limits/maxStreamQueueBytes``.
+  /// - Parameter queueBytesMax: the limit in bytes; nil: ``HTTP2Limits/maxStreamQueueBytes``.
   @discardableResult
   package func write(
     _ stream: HTTP2StreamHandle,
@@ -140,23 +159,27 @@ extension HTTP2ServerConnection {
       !slot.pointee.flags.contains(.finished)
     else { return .gone }
     let waiting = slot.pointee.response.readableBytes
-    if waiting > 0 && waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes {
-      slot.pointee.flags.insert(.wantsDrain)
-      return .full
+    if waiting > 0 {
+      let isFull = waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes
+      if isFull || !core.pointee.memory.isWithinLimit(slot) {
+        slot.pointee.flags.insert(.needsDrainCallback)
+        return .full
+      }
     }
     if waiting == 0 {
-      // Shared with all others that are sent the same: for an event to thousands of streams nothing is copied but into
-      // the frames.
+      // All streams that are sent the same event share this storage. For thousands of streams, bytes are only copied
+      // into the frames.
       slot.pointee.response = bytes
     } else {
       slot.pointee.response.discardReadBytes()
       slot.pointee.response.writeImmutableBuffer(bytes)
+      core.pointee.memory.chargeStreaming(slot)
     }
     resume(slot)
     return .queued
   }
 
-  /// Ends a streaming answer; what is queued is still sent.
+  /// End a streaming response; queued bytes are still sent.
   @discardableResult
   package func finish(_ stream: HTTP2StreamHandle) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .streaming,
@@ -167,7 +190,18 @@ extension HTTP2ServerConnection {
     return .queued
   }
 
-  /// Bytes that wait in a streaming answer; nil if the stream is not one.
+  /// Charge a stream for bytes that the application keeps for it elsewhere. The value replaces the previous one.
+  ///
+  /// - Returns: false if the stream exceeds its limit. The bytes are charged all the same, until the application keeps
+  ///   fewer.
+  package func setRetainedBytes(_ stream: HTTP2StreamHandle, _ byteCount: Int) -> Bool {
+    guard let slot = find(stream), slot.pointee.phase == .streaming else { return true }
+    slot.pointee.retainedBytes = byteCount
+    core.pointee.memory.chargeStreaming(slot)
+    return core.pointee.memory.isWithinLimit(slot)
+  }
+
+  /// Bytes queued in a streaming response; nil if the stream has none.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
     return slot.pointee.response.readableBytes
@@ -175,11 +209,10 @@ extension HTTP2ServerConnection {
 
   // MARK: Streamed request bodies
 
-  /// Takes bytes of a streamed request's body. The closure gets all that has come and has not been taken,
-  /// whether the body ends with it, and returns how many bytes it takes. Their windows are given back to the
-  /// client (RFC 9113 section 6.9); the rest stays, at most ``HTTP2Limits/streamedWindowSize`` bytes of it,
-  /// and is offered again with what comes next, or when this is called again. False if the handle is stale or
-  /// the request not a streamed one.
+  /// Read bytes of a streamed request's body. The closure gets all unread bytes and whether the body ends with them,
+  /// and returns how many it consumed. The consumed bytes are returned to the client's windows (RFC 9113 section 6.9).
+  /// The rest, at most ``HTTP2Limits/streamedWindowSize`` bytes, is offered again with the next bytes or the next call.
+  /// Returns false if the handle is stale or the request is not streamed.
   @discardableResult
   package func readBody(_ stream: HTTP2StreamHandle, _ take: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
     guard let slot = find(stream), slot.pointee.flags.contains(.bodyStreams),
@@ -191,7 +224,11 @@ extension HTTP2ServerConnection {
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
     if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
     slot.pointee.dropBody(taken)
-    core.pointee.charge(slot)
+    if slot.pointee.phase == .streaming {
+      core.pointee.memory.chargeStreaming(slot)
+    } else {
+      core.pointee.memory.charge(slot)
+    }
     if taken > 0 {
       core.pointee.consumeStreamed(slot.pointee.streamID, taken)
       isDirty = true
@@ -199,7 +236,7 @@ extension HTTP2ServerConnection {
     return true
   }
 
-  // MARK: Inside
+  // MARK: Private
 
   @inline(__always)
   private func find(_ stream: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
@@ -224,9 +261,9 @@ extension HTTP2ServerConnection {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
     guard let session = core.pointee.session else { return .gone }
     let length = slot.pointee.response.readableBytes
-    core.pointee.charge(slot, answer: heldBytes ?? length)
+    core.pointee.memory.charge(slot, answer: heldBytes ?? length)
     let hasBody = length > 0 && slot.pointee.method != .head
-    // RFC 9110 section 8.6: none with 204; with 304 it would have to be that of the 200.
+    // RFC 9110 section 8.6: 204 has no content-length; that of 304 would have to be the length of the 200.
     let mayHaveLength = status != 204 && status != 304
     slot.pointee.phase = .answered
     if !hasBody { slot.pointee.flags.insert(.localEnded) }
@@ -239,13 +276,13 @@ extension HTTP2ServerConnection {
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
-    if slot.pointee.flags.contains(.bodyStreams) { passOverBody(slot) }
+    if slot.pointee.flags.contains(.bodyStreams) { discardBody(slot) }
     return submitted(slot, result)
   }
 
-  /// A streamed body that is answered as a whole is not wanted: the rest of it is read and dropped as that of others
-  /// is, within ``HTTP2Limits/maxDroppedBodyBytes``, so that clients that send before they read get the answer.
-  private func passOverBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
+  /// Drop the unread part of a streamed body after a complete response. The rest is read and dropped like other bodies,
+  /// within ``HTTP2Limits/maxDroppedBodyBytes``. Clients that send before they read still get the response.
+  private func discardBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
     let unread = slot.pointee.count - slot.pointee.headerEnd
     slot.pointee.flags.remove(.bodyStreams)
     guard unread > 0 else { return }
@@ -254,7 +291,7 @@ extension HTTP2ServerConnection {
     core.pointee.consumeStreamed(slot.pointee.streamID, unread)
   }
 
-  /// These headers and those that the application has every answer carry.
+  /// Headers of this response and those that the application adds to every response.
   @inline(__always)
   private func all(_ headers: [HTTP2Header], _ slot: UnsafeMutablePointer<StreamSlot>) -> [HTTP2Header] {
     guard let common = resources.commonHeaders else { return headers }
@@ -280,12 +317,12 @@ extension HTTP2ServerConnection {
   private func submitted(_ slot: UnsafeMutablePointer<StreamSlot>, _ result: Int32) -> HTTP2Outcome {
     isDirty = true
     guard result == 0 else {
-      // NOMEM, or DATA_EXIST for a second answer, which the phases rule out.
+      // NOMEM, or DATA_EXIST for a second response, which the phases prevent.
       context?.close(promise: nil)
       return .gone
     }
     core.pointee.counters.answers += 1
-    if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.answeredEarly.append(slot.pointee.handle) }
+    if !slot.pointee.flags.contains(.remoteEnded) { answeredEarly.append(slot.pointee.handle) }
     return .queued
   }
 }

@@ -1,23 +1,23 @@
 internal import CNghttp2
 package import NIOCore
 
-/// The server's side of one HTTP/2 connection: a channel handler over an nghttp2 session. Bytes come in as
-/// `ByteBuffer`, requests go to the delegate, answers are gathered and leave in one write per read loop.
+/// Server side of one HTTP/2 connection: a channel handler over an nghttp2 session. It reads `ByteBuffer`s, passes
+/// requests to the delegate, and sends the queued responses in one write per read loop.
 ///
-/// All of it runs on the channel's event loop, and none of its calls is safe elsewhere. Answers given outside
-/// a read of this connection (a reply came in on another channel) stay queued until ``flushIfNeeded()``: call
-/// it once per connection when your own read loop ends.
+/// Every call must be made on the channel's event loop. Responses given outside a read of this connection, such as
+/// after a reply on another channel, stay queued until ``flushIfNeeded()``. Call it once per connection when your own
+/// read loop ends.
 ///
-/// Per request nothing is allocated here but by nghttp2: streams live in slots that are used again and again.
+/// Only nghttp2 allocates memory per request: streams live in slots that are reused.
 package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: ChannelInboundHandler {
   package typealias InboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
 
-  /// Who is told of requests. Kept until the connection has closed.
+  /// Delegate that receives the requests. Retained until the connection has closed.
   package let delegate: Delegate
 
-  /// For the application: an accepted user's identity, an address, a metric's label.
-  package var userToken: UInt64 = 0
+  /// Value for the application's use: an accepted user's identity, an address, a metric's label.
+  package var userData: UInt64 = 0
 
   let resources: HTTP2ServerResources
   let core: UnsafeMutablePointer<ServerCore>
@@ -27,82 +27,79 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private var graceTimer: Scheduled<Void>?
   private var lingerTimer: Scheduled<Void>?
 
-  /// Something may be waiting in nghttp2.
+  /// nghttp2 may have output pending.
   var isDirty = false
-  /// In a read, a flush or a call to the delegate: flushing waits for its end.
+  /// A read, a flush or a call to the delegate is running: flushing is deferred until it ends.
   private var isBusy = false
   private var lastActivity = NIODeadline.uptimeNanoseconds(0)
-  /// Since when the channel has taken nothing; nil while it does.
+  /// Time since which the channel has not been writable; nil while it is.
   private var blockedSince: NIODeadline?
-  /// What ``ServerCore/answerBytes`` was when the timer last saw it grow, and when that was.
-  private var movedBytes: UInt64 = 0
-  private var movedAt = NIODeadline.uptimeNanoseconds(0)
+  /// Streams answered before their request was complete. They are reset once the response is sent (RFC 9113 section
+  /// 8.1).
+  var answeredEarly: [HTTP2StreamHandle] = []
 
-  /// A connection to be added to a channel's pipeline. Resources belong to that channel's event loop.
+  /// Create a connection for a channel's pipeline. Resources belong to that channel's event loop.
   package init(delegate: Delegate, resources: HTTP2ServerResources) {
     self.delegate = delegate
     self.resources = resources
     self.core = .allocate(capacity: 1)
-    let now = NIODeadline.uptimeNanoseconds(0)
-    core.initialize(
-      to: ServerCore(
-        session: nil,
-        pool: resources.pool,
-        maxHeaderListBytes: resources.limits.maxHeaderListBytes,
-        maxBodyBytes: resources.limits.maxBodyBytes,
-        streamedWindowSize: resources.limits.streamedWindowSize,
-        streamedContentTypes: resources.streamedContentTypes,
-        now: now,
-        bodies: BodyBudget(limits: resources.limits),
-        memory: resources.budget,
-        maxDecodedHeaderBytes: resources.limits.maxDecodedHeaderBytes,
-        keepsAllHeaders: resources.keptHeaders == nil,
-        keptHeaders: resources.keptHeaders ?? [],
-        clientKey: resources.clientKey,
-        controlFrames: ControlFrameBudget(limits: resources.limits, now: now)
-      )
-    )
+    core.initialize(to: ServerCore(resources: resources, now: .uptimeNanoseconds(0)))
   }
 
   deinit {
     core.pointee.destroy()
-    // Whoever still waited will not be told: the handler is gone.
-    while let slot = core.pointee.popWaiting() { core.pointee.pool.pointee.put(slot) }
+    // Pending slots are freed without a callback: the handler is gone.
+    while let slot = core.pointee.pending.popFirst() { core.pointee.pool.pointee.put(slot) }
     core.deinitialize(count: 1)
     core.deallocate()
   }
 
   // MARK: State
 
-  /// What has been counted so far.
+  /// Counters so far.
   package var counters: HTTP2Counters { core.pointee.counters }
 
-  /// Bytes of request bodies held now, see ``HTTP2Limits/maxBufferedBodyBytes``.
+  /// Bytes of request bodies that are buffered now, see ``HTTP2Limits/maxBufferedBodyBytes``.
   package var bufferedBodyBytes: Int { core.pointee.bodies.total }
 
   /// Streams open now.
-  package var openStreams: Int { core.pointee.openCount }
+  package var openStreams: Int { core.pointee.streams.count }
 
-  /// Whether the connection has not begun to end.
+  /// Whether the connection is active and has not started to shut down.
   package var isActive: Bool { lifecycle.state == .active }
 
   /// The peer's address, while the channel is in a pipeline.
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
-  /// The peer has shown who it is: it may hold ``HTTP2Limits/maxConnectionHeldBytes``.
-  package var isProven: Bool {
-    get { core.pointee.isProven }
-    set { core.pointee.isProven = newValue }
+  /// Whether the peer is proven: it has authenticated, or the connection is shared. Until then it may hold
+  /// ``HTTP2Limits/maxUnprovenHeldBytes``, open ``HTTP2Limits/maxUnprovenStreams``, and send within HTTP/2's default
+  /// window.
+  package var isProven: Bool { core.pointee.memory.isProven }
+
+  /// Mark the peer as proven and raise its limits to those of ``HTTP2Limits``. If it is called before the channel is
+  /// active, the first SETTINGS already carry them.
+  package func markProven() {
+    guard !isProven else { return }
+    core.pointee.memory.markProven()
+    guard let session = core.pointee.session else { return }
+    var entry = nghttp2_settings_entry(
+      settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue),
+      value: resources.limits.maxConcurrentStreams
+    )
+    // Both fail only for lack of memory.
+    if resources.limits.unprovenStreams < resources.limits.maxConcurrentStreams {
+      _ = nghttp2_submit_settings(session, 0, &entry, 1)
+    }
+    _ = nghttp2_session_set_local_window_size(session, 0, 0, resources.limits.connectionWindowSize)
+    isDirty = true
   }
 
-  /// Clients of a proxy share it: what one of them does must neither end it nor slow it. So it counts as proven, and the
-  /// limits that end a connection are wide (``HTTP2Limits/shared``). Set it before the channel is active.
+  /// Whether many clients share the connection because it comes from a proxy. One client must neither end it nor slow
+  /// it for the others. It counts as proven, and the limits that end a connection are wide (``HTTP2Limits/shared``).
+  /// Set it before the channel is active.
   package var isShared = false {
     didSet {
-      core.pointee.isProven = isShared
-      core.pointee.isShared = isShared
-      core.pointee.maxDecodedHeaderBytes = limits.maxDecodedHeaderBytes
-      core.pointee.bodies = BodyBudget(limits: limits)
+      core.pointee.setShared(isShared, limits: limits)
     }
   }
 
@@ -116,33 +113,33 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   // MARK: Channel events
 
-  /// Begins the session if the channel is active already.
+  /// Begin the session if the channel is already active.
   package func handlerAdded(context: ChannelHandlerContext) {
     self.context = context
     if context.channel.isActive { activate(context) }
   }
 
-  /// Ends the session.
+  /// End the session.
   package func handlerRemoved(context: ChannelHandlerContext) {
     closed()
     self.context = nil
   }
 
-  /// Begins the session: SETTINGS are sent at once (RFC 9113 section 3.4).
+  /// Begin the session and send SETTINGS at once (RFC 9113 section 3.4).
   package func channelActive(context: ChannelHandlerContext) {
     activate(context)
     context.fireChannelActive()
   }
 
-  /// Ends the session: open streams are aborted.
+  /// End the session and abort open streams.
   package func channelInactive(context: ChannelHandlerContext) {
     closed()
     context.fireChannelInactive()
   }
 
-  /// Feeds nghttp2, then hands complete requests to the delegate.
+  /// Pass the bytes to nghttp2, then deliver complete requests to the delegate.
   package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    guard lifecycle.takesInput, core.pointee.session != nil else { return }
+    guard lifecycle.acceptsInput, core.pointee.session != nil else { return }
     let buffer = unwrapInboundIn(data)
     let now = context.eventLoop.now
     lastActivity = now
@@ -160,20 +157,20 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       core.pointee.receiveFailed(result)
       lifecycle.sessionFailed()
     }
-    tellDelegate()
+    notifyDelegate()
     isBusy = false
   }
 
-  /// The end of a read loop: everything that was answered leaves in one write.
+  /// Send the responses of this read loop in one write.
   package func channelReadComplete(context: ChannelHandlerContext) {
-    if lifecycle.takesOutput {
+    if lifecycle.acceptsOutput {
       delegate.http2ReadComplete(on: self)
       flushIfNeeded()
     }
     context.fireChannelReadComplete()
   }
 
-  /// Goes on sending where the peer had stopped reading.
+  /// Resume sending when the channel is writable again.
   package func channelWritabilityChanged(context: ChannelHandlerContext) {
     if context.channel.isWritable {
       blockedSince = nil
@@ -183,28 +180,28 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     context.fireChannelWritabilityChanged()
   }
 
-  /// Closes: whatever failed below, there is no way on from it.
+  /// Close the channel: the handlers below cannot recover from an error.
   package func errorCaught(context: ChannelHandlerContext, error: any Error) {
     context.close(promise: nil)
     context.fireErrorCaught(error)
   }
 
-  /// A peer that closes its side ends the connection: HTTP/2 has no half-closed connection.
+  /// Close the connection when the peer closes its side: HTTP/2 has no half-closed connection.
   package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
     if let event = event as? ChannelEvent, event == .inputClosed { context.close(promise: nil) }
     context.fireUserInboundEventTriggered(event)
   }
 
-  // MARK: Begin and end
+  // MARK: Start and shutdown
 
   private func activate(_ context: ChannelHandlerContext) {
     guard lifecycle.state == .idle else { return }
     lifecycle.activated()
     lastActivity = context.eventLoop.now
     core.pointee.now = lastActivity
-    core.pointee.controlFrames = ControlFrameBudget(limits: limits, now: lastActivity)
+    core.pointee.inbound.restart(ControlFrameBudget(limits: limits, now: lastActivity))
     var made: OpaquePointer?
-    // The only failure is lack of memory.
+    // Fails only for lack of memory.
     guard
       nghttp2_session_server_new3(
         &made,
@@ -219,6 +216,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       return
     }
     core.pointee.session = made
+    resources.budget.pointee.connectionOpened()
     submitSettings(made)
     isDirty = true
     flushIfNeeded()
@@ -228,22 +226,25 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private func submitSettings(_ session: OpaquePointer) {
     let limits = resources.limits
     let entries: [(nghttp2_settings_id, UInt32)] = [
-      (NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits.maxConcurrentStreams),
+      (
+        NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+        isProven ? limits.maxConcurrentStreams : limits.unprovenStreams
+      ),
       (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.initialWindowSize),
       (NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.maxFrameSize),
       (NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, UInt32(limits.maxHeaderListBytes)),
       (NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, limits.headerTableSize),
-      // Answers are small and all urgent: no priority tree (RFC 9113 section 5.3.2, RFC 9218 section 2.1).
+      // Responses are small and equally urgent: no priority tree (RFC 9113 section 5.3.2, RFC 9218 section 2.1).
       (NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1),
     ]
     let list = entries.map { nghttp2_settings_entry(settings_id: Int32($0.0.rawValue), value: $0.1) }
-    // Both can fail on values out of range, which HTTP2Limits.validate has refused, or for lack of memory.
+    // Both calls can fail on values out of range, which HTTP2Limits.validate has rejected, or for lack of memory.
     _ = nghttp2_submit_settings(session, 0, list, list.count)
-    _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize)
+    if isProven { _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize) }
   }
 
-  /// Ends the connection when its streams are done: a GOAWAY that warns at once, a binding one after `grace`,
-  /// then the output is closed (RFC 9113 section 6.8). With a grace of zero the warning is left out.
+  /// Close the connection once its streams are done: a warning GOAWAY at once, a binding one after `grace`, then the
+  /// output is closed (RFC 9113 section 6.8). With a grace of zero the warning is omitted.
   package func shutdownGracefully(grace: TimeAmount) {
     guard let context else { return }
     switch lifecycle.shutdownRequested(hasGrace: grace > .zero) {
@@ -269,9 +270,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     flushIfNeeded()
   }
 
-  /// Ends the connection at once with that error, answered or not.
+  /// End the connection at once with that error, even with unanswered requests.
   package func fail(_ code: HTTP2ErrorCode) {
-    guard lifecycle.takesInput else { return }
+    guard lifecycle.acceptsInput else { return }
     core.pointee.terminate(code)
     lifecycle.sessionFailed()
     isDirty = true
@@ -283,62 +284,69 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     tick?.cancel()
     graceTimer?.cancel()
     lingerTimer?.cancel()
+    if core.pointee.session != nil { resources.budget.pointee.connectionClosed() }
     core.pointee.destroy()
     isBusy = true
-    tellDelegate()
+    notifyDelegate()
     isBusy = false
     delegate.http2ConnectionClosed(self)
   }
 
-  // MARK: Telling the application
+  // MARK: Calling the delegate
 
-  /// Calls the delegate for every slot that waits. Never from inside nghttp2.
-  private func tellDelegate() {
+  /// Call the delegate for every pending slot. Never called from inside nghttp2.
+  private func notifyDelegate() {
     let core = core
-    while let slot = core.pointee.popWaiting() {
+    while let slot = core.pointee.pending.popFirst() {
       switch slot.pointee.phase {
       case .ready:
         slot.pointee.phase = .delivered
-        slot.pointee.flags.insert(.told)
+        slot.pointee.flags.insert(.delivered)
         let handle = slot.pointee.handle
-        let hasBody = slot.pointee.hasBodyToTell
+        let hasBody = slot.pointee.hasUnreadBody
         delegate.http2RequestReceived(handle, on: self)
         if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
       case .aborted:
         let handle = slot.pointee.handle
-        let told = slot.pointee.flags.contains(.told) && !slot.pointee.flags.contains(.localEnded)
+        let delivered = slot.pointee.flags.contains(.delivered) && !slot.pointee.flags.contains(.localEnded)
         core.pointee.pool.pointee.put(slot)
-        if told { delegate.http2StreamAborted(handle, on: self) }
+        if delivered { delegate.http2StreamAborted(handle, on: self) }
       case .delivered:
-        if slot.pointee.hasBodyToTell { delegate.http2RequestBodyReceived(slot.pointee.handle, on: self) }
+        if slot.pointee.hasUnreadBody { delegate.http2RequestBodyReceived(slot.pointee.handle, on: self) }
       case .streaming:
         let handle = slot.pointee.handle
-        let hasBody = slot.pointee.hasBodyToTell
-        if slot.pointee.flags.contains(.wantsDrain) {
-          slot.pointee.flags.remove(.wantsDrain)
+        let hasBody = slot.pointee.hasUnreadBody
+        if slot.pointee.flags.contains(.needsDrainCallback) {
+          slot.pointee.flags.remove(.needsDrainCallback)
           delegate.http2StreamDrained(handle, on: self)
         }
         if hasBody { delegate.http2RequestBodyReceived(handle, on: self) }
-      case .free, .receiving, .answered: break
+      case .receiving:
+        if delegate.http2RequestAnnounced(slot.pointee.handle, on: self) {
+          core.pointee.submitContinue(slot)
+        } else {
+          core.pointee.deliverWithoutBody(slot)
+        }
+      case .free, .answered: break
       }
     }
   }
 
   // MARK: Output
 
-  /// Writes what has been answered since the last flush, in as few writes as the limits allow. Cheap when
-  /// there is nothing; does nothing inside a read, whose end flushes anyway.
+  /// Write the responses queued since the last flush, in as few writes as the limits allow. Cheap when nothing is
+  /// queued. Does nothing inside a read, which flushes at its end.
   package func flushIfNeeded() {
     guard isDirty, !isBusy, let context else { return }
     isBusy = true
-    while isDirty, lifecycle.takesOutput, let session = core.pointee.session {
+    while isDirty, lifecycle.acceptsOutput, let session = core.pointee.session {
       isDirty = false
       send(session, context)
       resetAnsweredEarly()
-      tellDelegate()
+      notifyDelegate()
     }
     isBusy = false
-    guard let session = core.pointee.session, lifecycle.takesOutput, blockedSince == nil else { return }
+    guard let session = core.pointee.session, lifecycle.acceptsOutput, blockedSince == nil else { return }
     if nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0 {
       if lifecycle.flushed(sessionDone: true) { closeOutput(context) }
     }
@@ -348,8 +356,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let maxWriteBytes = resources.limits.maxWriteBytes
     while true {
       guard context.channel.isWritable else {
-        // channelWritabilityChanged goes on from here; the output so far is bounded by the channel's
-        // high-water mark and one write.
+        // channelWritabilityChanged resumes from here. The channel's high-water mark and one write bound the output so
+        // far.
         if blockedSince == nil { blockedSince = context.eventLoop.now }
         isDirty = false
         return
@@ -363,7 +371,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         context.writeAndFlush(wrapOutboundOut(output), promise: nil)
       }
       if output.capacity <= maxWriteBytes * 2 { resources.output = output }
-      // The write may have failed and closed the channel, and the session with it.
+      // The write may have failed and closed the channel, and with it the session.
       guard core.pointee.session != nil else { return }
       switch drained {
       case .more: continue
@@ -375,10 +383,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     }
   }
 
-  /// RFC 9113 section 8.1: after a complete answer the rest of the request is not wanted.
+  /// Reset streams that were answered before their request was complete: the rest is not needed (RFC 9113 section 8.1).
   private func resetAnsweredEarly() {
-    guard !core.pointee.answeredEarly.isEmpty, let session = core.pointee.session else { return }
-    core.pointee.answeredEarly.removeAll { handle in
+    guard !answeredEarly.isEmpty, let session = core.pointee.session else { return }
+    answeredEarly.removeAll { handle in
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.flags.contains(.remoteEnded) { return true }
       guard slot.pointee.flags.contains(.localEnded), blockedSince == nil else { return false }
@@ -390,7 +398,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     }
   }
 
-  /// The output first: closing both at once with unread input would make the kernel drop the GOAWAY.
+  /// Close the output first. If both sides were closed with unread input, the kernel would drop the GOAWAY.
   private func closeOutput(_ context: ChannelHandlerContext) {
     lingerTimer = context.eventLoop.assumeIsolated().scheduleTask(in: resources.limits.writeTimeout) {
       self.context?.close(promise: nil)
@@ -413,16 +421,16 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     context.close(mode: .output, promise: promise)
   }
 
-  // MARK: Time
+  // MARK: Timeouts
 
   private func scheduleTick(_ context: ChannelHandlerContext, _ delay: TimeAmount) {
     tick = context.eventLoop.assumeIsolated().scheduleTask(in: delay) { self.ticked() }
   }
 
-  /// One timer per connection looks after all of its limits of time, so each may be late by as much as the
-  /// shortest.
+  /// Check all timeouts of the connection. One timer does it, so each timeout may fire late by up to the shortest of
+  /// them.
   private func ticked() {
-    guard let context, lifecycle.takesOutput else { return }
+    guard let context, lifecycle.acceptsOutput else { return }
     let limits = resources.limits
     let now = context.eventLoop.now
     if !core.pointee.prefaceSeen {
@@ -432,40 +440,37 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       core.pointee.counters.limitsHit += 1
       context.close(promise: nil)
       return
-    } else if core.pointee.openCount == 0 && now - lastActivity >= limits.idleTimeout {
+    } else if core.pointee.streams.count == 0 && now - lastActivity >= limits.idleTimeout {
       shutdownGracefully(grace: .zero)
     } else {
       resetStalled(now)
     }
-    if lifecycle.takesOutput {
+    if lifecycle.acceptsOutput {
       scheduleTick(context, min(limits.requestTimeout, min(limits.writeTimeout, limits.idleTimeout)))
     }
   }
 
-  /// Streams whose request is not complete in time, or whose answer the peer's windows hold back. Looks at all
-  /// of them, at most maxConcurrentStreams, once per period of the timer.
+  /// Reset streams whose request is not complete in time, or whose response the peer's windows block. Visits all open
+  /// streams, at most maxConcurrentStreams, once per timer period.
   private func resetStalled(_ now: NIODeadline) {
     guard let session = core.pointee.session else { return }
     let limits = resources.limits
     core.pointee.now = now
-    if core.pointee.answerBytes != movedBytes {
-      movedBytes = core.pointee.answerBytes
-      movedAt = now
-    }
-    let hasMoved = now - movedAt < limits.writeTimeout
-    var index = core.pointee.oldest
+    let hasProgressed = core.pointee.progress.hasProgressed(within: limits.writeTimeout, now: now)
+    var index = core.pointee.streams.oldest
     while index != StreamSlot.none {
       let slot = core.pointee.pool.pointee.pointer(index)
       let isStalled =
         switch slot.pointee.phase {
         case .receiving:
-          !slot.pointee.flags.contains(.awaitsRoom) && now - slot.pointee.openedAt >= limits.requestTimeout
+          !slot.pointee.flags.contains(.awaitsBodyGrant)
+            && now - slot.pointee.openedAt >= limits.requestTimeout
         case .answered where slot.pointee.flags.contains(.localEnded):
-          // What is left is the rest of a body that nobody needs.
+          // The client is sending the rest of a body that is not needed.
           now - slot.pointee.openedAt >= limits.requestTimeout
-        case .answered: isAnswerStalled(slot, session, hasMoved, now)
+        case .answered: isAnswerStalled(slot, session, hasProgressed, now)
         case .streaming where slot.pointee.flags.contains(.finished):
-          isAnswerStalled(slot, session, hasMoved, now)
+          isAnswerStalled(slot, session, hasProgressed, now)
         case .free, .ready, .delivered, .streaming, .aborted: false
         }
       if isStalled {
@@ -478,14 +483,15 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     flushIfNeeded()
   }
 
-  /// An answer that only waits its turn behind others of a slow connection is none.
+  /// Whether the peer blocks this response. A response that only queues behind others on a slow connection is not
+  /// stalled.
   private func isAnswerStalled(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ session: OpaquePointer,
-    _ hasMoved: Bool,
+    _ hasProgressed: Bool,
     _ now: NIODeadline
   ) -> Bool {
-    // While the channel takes nothing, that is the peer's fault at large.
+    // While the channel is not writable, `blockedSince` covers the whole connection.
     guard blockedSince == nil, !slot.pointee.flags.contains(.localEnded) else { return false }
     let unsent = slot.pointee.response.readableBytes
     if unsent != slot.pointee.unsentBytes {
@@ -494,6 +500,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       return false
     }
     guard now - slot.pointee.unsentSince >= resources.limits.writeTimeout else { return false }
-    return !hasMoved || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
+    return !hasProgressed
+      || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
   }
 }

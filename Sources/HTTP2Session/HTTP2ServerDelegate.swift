@@ -1,42 +1,57 @@
-/// What an application makes of requests. One delegate may serve one connection or all of an event loop; it
-/// is called on the event loop only, never from inside nghttp2.
+/// Application callbacks for requests. One delegate may serve one connection or all of an event loop. It is called only
+/// on the event loop, and never from inside nghttp2.
 package protocol HTTP2ServerDelegate: AnyObject {
-  /// A request is complete: END_STREAM was seen and its content-length agreed; or it passed a limit, see
-  /// ``HTTP2Request/headersTooLarge`` and ``HTTP2Request/bodyTooLarge``. Answer now, or later on the same
+  /// Called when the headers of a request have arrived without its body, on a connection whose peer is not yet proven
+  /// (``HTTP2ServerConnection/isProven``). The delegate can authenticate it with
+  /// ``HTTP2ServerConnection/withHeaders(_:_:)``.
+  ///
+  /// - Returns: whether the body is wanted. If not, the request is delivered at once and its body dropped.
+  func http2RequestAnnounced(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<Self>
+  ) -> Bool
+
+  /// Called when a request is complete: END_STREAM was seen and the content-length agreed. Also called when it exceeded
+  /// a limit, see ``HTTP2Request/headersTooLarge`` and ``HTTP2Request/bodyTooLarge``. Answer now, or later on the same
   /// event loop.
   func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>)
 
-  /// All requests of this read have been delivered: a time to flush what they caused downstream. Answers
-  /// given until this returns leave in one write.
+  /// Called when all requests of this read have been delivered; flush downstream writes here. Responses given before
+  /// this returns leave in one write.
   func http2ReadComplete(on connection: HTTP2ServerConnection<Self>)
 
-  /// A delivered stream closed before it was answered, or a streaming answer before its end was sent. The
-  /// handle is stale when this is called.
+  /// Called when a delivered stream closed before it was answered, or a streaming response before its end was sent. The
+  /// handle is already stale.
   func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>)
 
-  /// A streaming answer that had refused bytes as ``HTTP2Outcome/full`` has sent all that it held.
+  /// Called when a streaming response has sent its whole queue, after it had refused bytes as ``HTTP2Outcome/full``.
   func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>)
 
-  /// More of the body of a streamed request has come, or its end: call
+  /// Called when more of a streamed request's body, or its end, has arrived: call
   /// ``HTTP2ServerConnection/readBody(_:_:)``.
   func http2RequestBodyReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>)
 
-  /// The connection is gone; nothing more will be called for it.
+  /// Called when the connection is closed; no other call follows.
   func http2ConnectionClosed(_ connection: HTTP2ServerConnection<Self>)
 }
 
 extension HTTP2ServerDelegate {
-  /// Does nothing.
+  /// Accept every body.
+  package func http2RequestAnnounced(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<Self>
+  ) -> Bool { true }
+  /// Do nothing.
   package func http2ReadComplete(on connection: HTTP2ServerConnection<Self>) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2StreamAborted(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2StreamDrained(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<Self>) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2RequestBodyReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<Self>
   ) {}
-  /// Does nothing.
+  /// Do nothing.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<Self>) {}
 }

@@ -1,37 +1,36 @@
-/// One request's handle. It is valid until its stream closes, and detectably stale afterwards: every call
-/// that takes a stale one does nothing and says so.
+/// Handle of one request. It is valid until its stream closes. Calls that take a stale handle do nothing and report it.
 package struct HTTP2StreamHandle: Sendable, Hashable {
-  /// Place in the loop's pool of slots.
+  /// Index in the event loop's pool of slots.
   package let slot: UInt32
-  /// How often that slot has been used.
+  /// Number of times that the slot has been reused.
   package let generation: UInt32
 
-  /// A handle from its two numbers, for callers who carry it through an integer.
+  /// Create a handle from its two numbers, for callers that carry it as an integer.
   package init(slot: UInt32, generation: UInt32) {
     self.slot = slot
     self.generation = generation
   }
 
-  /// Both numbers in one, for correlation ids.
+  /// Both numbers in one integer, for correlation ids.
   package var rawValue: UInt64 { UInt64(generation) << 32 | UInt64(slot) }
 
-  /// The handle that ``rawValue`` came from.
+  /// Create the handle that ``rawValue`` came from.
   package init(rawValue: UInt64) {
     self.init(slot: UInt32(truncatingIfNeeded: rawValue), generation: UInt32(rawValue >> 32))
   }
 }
 
-/// Request methods of RFC 9110 section 9 that the service knows.
+/// Request methods of RFC 9110 section 9 that the service supports.
 package enum HTTP2Method: UInt8, Sendable {
   case get, put, post, delete, patch, head, options, other
 }
 
-/// The value of a `content-type` header, in static storage so that no answer copies it.
+/// Value of a `content-type` header, in static storage so that responses need not copy it.
 package struct HTTP2ContentType: Sendable {
-  /// The bytes of the value; empty for no header.
+  /// Bytes of the value; empty for no header.
   package let value: StaticString
 
-  /// A type of the caller's own.
+  /// Create any other type.
   package init(_ value: StaticString) { self.value = value }
 
   /// No `content-type` header.
@@ -53,8 +52,8 @@ package struct HTTP2ContentType: Sendable {
   /// `application/vnd.tidemark.frames`.
   package static var frames: Self { Self("application/vnd.tidemark.frames") }
 
-  /// Whether a `content-type` header names this type, whatever its parameters: without regard to case (RFC 9110 section
-  /// 8.3.1). The type itself has to be in lower case, and to have none.
+  /// Whether a `content-type` header names this type. Parameters and case are ignored (RFC 9110 section 8.3.1). The
+  /// type itself must be in lower case and without parameters.
   package func isNamed(by header: RawSpan) -> Bool {
     let count = value.utf8CodeUnitCount
     guard count > 0, header.byteCount >= count else { return false }
@@ -69,29 +68,32 @@ package struct HTTP2ContentType: Sendable {
   }
 }
 
-/// One more header of an answer. The name is lower-case and static; the value is copied when the answer is
-/// made.
+/// Additional header of a response. The name is lower-case and static; the value is copied when the response is
+/// submitted.
 package struct HTTP2Header: Sendable {
   /// Lower-case name (RFC 9113 section 8.2.1).
   package let name: StaticString
-  /// Value, without line breaks or leading or trailing blanks.
+  /// Value, without line breaks and without leading or trailing spaces.
   package let value: String
 
-  /// A header.
+  /// Create a header.
   package init(_ name: StaticString, _ value: String) {
     self.name = name
     self.value = value
   }
+
+  /// Answers that are written over time, for one caller, are not kept by caches (RFC 9111 section 5.2.2.5).
+  package static let noStore = HTTP2Header("cache-control", "no-store")
 }
 
-/// What became of an answer.
+/// Result of queueing a response or a part of one.
 package enum HTTP2Outcome: Sendable, Equatable {
-  /// It is queued, and leaves with the next flush.
+  /// The bytes are queued, and leave with the next flush.
   case queued
-  /// The queue of this stream is full: nothing was taken. ``HTTP2ServerDelegate/http2StreamDrained(_:on:)``
+  /// The queue of this stream is full, and nothing was queued. ``HTTP2ServerDelegate/http2StreamDrained(_:on:)``
   /// follows.
   case full
-  /// The stream is closed or already answered: nothing was done.
+  /// The stream is closed or already answered, and nothing was done.
   case gone
 }
 
@@ -113,11 +115,11 @@ package enum HTTP2ErrorCode: UInt32, Sendable {
   case http11Required = 0xd
 }
 
-/// What a connection has counted since it began. Differences between two readings feed the metrics.
+/// Counters of one connection since it began. Differences between two readings feed the metrics.
 package struct HTTP2Counters: Sendable, Equatable {
   /// Streams opened by the peer.
   package var streamsOpened: UInt64 = 0
-  /// Answers submitted.
+  /// Responses submitted.
   package var answers: UInt64 = 0
   /// RST_STREAM frames received.
   package var resetsReceived: UInt64 = 0
@@ -127,17 +129,17 @@ package struct HTTP2Counters: Sendable, Equatable {
   package var goAwaysReceived: UInt64 = 0
   /// GOAWAY frames sent.
   package var goAwaysSent: UInt64 = 0
-  /// Frames that broke the protocol, and input that was no HTTP/2 at all.
+  /// Frames that violated the protocol, and input that was not HTTP/2.
   package var protocolErrors: UInt64 = 0
-  /// Streams reset, and connections ended, because a limit of ``HTTP2Limits`` was passed.
+  /// Streams reset, and connections ended, because a limit of ``HTTP2Limits`` was exceeded.
   package var limitsHit: UInt64 = 0
-  /// Request bodies that had to wait for others to be answered (``HTTP2Limits/maxBufferedBodyBytes``).
+  /// Request bodies that waited for other requests to be answered (``HTTP2Limits/maxBufferedBodyBytes``).
   package var bodiesDelayed: UInt64 = 0
   /// Bytes read.
   package var bytesIn: UInt64 = 0
   /// Bytes written.
   package var bytesOut: UInt64 = 0
 
-  /// All zero.
+  /// Create counters that are all zero.
   package init() {}
 }

@@ -1,35 +1,35 @@
 internal import CNghttp2
 
-/// A field of a header block, names and values as bytes: a probe writes and sees what no text may hold.
+/// Field of a header block. Name and value are bytes, because a probe sends and receives invalid text.
 package struct HeaderField: Equatable, Sendable {
   package var name: [UInt8]
   package var value: [UInt8]
 
-  /// A field with that name and value, unchecked.
+  /// Create an unchecked field.
   package init(name: [UInt8], value: [UInt8]) {
     self.name = name
     self.value = value
   }
 }
 
-/// nghttp2's HPACK encoder on its own, for whoever makes frames by hand. A session has its own inside.
+/// nghttp2's stand-alone HPACK encoder, for code that builds frames by hand. A session has its own.
 package final class HeaderEncoder {
   private let deflater: OpaquePointer
 
-  /// An encoder with the dynamic table of RFC 9113 section 6.5.2's default, 4,096 bytes.
+  /// Create an encoder with RFC 9113 section 6.5.2's default dynamic table size, 4,096 bytes.
   package init() {
     var made: OpaquePointer?
-    // NGHTTP2_ERR_NOMEM is all that can happen.
+    // Fails only with NGHTTP2_ERR_NOMEM.
     precondition(nghttp2_hd_deflate_new(&made, 4_096) == 0, "no memory")
     deflater = made.unsafelyUnwrapped
   }
 
   deinit { nghttp2_hd_deflate_del(deflater) }
 
-  /// A header block. `indexed`: fields may enter the dynamic table; otherwise they never do, and a block can be
-  /// read whatever came before it.
+  /// Encode a header block. With `indexed`, fields may enter the dynamic table. Otherwise they never do, and the block
+  /// can be decoded independently of earlier blocks.
   package func encode(_ fields: [HeaderField], indexed: Bool = false) -> [UInt8] {
-    // One buffer for all names and values: the list points into it.
+    // One buffer holds all names and values: the list points into it.
     var storage: [UInt8] = []
     for field in fields { storage += field.name + field.value }
     storage.append(0)  // So that there is an address even without a field.
@@ -60,16 +60,16 @@ package final class HeaderEncoder {
   }
 }
 
-/// nghttp2's HPACK decoder on its own. After an error nothing more can be decoded (RFC 7541 section 2.2: the
-/// tables are no longer those of the other end).
+/// nghttp2's stand-alone HPACK decoder. After an error it cannot decode any more, because the tables of the two ends
+/// differ (RFC 7541 section 2.2).
 package final class HeaderDecoder {
-  /// The block, or one before it, is none.
+  /// This block, or an earlier one, is invalid.
   package struct Failure: Error, Equatable {}
 
   private let inflater: OpaquePointer
   private var hasFailed = false
 
-  /// A decoder with the dynamic table of RFC 9113 section 6.5.2's default, 4,096 bytes.
+  /// Create a decoder with RFC 9113 section 6.5.2's default dynamic table size, 4,096 bytes.
   package init() {
     var made: OpaquePointer?
     precondition(nghttp2_hd_inflate_new(&made) == 0, "no memory")
@@ -78,7 +78,7 @@ package final class HeaderDecoder {
 
   deinit { nghttp2_hd_inflate_del(inflater) }
 
-  /// The fields that a fragment of a block completes; the last fragment `isFinal`.
+  /// Decode a fragment of a block and return the fields that it completes; the last fragment `isFinal`.
   package func decode(_ fragment: [UInt8], isFinal: Bool) throws(Failure) -> [HeaderField] {
     guard !hasFailed else { throw Failure() }
     var fields: [HeaderField] = []
@@ -87,7 +87,7 @@ package final class HeaderDecoder {
       while true {
         var field = nghttp2_nv()
         var flags: Int32 = 0
-        // NGHTTP2_ERR_HEADER_COMP and NGHTTP2_ERR_BUFFER_ERROR are the peer's, NGHTTP2_ERR_NOMEM is nobody's.
+        // NGHTTP2_ERR_HEADER_COMP and NGHTTP2_ERR_BUFFER_ERROR are the peer's fault, NGHTTP2_ERR_NOMEM is not.
         let read = nghttp2_hd_inflate_hd2(
           inflater,
           &field,

@@ -1,57 +1,66 @@
-/// The bytes that the connections of one event loop hold for streams: requests that have come, answers that have not
-/// left, and what a stream costs by itself. One budget for all, against ``HTTP2Limits/maxHeldBytes``.
+internal import NIOCore
+
+/// Bytes that the connections of one event loop hold for streams: received requests, unsent responses, and a fixed cost
+/// per stream. All connections share one budget, ``HTTP2Limits/maxHeldBytes``.
 ///
-/// - Up to half of it a connection may hold ``HTTP2Limits/maxConnectionHeldBytes``, and, bodies aside, one whose peer is
-///   not proven ``HTTP2Limits/maxUnprovenHeldBytes``.
-/// - Past half of it the connections that hold more than ``fairShare`` get nothing more: their new streams are refused,
-///   and streams whose bodies go on are reset. So whoever holds least is served longest.
-/// - Past all of it nobody gets more.
+/// - Up to half of it, a connection may hold ``HTTP2Limits/maxConnectionHeldBytes``, or
+///   ``HTTP2Limits/maxUnprovenHeldBytes`` if its peer is not proven.
+/// - Above half of it, connections that hold more than ``fairShare`` get no more. Their new streams are refused, and
+///   their streams with an incomplete body are reset. The connections that hold least are served longest.
+/// - Above all of it, no connection gets more.
+/// - Connections with unproven peers together hold a quarter of it. Above that, each of them may hold
+///   ``newcomerShare``: enough for the request that proves its peer.
 struct MemoryBudget {
-  /// What an open stream costs here and in nghttp2, beside its bytes.
+  /// Cost of an open stream here and in nghttp2, besides its bytes.
   static let streamBytes = 1_536
-  /// A stream or two of ordinary size.
+  /// Estimated cost of an open connection besides its streams: session, pipeline and their buffers.
+  private static let connectionBytes = 8 * 1024
+  /// About one or two streams of ordinary size.
   static let fairShare = 32 * 1024
+  /// One stream whose request has ordinary headers, or a small body.
+  static let newcomerShare = 4 * 1024
 
-  private var limit: Int
-  private var connectionLimit: Int
-  private var unprovenLimit: Int
+  private var limit = 0
+  private var connectionLimit = 0
+  private var unprovenLimit = 0
   private(set) var held = 0
-  private let shares = HeldShares()
-  /// The most since ``hasFallen()`` was true.
-  private var most = 0
+  /// The part of `held` that connections with unproven peers hold.
+  private(set) var unprovenHeld = 0
+  private let shares = MemoryShareSketch()
+  /// Estimated cost of all open connections besides their streams. No limit counts it.
+  private var connectionBytes = 0
+  /// Peak of `held` and `connectionBytes` since ``hasDroppedFromPeak()`` last returned true.
+  private var peak = 0
 
-  init(limits: HTTP2Limits) {
-    limit = limits.maxHeldBytes
-    connectionLimit = limits.maxConnectionHeldBytes
-    unprovenLimit = min(limits.maxUnprovenHeldBytes, limits.maxConnectionHeldBytes)
-  }
+  init(limits: HTTP2Limits) { setLimits(limits) }
 
-  /// Changes the limits; what is held stays.
+  /// Change the limits; the held bytes stay counted.
   mutating func setLimits(_ limits: HTTP2Limits) {
     limit = limits.maxHeldBytes
     connectionLimit = limits.maxConnectionHeldBytes
     unprovenLimit = min(limits.maxUnprovenHeldBytes, limits.maxConnectionHeldBytes)
   }
 
-  /// Whether a connection that holds so much may hold more.
+  /// Whether a connection that holds this many bytes may hold more.
   @inline(__always)
   func allows(_ connectionHeld: Int) -> Bool {
     guard connectionHeld <= connectionLimit else { return false }
     return held <= limit / 2 || (held <= limit && connectionHeld <= Self.fairShare)
   }
 
-  /// Whether a connection whose peer is not proven may open one more stream. Bodies do not count here: their windows
-  /// slow them down (``BodyBudget``).
+  /// Whether a connection with an unproven peer that holds this many bytes may hold more.
   @inline(__always)
-  func allowsUnproven(_ connectionHeld: Int, bodies: Int) -> Bool { connectionHeld - bodies <= unprovenLimit }
+  func allowsUnproven(_ connectionHeld: Int) -> Bool {
+    connectionHeld <= (unprovenHeld <= limit / 4 ? unprovenLimit : Self.newcomerShare)
+  }
 
-  /// Whether one more stream may come on a connection that clients share, before it is known whose it is.
+  /// Whether a shared connection may open another stream, before its user or client is known.
   @inline(__always)
   var allowsShared: Bool { held <= limit }
 
   /// Whether a user or client may hold more, over all connections of this event loop.
   ///
-  /// - Parameter key: 0: it is not known who it is.
+  /// - Parameter key: 0 if the user or client is unknown.
   @inline(__always)
   func allows(share key: UInt64) -> Bool {
     if key == 0 { return allowsShared }
@@ -59,7 +68,7 @@ struct MemoryBudget {
     return shareHeld <= connectionLimit && held <= (shareHeld <= Self.fairShare ? limit : limit / 2)
   }
 
-  /// The same of a client behind a proxy, before it is known who calls: four times what a connection of its own might.
+  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unproven connection.
   func allows(unprovenShare key: UInt64) -> Bool {
     allows(share: key) && shares.held(key) <= 4 * unprovenLimit
   }
@@ -67,11 +76,15 @@ struct MemoryBudget {
   @inline(__always)
   mutating func add(_ byteCount: Int, share key: UInt64) {
     held += byteCount
-    if held > most { most = held }
+    if held + connectionBytes > peak { peak = held + connectionBytes }
     if key != 0 { shares.add(byteCount, key) }
   }
 
-  /// Moves held bytes from one key to another.
+  /// Update the bytes that connections with unproven peers hold.
+  @inline(__always)
+  mutating func addUnproven(_ byteCount: Int) { unprovenHeld += byteCount }
+
+  /// Move held bytes from one key to another.
   @inline(__always)
   func move(_ byteCount: Int, from: UInt64, to: UInt64) {
     if from != 0 { shares.add(-byteCount, from) }
@@ -80,63 +93,113 @@ struct MemoryBudget {
 
   func destroy() { shares.destroy() }
 
-  /// Whether use fell by 8 MiB or more since the peak; resets the peak.
-  mutating func hasFallen() -> Bool {
-    guard most - held >= 8 << 20 else { return false }
-    most = held
+  mutating func connectionOpened() {
+    connectionBytes += Self.connectionBytes
+    peak = max(peak, held + connectionBytes)
+  }
+
+  mutating func connectionClosed() { connectionBytes -= Self.connectionBytes }
+
+  /// Whether use fell by 8 MiB or more since the peak; resets the peak if so.
+  mutating func hasDroppedFromPeak() -> Bool {
+    guard peak - held - connectionBytes >= 8 << 20 else { return false }
+    peak = held + connectionBytes
     return true
   }
 }
 
-extension ServerCore {
+/// Bytes that one connection holds of its event loop's ``MemoryBudget``, and whose limits apply to it.
+struct ConnectionMemory {
+  private let budget: UnsafeMutablePointer<MemoryBudget>
+  private var held = 0
+  /// Set with ``markProven()``, or before the first stream.
+  private(set) var isProven = false
+  private(set) var isShared = false
+
+  init(budget: UnsafeMutablePointer<MemoryBudget>) { self.budget = budget }
+
+  /// Treat the connection as shared by many clients, and thereby as proven, or not. Before the first stream.
+  mutating func setShared(_ isShared: Bool) {
+    isProven = isShared
+    self.isShared = isShared
+  }
+
   /// Whether a stream of this connection may hold more.
   @inline(__always)
-  func mayGrow(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
+  func isWithinLimit(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if isShared {
       return slot.pointee.phase == .receiving
-        ? memory.pointee.allows(unprovenShare: slot.pointee.shareKey)
-        : memory.pointee.allows(share: slot.pointee.shareKey)
+        ? budget.pointee.allows(unprovenShare: slot.pointee.shareKey)
+        : budget.pointee.allows(share: slot.pointee.shareKey)
     }
-    return memory.pointee.allows(held)
-      && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
+    return isConnectionWithinLimit
   }
 
-  /// Whether one more stream is taken.
+  /// Whether the connection may open another stream.
   @inline(__always)
-  var mayOpen: Bool {
-    if isShared { return memory.pointee.allowsShared }
-    return memory.pointee.allows(held)
-      && (isProven || memory.pointee.allowsUnproven(held, bodies: bodies.total))
+  var canOpenStream: Bool { isShared ? budget.pointee.allowsShared : isConnectionWithinLimit }
+
+  /// Whether a connection of one client may hold more.
+  @inline(__always)
+  private var isConnectionWithinLimit: Bool {
+    budget.pointee.allows(held) && (isProven || budget.pointee.allowsUnproven(held))
   }
 
-  /// Notes what is held for an open stream now: itself, what has come of its request, and its answer.
+  /// Update the charge of an open stream: its fixed cost, the received part of its request, its response, and the bytes
+  /// that the application keeps for it.
   @inline(__always)
   mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, answer: Int = 0) {
-    setCharge(slot, MemoryBudget.streamBytes + slot.pointee.count + answer)
+    setCharge(slot, MemoryBudget.streamBytes + slot.pointee.count + answer + slot.pointee.retainedBytes)
   }
 
-  /// Has what a stream holds count for somebody, over all connections.
+  /// Update the charge of a stream with a streaming response.
+  @inline(__always)
+  mutating func chargeStreaming(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    let waiting = slot.pointee.response.readableBytes
+    if waiting > 0 {
+      slot.pointee.flags.insert(.isQueueCharged)
+    } else {
+      slot.pointee.flags.remove(.isQueueCharged)
+    }
+    charge(slot, answer: waiting)
+  }
+
+  /// Mark the peer as proven: what it holds no longer counts among unproven peers.
+  mutating func markProven() {
+    isProven = true
+    budget.pointee.addUnproven(-held)
+  }
+
+  /// Charge a stream to a user or client, across all connections.
   ///
   /// - Parameter key: a hash, not 0.
-  /// - Returns: whether they may hold as much.
+  /// - Returns: whether the user or client is within its limit.
   @inline(__always)
   func assign(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
-    memory.pointee.move(slot.pointee.chargedBytes, from: slot.pointee.shareKey, to: key)
+    budget.pointee.move(slot.pointee.chargedBytes, from: slot.pointee.shareKey, to: key)
     slot.pointee.shareKey = key
-    return memory.pointee.allows(share: key)
+    return budget.pointee.allows(share: key)
   }
 
-  /// The same, with what its answer will take.
+  /// Charge a stream to a client that has not been authenticated, across all connections.
   ///
-  /// - Returns: whether they, and this connection, may hold as much.
+  /// - Returns: whether the client is within its limit.
+  func assignUnproven(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
+    _ = assign(slot, to: key)
+    return budget.pointee.allows(unprovenShare: key)
+  }
+
+  /// Charge a stream to a user or client, including the expected size of its response.
+  ///
+  /// - Returns: whether the user or client, and this connection, are within their limits.
   @inline(__always)
   mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, answerBytes: Int) -> Bool {
     let mayHold = key == 0 || assign(slot, to: key)
     charge(slot, answer: answerBytes)
-    return mayHold && mayGrow(slot)
+    return mayHold && isWithinLimit(slot)
   }
 
-  /// The stream is closed.
+  /// Remove the charge of a closed stream.
   @inline(__always)
   mutating func discharge(_ slot: UnsafeMutablePointer<StreamSlot>) { setCharge(slot, 0) }
 
@@ -145,14 +208,15 @@ extension ServerCore {
     let added = byteCount - slot.pointee.chargedBytes
     slot.pointee.chargedBytes = byteCount
     held += added
-    memory.pointee.add(added, share: slot.pointee.shareKey)
+    if !isProven { budget.pointee.addUnproven(added) }
+    budget.pointee.add(added, share: slot.pointee.shareKey)
   }
 }
 
-/// What users and addresses hold, by a hash of each, in two rows of counters: somebody holds what the lower of their two
-/// says (a count-min sketch). So nothing is made or freed for a request, and strangers who share a counter with somebody
-/// who holds much are taken for them only where they share both.
-private struct HeldShares {
+/// Bytes held per user or address, counted by hash in two rows of counters (a count-min sketch): the lower of the two
+/// counters is the estimate. So no request allocates an entry. A stranger is mistaken for a heavy user only if both of
+/// their counters collide.
+private struct MemoryShareSketch {
   private static let width = 8_192
 
   private let rows: UnsafeMutablePointer<Int>

@@ -9,9 +9,9 @@ internal import NIOCore
   internal import Darwin
 #endif
 
-/// Builds the header list of an answer from static storage: names, statuses and content types are never
-/// copied, by us or by nghttp2 (NGHTTP2_NV_FLAG_NO_COPY_*). The array itself nghttp2 copies when the answer
-/// is submitted, so one scratch array per event loop is enough.
+/// Builder of response header lists over static storage. Neither this code nor nghttp2 copies names, statuses and
+/// content types (NGHTTP2_NV_FLAG_NO_COPY_*). nghttp2 copies the array itself when the response is submitted, so one
+/// scratch array per event loop is enough.
 final class ResponseHeaders {
   static let maxExtraHeaders = 28
   /// :status, date, content-type, content-length.
@@ -20,10 +20,9 @@ final class ResponseHeaders {
   private let scratch: UnsafeMutablePointer<nghttp2_nv>
   /// "000" to "999".
   private let statusDigits: UnsafeMutablePointer<UInt8>
-  /// Values of extra headers, while they are submitted.
+  /// Values of additional headers, while they are submitted.
   private var values: [UInt8] = []
-  /// The value of `date` (RFC 9110 section 6.6.1). It is changed in place: answers that wait to be sent get
-  /// the newer one.
+  /// Value of `date` (RFC 9110 section 6.6.1). It is updated in place, so queued responses get the newer date.
   private let date: UnsafeMutablePointer<UInt8>
   private var dateUpdated: NIODeadline?
 
@@ -53,7 +52,7 @@ final class ResponseHeaders {
     date.deallocate()
   }
 
-  /// Reads the clock at most once a second. `now` is the loop's time.
+  /// Update the date from the clock, at most once a second. `now` is the event loop's time.
   @inline(__always)
   func updateDate(now: NIODeadline) {
     if let dateUpdated, now - dateUpdated < .seconds(1) { return }
@@ -61,7 +60,7 @@ final class ResponseHeaders {
     HTTPDate.write(secondsSince1970: Int(time(nil)), to: date)
   }
 
-  /// A header with static name and value, neither copied.
+  /// Create a header with static name and value, neither copied.
   static func field(_ name: StaticString, _ value: StaticString = "") -> nghttp2_nv {
     nghttp2_nv(
       name: UnsafeMutablePointer(mutating: name.utf8Start),
@@ -78,8 +77,8 @@ final class ResponseHeaders {
   private static let contentTypeName: StaticString = "content-type"
   private static let contentLengthName: StaticString = "content-length"
 
-  /// Calls `submit` with the list; it is valid until that returns. `length` nil leaves content-length out.
-  /// The digits are written into the slot, where they stay until nghttp2 has sent them.
+  /// Call `submit` with the header list, which is valid until that returns. A nil `length` omits content-length. Its
+  /// digits are written into the slot, where they stay until nghttp2 has sent them.
   @inline(__always)
   func withList(
     slot: UnsafeMutablePointer<StreamSlot>,

@@ -1,14 +1,13 @@
 internal import CNghttp2
 internal import NIOCore
 
-// The functions that nghttp2 calls. None of them may call nghttp2_session_mem_recv or mem_send, nor the
-// application: what the application has to know waits in ServerCore's list until mem_recv or mem_send has
-// returned.
+// Functions that nghttp2 calls. They must not call nghttp2_session_mem_recv or mem_send, nor the application. Events
+// for the application wait in ServerCore's pending list until mem_recv or mem_send has returned.
 
-/// The table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
+/// Create the table of the functions below. The caller frees it with `nghttp2_session_callbacks_del`.
 func makeServerCallbacks() -> OpaquePointer {
   var made: OpaquePointer?
-  // The only failure is lack of memory.
+  // Fails only for lack of memory.
   guard nghttp2_session_callbacks_new(&made) == 0, let table = made else {
     fatalError("nghttp2_session_callbacks_new: no memory")
   }
@@ -22,7 +21,7 @@ func makeServerCallbacks() -> OpaquePointer {
   return table
 }
 
-/// Bytes of an answer into nghttp2's frame buffer.
+/// Copy bytes of a response into nghttp2's frame buffer.
 let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let core = slot.pointee.core.unsafelyUnwrapped
@@ -39,7 +38,7 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
         .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
     }
     slot.pointee.response.moveReaderIndex(forwardBy: count)
-    core.pointee.answerBytes &+= UInt64(count)
+    core.pointee.progress.sent(count)
   }
   if count == available {
     if !streaming || slot.pointee.flags.contains(.finished) {
@@ -47,7 +46,8 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
       slot.pointee.flags.insert(.localEnded)
     } else {
       slot.pointee.response = ByteBuffer()
-      if slot.pointee.flags.contains(.wantsDrain) { core.pointee.wait(slot) }
+      if slot.pointee.flags.contains(.isQueueCharged) { core.pointee.memory.chargeStreaming(slot) }
+      if slot.pointee.flags.contains(.needsDrainCallback) { core.pointee.pending.append(slot) }
     }
   }
   return count
@@ -62,95 +62,98 @@ private func core(_ user: UnsafeMutableRawPointer?) -> Core {
 
 private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame, user in
   let core = core(user)
-  core.pointee.decodedHeaderBytes = 0
   let headers = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_headers.self)
   guard headers.pointee.cat == NGHTTP2_HCAT_REQUEST else {
-    core.pointee.decoding = nil
+    core.pointee.headers.begin(nil)
     return 0
   }
   let slot = core.pointee.open(headers.pointee.hd.stream_id, core: core)
   // Fails only for a stream that does not exist.
   _ = nghttp2_session_set_stream_user_data(session, headers.pointee.hd.stream_id, slot)
-  core.pointee.decoding = slot
+  core.pointee.headers.begin(slot)
   return 0
 }
 
 private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, value, valueCount, _, user in
   let core = core(user)
-  // Of trailers too.
-  core.pointee.decodedHeaderBytes += nameCount + valueCount + 32
-  if core.pointee.decodedHeaderBytes > core.pointee.maxDecodedHeaderBytes {
+  // Trailers count too.
+  guard core.pointee.headers.count(nameCount + valueCount + 32) else {
     core.pointee.counters.limitsHit += 1
     core.pointee.terminate(.enhanceYourCalm)
     return Int32(NGHTTP2_ERR_CALLBACK_FAILURE.rawValue)
   }
-  guard let slot = core.pointee.decoding else { return 0 }
+  guard let slot = core.pointee.headers.slot else { return 0 }
   let name = name.unsafelyUnwrapped
   let value = value.unsafelyUnwrapped
   slot.pointee.headerListBytes += nameCount + valueCount + 32
-  if slot.pointee.headerListBytes > core.pointee.maxHeaderListBytes {
+  if slot.pointee.headerListBytes > core.pointee.headers.listBytesMax {
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
   if slot.pointee.flags.contains(.refused) { return 0 }
   let isAuthorization = nameCount == 13 && isBytes(name, nameCount, "authorization")
-  // RFC 9113 section 8.2.1: a value with such an end is malformed. `Bearer ` without a token is what callers send whose
-  // token is missing: they are told so.
+  // RFC 9113 section 8.2.1: such a value is malformed. `authorization` is exempt: a caller without a token sends
+  // `Bearer `, and gets an error that says so.
   if !isAuthorization, valueCount > 0, isBlank(value[0]) || isBlank(value[valueCount - 1]) {
-    core.pointee.decoding = nil
+    core.pointee.headers.ignore(slot)
     core.pointee.counters.protocolErrors += 1
-    core.pointee.abandon(slot, .protocolError)
+    core.pointee.resetUndelivered(slot, .protocolError)
     return 0
   }
   if isAuthorization {
-    // It is no list (RFC 9110 section 11.6.2): which of two would count is nothing to guess at.
+    // The header is not a list (RFC 9110 section 11.6.2), so two values would be ambiguous.
     guard !slot.pointee.flags.contains(.hasAuthorization) else {
-      core.pointee.decoding = nil
+      core.pointee.headers.ignore(slot)
       core.pointee.counters.protocolErrors += 1
-      core.pointee.abandon(slot, .protocolError)
+      core.pointee.resetUndelivered(slot, .protocolError)
       return 0
     }
     slot.pointee.flags.insert(.hasAuthorization)
-    slot.pointee.authorizationIdentity = core.pointee.identities.identity(value, valueCount)
+    slot.pointee.authorizationIdentity = core.pointee.headers.identity(value, valueCount)
   }
-  if !core.pointee.keepsAllHeaders, !isAskedFor(name, nameCount), !core.pointee.keeps(name, nameCount) {
-    return 0
-  }
+  guard core.pointee.headers.keeps(name, nameCount) else { return 0 }
   slot.pointee.storeField(name, nameCount, value, valueCount)
   return 0
 }
 
 extension ServerCore {
-  /// Whether a header field is among those that are kept.
-  @inline(never)
-  fileprivate func keeps(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
-    keptHeaders.contains { $0.count == count && equalBytes($0, name, count) }
+  /// Send 100 (Continue) if the client waits for it and has not ended its request.
+  @inline(__always)
+  func submitContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    if slot.pointee.flags.contains(.expectsContinue) { submitExpectedContinue(slot) }
   }
-}
 
-/// Whether a request has a property for a header field.
-@inline(__always)
-private func isAskedFor(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
-  switch count {
-  case 5: if isBytes(name, count, ":path") { return true }
-  case 6: if isBytes(name, count, "accept") || isBytes(name, count, "origin") { return true }
-  case 7: if isBytes(name, count, ":method") { return true }
-  case 10: if isBytes(name, count, ":authority") { return true }
-  case 12: if isBytes(name, count, "content-type") || isBytes(name, count, "x-request-id") { return true }
-  case 13: if isBytes(name, count, "authorization") || isBytes(name, count, "last-event-id") { return true }
-  case 14: if isBytes(name, count, "content-length") { return true }
-  case 15: if isBytes(name, count, "x-forwarded-for") { return true }
-  default: break
+  @inline(never)
+  private func submitExpectedContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    slot.pointee.flags.remove(.expectsContinue)
+    guard let session else { return }
+    let (name, value): (StaticString, StaticString) = (":status", "100")
+    var field = nghttp2_nv(
+      name: UnsafeMutablePointer(mutating: name.utf8Start),
+      value: UnsafeMutablePointer(mutating: value.utf8Start),
+      namelen: name.utf8CodeUnitCount,
+      valuelen: value.utf8CodeUnitCount,
+      flags: UInt8(NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue)
+    )
+    // Fails only for lack of memory; the client then sends its body after a timeout of its own.
+    _ = nghttp2_submit_headers(
+      session,
+      UInt8(NGHTTP2_FLAG_NONE.rawValue),
+      slot.pointee.streamID,
+      nil,
+      &field,
+      1,
+      nil
+    )
   }
-  return false
 }
 
 @inline(__always)
 private func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
 extension StreamSlot {
-  /// Stores one field, and notes where it is if it is one of those that are always asked for. The first of a
-  /// name counts, but for `x-forwarded-for`. Its name's length settles nearly every comparison.
+  /// Store one header field, and remember its position if a request has a property for it. The first field of a name
+  /// counts, except for `x-forwarded-for`. Most comparisons end at the length of the name.
   @inline(__always)
   mutating func storeField(
     _ name: UnsafePointer<UInt8>,
@@ -170,6 +173,8 @@ extension StreamSlot {
     case 6:
       if isBytes(name, nameCount, "accept") { setFirst(&fields.accept, range) }
       if isBytes(name, nameCount, "origin") { setFirst(&fields.origin, range) }
+      // The only expectation that RFC 9110 defines; its text is case-insensitive.
+      if isBytes(name, nameCount, "expect"), valueCount == 12 { flags.insert(.expectsContinue) }
     case 7: if isBytes(name, nameCount, ":method") { method = HTTP2Method(value, valueCount) }
     case 10: if isBytes(name, nameCount, ":authority") { fields.authority = range }
     case 12:
@@ -180,10 +185,10 @@ extension StreamSlot {
       if isBytes(name, nameCount, "last-event-id") { setFirst(&fields.lastEventID, range) }
     case 14:
       if isBytes(name, nameCount, "content-length") {
-        // nghttp2 has checked that it is a number, or resets the stream.
+        // nghttp2 has checked that the value is a number, or resets the stream.
         declaredBodyBytes = parseDecimal(value, valueCount) ?? Int.max
       }
-    // The last of a list is the nearest proxy's.
+    // The last field is the nearest proxy's.
     case 15: if isBytes(name, nameCount, "x-forwarded-for") { fields.forwardedFor = range }
     default: break
     }
@@ -216,13 +221,17 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     return 0
   }
   if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.phase != .answered {
-    // The stream's window is the limit: what is not read is not given back.
+    // The stream's window is the limit: unread bytes are not returned to it.
     slot.pointee.reserve(length)
     _ = slot.pointee.append(data.unsafelyUnwrapped, length)
-    core.pointee.charge(slot)
-    // Where clients share the connection its window is everybody's: what one of them leaves unread is its own.
-    if core.pointee.isShared { _ = nghttp2_session_consume_connection(session, length) }
-    core.pointee.wait(slot)
+    if slot.pointee.phase == .streaming {
+      core.pointee.memory.chargeStreaming(slot)
+    } else {
+      core.pointee.memory.charge(slot)
+    }
+    // On a shared connection the window belongs to all clients: unread bytes count against their own stream alone.
+    if core.pointee.memory.isShared { _ = nghttp2_session_consume_connection(session, length) }
+    core.pointee.pending.append(slot)
     return 0
   }
   let isReceiving = slot.pointee.phase == .receiving
@@ -230,12 +239,12 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
     return 0
   }
-  // Past a limit, or answered already: the rest is read and dropped. This only fails for lack of memory.
+  // Over a limit, or already answered: the rest is read and dropped. Fails only for lack of memory.
   _ = nghttp2_session_consume(session, streamID, length)
   slot.pointee.droppedBodyBytes += length
   if isReceiving {
     slot.pointee.flags.insert(.bodyTooLarge)
-    core.pointee.bodyPassedOver(slot)
+    core.pointee.bodyDiscarded(slot)
     core.pointee.deliver(slot)
   }
   return 0
@@ -247,26 +256,34 @@ extension ServerCore {
     guard slot.pointee.phase == .receiving else { return }
     bodyCompleted(slot)
     slot.pointee.phase = .ready
-    wait(slot)
+    pending.append(slot)
+  }
+
+  /// Deliver a request without its body; later bytes of the body are dropped.
+  @inline(never)
+  mutating func deliverWithoutBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
+    guard slot.pointee.phase == .receiving else { return }
+    slot.pointee.flags.insert(.bodyRefused)
+    bodyDiscarded(slot)
+    deliver(slot)
   }
 
   @inline(__always)
   fileprivate mutating func requestEnded(_ slot: UnsafeMutablePointer<StreamSlot>) {
     deliver(slot)
-    if slot.pointee.flags.contains(.bodyStreams) { wait(slot) }
+    if slot.pointee.flags.contains(.bodyStreams) { pending.append(slot) }
   }
 
-  /// Has a request on a connection that clients share count for the one that it names, until it is known who calls.
+  /// Charge a request on a shared connection to the client that it names, until the caller is authenticated.
   ///
-  /// - Returns: false where that client holds too much.
+  /// - Returns: false if that client holds too much.
   @inline(never)
   fileprivate func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
-    _ = assign(slot, to: key)
-    return memory.pointee.allows(unprovenShare: key)
+    return memory.assignUnproven(slot, to: key)
   }
 
-  /// Whether the application takes bodies of this type as they come.
+  /// Whether the application reads bodies of this type as they arrive.
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }
@@ -277,8 +294,8 @@ extension ServerCore {
 }
 
 extension StreamSlot {
-  /// There is something of a streamed body that the application has not seen.
-  var hasBodyToTell: Bool {
+  /// Whether a streamed body has bytes, or an end, that the application has not seen.
+  var hasUnreadBody: Bool {
     flags.contains(.bodyStreams) && !flags.contains(.bodyEndSeen)
       && (count > headerEnd || flags.contains(.remoteEnded))
   }
@@ -295,18 +312,16 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
     }
   case 0x1:  // HEADERS, of a request or trailers
     guard let slot = core.pointee.lookup(header.pointee.stream_id) else { return 0 }
-    if let decoded = core.pointee.decoding {
-      decoded.pointee.headerEnd = decoded.pointee.count
-      core.pointee.decoding = nil
+    if let decoded = core.pointee.headers.end() {
       if decoded.pointee.flags.contains(.refused) {
         core.pointee.counters.limitsHit += 1
-        core.pointee.abandon(decoded, .refusedStream)
+        core.pointee.resetUndelivered(decoded, .refusedStream)
         return 0
       }
-      core.pointee.charge(decoded)
-      if core.pointee.isShared, !core.pointee.assignToClient(decoded) {
+      core.pointee.memory.charge(decoded)
+      if core.pointee.memory.isShared, !core.pointee.assignToClient(decoded) {
         core.pointee.counters.limitsHit += 1
-        core.pointee.abandon(decoded, .refusedStream)
+        core.pointee.resetUndelivered(decoded, .refusedStream)
         return 0
       }
       if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
@@ -318,13 +333,22 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
           header.pointee.stream_id,
           core.pointee.streamedWindowSize
         )
+        core.pointee.submitContinue(decoded)
         core.pointee.deliver(decoded)
       } else if decoded.pointee.declaredBodyBytes > core.pointee.maxBodyBytes {
         decoded.pointee.flags.insert(.bodyTooLarge)
       }
-      // There is no use in waiting for a body that will not be read.
+      // Do not wait for a body that will not be read.
       if !decoded.pointee.flags.isDisjoint(with: [.headersTooLarge, .bodyTooLarge]) {
         core.pointee.deliver(decoded)
+      }
+      if header.pointee.flags & 1 != 0 { decoded.pointee.flags.remove(.expectsContinue) }
+      if decoded.pointee.phase == .receiving {
+        if core.pointee.memory.isProven {
+          core.pointee.submitContinue(decoded)
+        } else {
+          core.pointee.pending.append(decoded)
+        }
       }
     }
     if header.pointee.flags & 1 != 0 {
@@ -333,7 +357,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
     }
   case 0x3:  // RST_STREAM
     core.pointee.counters.resetsReceived += 1
-    core.pointee.history.noteResetByPeer(header.pointee.stream_id)
+    core.pointee.inbound.history.recordResetByPeer(header.pointee.stream_id)
     core.pointee.lookup(header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
   case 0x4: core.pointee.prefaceSeen = true  // SETTINGS
   case 0x7: core.pointee.counters.goAwaysReceived += 1  // GOAWAY
@@ -345,8 +369,8 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
 private let onInvalidFrame: nghttp2_on_invalid_frame_recv_callback = { _, frame, error, user in
   let core = core(user)
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  // A stream that nghttp2 refused was never open to us, but what the peer had sent on it by then is no error.
-  if header.pointee.stream_id != 0 { core.pointee.history.noteResetByUs(header.pointee.stream_id) }
+  // nghttp2 refused the stream, so it was never open here. Frames that the peer sent on it by then are not errors.
+  if header.pointee.stream_id != 0 { core.pointee.inbound.history.recordResetByUs(header.pointee.stream_id) }
   if error == Int32(NGHTTP2_ERR_REFUSED_STREAM.rawValue) {
     core.pointee.counters.limitsHit += 1
   } else {
@@ -369,12 +393,12 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   let core = core(user)
   guard let data = nghttp2_session_get_stream_user_data(session, streamID) else { return 0 }
   let slot = data.assumingMemoryBound(to: StreamSlot.self)
-  if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.history.noteResetByUs(streamID) }
-  if core.pointee.decoding == slot { core.pointee.decoding = nil }
-  if !core.pointee.isShared, slot.pointee.flags.contains(.bodyStreams),
+  if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.inbound.history.recordResetByUs(streamID) }
+  core.pointee.headers.ignore(slot)
+  if !core.pointee.memory.isShared, slot.pointee.flags.contains(.bodyStreams),
     slot.pointee.count > slot.pointee.headerEnd
   {
-    // What was never read has still to be given back to the connection's window.
+    // Return the unread bytes to the connection's window.
     _ = nghttp2_session_consume_connection(session, slot.pointee.count - slot.pointee.headerEnd)
   }
   core.pointee.close(slot)

@@ -6,16 +6,16 @@ import CNghttp2
   import Musl
 #endif
 
-/// The memory that nghttp2 asks for: ten blocks or so for each request, most of them small and freed soon.
+/// Allocator for nghttp2, which asks for about ten blocks per request, most of them small and short-lived.
 ///
-/// Blocks of up to 1 KiB come from lists of free ones, a list for each power of two, which are shared by all connections
-/// of an event loop; a system allocator takes 200 ns for those of a mark (docs/benchmarks.md). What is kept free is
-/// bounded, the rest goes back.
+/// Blocks of up to 1 KiB come from free lists, one per power of two, shared by all connections of an event loop. A
+/// system allocator takes 200 ns for the blocks of a mark (docs/benchmarks.md). The free lists are bounded; other
+/// blocks are freed.
 ///
-/// Each block has a header of 16 bytes, so that what follows is aligned as `malloc` aligns it: the block's list, or
-/// ``largeList`` and its size.
+/// Each block starts with a header of 16 bytes, so that the rest is aligned as with `malloc`. The header holds the
+/// block's list, or ``largeList`` and the size.
 struct SessionMemory {
-  /// Bytes of free blocks that are kept.
+  /// Limit on the bytes in the free lists.
   static let keptByteMax = 1 << 20
 
   private static let headerByteCount = 16
@@ -31,7 +31,7 @@ struct SessionMemory {
     lists.initialize(repeating: nil, count: Self.listCount)
   }
 
-  /// Gives back what is kept.
+  /// Free the blocks of the free lists.
   mutating func destroy() {
     for list in 0..<Self.listCount {
       while let block = lists[list] {
@@ -42,7 +42,9 @@ struct SessionMemory {
     lists.deallocate()
   }
 
-  /// - Returns: nil where there is no memory, as nghttp2 has it.
+  /// Allocate a block.
+  ///
+  /// - Returns: nil if there is no memory, as nghttp2 expects.
   mutating func take(_ byteCount: Int) -> UnsafeMutableRawPointer? {
     let (blockByteCount, overflows) = byteCount.addingReportingOverflow(Self.headerByteCount)
     guard !overflows, byteCount >= 0 else { return nil }
@@ -62,7 +64,9 @@ struct SessionMemory {
     return block + Self.headerByteCount
   }
 
-  /// - Parameter memory: what ``take(_:)`` gave; nil: nothing.
+  /// Free a block.
+  ///
+  /// - Parameter memory: result of ``take(_:)``; nil does nothing.
   mutating func give(_ memory: UnsafeMutableRawPointer?) {
     guard let memory else { return }
     let block = memory - Self.headerByteCount
@@ -83,26 +87,26 @@ struct SessionMemory {
     return larger
   }
 
-  /// The bytes that a block that was given out has room for.
+  /// Return the usable size in bytes of an allocated block.
   static func room(_ memory: UnsafeMutableRawPointer) -> Int {
     let word = (memory - headerByteCount).load(as: UInt64.self)
     return word & 0xFF == largeList ? Int(word >> 8) : (blockByteMin << Int(word)) - headerByteCount
   }
 
-  /// The list of the smallest blocks that are large enough.
+  /// Return the list with the smallest blocks that are large enough.
   private static func list(_ blockByteCount: Int) -> Int {
     let units = (max(blockByteCount, blockByteMin) - 1) / blockByteMin
     return Int.bitWidth - units.leadingZeroBitCount
   }
 
-  /// Where a free block has the next one of its list.
+  /// Return the address of a free block's link to the next block of its list.
   private static func next(_ block: UnsafeMutableRawPointer) -> UnsafeMutablePointer<UnsafeMutableRawPointer?>
   {
     (block + headerByteCount).assumingMemoryBound(to: UnsafeMutableRawPointer?.self)
   }
 }
 
-/// nghttp2's functions for memory, of what is at `memory`.
+/// Create nghttp2's allocation functions over the allocator at `memory`.
 func makeSessionMemory(_ memory: UnsafeMutablePointer<SessionMemory>) -> nghttp2_mem {
   nghttp2_mem(
     mem_user_data: memory,

@@ -1,18 +1,18 @@
 internal import CNghttp2
 internal import NIOCore
 
-/// How far ``drain(_:into:maxBytes:)`` got.
+/// Result of ``drain(_:into:maxBytes:)``.
 enum Drained {
-  /// nghttp2 has nothing more to send now.
+  /// nghttp2 has nothing more to send.
   case all
-  /// The buffer has had its share.
+  /// The buffer has reached its limit.
   case more
-  /// NOMEM, or a callback failed: the session cannot go on.
+  /// NOMEM, or a callback failed: the session cannot continue.
   case failed
 }
 
-/// Appends what nghttp2 has to send, frame by frame, until there is nothing or `maxBytes` are passed. Frames
-/// are at most 16 KiB, so the buffer ends at most that much beyond it.
+/// Append nghttp2's pending output frame by frame, until none is left or the buffer reaches `maxBytes`. Frames are at
+/// most 16 KiB, so the buffer exceeds the limit by at most that.
 func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: Int) -> Drained {
   while true {
     var data: UnsafePointer<UInt8>?
@@ -21,5 +21,25 @@ func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: In
     guard count > 0, let data else { return .failed }
     output.writeBytes(UnsafeRawBufferPointer(start: data, count: count))
     if output.readableBytes >= maxBytes { return .more }
+  }
+}
+
+/// Response bytes that nghttp2 has read. While their number grows, the peer accepts output.
+struct OutputProgress {
+  private var sentBytes: UInt64 = 0
+  /// Number at the last check that saw it grow, and the time of that.
+  private var seenBytes: UInt64 = 0
+  private var seenAt = NIODeadline.uptimeNanoseconds(0)
+
+  @inline(__always)
+  mutating func sent(_ count: Int) { sentBytes &+= UInt64(count) }
+
+  /// Check whether bytes were sent since the last check, or since less than `timeout`.
+  mutating func hasProgressed(within timeout: TimeAmount, now: NIODeadline) -> Bool {
+    if sentBytes != seenBytes {
+      seenBytes = sentBytes
+      seenAt = now
+    }
+    return now - seenAt < timeout
   }
 }

@@ -1,18 +1,18 @@
 internal import NIOCore
 
-/// Which streams there have been, as far as the answer to a late frame depends on it (RFC 9113 sections 5.1,
-/// 5.1.1). nghttp2 forgets closed streams and ignores what comes on them.
+/// Record of past streams, as far as the response to a late frame depends on it (RFC 9113 sections 5.1, 5.1.1). nghttp2
+/// forgets closed streams and ignores later frames on them.
 struct StreamHistory {
-  /// What a frame on a stream that is not open means.
+  /// Meaning of a frame on a stream that is not open.
   enum Verdict { case ignore, resetAgain, neverOpened, closed }
 
   private(set) var highest: Int32 = -1
-  /// Streams that the peer skipped, and so closed without ever opening them. Only the latest few are known.
+  /// Streams that the peer skipped, and thereby closed without opening them. Only the latest few are kept.
   private var skipped: [ClosedRange<Int32>] = []
   private var resetByUs = RecentStreams()
   private var resetByPeer = RecentStreams()
 
-  /// A HEADERS frame with a new odd number; true if others were skipped.
+  /// Record a HEADERS frame with a new odd stream number. Returns true if numbers were skipped.
   @inline(__always)
   mutating func opened(_ id: Int32) -> Bool {
     let skips = id != highest + 2
@@ -27,8 +27,8 @@ struct StreamHistory {
     skipped.append(range)
   }
 
-  mutating func noteResetByUs(_ id: Int32) { resetByUs.insert(id) }
-  mutating func noteResetByPeer(_ id: Int32) { resetByPeer.insert(id) }
+  mutating func recordResetByUs(_ id: Int32) { resetByUs.insert(id) }
+  mutating func recordResetByPeer(_ id: Int32) { resetByPeer.insert(id) }
 
   func verdict(_ id: Int32) -> Verdict {
     if resetByUs.contains(id) { return .ignore }
@@ -37,7 +37,7 @@ struct StreamHistory {
   }
 }
 
-/// The last few stream numbers of one kind.
+/// Bounded set of the most recent stream numbers.
 struct RecentStreams {
   private static let limit = 128
   private var ids: [Int32] = []
@@ -55,7 +55,7 @@ struct RecentStreams {
   func contains(_ id: Int32) -> Bool { ids.contains(id) }
 }
 
-/// A token bucket for frames that ask for work and carry none.
+/// Token bucket for frames that ask for work and carry none.
 struct ControlFrameBudget {
   private let burst: Int
   private let perSecond: Int
@@ -69,14 +69,14 @@ struct ControlFrameBudget {
     refilled = now
   }
 
-  /// What clients send beside their requests (priorities, above all) grows with these.
+  /// Add a token for a request: clients send control frames, mainly priorities, in proportion to their requests.
   @inline(__always)
-  mutating func earn() {
+  mutating func addToken() {
     if tokens < burst { tokens += 1 }
   }
 
-  /// False when there is none left.
-  mutating func spend(now: NIODeadline) -> Bool {
+  /// Take a token; returns false if there is none.
+  mutating func takeToken(now: NIODeadline) -> Bool {
     if tokens < burst {
       let elapsed = (now - refilled).nanoseconds / 1_000_000
       if elapsed > 0 {

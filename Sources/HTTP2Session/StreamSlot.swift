@@ -1,16 +1,16 @@
 internal import NIOCore
 
-/// A run of bytes inside a slot's request buffer.
+/// Range of bytes inside a slot's request buffer.
 struct ByteRange {
   var offset: UInt32 = 0
   var count: UInt32 = 0
 }
 
-/// The state of one stream, reused from stream to stream. It lives at a fixed address so that nghttp2 can
-/// hold a pointer to it as the stream's user data, and so that NO_COPY header values may point into it.
+/// State of one stream, reused for later streams. Its address is fixed: nghttp2 holds a pointer to it as the stream's
+/// user data, and NO_COPY header values may point into it.
 struct StreamSlot {
-  /// free → receiving → ready → delivered → answered or streaming → free.
-  /// From ready or delivered a close by the peer leads to aborted, and to free once the application knows.
+  /// free → receiving → ready → delivered → answered or streaming → free. If the peer closes the stream in ready or
+  /// delivered, it becomes aborted, and free once the application has been notified.
   enum Phase: UInt8 {
     case free, receiving, ready, delivered, answered, streaming, aborted
   }
@@ -20,29 +20,35 @@ struct StreamSlot {
     static let remoteEnded = Flags(rawValue: 1)
     static let headersTooLarge = Flags(rawValue: 2)
     static let bodyTooLarge = Flags(rawValue: 4)
-    /// The last bytes of the answer have been handed to nghttp2.
+    /// The last bytes of the response have been passed to nghttp2.
     static let localEnded = Flags(rawValue: 8)
-    /// The application has finished a streaming answer.
+    /// The application has ended a streaming response.
     static let finished = Flags(rawValue: 16)
     /// nghttp2 waits for `resume_data`.
     static let deferred = Flags(rawValue: 32)
-    /// The application was told that the queue is full.
-    static let wantsDrain = Flags(rawValue: 64)
-    /// The application has been told of this request.
-    static let told = Flags(rawValue: 128)
-    /// The application takes the request's body as it comes.
+    /// The application got `full` for this queue and expects a drain callback.
+    static let needsDrainCallback = Flags(rawValue: 64)
+    /// The request has been delivered to the application.
+    static let delivered = Flags(rawValue: 128)
+    /// The application reads the request's body as it arrives.
     static let bodyStreams = Flags(rawValue: 256)
-    /// The application has seen the end of such a body.
+    /// The application has read the end of a streamed body.
     static let bodyEndSeen = Flags(rawValue: 512)
-    /// There was an authorization header, be it empty.
+    /// The request has an authorization header, possibly empty.
     static let hasAuthorization = Flags(rawValue: 1024)
-    /// Its body may not go on until others are answered (``BodyBudget``).
-    static let awaitsRoom = Flags(rawValue: 2048)
-    /// There is no room for it (``MemoryBudget``).
+    /// The body waits until other requests are answered (``BodyBudget``).
+    static let awaitsBodyGrant = Flags(rawValue: 2048)
+    /// The stream is refused for lack of room (``MemoryBudget``).
     static let refused = Flags(rawValue: 4096)
+    /// ``MemoryBudget`` counts queued bytes of a streaming response.
+    static let isQueueCharged = Flags(rawValue: 8192)
+    /// The application refused the body.
+    static let bodyRefused = Flags(rawValue: 16384)
+    /// The client waits for 100 (Continue) before it sends the body (RFC 9110 section 10.1.1).
+    static let expectsContinue = Flags(rawValue: 32768)
   }
 
-  /// "No slot" in the lists below.
+  /// "No slot" in the linked lists below.
   static let none = UInt32.max
 
   let index: UInt32
@@ -52,54 +58,55 @@ struct StreamSlot {
   var flags: Flags = []
   var method: HTTP2Method = .other
   var authorizationIdentity: UInt32 = 0
-  /// The application's own.
-  var note: UInt64 = 0
+  /// Value for the application's use.
+  var applicationTag: UInt64 = 0
   var openedAt: NIODeadline = .uptimeNanoseconds(0)
   var core: UnsafeMutablePointer<ServerCore>?
 
   /// Open slots of one connection, oldest first; `next` also links the pool's free slots.
   var previous: UInt32 = StreamSlot.none
   var next: UInt32 = StreamSlot.none
-  /// Slots that wait for the application: ready, aborted or drained ones.
-  var nextWaiting: UInt32 = StreamSlot.none
+  /// Links slots with a pending delegate call: ready, aborted or drained ones.
+  var nextPending: UInt32 = StreamSlot.none
   var isWaiting = false
 
-  // What is received, a request at a server, an answer at a client: header fields as
-  // [name length][value length][name][value], then the body, in one buffer.
+  // Received data: a request on a server, a response on a client. Header fields are stored as [name length][value
+  // length][name][value], then the body, in one buffer.
   var bytes: UnsafeMutablePointer<UInt8>?
   var capacity: Int = 0
   var count: Int = 0
   var headerEnd: Int = 0
   var headerListBytes: Int = 0
-  /// Its content-length, 0 if it has none.
+  /// Content-length of the request, 0 without one.
   var declaredBodyBytes: Int = 0
-  /// What ``MemoryBudget`` counts for it.
+  /// Bytes that ``MemoryBudget`` has charged to the stream.
   var chargedBytes: Int = 0
-  /// Who it counts for, over all connections; 0: the connection alone.
+  /// Bytes that the application keeps for the stream elsewhere (``HTTP2ServerConnection/setRetainedBytes(_:_:)``).
+  var retainedBytes: Int = 0
+  /// Key of the user or client that the bytes are charged to, across all connections; 0: the connection alone.
   var shareKey: UInt64 = 0
-  /// What ``BodyBudget`` counts for it.
+  /// Bytes that ``BodyBudget`` has counted for the stream.
   var heldBodyBytes: Int = 0
-  /// What ``BodyBudget`` let it send beyond its first window.
+  /// Bytes that ``BodyBudget`` granted beyond the initial window.
   var grantedBodyBytes: Int = 0
-  /// Of the body, after the request was delivered.
+  /// Body bytes dropped after the request was delivered.
   var droppedBodyBytes: Int = 0
   var fields = Fields()
 
-  /// A client's: the status of the answer, 0 until it is known, and what the caller knows the request by.
+  /// Client only: status of the response, 0 until known, and the caller's token of the request.
   var status: Int32 = 0
   var token: UInt64 = 0
 
-  // What is sent: a server's answer, a client's request body.
+  // Data to send: a server's response, a client's request body.
   var response: ByteBuffer
-  /// Of a server's answer: what waited when the timer last saw it move, -1 if it has not looked yet; and when
-  /// that was.
+  /// Server only: unsent bytes when the timer last saw progress, -1 before its first check; and the time of that.
   var unsentBytes: Int = -1
   var unsentSince: NIODeadline = .uptimeNanoseconds(0)
-  /// Decimal digits of the answer's content-length, at the end of these 20 bytes: nghttp2 reads them when it
-  /// sends the headers.
+  /// Decimal digits of the response's content-length, at the end of these 20 bytes. nghttp2 reads them when it sends
+  /// the headers.
   var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
 
-  /// Fields that every request is asked for, found without a search.
+  /// Header fields that are read for every request, found without a search.
   struct Fields {
     var path = ByteRange()
     var authority = ByteRange()
@@ -123,16 +130,16 @@ struct StreamSlot {
     UnsafeRawBufferPointer(start: bytes.map { $0 + Int(range.offset) }, count: Int(range.count))
   }
 
-  /// What has been received after the headers.
+  /// Bytes received after the headers.
   var body: UnsafeRawBufferPointer {
     UnsafeRawBufferPointer(start: bytes.map { $0 + headerEnd }, count: count - headerEnd)
   }
 
-  /// Before each stored header: 16 bits of name length, 16 bits of value length (both are below 65,536 by the
-  /// limit).
+  /// Size of the prefix of each stored header: 16 bits of name length, 16 bits of value length. The limit keeps both
+  /// below 65,536.
   static let fieldPrefixBytes = 4
 
-  /// The value of the first header of that lower-case name.
+  /// Return the value of the first header with that lower-case name.
   func find(_ name: StaticString) -> ByteRange? {
     guard let bytes else { return nil }
     var at = 0
@@ -148,7 +155,7 @@ struct StreamSlot {
     return nil
   }
 
-  /// Forgets the first bytes of what has been received after the headers.
+  /// Remove the first `taken` bytes of the body.
   mutating func dropBody(_ taken: Int) {
     guard taken > 0, let bytes else { return }
     let rest = count - headerEnd - taken
@@ -156,7 +163,7 @@ struct StreamSlot {
     count = headerEnd + rest
   }
 
-  /// Room for `extra` bytes more. Growth doubles; the caller has checked the limits.
+  /// Make room for `extra` more bytes. Capacity doubles; the caller has checked the limits.
   @inline(__always)
   mutating func reserve(_ extra: Int) {
     if count + extra > capacity { grow(extra) }
@@ -174,7 +181,7 @@ struct StreamSlot {
     capacity = wanted
   }
 
-  /// The caller has reserved room for it.
+  /// Append bytes. The caller has reserved room for them.
   @inline(__always)
   mutating func append(_ source: UnsafePointer<UInt8>, _ length: Int) -> ByteRange {
     let range = ByteRange(
@@ -194,8 +201,8 @@ struct StreamSlot {
   }
 }
 
-/// All slots of one event loop, shared by its connections, so that idle connections hold none and the slots
-/// in use stay warm in the cache.
+/// Pool of the slots of one event loop, shared by its connections. Idle connections hold no slot, and slots in use stay
+/// warm in the cache.
 struct SlotPool {
   static let chunkSize = 64
 
@@ -203,7 +210,7 @@ struct SlotPool {
   private var freeHead = StreamSlot.none
   private(set) var freeCount = 0
   private let maxKeptBufferBytes: Int
-  /// Free slots beyond this many give their buffers back.
+  /// Number of free slots that keep their buffers.
   private let maxWarmSlots = 4_096
 
   init(maxKeptBufferBytes: Int) {
@@ -215,7 +222,7 @@ struct SlotPool {
     chunks[Int(index) / SlotPool.chunkSize] + Int(index) % SlotPool.chunkSize
   }
 
-  /// The slot of a handle, if it is still the stream that the handle was made for.
+  /// Return the slot of a handle, if it still holds the stream that the handle was made for.
   @inline(__always)
   func find(_ handle: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
     guard Int(handle.slot) < chunks.count * SlotPool.chunkSize else { return nil }
@@ -231,7 +238,7 @@ struct SlotPool {
     return slot
   }
 
-  /// Frees a slot: its handles are stale from here on.
+  /// Return a slot to the pool; its handles are stale from here on.
   mutating func put(_ slot: UnsafeMutablePointer<StreamSlot>) {
     slot.pointee.generation &+= 1
     slot.pointee.phase = .free
@@ -248,7 +255,7 @@ struct SlotPool {
     freeCount += 1
   }
 
-  /// Frees the buffers of all free slots.
+  /// Free the buffers of all free slots.
   mutating func releaseFreeBuffers() {
     var index = freeHead
     while index != StreamSlot.none {

@@ -7,16 +7,17 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Has a store rebuild the index of users' channels, and waits until it has: what `tidemark rebuild-index` does.
+/// Rebuild of a store's index of users' channels: the implementation of `tidemark rebuild-index`. It waits until the
+/// store is done.
 package struct IndexRebuild: Sendable {
   package var store: Endpoint
-  /// The shared secret, then the one it replaces; empty: the store is not asked for a proof.
+  /// The shared secret, then the one it replaces; empty: the store need not prove a secret.
   package var secrets: [[UInt8]]
   /// Nil: without TLS.
   package var tls: LinkTLS?
-  /// A store, or a shard, that gives no answer for longer is given up.
-  package var patience: Duration = .seconds(60)
-  /// How often shards are asked how far they are.
+  /// Timeout for an unresponsive store or shard.
+  package var responseTimeout: Duration = .seconds(60)
+  /// Interval between progress requests to shards.
   package var pollInterval: Duration = .milliseconds(200)
 
   package init(store: Endpoint, secrets: [[UInt8]]) {
@@ -24,10 +25,10 @@ package struct IndexRebuild: Sendable {
     self.secrets = secrets
   }
 
-  /// Returns when every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation: the store
-  /// then goes on with what it was told, which does no harm.
+  /// Run the rebuild until every shard is done. Throws ``RebuildFailure``, or the error of the task's cancellation. The
+  /// store then continues the steps already requested, which does no harm.
   ///
-  /// - Parameter note: told how far it is.
+  /// - Parameter note: receives the progress.
   package func run(note: @escaping @Sendable (RebuildProgress) -> Void) async throws -> RebuildSummary {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
     let ended = eventLoop.makePromise(of: RebuildSummary.self)
@@ -44,7 +45,7 @@ package struct IndexRebuild: Sendable {
   }
 }
 
-/// Performs what the machine says, on one event loop.
+/// Executes the machine's actions, on one event loop.
 private final class RebuildRun: StoreClientDelegate {
   private let rebuild: IndexRebuild
   private let eventLoop: any EventLoop
@@ -65,13 +66,13 @@ private final class RebuildRun: StoreClientDelegate {
     self.eventLoop = eventLoop
     self.ended = ended
     self.note = note
-    machine = RebuildMachine(patience: rebuild.patience)
+    machine = RebuildMachine(responseTimeout: rebuild.responseTimeout)
   }
 
   private var now: Duration { .nanoseconds((NIODeadline.now() - beganAt).nanoseconds) }
 
   func start() {
-    // Standard output is for the result alone.
+    // Standard output is reserved for the result.
     var logger = Logger(label: "tidemark.rebuild-index") { LogLines.handler(label: $0) }
     logger.logLevel = .warning
     var configuration = StoreClientConfiguration(
@@ -95,14 +96,14 @@ private final class RebuildRun: StoreClientDelegate {
     tell()
   }
 
-  /// The first result counts.
+  /// End the run with its first result.
   func end(_ result: Result<RebuildSummary, any Error>) {
     guard let client else { return }
     self.client = nil
     ticker?.cancel()
     let ended = ended
     let bound = NIOLoopBound(client, eventLoop: eventLoop)
-    // Not from within the client's own call of this.
+    // Deferred: the caller may be a callback of the client.
     eventLoop.execute { bound.value.close().whenComplete { _ in ended.completeWith(result) } }
   }
 
@@ -114,7 +115,7 @@ private final class RebuildRun: StoreClientDelegate {
     switch action {
     case .send(let requests): for request in requests { send(request) }
     case .finish(let summary):
-      // With what the last answer said.
+      // Report the progress of the last reply.
       tell()
       end(.success(summary))
     case .fail(let failure): end(.failure(failure))
@@ -132,8 +133,8 @@ private final class RebuildRun: StoreClientDelegate {
       buffer.writeInteger(request.kind.rawValue)
       buffer.writeVarint(request.epoch)
     }
-    // The window is full: with the next tick.
-    if !isMade { machine.unanswered(request.shard) }
+    // The window is full: retry with the next tick.
+    if !isMade { machine.requestFailed(request.shard) }
   }
 
   func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
@@ -155,7 +156,7 @@ private final class RebuildRun: StoreClientDelegate {
     let shard = ShardID(UInt16(truncatingIfNeeded: token))
     switch failure {
     case .refused(let code, _, let detail): perform(machine.refused(shard, code, detail: detail, now: now))
-    case .busy, .unavailable, .outcomeUnknown: machine.unanswered(shard)
+    case .busy, .unavailable, .outcomeUnknown: machine.requestFailed(shard)
     }
   }
 

@@ -1,17 +1,17 @@
 package import ReceiptModel
 package import ReceiptWire
 
-/// A rebuild_index request to one shard (Proto/frames.md).
+/// `rebuild_index` request to one shard (Proto/frames.md).
 package struct RebuildRequest: Hashable, Sendable {
   package enum Kind: UInt8, Sendable {
     case ask = 0
-    case sendAgain = 1
+    case resend = 1
     case sweep = 2
   }
 
   package var shard: ShardID
   package var kind: Kind
-  /// 0 where it only asks.
+  /// 0 for requests that only ask.
   package var epoch: UInt64
 
   package init(_ kind: Kind, shard: ShardID, epoch: UInt64 = 0) {
@@ -21,164 +21,165 @@ package struct RebuildRequest: Hashable, Sendable {
   }
 }
 
-/// Rebuilds the index of users' channels of a whole store, one epoch above all there were: first every shard sends all
-/// its memberships again, and only when all of them have, every shard drops from its indexes what was not sent (R13,
-/// R14). An event goes in, an action comes out.
+/// State machine that rebuilds the index of users' channels of a whole store, one epoch above all existing ones. First
+/// every shard sends all its memberships again. When all are done, every shard drops the index entries that were not
+/// sent (R13, R14). Events go in, actions come out.
 ///
-/// A shard keeps no rebuild over a restart, which ends its connections: whatever was under way when the connection was
-/// lost is begun again. That does no harm where it had gone on.
+/// A shard forgets a rebuild at a restart, which also ends its connections. Steps in progress when the connection was
+/// lost are therefore started again, which does no harm if the shard has continued.
 package struct RebuildMachine: Sendable {
   package enum Action: Hashable, Sendable {
-    /// To be sent, each once; empty: nothing is to be done but to wait.
+    /// Requests to send, each once; empty: just wait.
     case send([RebuildRequest])
     case finish(RebuildSummary)
     case fail(RebuildFailure)
   }
 
-  /// What all shards go through together.
+  /// Stage of the rebuild, common to all shards.
   private enum Stage {
-    /// No store was reached yet. Next: asking.
+    /// No store has been reached yet. Next: asking.
     case connecting
-    /// Each is asked for its epoch. Next: sendingAgain.
+    /// Each shard is asked for its epoch. Next: resending.
     case asking
     /// Next: sweeping.
-    case sendingAgain
+    case resending
     /// Next: over.
     case sweeping
     case over
   }
 
   private enum Standing {
-    /// The stage's own request has to be made, or made again. Next: underWay, done.
+    /// The stage's request must be sent, or sent again. Next: inProgress, done.
     case due
-    /// The shard is at it, and is asked how far it is. Next: done; after a lost connection due.
-    case underWay
+    /// The shard works on it, and is asked for its progress. Next: done; after a lost connection due.
+    case inProgress
     case done
   }
 
   private struct Shard {
-    var standing = Standing.due
-    /// The request that has no answer yet.
+    var progress = Standing.due
+    /// The request that is unanswered.
     var inFlight: RebuildRequest.Kind?
-    /// When it last answered what it was asked.
-    var heardAt: Duration
-    /// Why it did not, since.
+    /// Time of the shard's last reply.
+    var lastReplyAt: Duration
+    /// Error of the last attempt since then.
     var refusal: ErrorCode?
-    /// The most that it told in this stage: what it says after the end is not relied on.
+    /// Highest progress reported in this stage: reports after its end are not reliable.
     var channelsDone: UInt64 = 0
     var channels: UInt64 = 0
     var entries: UInt64 = 0
   }
 
-  /// A shard that gives no answer for longer is given up.
-  private let patience: Duration
+  /// Timeout for an unresponsive shard.
+  private let responseTimeout: Duration
   private var stage = Stage.connecting
   private var shards: [Shard] = []
-  /// The highest that a shard had, then the one above.
+  /// Highest epoch of any shard; from resending on, the epoch above that.
   private var epoch: UInt64 = 0
   private var summary = RebuildSummary()
 
-  package init(patience: Duration) { self.patience = patience }
+  package init(responseTimeout: Duration) { self.responseTimeout = responseTimeout }
 
-  /// How many shards the store has; 0 before one was reached.
+  /// Number of shards of the store; 0 before the first connection.
   package var shardCount: Int { shards.count }
 
   // MARK: - Events; `now` is the time since the rebuild began
 
-  /// The store is reached, for the first time or again.
+  /// Handle a new connection to the store, the first or a later one.
   package mutating func connected(shardCount: Int, now: Duration) -> Action {
     guard case .connecting = stage else {
       return shardCount == shards.count ? .send([]) : fail(.otherStore)
     }
-    shards = Array(repeating: Shard(heardAt: now), count: shardCount)
+    shards = Array(repeating: Shard(lastReplyAt: now), count: shardCount)
     summary.shards = shardCount
     return enter(.asking, now)
   }
 
-  /// What a shard was at may be forgotten.
+  /// Handle a lost connection: shards may have lost their progress.
   package mutating func connectionLost() {
-    for index in shards.indices where shards[index].standing == .underWay { shards[index].standing = .due }
+    for index in shards.indices where shards[index].progress == .inProgress { shards[index].progress = .due }
   }
 
   package mutating func replied(_ shard: ShardID, _ fields: RebuildFields, now: Duration) -> Action {
     let index = Int(shard.rawValue)
     guard shards.indices.contains(index), let request = shards[index].inFlight else { return .send([]) }
     shards[index].inFlight = nil
-    shards[index].heardAt = now
+    shards[index].lastReplyAt = now
     shards[index].refusal = nil
     switch stage {
     case .connecting, .over: return .send([])
     case .asking:
       epoch = max(epoch, fields.epoch)
-      shards[index].standing = .done
-    case .sendingAgain, .sweeping:
-      guard fields.epoch <= epoch else { return fail(.overtaken(shard, epoch: fields.epoch)) }
-      // Asked before the connection was lost: what it says is not about what is to be begun again.
-      if request == .ask, shards[index].standing == .due { return .send(requests()) }
-      guard fields.epoch == epoch else { return fail(.notTaken(shard)) }
+      shards[index].progress = .done
+    case .resending, .sweeping:
+      guard fields.epoch <= epoch else { return fail(.superseded(shard, epoch: fields.epoch)) }
+      // This reply is from before the connection was lost, and does not describe the step to be started again.
+      if request == .ask, shards[index].progress == .due { return .send(requests()) }
+      guard fields.epoch == epoch else { return fail(.epochNotAdopted(shard)) }
       note(fields, index)
       switch fields.phase {
-      case .none: shards[index].standing = .done
-      case .sendingAgain, .sweeping:
-        let expected = stage == .sweeping ? RebuildFields.Phase.sweeping : .sendingAgain
-        guard fields.phase == expected else { return fail(.overtaken(shard, epoch: fields.epoch)) }
-        shards[index].standing = .underWay
+      case .none: shards[index].progress = .done
+      case .resending, .sweeping:
+        let expected = stage == .sweeping ? RebuildFields.Phase.sweeping : .resending
+        guard fields.phase == expected else { return fail(.superseded(shard, epoch: fields.epoch)) }
+        shards[index].progress = .inProgress
       }
     }
-    return shards.allSatisfy { $0.standing == .done } ? next(now) : .send([])
+    return shards.allSatisfy { $0.progress == .done } ? next(now) : .send([])
   }
 
-  /// The shard refused; it may take the same later, or never.
+  /// Handle an error from a shard, which may be temporary or final.
   package mutating func refused(_ shard: ShardID, _ code: ErrorCode, detail: String, now: Duration) -> Action
   {
     switch code {
     case .busy:
-      // It is well, and at another rebuild, such as one that was interrupted, which may take its time.
-      if shards.indices.contains(Int(shard.rawValue)) { shards[Int(shard.rawValue)].heardAt = now }
-      unanswered(shard, code)
+      // The shard is healthy but busy with another rebuild, such as an interrupted one, which may take long.
+      if shards.indices.contains(Int(shard.rawValue)) { shards[Int(shard.rawValue)].lastReplyAt = now }
+      requestFailed(shard, code)
       return .send([])
     case .unavailable, .outcomeUnknown:
-      unanswered(shard, code)
+      requestFailed(shard, code)
       return .send([])
-    case .unknownKind, .notImplemented: return fail(.tooOld)
+    case .unknownKind, .notImplemented: return fail(.unsupportedByStore)
     default: return fail(.refused(shard, code, detail: detail))
     }
   }
 
-  /// The request was given up, or could not be made.
-  package mutating func unanswered(_ shard: ShardID, _ refusal: ErrorCode? = nil) {
+  /// Record that a request was dropped, or could not be sent.
+  package mutating func requestFailed(_ shard: ShardID, _ refusal: ErrorCode? = nil) {
     let index = Int(shard.rawValue)
     guard shards.indices.contains(index) else { return }
     shards[index].inFlight = nil
     if let refusal { shards[index].refusal = refusal }
   }
 
-  /// Some time has passed: who is at it is asked how far, who has not begun is told again.
+  /// Advance the time: ask busy shards for progress, and send the stage's request again where it is due.
   package mutating func tick(now: Duration) -> Action {
     switch stage {
     case .over: return .send([])
-    case .connecting: return now > patience ? fail(.unreachable(patience)) : .send([])
-    case .asking, .sendingAgain, .sweeping: break
+    case .connecting: return now > responseTimeout ? fail(.unreachable(responseTimeout)) : .send([])
+    case .asking, .resending, .sweeping: break
     }
-    if let index = shards.firstIndex(where: { $0.standing != .done && now - $0.heardAt > patience }) {
-      return fail(.silent(ShardID(UInt16(index)), shards[index].refusal, patience))
+    if let index = shards.firstIndex(where: { $0.progress != .done && now - $0.lastReplyAt > responseTimeout }
+    ) {
+      return fail(.silent(ShardID(UInt16(index)), shards[index].refusal, responseTimeout))
     }
     return .send(requests())
   }
 
-  /// How far it is, as of now.
+  /// Current progress.
   package var progress: RebuildProgress {
     let step: RebuildProgress.Step =
       switch stage {
       case .connecting: .connecting
       case .asking: .asking
-      case .sendingAgain: .sendingAgain
+      case .resending: .resending
       case .sweeping, .over: .sweeping
       }
     return RebuildProgress(
       step: step,
       epoch: epoch,
-      shardsDone: shards.count { $0.standing == .done },
+      shardsDone: shards.count { $0.progress == .done },
       shardsBusy: shards.count { $0.refusal == .busy },
       shards: shards.count,
       channelsDone: shards.reduce(0) { $0 &+ $1.channelsDone },
@@ -195,17 +196,17 @@ package struct RebuildMachine: Sendable {
     shards[index].entries = max(shards[index].entries, fields.entries)
   }
 
-  /// All shards are through the stage.
+  /// Move to the next stage after all shards have finished this one.
   private mutating func next(_ now: Duration) -> Action {
     switch stage {
     case .connecting, .over: return .send([])
     case .asking:
       let (above, overflow) = epoch.addingReportingOverflow(1)
-      guard !overflow else { return fail(.epochsUsedUp) }
+      guard !overflow else { return fail(.epochsExhausted) }
       epoch = above
       summary.epoch = above
-      return enter(.sendingAgain, now)
-    case .sendingAgain:
+      return enter(.resending, now)
+    case .resending:
       summary.channels = progress.channels
       summary.changes = progress.entries
       return enter(.sweeping, now)
@@ -218,7 +219,7 @@ package struct RebuildMachine: Sendable {
 
   private mutating func enter(_ stage: Stage, _ now: Duration) -> Action {
     self.stage = stage
-    for index in shards.indices { shards[index] = Shard(heardAt: now) }
+    for index in shards.indices { shards[index] = Shard(lastReplyAt: now) }
     return .send(requests())
   }
 
@@ -227,13 +228,13 @@ package struct RebuildMachine: Sendable {
     return .fail(failure)
   }
 
-  /// What each shard that is not done and owes no answer is to be asked.
+  /// Return the next request for each shard that is neither done nor waiting for a reply.
   private mutating func requests() -> [RebuildRequest] {
     var requests: [RebuildRequest] = []
-    for index in shards.indices where shards[index].standing != .done && shards[index].inFlight == nil {
+    for index in shards.indices where shards[index].progress != .done && shards[index].inFlight == nil {
       let kind: RebuildRequest.Kind =
-        switch (stage, shards[index].standing) {
-        case (.sendingAgain, .due): .sendAgain
+        switch (stage, shards[index].progress) {
+        case (.resending, .due): .resend
         case (.sweeping, .due): .sweep
         default: .ask
         }

@@ -1,43 +1,43 @@
 package import ReceiptModel
 package import ReceiptWire
 
-/// What a rebuild that went through came to.
+/// Result of a successful rebuild.
 package struct RebuildSummary: Hashable, Sendable {
   package var epoch: UInt64 = 0
   package var shards = 0
-  /// Channels whose memberships were sent again.
+  /// Number of channels whose memberships were sent again.
   package var channels: UInt64 = 0
-  /// Memberships sent again.
+  /// Number of memberships sent again.
   package var changes: UInt64 = 0
-  /// Entries of indexes looked at in the end.
+  /// Number of index entries checked in the final sweep.
   package var entries: UInt64 = 0
 
   package init() {}
 
-  /// One line of JSON.
+  /// The summary as one line of JSON.
   package var document: String {
     "{\"epoch\":\(epoch),\"shards\":\(shards),\"channels\":\(channels),\"changes\":\(changes),\"entries\":\(entries)}"
   }
 }
 
-/// How far a rebuild is, as a line for the person at the terminal.
+/// Progress of a rebuild, as a line for the person at the terminal.
 package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
   package enum Step: Sendable {
     case connecting
     case asking
-    case sendingAgain
+    case resending
     case sweeping
   }
 
   package var step: Step
   package var epoch: UInt64
   package var shardsDone: Int
-  /// At another rebuild, or with too much to do: waited for.
+  /// Shards that are busy with another rebuild, or overloaded; the rebuild waits for them.
   package var shardsBusy: Int
   package var shards: Int
   package var channelsDone: UInt64
   package var channels: UInt64
-  /// Memberships sent again, or entries looked at.
+  /// Memberships sent again, or entries checked.
   package var entries: UInt64
 
   package var description: String {
@@ -47,32 +47,35 @@ package struct RebuildProgress: Hashable, Sendable, CustomStringConvertible {
     return switch step {
     case .connecting: "connecting to the store"
     case .asking: "asking for the epoch: \(ofShards)\(waiting)"
-    case .sendingAgain:
-      "phase 1 of 2, epoch \(epoch): memberships are sent again, \(ofShards) done, \(channelsDone) of \(channels) channels, \(entries) memberships\(waiting)"
+    case .resending:
+      """
+      phase 1 of 2, epoch \(epoch): resending memberships, \(ofShards) done, \(channelsDone) of \(channels) \
+      channels, \(entries) memberships\(waiting)
+      """
     case .sweeping:
-      "phase 2 of 2, epoch \(epoch): what was not sent is removed, \(ofShards) done, \(entries) entries\(waiting)"
+      "phase 2 of 2, epoch \(epoch): removing stale entries, \(ofShards) done, \(entries) entries\(waiting)"
     }
   }
 }
 
-/// Why a rebuild did not go through, and what to do. Whatever was done by then stays, and does no harm.
+/// Reason why a rebuild failed, and a remedy. The work done so far stays, and does no harm.
 package enum RebuildFailure: Error, Hashable, Sendable, CustomStringConvertible {
-  /// No store was reached in that time.
+  /// No store was reached within that time.
   case unreachable(Duration)
-  /// The store has another secret than the one that was given, or one where none was given, or none.
+  /// The secrets of the store and the command differ, or only one of the two has a secret.
   case wrongSecret
-  /// A shard gave no answer for that time, or only this one.
+  /// A shard did not answer within that time, or only with this error.
   case silent(ShardID, ErrorCode?, Duration)
   case refused(ShardID, ErrorCode, detail: String)
-  /// A shard is at another rebuild, of this epoch.
-  case overtaken(ShardID, epoch: UInt64)
-  /// A shard does not have the epoch that it was given.
-  case notTaken(ShardID)
-  /// The store does not know the request.
-  case tooOld
-  /// After a reconnect there was a store with another number of shards.
+  /// A shard is busy with another rebuild, of this epoch.
+  case superseded(ShardID, epoch: UInt64)
+  /// A shard did not adopt the requested epoch.
+  case epochNotAdopted(ShardID)
+  /// The store does not support the request.
+  case unsupportedByStore
+  /// After a reconnect the store has a different number of shards.
   case otherStore
-  case epochsUsedUp
+  case epochsExhausted
 
   package var description: String {
     switch self {
@@ -83,17 +86,30 @@ package enum RebuildFailure: Error, Hashable, Sendable, CustomStringConvertible 
     case .silent(let shard, nil, let time):
       "shard \(shard.rawValue): no answer in \(time): look at the store's log and load, then run this again"
     case .silent(let shard, let code?, let time):
-      "shard \(shard.rawValue): nothing but \(code.name) in \(time): look at the store's log and load, then run this again"
+      """
+      shard \(shard.rawValue): nothing but \(code.name) in \(time): look at the store's log and load, then \
+      run this again
+      """
     case .refused(let shard, let code, let detail):
-      "shard \(shard.rawValue): \(code.name)\(detail.isEmpty ? "" : " (\(detail))"): the store does not take this rebuild; run this again, and if it stays so compare the versions of store and tidemark"
-    case .overtaken(let shard, let epoch):
-      "shard \(shard.rawValue): another rebuild, of epoch \(epoch), was begun since: let that one end, or run this again alone"
-    case .notTaken(let shard):
-      "shard \(shard.rawValue): it has not taken the epoch over: run this again, and if it stays so compare the versions of store and tidemark"
-    case .tooOld: "the store does not know rebuild_index: it is of an older version, upgrade it first"
+      """
+      shard \(shard.rawValue): \(code.name)\(detail.isEmpty ? "" : " (\(detail))"): the store does not take \
+      this rebuild; run this again, and if it stays so compare the versions of store and tidemark
+      """
+    case .superseded(let shard, let epoch):
+      """
+      shard \(shard.rawValue): another rebuild, of epoch \(epoch), has superseded this one: wait for it, or \
+      run this again
+      """
+    case .epochNotAdopted(let shard):
+      """
+      shard \(shard.rawValue): it did not adopt the epoch: run this again, and if it stays so compare the \
+      versions of store and tidemark
+      """
+    case .unsupportedByStore:
+      "the store does not support rebuild_index: upgrade it first"
     case .otherStore:
       "another store answers at this address now, with another number of shards: check --store, then run this again"
-    case .epochsUsedUp:
+    case .epochsExhausted:
       "a shard has the highest epoch that there is: its state is damaged, restore it from a copy"
     }
   }

@@ -1,12 +1,12 @@
 internal import NIOConcurrencyHelpers
 internal import NIOCore
 package import Logging
-package import Operations
+internal import Operations
 package import TLSSession
 
-/// Counts the failed TLS handshakes of one end of the link, and logs them with what helps, at most once a second.
+/// Counter of failed TLS handshakes at one end of the link. It logs them with a remedy, at most once a second.
 package final class HandshakeFailures: Sendable {
-  /// What went wrong, and what to do about it.
+  /// Cause of a failure and its remedy.
   package struct Explanation: Equatable, Sendable {
     package let reason: String
     package let remedy: String
@@ -14,7 +14,7 @@ package final class HandshakeFailures: Sendable {
 
   private struct State {
     var count: Int64 = 0
-    var note = RefusalNote()
+    var note = LogRateLimiter()
   }
 
   private let end: LinkTLS.End
@@ -29,9 +29,9 @@ package final class HandshakeFailures: Sendable {
   /// Failed handshakes since the start.
   package var count: Int64 { state.withLockedValue { $0.count } }
 
-  /// Takes note of an error of a connection whose opening was not done.
+  /// Count and log an error that occurred before a connection was established.
   ///
-  /// - Returns: whether it is a failed handshake; a peer that closes without a word is none.
+  /// - Returns: whether it is a failed handshake; a peer that closes silently does not count.
   @discardableResult
   package func note(_ error: TLSError, peer: String) -> Bool {
     guard let explanation = Self.explanation(of: error, at: end) else { return false }
@@ -50,14 +50,7 @@ package final class HandshakeFailures: Sendable {
     return true
   }
 
-  /// Adds the counter.
-  ///
-  /// - Parameter name: of the metric.
-  package func collect(into samples: inout MetricSamples, name: String) {
-    samples.counter(name, help: "TLS handshakes between gateway and store that failed.", count)
-  }
-
-  /// What an error means at an end of the link; nil where it is not the handshake's.
+  /// Explain an error at one end of the link; nil if it is not a handshake error.
   package static func explanation(of error: TLSError, at end: LinkTLS.End) -> Explanation? {
     guard let (reason, remedy) = end == .store ? atStore(error) : atGateway(error) else { return nil }
     return Explanation(reason: reason, remedy: remedy)
@@ -72,23 +65,23 @@ package final class HandshakeFailures: Sendable {
       )
     case .noPeerCertificate:
       (
-        "the peer shows no certificate",
+        "the peer presented no certificate",
         "give the gateway --store-tls-cert and --store-tls-key (a command: --tls-cert and --tls-key)"
       )
     case .certificate(let reason):
       (
         "the gateway's certificate is not accepted: \(reason)",
-        "it has to be valid, by an authority in this store's --tls-ca, and for clientAuth"
+        "it must be valid, issued by an authority in this store's --tls-ca, and allow clientAuth"
       )
     case .alert(let reason):
       (
         "the gateway refuses this store's certificate: \(reason)",
-        "--tls-cert has to be valid, by an authority in the gateway's --tls-ca, and name the host of its --store"
+        "--tls-cert must be valid, issued by an authority in the gateway's --tls-ca, and name the host of its --store"
       )
     case .noApplicationProtocol:
       ("the peer speaks another protocol over TLS", "only gateways and tidemark's commands connect here")
     case .handshake(let reason): (reason, "compare the TLS flags of gateway and store")
-    case .handshakeTimeout: ("the handshake took too long", "look at the network between gateway and store")
+    case .handshakeTimeout: ("the handshake timed out", "look at the network between gateway and store")
     case .file, .configuration, .record, .truncated, .closed: nil
     }
   }
@@ -103,18 +96,18 @@ package final class HandshakeFailures: Sendable {
     case .certificate(let reason):
       (
         "the store's certificate is not accepted: \(reason)",
-        "it has to be valid, by an authority in this side's --tls-ca, and name the host of --store"
+        "it must be valid, issued by an authority in this side's --tls-ca, and name the host of --store"
       )
     case .alert(let reason):
       (
         "the store refuses this side's certificate: \(reason)",
-        "it has to be valid, by an authority in the store's --tls-ca, and for clientAuth"
+        "it must be valid, issued by an authority in the store's --tls-ca, and allow clientAuth"
       )
     case .noApplicationProtocol:
-      ("what answers speaks TLS and is no store", "--store has to be the address of a store's --listen")
-    case .noPeerCertificate: ("the store shows no certificate", "give the store --tls-cert and --tls-key")
+      ("the server speaks TLS but is not a store", "--store has to be the address of a store's --listen")
+    case .noPeerCertificate: ("the store presented no certificate", "give the store --tls-cert and --tls-key")
     case .handshake(let reason): (reason, "compare the TLS flags of gateway and store")
-    case .handshakeTimeout: ("the handshake took too long", "look at the store, and the network between")
+    case .handshakeTimeout: ("the handshake timed out", "look at the store, and the network between")
     case .file, .configuration, .record, .truncated, .closed: nil
     }
   }

@@ -3,18 +3,18 @@ package import NIOCore
 package import Operations
 package import TLSSession
 
-/// One end of the encrypted link between gateways and store: TLS 1.3, a certificate on both sides, ALPN `tidemark/1`
+/// TLS of one end of the link between gateways and store: TLS 1.3, a certificate on both sides, ALPN `tidemark/1`
 /// (Proto/frames.md, "Encryption").
 package final class LinkTLS: Sendable {
-  /// Which end of the link.
+  /// End of the link.
   package enum End: Sendable {
     /// Accepts connections.
     case store
-    /// Opens connections; also the commands of `tidemark` that speak to a store.
+    /// Opens connections; also used by the commands of `tidemark` that connect to a store.
     case gateway
   }
 
-  /// Both ends are of this project, so nothing older has to be spoken; and in TLS 1.3 certificates are encrypted too.
+  /// Both ends belong to this project, so no older version is needed. TLS 1.3 also encrypts certificates.
   static let versions: ClosedRange<TLSVersion> = .v1_3 ... .v1_3
 
   private let end: End
@@ -28,9 +28,9 @@ package final class LinkTLS: Sendable {
     failures = HandshakeFailures(end: end, logger: logger)
   }
 
-  /// Reads files for new connections, and takes none of them yet.
+  /// Read and check files for new connections without using them yet.
   ///
-  /// - Throws: as `init` does.
+  /// - Throws: like `init`.
   package func load(_ files: LinkTLSFiles) throws(SettingsError) -> TLSContext.Loaded {
     do throws(TLSError) {
       switch end {
@@ -42,19 +42,35 @@ package final class LinkTLS: Sendable {
     }
   }
 
-  /// Has new connections use what was loaded.
+  /// Add the number of failed handshakes, and the expiry time of this end's certificate.
+  package func collect(into samples: inout MetricSamples, prefix: String) {
+    samples.counter(
+      "\(prefix)_handshakes_failed_total",
+      help: "TLS handshakes between gateway and store that failed.",
+      failures.count
+    )
+    guard let end = context.certificateEnd else { return }
+    samples.gauge(
+      "\(prefix)_certificate_expires_timestamp_seconds",
+      help:
+        "Expiry of this side's certificate for the link between gateway and store, in seconds since 1970.",
+      Double(end)
+    )
+  }
+
+  /// Use loaded files for new connections.
   package func take(_ loaded: TLSContext.Loaded) { context.take(loaded) }
 
-  /// The handler of one connection that was opened.
+  /// Create the handler of an outgoing connection.
   ///
-  /// - Parameter store: the host as it was configured, a name or an address: the store's certificate has to name it.
+  /// - Parameter store: the host as configured, a name or an address, which the store's certificate must contain.
   package func clientHandler(store: String) throws(TLSError) -> TLSHandler {
     try TLSHandler(context: context, serverName: store)
   }
 
-  /// The handler of one connection that was accepted.
+  /// Create the handler of an accepted connection.
   ///
-  /// - Parameter plaintextRefusal: what a peer is told that sends frames in the clear.
+  /// - Parameter plaintextRefusal: reply to a peer that sends unencrypted frames.
   package func serverHandler(plaintextRefusal: ByteBuffer) throws(TLSError) -> TLSHandler {
     try TLSHandler(context: context, plaintextRefusal: plaintextRefusal)
   }

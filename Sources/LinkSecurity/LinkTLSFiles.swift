@@ -1,12 +1,12 @@
 package import Operations
 package import TLSSession
 
-/// The files with which one end of the link between gateways and store proves itself, and verifies the other end.
+/// Files with which one end of the link between gateways and store authenticates itself and verifies the other end.
 package struct LinkTLSFiles: Sendable, Equatable {
-  /// A PEM file, and the setting that names it.
+  /// PEM file and the setting that names it.
   package struct File: Sendable, Equatable {
     package var path: String
-    /// As in `tls-cert`.
+    /// Key of the setting, such as `tls-cert`.
     package var key: String
 
     package init(_ path: String, key: String) {
@@ -17,9 +17,9 @@ package struct LinkTLSFiles: Sendable, Equatable {
 
   /// This end's certificate first, then the chain.
   package var certificate: File
-  /// Its key, without a password.
+  /// Private key of that certificate, without a password.
   package var privateKey: File
-  /// The authorities that the other end's certificate has to be by.
+  /// Authorities that must have issued the other end's certificate.
   package var authority: File
 
   package init(certificate: File, privateKey: File, authority: File) {
@@ -28,7 +28,7 @@ package struct LinkTLSFiles: Sendable, Equatable {
     self.authority = authority
   }
 
-  /// Of `--tls-cert`, `--tls-key` and `--tls-ca`: all three, or none.
+  /// Create the files from `--tls-cert`, `--tls-key` and `--tls-ca`: all three, or none.
   ///
   /// - Returns: nil for none.
   package init?(certificate: String?, privateKey: String?, authority: String?) throws(SettingsError) {
@@ -44,7 +44,7 @@ package struct LinkTLSFiles: Sendable, Equatable {
     )
   }
 
-  /// Reads the files for an end.
+  /// Read and check the files for an end.
   ///
   /// - Throws: an error that names the setting whose file cannot be used.
   package func context(of end: LinkTLS.End) throws(SettingsError) -> TLSContext {
@@ -66,7 +66,7 @@ package struct LinkTLSFiles: Sendable, Equatable {
       applicationProtocol: .frames
     )
     configuration.versions = LinkTLS.versions
-    // A gateway's certificate is verified with every connection.
+    // A gateway's certificate is verified on every connection, without session resumption.
     configuration.issuesTickets = false
     return configuration
   }
@@ -82,10 +82,10 @@ package struct LinkTLSFiles: Sendable, Equatable {
     return configuration
   }
 
-  /// Their paths.
+  /// Paths of the files.
   package var paths: [String] { [certificate.path, privateKey.path, authority.path] }
 
-  /// The same error by the setting's name.
+  /// Convert an error to one that names the setting.
   func settingsError(_ error: TLSError) -> SettingsError {
     guard case .file(let path, let reason) = error,
       let file = [certificate, privateKey, authority].first(where: { $0.path == path })

@@ -4,7 +4,7 @@ internal import Foundation
 internal import Glibc
 internal import Synchronization
 
-/// How a process ended.
+/// Exit status of a process.
 package enum ExitStatus: Sendable, Hashable, CustomStringConvertible {
   case exited(code: Int32)
   case signalled(Int32)
@@ -17,12 +17,12 @@ package enum ExitStatus: Sendable, Hashable, CustomStringConvertible {
   }
 }
 
-/// A program that this process started: told apart by its process id, watched until it ends, and signalled only while
-/// it has not been reaped, so that a signal can never reach another process that got the same id.
+/// Child process, watched until it ends. It is signalled only while it has not been reaped, so that a signal never
+/// reaches another process with a reused id.
 ///
-/// It is in a process group of its own: an interrupt typed at the terminal reaches this process only, which then ends
-/// its children in their order. It inherits the descriptors it is given, and no others: a socket or a pipe that another
-/// part of this process opened meanwhile would otherwise stay open until this child ends.
+/// It has its own process group: an interrupt typed at the terminal reaches only this process, which then ends its
+/// children in order. It inherits the descriptors it is given, and no others. Otherwise a socket or a pipe that another
+/// part of this process opened meanwhile would stay open until the child ends.
 package final class ChildProcess: Sendable {
   /// running → ended.
   private enum State {
@@ -30,29 +30,29 @@ package final class ChildProcess: Sendable {
     case ended(ExitStatus)
   }
 
-  /// A name for messages.
+  /// Name for messages.
   package let name: String
   /// The process id.
   package let processID: Int32
 
-  /// Where its output begins in the log file, which others may have written to before.
+  /// Offset in the log file at which its output begins; the file may have earlier content.
   package let logOffset: Int
 
   private let state = Mutex(State.running(waiters: []))
 
-  /// Starts a program.
+  /// Start a program.
   ///
   /// - Parameters:
   ///   - name: for messages.
-  ///   - executable: its path.
+  ///   - executable: path of the program.
   ///   - arguments: without the program's own name.
-  ///   - logFile: what its errors are appended to, and its output.
-  ///   - input: what it reads; without it, it finds its input empty.
-  ///   - output: what its output goes to instead of the log file.
-  ///   - directory: where it runs; without it, where this process does.
-  ///   - variables: added to the environment. What is set for this process as `TIDEMARK_…` is not meant for its
-  ///     children, which are told everything by flags.
-  /// - Throws: that it cannot be started, and why.
+  ///   - logFile: file to which its standard error and output are appended.
+  ///   - input: its standard input; nil: empty.
+  ///   - output: its standard output, instead of the log file.
+  ///   - directory: its working directory; nil: that of this process.
+  ///   - variables: additions to the environment. This process's `TIDEMARK_…` variables are not passed on: children are
+  ///     configured by flags only.
+  /// - Throws: the reason why the program cannot be started.
   package init(
     name: String,
     executable: String,
@@ -81,8 +81,8 @@ package final class ChildProcess: Sendable {
     } else {
       posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0)
     }
-    // In the child, between fork and exec. To mark descriptors of this process as not to be inherited would change
-    // them under whoever is about to hand one to a child of its own, and would miss those opened a moment later.
+    // Runs in the child, between fork and exec. Setting close-on-exec in this process instead would affect descriptors
+    // that another thread is about to pass to its child. It would also miss descriptors opened a moment later.
     posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1)
     if let directory { posix_spawn_file_actions_addchdir_np(&actions, directory) }
 
@@ -103,7 +103,7 @@ package final class ChildProcess: Sendable {
     defer { for item in vector { free(item) } }
     var environment = Self.environment(adding: variables).map { strdup($0) } + [nil]
     defer { for item in environment { free(item) } }
-    // Where whoever started this process has it ignored, nobody could be told how a child has ended.
+    // If SIGCHLD is ignored, as inherited from this process's parent, the exit status of children is lost.
     Glibc.signal(SIGCHLD, SIG_DFL)
     var processID: pid_t = 0
     let result = posix_spawn(&processID, executable, &actions, &attributes, vector, &environment)
@@ -111,41 +111,41 @@ package final class ChildProcess: Sendable {
       throw StackError("cannot start \(executable): \(String(cString: strerror(result)))")
     }
     self.processID = processID
-    // waitid blocks, so it has a thread of its own: those of Dispatch's and Swift's pool are as many as there are
-    // cores, and where children hold them all, a timer or a task waits for a second until the pool grows by one.
+    // waitid blocks, so it gets its own thread. The pools of Dispatch and Swift have only as many threads as cores. If
+    // children held them all, a timer or a task would wait up to a second until the pool grows by one.
     Thread.detachNewThread { self.watch() }
   }
 
-  /// Whether it has not ended yet.
+  /// Whether the process is still running.
   package var isRunning: Bool {
     state.withLock { if case .running = $0 { true } else { false } }
   }
 
-  /// Sends a signal; does nothing once the process has ended.
+  /// Send a signal; does nothing once the process has ended.
   package func signal(_ number: Int32) {
     state.withLock { state in
       if case .running = state { _ = Glibc.kill(processID, number) }
     }
   }
 
-  /// Ends it and what it has started, if that is in its group still; does nothing once the process has ended.
+  /// Kill the process and its process group; does nothing once the process has ended.
   package func kill() {
     state.withLock { state in
       if case .running = state { _ = Glibc.kill(-processID, SIGKILL) }
     }
   }
 
-  /// Waits for its end.
+  /// Wait for the process to end.
   @discardableResult
   package func waitForExit() async -> ExitStatus {
-    await withCheckedContinuation { continuation in whenEnded { continuation.resume(returning: $0) } }
+    await withCheckedContinuation { continuation in onExit { continuation.resume(returning: $0) } }
   }
 
-  /// Waits for its end where nobody can be suspended: the calling thread stands still meanwhile.
-  package func waitForExitHere() -> ExitStatus {
+  /// Wait for the process to end, blocking the calling thread, for callers that cannot suspend.
+  package func waitForExitBlocking() -> ExitStatus {
     let ended = DispatchSemaphore(value: 0)
     let status = Mutex(ExitStatus.exited(code: 0))
-    whenEnded { value in
+    onExit { value in
       status.withLock { $0 = value }
       ended.signal()
     }
@@ -153,7 +153,7 @@ package final class ChildProcess: Sendable {
     return status.withLock { $0 }
   }
 
-  private func whenEnded(_ body: @escaping @Sendable (ExitStatus) -> Void) {
+  private func onExit(_ body: @escaping @Sendable (ExitStatus) -> Void) {
     let status: ExitStatus? = state.withLock { state in
       switch state {
       case .running(let waiters):
@@ -165,7 +165,7 @@ package final class ChildProcess: Sendable {
     if let status { body(status) }
   }
 
-  /// Asks it to end with SIGTERM, and ends it with SIGKILL if it has not after `grace`.
+  /// Stop the process with SIGTERM, or with SIGKILL if it has not ended after `grace`.
   @discardableResult
   package func stop(grace: Duration = .seconds(10)) async -> ExitStatus {
     signal(SIGTERM)
@@ -192,7 +192,7 @@ package final class ChildProcess: Sendable {
 
   private func watch() {
     var information = siginfo_t()
-    // WNOWAIT leaves the process unreaped, its id taken, until the state says that it has ended.
+    // WNOWAIT leaves the process unreaped, so its id stays reserved until the state says that it has ended.
     while waitid(P_PID, id_t(processID), &information, WEXITED | WNOWAIT) != 0 && errno == EINTR {}
     let (status, waiters) = state.withLock {
       state -> (ExitStatus, [@Sendable (ExitStatus) -> Void]) in

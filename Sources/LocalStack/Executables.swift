@@ -1,13 +1,13 @@
 internal import Foundation
 
-/// Where the real programs are: beside the one that is running.
+/// Paths of the real programs, in the directory of the running one.
 package struct Executables: Sendable {
   /// Path of `tidemark-store`.
   package let store: String
   /// Path of `tidemark-gateway`.
   package let gateway: String
 
-  /// The programs in that directory.
+  /// Find the programs in a directory.
   package init(directory: String) throws(StackError) {
     store = directory + "/tidemark-store"
     gateway = directory + "/tidemark-gateway"
@@ -16,12 +16,12 @@ package struct Executables: Sendable {
     }
   }
 
-  /// The programs beside this process's own executable.
-  package static func besideThisOne() throws(StackError) -> Executables {
+  /// Find the programs in the directory of this process's executable.
+  package static func besideCurrentExecutable() throws(StackError) -> Executables {
     try Executables(directory: (ownPath() as NSString).deletingLastPathComponent)
   }
 
-  /// The path of this process's own executable.
+  /// Return the path of this process's executable.
   package static func ownPath() throws(StackError) -> String {
     guard let own = try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/self/exe") else {
       throw StackError("/proc/self/exe cannot be read")
@@ -29,7 +29,7 @@ package struct Executables: Sendable {
     return own
   }
 
-  /// A program on the PATH.
+  /// Find a program on the PATH.
   package static func find(_ name: String) -> String? {
     let path =
       ProcessInfo.processInfo.environment["PATH"] ?? "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"

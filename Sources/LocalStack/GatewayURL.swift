@@ -1,11 +1,11 @@
 package import Operations
 
-/// Where a gateway is: `https://HOST[:PORT]`, or `http://HOST[:PORT]` for h2c.
+/// URL of a gateway: `https://HOST[:PORT]`, or `http://HOST[:PORT]` for h2c.
 package struct GatewayURL: Hashable, Sendable {
   package var endpoint: Endpoint
   package var isTLS: Bool
 
-  /// Nil where the text is no such URL. A path other than `/` is none.
+  /// Parse a URL; nil if it is invalid or has a path other than `/`.
   package init?(_ text: String) {
     let rest: Substring
     if text.hasPrefix("https://") {

@@ -1,13 +1,13 @@
 package import UnixSignals
 
-/// The person at the terminal, or the system, asked this process to stop.
+/// Error thrown when SIGINT or SIGTERM stopped this process's work.
 package struct Interrupted: Error {
-  /// What asked.
+  /// The signal received.
   package let signal: UnixSignal
 }
 
-/// Runs `body`; SIGINT or SIGTERM cancel it, and are thrown when it has returned, so that what `body` cleans up is
-/// cleaned up in that case too.
+/// Run `body`, and cancel it on SIGINT or SIGTERM. The error is thrown only after `body` has returned, so that `body`
+/// can clean up.
 package func withInterrupts<Value: Sendable>(
   _ body: @escaping @Sendable () async throws -> Value
 ) async throws -> Value {

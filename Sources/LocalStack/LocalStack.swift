@@ -2,19 +2,19 @@ internal import Foundation
 internal import NIOCore
 package import Operations
 
-/// Where the processes of a pair listen.
+/// Configuration of a store and its gateways.
 package struct StackPlan: Sendable {
   /// One gateway process.
   package struct Gateway: Sendable {
-    /// A name for messages and for its log file.
+    /// Name for messages and for its log file.
     package var name: String
-    /// For clients.
+    /// Address for clients.
     package var listen: Endpoint
-    /// For readiness and metrics.
+    /// Address for readiness and metrics.
     package var admin: Endpoint
-    /// TLS with the stack's certificate, or h2c.
+    /// True: TLS with the stack's certificate; false: h2c.
     package var usesTLS: Bool
-    /// Further flags.
+    /// Additional flags.
     package var flags: [String] = []
 
     package init(name: String, listen: Endpoint, admin: Endpoint, usesTLS: Bool, flags: [String] = []) {
@@ -26,17 +26,17 @@ package struct StackPlan: Sendable {
     }
   }
 
-  /// For gateways.
+  /// Address for gateways.
   package var store: Endpoint
-  /// For readiness and metrics.
+  /// Address for readiness and metrics.
   package var storeAdmin: Endpoint
-  /// At least one.
+  /// Gateways; at least one.
   package var gateways: [Gateway]
-  /// `--log-level` of all.
+  /// `--log-level` of all processes.
   package var logLevel: String
-  /// Further flags of the store.
+  /// Additional flags of the store.
   package var storeFlags: [String] = []
-  /// Added to the store's environment.
+  /// Additional environment variables of the store.
   package var storeVariables: [String: String] = [:]
 
   package init(store: Endpoint, storeAdmin: Endpoint, gateways: [Gateway], logLevel: String = "info") {
@@ -46,7 +46,7 @@ package struct StackPlan: Sendable {
     self.logLevel = logLevel
   }
 
-  /// A store and gateways, one if nothing else is said, on ports that are free now.
+  /// Create a plan for a store and gateways, one by default, on ports that are currently free.
   package static func onFreePorts(
     usesTLS: Bool,
     logLevel: String = "info",
@@ -65,14 +65,15 @@ package struct StackPlan: Sendable {
   }
 }
 
-/// The real store and gateways as children of this process. Whoever starts it stops it, also when cancelled.
+/// Runs the real store and gateways as children of this process. The caller that starts it must stop it, even when
+/// cancelled.
 package actor LocalStack {
-  /// How long a process may take to become ready.
+  /// Timeout for a process to become ready.
   package static let readinessDurationMax = Duration.seconds(20)
 
-  /// The files that they work with.
+  /// Files of the processes.
   package nonisolated let files: StackFiles
-  /// Where they listen.
+  /// Addresses of the processes.
   package nonisolated let plan: StackPlan
   private var storeFlags: [String]
 
@@ -80,7 +81,7 @@ package actor LocalStack {
   private var store: ChildProcess?
   private var gateways: [ChildProcess] = []
 
-  /// Nothing is started yet.
+  /// Create a stack without starting any process.
   package init(plan: StackPlan, files: StackFiles, executables: Executables) {
     self.plan = plan
     self.storeFlags = plan.storeFlags
@@ -90,10 +91,10 @@ package actor LocalStack {
 
   /// The store's process, if it was started.
   package var storeProcess: ChildProcess? { store }
-  /// The gateways' processes, in the plan's order, as far as they were started.
+  /// The gateways' processes in the plan's order, as far as they were started.
   package var gatewayProcesses: [ChildProcess] { gateways }
 
-  /// Makes what files are missing, starts every process, and returns when all are ready.
+  /// Create missing files, start every process, and return when all are ready.
   package func start() async throws {
     try files.prepare()
     try await startStore()
@@ -101,11 +102,11 @@ package actor LocalStack {
     for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
   }
 
-  /// Starts the store (again) and returns when it is ready.
+  /// Start or restart the store and return when it is ready.
   ///
   /// - Parameters:
-  ///   - limit: how long that may take.
-  ///   - untilReady: false: it returns at once.
+  ///   - limit: timeout for it to become ready.
+  ///   - untilReady: false: return at once.
   package func startStore(
     within limit: Duration = readinessDurationMax,
     untilReady: Bool = true
@@ -125,41 +126,41 @@ package actor LocalStack {
     try await waitUntilReady(child, plan.storeAdmin, within: limit)
   }
 
-  /// Ends the store as a power cut would end it for this machine's other processes: it hears nothing of it.
+  /// Kill the store without warning, as a power cut would.
   package func killStore() async {
     store?.signal(9)
     await store?.waitForExit()
   }
 
-  /// Ends a gateway as ``killStore()`` ends the store.
+  /// Kill a gateway without warning, like ``killStore()``.
   ///
-  /// - Parameter number: its place in the plan; so of the others.
+  /// - Parameter number: its index in the plan, as in the methods below.
   package func killGateway(_ number: Int) async {
     gateways[number].signal(9)
     await gateways[number].waitForExit()
   }
 
-  /// Ends a gateway as an operator ends it: what is under way is answered.
+  /// Stop a gateway gracefully: requests in flight are answered.
   package func stopGateway(_ number: Int) async { await gateways[number].stop() }
 
-  /// Starts a gateway again and returns when it is ready.
+  /// Restart a gateway and return when it is ready.
   package func startGateway(_ number: Int) async throws {
     gateways[number] = try process(of: plan.gateways[number])
     try await waitUntilReady(gateways[number], plan.gateways[number].admin)
   }
 
-  /// Flags of the store from its next start on.
+  /// Set the store's flags for its next start.
   package func setStoreFlags(_ flags: [String]) { storeFlags = flags }
 
-  /// Ends the store as an operator ends it: gateways are told, what is under way is answered.
+  /// Stop the store gracefully: gateways are notified, and requests in flight are answered.
   package func stopStore() async { await store?.stop() }
 
-  /// Waits until every gateway is ready: after the store was away, that they have found it again.
+  /// Wait until every gateway is ready, for example connected to a restarted store.
   package func waitUntilGatewaysAreReady() async throws {
     for (child, gateway) in zip(gateways, plan.gateways) { try await waitUntilReady(child, gateway.admin) }
   }
 
-  /// Ends every process, gateways first, so that what they have under way is answered.
+  /// Stop every process, gateways first, so that their requests in flight are answered.
   package func stop() async {
     await withTaskGroup(of: Void.self) { group in
       for gateway in gateways { group.addTask { await gateway.stop() } }
@@ -169,14 +170,14 @@ package actor LocalStack {
     store = nil
   }
 
-  /// Waits until one of the processes ends by itself, and says which and how. After cancellation it may say nothing.
-  package func firstDeath() async -> String? {
+  /// Wait until one of the processes ends by itself, and describe it. May return nil after cancellation.
+  package func waitForUnexpectedExit() async -> String? {
     let children = gateways + (store.map { [$0] } ?? [])
     let files = files
     return await withTaskGroup(of: String?.self) { group in
       for child in children {
         group.addTask {
-          // Polled, for a waiter of an exit cannot be cancelled.
+          // Polled, because waiting for an exit cannot be cancelled.
           while child.isRunning {
             do { try await Task.sleep(for: .milliseconds(100)) } catch { return nil }
           }
@@ -233,7 +234,7 @@ package actor LocalStack {
     )
   }
 
-  /// The last lines that a process printed, for the person who would have to look there.
+  /// Return the last lines of a process's log, for error messages.
   private func tail(of child: ChildProcess) -> String {
     let path = files.log(of: child.name)
     let data = FileManager.default.contents(atPath: path)?.dropFirst(child.logOffset) ?? Data()

@@ -2,15 +2,16 @@ internal import Glibc
 package import Operations
 internal import Synchronization
 
-/// Ports of 127.0.0.1. What is free now may be taken a moment later; a listener that then fails says so itself.
+/// Free ports of 127.0.0.1. A port that is free now may be taken a moment later; the listener then fails with its own
+/// error.
 package enum LoopbackPorts {
-  /// The address that everything here listens on.
+  /// Address that all local processes listen on.
   package static let host = "127.0.0.1"
 
-  /// Ports that nobody listens on, all different, and none that the system gives connections for their own end: so a
-  /// process that is ended and started again finds its port free, however many connections were made in between.
+  /// Find distinct free ports outside the range that the system uses for outgoing connections. A restarted process
+  /// therefore finds its port free, however many connections were made meanwhile.
   package static func free(_ count: Int) throws(StackError) -> [Endpoint] {
-    // All are held until the last is found: another process that looks meanwhile finds others.
+    // All ports are held until the last is found, so that a concurrent search in another process finds others.
     var descriptors: [Int32] = []
     defer { for descriptor in descriptors { close(descriptor) } }
     var endpoints: [Endpoint] = []
@@ -24,7 +25,7 @@ package enum LoopbackPorts {
     return endpoints
   }
 
-  /// Whether one could listen there now.
+  /// Whether a process could listen on the port now.
   package static func isFree(_ port: Int) -> Bool {
     guard let descriptor = bind(port: UInt16(port)) else { return false }
     close(descriptor)
@@ -33,7 +34,8 @@ package enum LoopbackPorts {
 
   // MARK: Candidates
 
-  /// Below the ports for connections' own ends (ip_local_port_range, ip(7)), above those that well-known servers use.
+  /// Ports below the system's range for outgoing connections (ip_local_port_range, ip(7)) and above those of well-known
+  /// servers.
   private static let candidates: Range<Int> = {
     let lowest = 20_000
     let ephemeral = contents(of: "/proc/sys/net/ipv4/ip_local_port_range").split(
@@ -42,7 +44,7 @@ package enum LoopbackPorts {
     return lowest..<max(ephemeral ?? 32_768, lowest + 1_000)
   }()
 
-  /// How many were handed out, from a place that differs between processes: a port comes again only after all others.
+  /// Number of ports handed out, from a random start: a port repeats only after all others.
   private static let handedOut = Atomic(Int.random(in: 0..<1 << 20))
 
   private static func nextCandidate() -> Int {
@@ -68,7 +70,7 @@ package enum LoopbackPorts {
     address.sin_addr = in_addr(s_addr: UInt32(0x7F00_0001).bigEndian)
     let isBound = withUnsafePointer(to: &address) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { generic in
-        // Listening too: with SO_REUSEADDR alone a bind can succeed beside another socket that is not listening yet.
+        // Listen too: with SO_REUSEADDR alone, bind can succeed beside another socket that is not listening yet.
         Glibc.bind(descriptor, generic, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
           && listen(descriptor, 1) == 0
       }

@@ -1,13 +1,13 @@
 internal import Foundation
 
-/// An answer of `application/problem+json`, as far as a person wants to hear of it.
+/// Code and detail of an `application/problem+json` response.
 package enum ProblemDocument {
   private struct Document: Decodable {
     var code: String?
     var detail: String?
   }
 
-  /// Its code and detail; empty where it has none, or is no such document.
+  /// Parse a body's code and detail; empty if they are missing or the body is not such a document.
   package static func parts(of body: [UInt8]) -> (code: String, detail: String) {
     let document = try? JSONDecoder().decode(Document.self, from: Data(body))
     return (document?.code ?? "", document?.detail ?? "")

@@ -3,12 +3,12 @@ package import Foundation
 internal import SwiftASN1
 internal import X509
 
-/// A certificate for this machine's own names, which clients trust by being given the certificate itself.
+/// Self-signed certificate for this machine's own names. Clients trust it by being given the certificate itself.
 package enum SelfSignedCertificate {
-  /// How long one is valid.
+  /// Validity period in seconds.
   package static let lifetime: TimeInterval = 365 * 24 * 3600
 
-  /// Certificate and key of `localhost`, 127.0.0.1 and ::1, as PEM.
+  /// Create certificate and key of `localhost`, 127.0.0.1 and ::1, as PEM.
   package static func make(now: Date) throws -> (certificate: String, key: String) {
     let key = P256.Signing.PrivateKey()
     let name = try DistinguishedName { CommonName("localhost") }
@@ -21,7 +21,7 @@ package enum SelfSignedCertificate {
       version: .v3,
       serialNumber: Certificate.SerialNumber(),
       publicKey: Certificate.PublicKey(key.publicKey),
-      // An hour ago: the clock of a client in a virtual machine may be a little behind.
+      // An hour ago, because the clock of a client in a virtual machine may be slightly behind.
       notValidBefore: now.addingTimeInterval(-3600),
       notValidAfter: now.addingTimeInterval(lifetime),
       issuer: name,
@@ -35,11 +35,11 @@ package enum SelfSignedCertificate {
       },
       issuerPrivateKey: Certificate.PrivateKey(key)
     )
-    // Each ends its last line, so that HAProxy takes one behind the other in a file.
+    // Each ends with a line feed, so that both can be concatenated into one file for HAProxy.
     return (try certificate.serializeAsPEM().pemString + "\n", key.pemRepresentation + "\n")
   }
 
-  /// Whether a PEM text holds a certificate that is valid now and for a day more.
+  /// Whether a PEM text holds a certificate that is valid now and for one more day.
   package static func isValid(_ pem: String, now: Date) -> Bool {
     guard let certificate = try? Certificate(pemEncoded: pem) else { return false }
     return certificate.notValidBefore <= now && certificate.notValidAfter > now.addingTimeInterval(24 * 3600)

@@ -1,4 +1,4 @@
-/// Why something on this machine could not be set up, in one line for the person at the terminal.
+/// Setup error on this machine, in one line for the person at the terminal.
 package struct StackError: Error, Hashable, CustomStringConvertible {
   package let description: String
 

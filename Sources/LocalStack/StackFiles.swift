@@ -1,9 +1,9 @@
 internal import Crypto
 package import Foundation
 
-/// The files of a pair that runs on this machine, all in one directory: data, certificate, secrets, logs.
+/// Files of a store and gateways on this machine, all in one directory: data, certificate, secrets, logs.
 package struct StackFiles: Sendable {
-  /// The directory; everything else is inside it.
+  /// Directory that contains all the files.
   package let directory: String
 
   package var data: String { directory + "/data" }
@@ -15,10 +15,10 @@ package struct StackFiles: Sendable {
 
   package init(directory: String) { self.directory = directory }
 
-  /// The log of one of the processes.
+  /// Return the log file of a process.
   package func log(of process: String) -> String { "\(directory)/\(process).log" }
 
-  /// Makes what is missing, and the certificate anew where it has expired. Nobody but the owner may read any of it.
+  /// Create missing files, and replace an expired certificate. Only the owner may read them.
   package func prepare(now: Date = Date()) throws(StackError) {
     do {
       try FileManager.default.createDirectory(
@@ -27,7 +27,7 @@ package struct StackFiles: Sendable {
         attributes: [.posixPermissions: 0o700]
       )
     } catch {
-      throw StackError("\(directory): cannot be made: \(error.localizedDescription)")
+      throw StackError("\(directory): cannot be created: \(error.localizedDescription)")
     }
     for path in [frameSecret, jwtSecret, ticketSecret] where !FileManager.default.fileExists(atPath: path) {
       try write(Self.makeSecret() + "\n", to: path)
@@ -46,9 +46,9 @@ package struct StackFiles: Sendable {
     }
   }
 
-  /// Writes a file that only its owner may read.
+  /// Write a file that only its owner may read.
   package func write(_ text: String, to path: String) throws(StackError) {
-    // With the mode at creation: there is no moment in which others could open it.
+    // The mode is set at creation, so others can never open the file.
     guard
       FileManager.default.createFile(
         atPath: path,
@@ -58,12 +58,12 @@ package struct StackFiles: Sendable {
     else { throw StackError("\(path): cannot be written") }
   }
 
-  /// Removes the directory and all in it.
+  /// Remove the directory and its contents.
   package func remove() {
     try? FileManager.default.removeItem(atPath: directory)
   }
 
-  /// 256 random bits as text, since a secret is a line of a file.
+  /// Create 256 random bits as text, because a secret is a line of a file.
   private static func makeSecret() -> String {
     SymmetricKey(size: .bits256).withUnsafeBytes { bytes in
       bytes.map { byte in

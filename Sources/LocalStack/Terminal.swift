@@ -2,15 +2,15 @@ internal import Foundation
 internal import Glibc
 internal import Synchronization
 
-/// What the standard streams are connected to.
+/// Properties of the standard streams.
 package enum Terminal {
   /// Whether standard output is a terminal.
   package static var outputIsTerminal: Bool { isatty(STDOUT_FILENO) == 1 }
   /// Whether standard error is a terminal.
   package static var errorIsTerminal: Bool { isatty(STDERR_FILENO) == 1 }
 
-  /// Whether to draw in colour on standard output: on a terminal, unless NO_COLOR is set (no-color.org) or the terminal
-  /// is dumb; FORCE_COLOR asks for it elsewhere too.
+  /// Whether to use colour on standard output: on a terminal, unless NO_COLOR is set (no-color.org) or the terminal is
+  /// dumb. FORCE_COLOR enables it elsewhere too.
   package static var usesColor: Bool {
     usesColor(isTerminal: outputIsTerminal, environment: ProcessInfo.processInfo.environment)
   }
@@ -22,10 +22,10 @@ package enum Terminal {
     return isTerminal && environment["TERM"] != "dumb"
   }
 
-  /// Prints to standard output at once, also where that is a pipe.
+  /// Print to standard output at once, even if that is a pipe.
   package static func print(_ text: String) { write(text + "\n", to: STDOUT_FILENO) }
 
-  /// Prints to standard error.
+  /// Print to standard error.
   package static func printError(_ text: String) { write(text + "\n", to: STDERR_FILENO) }
 
   fileprivate static func write(_ text: String, to descriptor: Int32) {
@@ -39,8 +39,8 @@ package enum Terminal {
   }
 }
 
-/// A line on standard error that says how far something is: written over itself on a terminal, and elsewhere, where
-/// each line stays, only every tenth second.
+/// Progress line on standard error. On a terminal it overwrites itself. Elsewhere, where each line stays, it is printed
+/// at most every ten seconds.
 package final class ProgressLine: Sendable {
   private struct State {
     var isShown = false
@@ -52,7 +52,7 @@ package final class ProgressLine: Sendable {
 
   package init() {}
 
-  /// Shows a line in place of the last one.
+  /// Show a line in place of the last one.
   package func show(_ text: String) {
     state.withLock { state in
       if isTerminal {
@@ -67,7 +67,7 @@ package final class ProgressLine: Sendable {
     }
   }
 
-  /// Takes the line away.
+  /// Remove the line.
   package func clear() {
     state.withLock { state in
       if state.isShown { Terminal.write("\r\u{1B}[K", to: STDERR_FILENO) }

@@ -1,11 +1,11 @@
 internal import Logging
 internal import Synchronization
 
-/// A log handler whose level is the process's, until somebody gives its logger one of its own.
+/// Log handler that uses the process's log level, unless its logger has a level of its own.
 struct AdjustableLogHandler: LogHandler {
   private static let index = Atomic<Int>(0)
 
-  /// The level of the process.
+  /// Log level of the process.
   static var level: Logger.Level {
     get { Logger.Level.allCases[index.load(ordering: .relaxed)] }
     set { index.store(Logger.Level.allCases.firstIndex(of: newValue) ?? 0, ordering: .relaxed) }
@@ -16,7 +16,7 @@ struct AdjustableLogHandler: LogHandler {
 
   init(_ inner: StreamLogHandler) {
     self.inner = inner
-    // Who calls it has compared levels already.
+    // The caller has already compared levels.
     self.inner.logLevel = .trace
   }
 

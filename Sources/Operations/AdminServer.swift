@@ -5,13 +5,12 @@ internal import NIOHTTP1
 internal import NIOPosix
 internal import ServiceLifecycle
 
-/// The operations listener: HTTP/1.1 with `GET /health`, `/ready` and `/metrics`, apart from the traffic it
-/// tells about.
+/// Operations listener: HTTP/1.1 with `GET /health`, `/ready` and `/metrics`, separate from the service's traffic.
 package final class AdminServer: Service {
   private let channel: any Channel
   private let logger: Logger
 
-  /// The address listened at, with the port that the system chose where 0 was asked for.
+  /// Listening address, with the actual port if port 0 was requested.
   package let address: Endpoint
 
   private init(channel: any Channel, address: Endpoint, logger: Logger) {
@@ -20,12 +19,12 @@ package final class AdminServer: Service {
     self.logger = logger
   }
 
-  /// Starts to listen.
-  ///
-  /// Connections at once.
+  /// Maximum number of concurrent connections.
   private static let connectionsMax = 64
 
-  /// - Throws: a ``SettingsError`` that names `--admin` where the address cannot be listened at.
+  /// Start listening.
+  ///
+  /// - Throws: a ``SettingsError`` that names `--admin` if the address cannot be bound.
   package static func start(
     at endpoint: Endpoint,
     group: any EventLoopGroup,
@@ -33,8 +32,9 @@ package final class AdminServer: Service {
     metrics: MetricsRegistry,
     logger: Logger
   ) async throws(SettingsError) -> AdminServer {
-    ProcessMetrics.noteStart()
-    // Who asks here is not proven; the oldest gives way, so that a probe gets its turn.
+    ProcessMetrics.recordStartTime()
+    // Clients of this listener never count as proven. The oldest connection is closed for a new one, so that a probe
+    // always gets in.
     let gate = ConnectionGate(
       limits: ConnectionLimits(
         total: connectionsMax,
@@ -71,8 +71,8 @@ package final class AdminServer: Service {
     }
   }
 
-  /// Serves until the group shuts down. As the first service of its group it is the last to stop, so `/ready`
-  /// answers 503 during the drain.
+  /// Serve until the group shuts down. As the first service of its group it stops last, so `/ready` answers 503 during
+  /// the drain.
   package func run() async throws {
     logger.debug("operations listener started", metadata: ["address": "\(address)"])
     try await withTaskCancellationOrGracefulShutdownHandler {
@@ -88,7 +88,7 @@ private final class AdminHandler: ChannelInboundHandler {
   typealias OutboundOut = HTTPServerResponsePart
 
   static let idleTimeout = TimeAmount.seconds(60)
-  /// Nothing here takes a body.
+  /// No endpoint reads a body.
   static let bodyByteCountMax = 4 * 1024
 
   private let readiness: Readiness
@@ -141,7 +141,7 @@ private final class AdminHandler: ChannelInboundHandler {
         write(.serviceUnavailable, Self.notReady(reasons), head, context)
       }
     default:
-      // The handler and its context stay on their loop, as the future's callback does.
+      // The handler and its context stay on their loop; the future's callback runs there too.
       let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
       metrics.collect(on: context.eventLoop).whenSuccess { samples in
         let (handler, context) = bound.value

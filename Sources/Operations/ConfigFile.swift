@@ -1,27 +1,24 @@
 internal import Foundation
+internal import Yams
 
-/// The keys of a `--config` file, which swift-configuration does not tell: a misspelt key must not be
-/// ignored.
+/// Keys of a `--config` file. swift-configuration does not list them, and a misspelt key must not be ignored.
 enum ConfigFile {
-  /// More than that is no file of settings.
+  /// Larger files are not settings files.
   static let byteCountMax = 1 << 20
 
-  /// The top-level keys of a YAML or JSON file, in order.
+  /// Return the top-level keys of a YAML or JSON file, in order.
   static func keys(of path: String) throws(SettingsError) -> [String] {
-    guard let data = FileManager.default.contents(atPath: path) else {
-      throw SettingsError("config", "\(path): the file cannot be read (\(ErrorText.reading(path)))")
+    let data: Data
+    do throws(FileFault) {
+      data = try Data(RegularFile.bytes(path, byteCountMax: byteCountMax))
+    } catch {
+      throw SettingsError("config", "\(path): the file cannot be read (\(error))")
     }
     guard data.count <= byteCountMax else {
       throw SettingsError("config", "\(path): the file is larger than \(byteCountMax) bytes")
     }
     guard let text = String(data: data, encoding: .utf8) else {
       throw SettingsError("config", "\(path): the file is not UTF-8")
-    }
-    if text.first(where: { !$0.isWhitespace }) == "{" {
-      guard let object = try? JSONSerialization.jsonObject(with: data) as? [String: Any] else {
-        throw SettingsError("config", "\(path): the file starts like JSON and is not a JSON object")
-      }
-      return object.keys.sorted()
     }
     do {
       return try keys(ofYAML: text)
@@ -30,38 +27,30 @@ enum ConfigFile {
     }
   }
 
-  /// The settings are flat, so a key is what stands before a colon at the start of a line; everything that is
-  /// indented belongs to the key above it.
+  /// Return the top-level keys of a YAML or JSON text, in order.
   static func keys(ofYAML text: String) throws(SettingsError) -> [String] {
-    var keys: [String] = []
-    for (number, line) in text.split(omittingEmptySubsequences: false, whereSeparator: \.isNewline)
-      .enumerated()
-    {
-      guard let first = line.first, !first.isWhitespace, first != "#", !line.hasPrefix("---") else {
-        continue
-      }
-      // A list's entries may stand at the margin below their key.
-      if line.hasPrefix("- ") && !keys.isEmpty { continue }
-      guard let key = key(ofYAMLLine: line) else {
-        throw SettingsError("line \(number + 1) is not `key: value`")
-      }
-      guard !keys.contains(key) else { throw SettingsError("line \(number + 1) sets \"\(key)\" again") }
-      keys.append(key)
+    let root: Node?
+    do {
+      root = try Yams.compose(yaml: text)
+    } catch YamlError.duplicatedKeysInMapping(let keys, _) {
+      throw SettingsError("\(keys.map { "\"\($0)\"" }.joined(separator: ", ")) is set twice")
+    } catch {
+      throw SettingsError(unreadable(error))
     }
-    return keys
+    // A file of comments only has no value, or an empty one behind `---`.
+    guard let root, root.scalar?.string.isEmpty != true else { return [] }
+    guard let mapping = root.mapping else {
+      throw SettingsError("the file is not `key: value` lines or a JSON object")
+    }
+    return try mapping.keys.map { (key: Node) throws(SettingsError) in
+      guard let name = key.string else { throw SettingsError("a key is not a text") }
+      return name
+    }
   }
 
-  private static func key(ofYAMLLine line: Substring) -> String? {
-    if let quote = line.first, quote == "\"" || quote == "'" {
-      guard let end = line.dropFirst().firstIndex(of: quote) else { return nil }
-      guard line[line.index(after: end)...].drop(while: \.isWhitespace).first == ":" else { return nil }
-      return String(line[line.index(after: line.startIndex)..<end])
-    }
-    guard let colon = line.firstIndex(of: ":") else { return nil }
-    let after = line.index(after: colon)
-    guard after == line.endIndex || line[after].isWhitespace else { return nil }
-    var key = line[..<colon]
-    while key.last?.isWhitespace == true { key.removeLast() }
-    return key.isEmpty ? nil : String(key)
+  /// Describe a parser's error in one line.
+  static func unreadable(_ error: any Error) -> String {
+    let reason = "\(error)".split(whereSeparator: \.isNewline).map { $0.trimmed }.joined(separator: " ")
+    return "not readable as YAML or JSON (\(reason))"
   }
 }

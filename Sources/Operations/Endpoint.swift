@@ -1,10 +1,10 @@
 internal import NIOCore
 
-/// A place to listen at or connect to: `HOST:PORT`, an IPv6 host in brackets, as in `[::1]:8443`.
+/// Address to listen on or connect to: `HOST:PORT`, with an IPv6 host in brackets, such as `[::1]:8443`.
 package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
   /// A host name or address, without brackets.
   package var host: String
-  /// 0 to 65535; 0 lets the system choose when listening.
+  /// 0 to 65535; when listening, 0 lets the system choose.
   package var port: Int
 
   package init(host: String, port: Int) {
@@ -12,8 +12,7 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
     self.port = port
   }
 
-  /// Nil where the text is no `HOST:PORT`. The host may not be empty: `0.0.0.0` and `[::]` say "every
-  /// address".
+  /// Parse `HOST:PORT`, or return nil. The host must not be empty: `0.0.0.0` and `[::]` mean "every address".
   package init?(_ text: some StringProtocol) {
     guard let colon = text.lastIndex(of: ":") else { return nil }
     let hostPart = text[..<colon]
@@ -27,14 +26,14 @@ package struct Endpoint: Hashable, Sendable, CustomStringConvertible {
       host = host.dropFirst().dropLast()
       guard host.contains(":") else { return nil }
     } else {
-      // Without brackets it could not be said where an IPv6 address ends and the port begins.
+      // Without brackets, the end of an IPv6 address would be ambiguous.
       guard !host.isEmpty, !host.contains(":"), !host.contains("]") else { return nil }
     }
     guard host.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "/") }) else { return nil }
     self.init(host: String(host), port: port)
   }
 
-  /// Whether the host is `localhost` or a loopback address. Other names are not asked for.
+  /// Whether the host is `localhost` or a loopback address. Other names are not resolved.
   package var isLoopback: Bool {
     if host == "localhost" { return true }
     return (try? SocketAddress(ipAddress: host, port: port)).flatMap { PeerAddress($0) }?.isLoopback ?? false

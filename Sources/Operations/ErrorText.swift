@@ -2,31 +2,23 @@ internal import Foundation
 internal import NIOCore
 internal import NIOPosix
 
-/// What went wrong with a socket, in words for the person at the terminal: without the names of calls and the numbers
-/// that the errors' own descriptions have.
+/// Text of socket and file errors for a person at the terminal, without the call names and numbers in the errors' own
+/// descriptions.
 package enum ErrorText {
-  /// As in `Address already in use`, or `no address is known for "gateway-9"`.
+  /// Describe an error, as in `Address already in use` or `cannot resolve "gateway-9"`.
   package static func of(_ error: any Error) -> String {
     switch error {
     case let error as NIOConnectionError:
-      // Of several addresses the first that was tried; of none, the name was not found.
+      // With several addresses, report the first one tried; with none, the name was not found.
       if let first = error.connectionErrors.first { return of(first.error) }
       return noAddress(error.host)
     case let error as IOError: return String(cString: strerror(error.errnoCode))
     case let error as SocketAddressError.UnknownHost: return noAddress(error.host)
     case ChannelError.connectTimeout(let time):
-      return "no answer within \(time.nanoseconds / 1_000_000_000) s"
+      return "timed out after \(time.nanoseconds / 1_000_000_000) s"
     default: return "\(error)"
     }
   }
 
-  /// Why a file cannot be read, in the system's words.
-  static func reading(_ path: String) -> String {
-    guard let file = fopen(path, "r") else { return String(cString: strerror(errno)) }
-    defer { fclose(file) }
-    // A directory can be opened, and not read.
-    return fgetc(file) == EOF && ferror(file) != 0 ? String(cString: strerror(errno)) : "no bytes"
-  }
-
-  private static func noAddress(_ host: String) -> String { "no address is known for \"\(host)\"" }
+  private static func noAddress(_ host: String) -> String { "cannot resolve \"\(host)\"" }
 }

@@ -3,16 +3,16 @@ package import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
 
-/// `--health-check URL`: one HTTP/1.1 GET, for containers that have no curl inside.
+/// Implementation of `--health-check URL`: one HTTP/1.1 GET, for containers without curl.
 package enum HealthCheck {
-  /// What is to be asked: the flag's value, or that of `TIDEMARK_HEALTH_CHECK`, as with every flag.
+  /// URL to check: the flag's value, or that of `TIDEMARK_HEALTH_CHECK`.
   package static func url(flag: String?) -> String? {
     flag ?? ProcessInfo.processInfo.environment["TIDEMARK_HEALTH_CHECK"]
   }
 
-  /// Asks `http://HOST[:PORT][/PATH]` and says in one line what came of it.
+  /// Request `http://HOST[:PORT][/PATH]` and report the result in one line.
   ///
-  /// - Returns: the exit code, 0 for an answer 200 to 299, else 1, and the line.
+  /// - Returns: the exit code, 0 for a status of 200 to 299, else 1, and the line.
   package static func run(
     _ url: String,
     timeout: TimeAmount = .seconds(5)
@@ -31,7 +31,7 @@ package enum HealthCheck {
     }
   }
 
-  /// The whole answer, such as the text of `/metrics`; nil where there is none.
+  /// Return the whole response, such as the text of `/metrics`; nil if there is none.
   package static func get(
     _ url: String,
     timeout: TimeAmount = .seconds(5)
@@ -47,7 +47,7 @@ package enum HealthCheck {
     var body: String
   }
 
-  /// Larger answers are no operations listener's.
+  /// Larger responses do not come from an operations listener.
   fileprivate static let bodyBytesMax = 1 << 20
 
   struct Target: Equatable {
@@ -67,7 +67,7 @@ package enum HealthCheck {
   }
 
   struct TimedOut: Error, CustomStringConvertible {
-    var description: String { "no answer in time" }
+    var description: String { "timed out" }
   }
 
   struct Closed: Error, CustomStringConvertible {

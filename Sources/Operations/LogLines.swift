@@ -2,15 +2,15 @@ package import Logging
 internal import NIOConcurrencyHelpers
 internal import NIOCore
 
-/// Where log lines are written: each is one line whatever its values are. What came from a peer may have line feeds,
-/// escape sequences of terminals and other control characters, which would forge lines or hide them.
+/// Output stream of log lines that escapes their values, so that each stays one line. Values from a peer may contain
+/// line feeds, terminal escape sequences and other control characters, which would forge or hide lines.
 package struct LogLines: TextOutputStream, Sendable {
   private let output: @Sendable (String) -> Void
 
-  /// - Parameter output: takes a line with its line feed.
+  /// - Parameter output: receives each line with its line feed.
   package init(_ output: @escaping @Sendable (String) -> Void) { self.output = output }
 
-  /// A handler that writes such lines.
+  /// Create a log handler that writes such lines.
   package static func handler(
     label: String,
     _ output: @escaping @Sendable (String) -> Void = { ProcessRunner.printError(line: $0) }
@@ -18,13 +18,13 @@ package struct LogLines: TextOutputStream, Sendable {
     StreamLogHandler(label: label, stream: LogLines(output), metadataProvider: nil)
   }
 
-  /// Takes what a handler writes at once: a line, with its line feed.
+  /// Write the complete line of a log handler, with its line feed.
   package mutating func write(_ text: String) {
     output(Self.escaped(text.hasSuffix("\n") ? text.dropLast() : text[...]) + "\n")
   }
 
-  /// The text with control characters as `\n` or `\u{1B}`, and so with what separates lines and paragraphs or changes
-  /// the direction of writing.
+  /// Escape control characters as `\n` or `\u{1B}`. The same applies to line and paragraph separators, and to
+  /// characters that change the writing direction.
   package static func escaped(_ text: some StringProtocol) -> String {
     guard text.unicodeScalars.contains(where: isEscaped) else { return String(text) }
     var escaped = ""
@@ -49,17 +49,17 @@ package struct LogLines: TextOutputStream, Sendable {
   }
 }
 
-/// How often something is logged that strangers can cause thousands of times a second: once a second for each kind.
+/// Rate limit for log lines that strangers can cause thousands of times a second: one line a second for each kind.
 package final class LogThrottle: Sendable {
-  private let notes = NIOLockedValueBox<[String: RefusalNote]>([:])
+  private let notes = NIOLockedValueBox<[String: LogRateLimiter]>([:])
 
   package init() {}
 
-  /// - Parameter kind: one of few; nothing that a peer can choose.
-  /// - Returns: how often it happened since it was logged last, this time included; nil: no line is due.
-  package func due(_ kind: String) -> Int? { due(kind, at: .now()) }
+  /// - Parameter kind: one of a few fixed values; never a value that a peer can choose.
+  /// - Returns: occurrences since the last logged line, including this one; nil: do not log now.
+  package func occurrencesToLog(_ kind: String) -> Int? { occurrencesToLog(kind, at: .now()) }
 
-  func due(_ kind: String, at now: NIODeadline) -> Int? {
-    notes.withLockedValue { $0[kind, default: RefusalNote()].refused(at: now) }
+  func occurrencesToLog(_ kind: String, at now: NIODeadline) -> Int? {
+    notes.withLockedValue { $0[kind, default: LogRateLimiter()].refused(at: now) }
   }
 }

@@ -10,12 +10,12 @@ internal import UnixSignals
   internal import Musl
 #endif
 
-/// What both programs do alike around their services.
+/// Startup and shutdown code shared by both programs.
 package enum ProcessRunner {
-  /// How long a drain may take before what is left is cancelled.
+  /// Maximum duration of a drain, after which remaining work is cancelled.
   package static let drainDurationMax = Duration.seconds(30)
 
-  /// Sends log lines to standard error, and swift-metrics to `metrics`. Once per process; later calls do
+  /// Send log lines to standard error, and swift-metrics to `metrics`. Effective once per process; later calls do
   /// nothing.
   package static func bootstrap(logLevel: Logger.Level, metrics: MetricsRegistry) {
     let isFirst = bootstrapped.withLock { done in
@@ -28,12 +28,12 @@ package enum ProcessRunner {
     MetricsSystem.bootstrap(metrics)
   }
 
-  /// Sets the level of every logger of the process, those that were made before too.
+  /// Set the level of every logger of the process, existing ones included.
   package static func setLogLevel(_ level: Logger.Level) { AdjustableLogHandler.level = level }
 
   private static let bootstrapped = Mutex(false)
 
-  /// Reads the setting `log-level`: trace, debug, info (the default), notice, warning, error or critical.
+  /// Read the setting `log-level`: trace, debug, info (the default), notice, warning, error or critical.
   package static func logLevel(_ settings: Settings) throws(SettingsError) -> Logger.Level {
     guard let text = try settings.string("log-level") else { return .info }
     guard let level = Logger.Level(rawValue: text.lowercased()) else {
@@ -43,8 +43,7 @@ package enum ProcessRunner {
     return level
   }
 
-  /// Runs the services until one fails or the process is told to stop (SIGTERM or SIGINT), then shuts them
-  /// down in reverse order.
+  /// Run the services until one fails or the process receives SIGTERM or SIGINT, then shut them down in reverse order.
   package static func run(_ services: [any Service], logger: Logger) async throws {
     var configuration = ServiceGroupConfiguration(
       services: services.map {
@@ -61,23 +60,23 @@ package enum ProcessRunner {
     try await ServiceGroup(configuration: configuration).run()
   }
 
-  /// Prints `program: problem` as one line to standard error and leaves with ``SettingsError/exitCode``.
+  /// Print `program: problem` as one line to standard error, and exit with ``SettingsError/exitCode``.
   package static func exit(_ program: String, _ error: SettingsError) -> Never {
     printError("\(program): \(error.description)")
-    return Self.leave(SettingsError.exitCode)
+    return Self.exitImmediately(SettingsError.exitCode)
   }
 
-  /// Prints a line to standard error.
+  /// Print a line to standard error.
   package static func printError(_ line: String) { write(line, to: STDERR_FILENO) }
 
-  /// Prints a line to standard output at once, also where that is a pipe.
+  /// Print a line to standard output at once, even if that is a pipe.
   package static func printLine(_ line: String) { write(line, to: STDOUT_FILENO) }
 
   private static func write(_ line: String, to descriptor: Int32) {
     write(whole: LogLines.escaped(line.replacing("\n", with: " ")) + "\n", to: descriptor)
   }
 
-  /// Writes a line with its line feed to standard error, as it is.
+  /// Write a line with its line feed to standard error, unchanged.
   static func printError(line: String) { write(whole: line, to: STDERR_FILENO) }
 
   private static func write(whole line: String, to descriptor: Int32) {
@@ -93,9 +92,9 @@ package enum ProcessRunner {
     }
   }
 
-  /// At once: everything is written by system calls, and what `exit` would tear down, the libraries' threads may still
-  /// be using.
-  private static func leave(_ code: Int32) -> Never {
+  /// Exit at once. All output is written by system calls, and the libraries' threads may still use resources that
+  /// `exit` would tear down.
+  private static func exitImmediately(_ code: Int32) -> Never {
     #if canImport(Glibc)
       Glibc._exit(code)
     #else

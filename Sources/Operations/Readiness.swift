@@ -1,25 +1,25 @@
 package import NIOCore
 internal import Synchronization
 
-/// Why a process cannot serve right now, from the parts of it that know. Ready is when none has a reason.
+/// Readiness of a process: the reasons of its parts for not being ready. It is ready if there are none.
 package final class Readiness: Sendable {
   private struct Reason {
     var part: String
     var text: String
-    /// It does not count before.
+    /// Time from which the reason counts.
     var start: NIODeadline
   }
 
   private let reasons: Mutex<[Reason]>
 
-  /// Not ready until `set("process", nil)`.
+  /// Create a readiness that is not ready until `set("process", nil)`.
   package init() {
     reasons = Mutex([Reason(part: "process", text: "starting", start: .distantPast)])
   }
 
-  /// Sets or, with nil, takes back the reason of one part, as in `set("store", "no connection")`.
+  /// Set the reason of one part, as in `set("store", "no connection")`, or clear it with nil.
   ///
-  /// - Parameter start: from when on it counts, if it is not taken back before.
+  /// - Parameter start: time from which the reason counts, unless it is cleared before.
   package func set(_ part: String, _ reason: String?, from start: NIODeadline = .distantPast) {
     reasons.withLock { reasons in
       reasons.removeAll { $0.part == part }
@@ -27,13 +27,13 @@ package final class Readiness: Sendable {
     }
   }
 
-  /// Whether no part has a reason now.
+  /// Whether no part currently has a reason.
   package var isReady: Bool { notReadyReasons.isEmpty }
 
-  /// ``notReadyReasons(at:)`` now.
+  /// Current reasons, see ``notReadyReasons(at:)``.
   package var notReadyReasons: [String] { notReadyReasons(at: .now()) }
 
-  /// As in `store: no connection`; empty when ready.
+  /// Return the reasons, such as `store: no connection`; empty when ready.
   package func notReadyReasons(at now: NIODeadline) -> [String] {
     reasons.withLock { reasons in reasons.filter { $0.start <= now }.map { "\($0.part): \($0.text)" } }
   }

@@ -1,11 +1,11 @@
 internal import Foundation
 
-/// A shared secret and the one before it, read from a file: the bytes of the first line, and of the second
-/// where there is one, without their line ends.
+/// Shared secret and its predecessor, read from a file: the bytes of the first line, and of the second line if there is
+/// one, without line ends.
 package struct Secrets: Sendable, Equatable {
-  /// What new things are made with.
+  /// Secret for new signatures and proofs.
   package var current: [UInt8]
-  /// What is still accepted.
+  /// Secret that is still accepted.
   package var previous: [UInt8]?
 
   package init(current: [UInt8], previous: [UInt8]? = nil) {
@@ -13,20 +13,20 @@ package struct Secrets: Sendable, Equatable {
     self.previous = previous
   }
 
-  /// Both, the current one first.
+  /// Both secrets, the current one first.
   package var all: [[UInt8]] { previous.map { [current, $0] } ?? [current] }
 }
 
-/// Reading of secret files.
+/// Reader of secret files.
 package enum SecretFile {
-  /// A secret is a line of text, not a file that was named by mistake.
+  /// A secret is a short line of text; a larger file was named by mistake.
   package static let byteCountMax = 64 * 1024
 
-  /// Reads the file that the setting `key` names.
+  /// Read the file that the setting `key` names.
   ///
   /// - Parameters:
-  ///   - byteCountMin: a shorter secret is refused. HS256 asks for 32 bytes (RFC 7518 section 3.2).
-  ///   - warn: called with a line to log where others than the owner and their group may read the file.
+  ///   - byteCountMin: shorter secrets are refused. HS256 requires 32 bytes (RFC 7518 section 3.2).
+  ///   - warn: called with a line to log if users other than the owner and the group may read the file.
   package static func load(
     _ path: String,
     key: String,
@@ -37,14 +37,17 @@ package enum SecretFile {
     return try parse(bytes, path: path, key: key, byteCountMin: byteCountMin)
   }
 
-  /// The bytes of a file that the setting `key` names, with the same checks of its readability.
+  /// Read the bytes of a file that the setting `key` names, with the same checks of its permissions.
   package static func bytes(
     _ path: String,
     key: String,
     warn: (String) -> Void
   ) throws(SettingsError) -> [UInt8] {
-    guard let data = FileManager.default.contents(atPath: path) else {
-      throw SettingsError(key, "\(path): the file cannot be read (\(ErrorText.reading(path)))")
+    let data: [UInt8]
+    do throws(FileFault) {
+      data = try RegularFile.bytes(path, byteCountMax: byteCountMax)
+    } catch {
+      throw SettingsError(key, "\(path): the file cannot be read (\(error))")
     }
     guard data.count <= byteCountMax else {
       throw SettingsError(key, "\(path): the file is larger than \(byteCountMax) bytes")
@@ -53,7 +56,7 @@ package enum SecretFile {
     if let mode = (attributes?[.posixPermissions] as? NSNumber)?.intValue, mode & 0o004 != 0 {
       warn("--\(key) \(path): every user of this machine may read this secret; chmod o-rwx it")
     }
-    return [UInt8](data)
+    return data
   }
 
   static func parse(

@@ -1,21 +1,20 @@
 internal import Configuration
 internal import SystemPackage
 
-/// The settings of a process: a flag wins over the environment (`TIDEMARK_…`), that over the `--config` file.
+/// Settings of a process: flags take precedence over the environment (`TIDEMARK_…`), and that over the `--config` file.
 ///
-/// All three share one flat set of keys: `jwt-secret-file` is `--jwt-secret-file`, `TIDEMARK_JWT_SECRET_FILE`
-/// and `jwt-secret-file:`. Values are read as text and checked here, because swift-configuration's optional
-/// getters give the default for a wrong value instead of an error. An empty value counts as not set.
+/// All three share one flat set of keys: `jwt-secret-file` is `--jwt-secret-file`, `TIDEMARK_JWT_SECRET_FILE` and
+/// `jwt-secret-file:`. Values are read as text and checked here, because swift-configuration's optional getters return
+/// the default for an invalid value instead of an error. An empty value counts as not set.
 package struct Settings: Sendable {
-  /// Flags, environment, file: the first that has a key wins.
+  /// Flags, environment, file: the first layer that has a key wins.
   private let layers: [any ConfigProvider]
 
-  /// Reads the file, if one is named by the flag or `TIDEMARK_CONFIG`.
+  /// Read the settings, including the file named by the flag or `TIDEMARK_CONFIG`.
   ///
   /// - Parameters:
   ///   - flags: the flags that were given, by key; `true` for a switch.
-  ///   - keys: all keys of this process. A key of the file and a `TIDEMARK_…` variable that is not among them
-  ///     are refused.
+  ///   - keys: all keys of this process. Unknown keys in the file and unknown `TIDEMARK_…` variables are refused.
   ///   - environment: as in `ProcessInfo.processInfo.environment`.
   package init(
     flags: [String: String],
@@ -45,30 +44,31 @@ package struct Settings: Sendable {
           "\(file): unknown key \"\(key)\"; known are \(keys.sorted().joined(separator: ", "))"
         )
       }
-      do {
-        // YAML takes JSON as it is, so one reader serves both, and a number reads as the text it is written
-        // as.
-        layers.append(try await FileProvider<YAMLSnapshot>(filePath: FilePath(file)))
-      } catch {
-        let reason = "\(error)".split(whereSeparator: \.isNewline).map { $0.trimmed }.joined(separator: " ")
-        throw SettingsError("config", "\(file): not readable as YAML or JSON (\(reason))")
+      // The YAML reader refuses a file without a value, such as one of comments only.
+      if !found.isEmpty {
+        do {
+          // The YAML reader accepts JSON too, and returns a number as its original text.
+          layers.append(try await FileProvider<YAMLSnapshot>(filePath: FilePath(file)))
+        } catch {
+          throw SettingsError("config", "\(file): \(ConfigFile.unreadable(error))")
+        }
       }
     }
     self.layers = layers
   }
 
-  /// Variables that only our tests read, which they may leave to the processes that they start.
+  /// Variables that only our tests read; the processes that they start may inherit them.
   private static let testVariables: Set<String> = [
     "TIDEMARK_SEED", "TIDEMARK_STEPS", "TIDEMARK_SEEDS", "TIDEMARK_BIN",
   ]
 
-  /// Kubernetes puts such variables into every pod beside a Service called `tidemark-…`: `TIDEMARK_STORE_SERVICE_HOST`,
-  /// `TIDEMARK_STORE_PORT`, `TIDEMARK_STORE_PORT_7410_TCP_ADDR`.
+  /// Whether Kubernetes may have set a variable. It adds such variables to every pod next to a Service called
+  /// `tidemark-…`: `TIDEMARK_STORE_SERVICE_HOST`, `TIDEMARK_STORE_PORT`, `TIDEMARK_STORE_PORT_7410_TCP_ADDR`.
   private static func isServiceLink(_ name: String) -> Bool {
     name.contains("_SERVICE_") || name.hasSuffix("_PORT") || name.contains("_PORT_")
   }
 
-  /// A misspelt variable must not be ignored.
+  /// Throw for an unknown variable: a misspelt one must not be ignored.
   private static func check(
     _ variables: [String: String],
     _ keys: Set<String>
@@ -84,7 +84,7 @@ package struct Settings: Sendable {
     )
   }
 
-  /// The text of a setting, nil where it is not set.
+  /// Return the text of a setting, or nil if it is not set.
   package func string(_ key: String) throws(SettingsError) -> String? {
     for layer in layers {
       switch Self.value(key, in: layer) {
@@ -97,12 +97,12 @@ package struct Settings: Sendable {
     return nil
   }
 
-  /// Those of `keys` that other settings give another value.
+  /// Return those of `keys` whose values differ in other settings.
   package func differences(from other: Settings, among keys: Set<String>) -> [String] {
     keys.filter { value($0) != other.value($0) }.sorted()
   }
 
-  /// Whatever is set, of whatever type.
+  /// Return the value of a setting, of any type.
   private func value(_ key: String) -> Value {
     for layer in layers {
       let value = Self.value(key, in: layer)
@@ -111,16 +111,16 @@ package struct Settings: Sendable {
     return .none
   }
 
-  /// The files that settings name, among those that are files.
+  /// Return the paths of the given settings; unset ones are skipped.
   package func files(_ keys: [String]) -> [String] { keys.compactMap { (try? string($0)) ?? nil } }
 
-  /// The text of a setting that has to be set.
+  /// Return the text of a required setting.
   package func requiredString(_ key: String, for purpose: String) throws(SettingsError) -> String {
     guard let text = try string(key) else { throw SettingsError(key, "is missing: \(purpose)") }
     return text
   }
 
-  /// A list: separated by commas, or a list in the file. Empty where it is not set.
+  /// Return a list: separated by commas, or a list in the file. Empty if it is not set.
   package func list(_ key: String) throws(SettingsError) -> [String] {
     for layer in layers {
       switch Self.value(key, in: layer) {
@@ -133,7 +133,7 @@ package struct Settings: Sendable {
     return []
   }
 
-  /// A switch. Not set is off.
+  /// Return a switch; false if it is not set.
   package func flag(_ key: String) throws(SettingsError) -> Bool {
     guard let text = try string(key) else { return false }
     switch text.lowercased() {
@@ -143,7 +143,7 @@ package struct Settings: Sendable {
     }
   }
 
-  /// A whole number in `range`.
+  /// Return a whole number in `range`.
   package func integer(_ key: String, in range: ClosedRange<Int>) throws(SettingsError) -> Int? {
     guard let text = try string(key) else { return nil }
     guard let value = Int(text), range.contains(value) else {
@@ -155,20 +155,23 @@ package struct Settings: Sendable {
     return value
   }
 
-  /// A time span (``TimeSpan``).
+  /// Return a time span (``TimeSpan``).
   package func milliseconds(_ key: String, in range: ClosedRange<Int64>) throws(SettingsError) -> Int64? {
     guard let text = try string(key) else { return nil }
     guard let value = TimeSpan.milliseconds(text), range.contains(value) else {
       throw SettingsError(
         key,
-        "\"\(text)\": give a time such as 500ms or 5s, from \(TimeSpan.text(milliseconds: range.lowerBound)) to \(TimeSpan.text(milliseconds: range.upperBound))"
+        """
+        "\(text)": give a time such as 500ms or 5s, from \(TimeSpan.text(milliseconds: range.lowerBound)) to \
+        \(TimeSpan.text(milliseconds: range.upperBound))
+        """
       )
     }
     return value
   }
 
-  /// A number of bytes: digits with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` mean
-  /// the same).
+  /// Return a number of bytes: digits with an optional `K`, `M`, `G` or `T` (powers of 1,024; `KiB` and `KB` mean the
+  /// same).
   package func byteCount(_ key: String, in range: ClosedRange<Int>) throws(SettingsError) -> Int? {
     guard let text = try string(key) else { return nil }
     guard let value = Self.byteCount(text), range.contains(value) else {
@@ -180,13 +183,13 @@ package struct Settings: Sendable {
     return value
   }
 
-  /// A place to listen at or connect to.
+  /// Return an address to listen on or connect to.
   package func endpoint(_ key: String) throws(SettingsError) -> Endpoint? {
     guard let text = try string(key) else { return nil }
     return try Self.endpoint(key, text)
   }
 
-  /// Places to connect to.
+  /// Return addresses to connect to.
   package func endpoints(_ key: String) throws(SettingsError) -> [Endpoint] {
     var endpoints: [Endpoint] = []
     for text in try list(key) { endpoints.append(try Self.endpoint(key, text)) }
@@ -225,11 +228,11 @@ extension Settings {
     case none
     case text(String)
     case list([String])
-    /// Neither text nor a list of it.
+    /// Neither text nor a list of texts.
     case other
   }
 
-  /// A provider throws where a value is not of the type asked for, so both are tried.
+  /// A provider throws if a value is not of the requested type, so both types are tried.
   private static func value(_ key: String, in layer: any ConfigProvider) -> Value {
     let key = AbsoluteConfigKey([key])
     do {
@@ -246,7 +249,7 @@ extension Settings {
 }
 
 extension StringProtocol {
-  fileprivate var trimmed: String {
+  var trimmed: String {
     String(drop { $0.isWhitespace }.reversed().drop { $0.isWhitespace }.reversed())
   }
 }

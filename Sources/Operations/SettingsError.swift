@@ -1,17 +1,17 @@
-/// A setting that the process cannot start with. The executables print ``description`` as their one line and
-/// exit with ``exitCode``.
+/// Error in a setting that prevents the start of the process. The executables print ``description`` as their one line
+/// and exit with ``exitCode``.
 package struct SettingsError: Error, Equatable, CustomStringConvertible {
   /// `EX_CONFIG` of sysexits.h.
   package static let exitCode: Int32 = 78
 
-  /// What is wrong and what to do about it, in one line that names the flag.
+  /// Problem and remedy, in one line that names the flag.
   package let description: String
 
   package init(_ description: String) {
     self.description = description
   }
 
-  /// About the setting `key`, which stands for the flag, the environment variable and the file's key.
+  /// Create an error about the setting `key`: the flag, the environment variable and the file's key.
   package init(_ key: String, _ problem: String) {
     self.init("--\(key) \(problem)")
   }

@@ -1,13 +1,13 @@
-/// A time span in the one notation of all flags: `500ms`, `90s`, `15m`, `1h`, `7d`, with a decimal fraction where that
-/// helps (`0.5s`). A number alone is in seconds.
+/// Time span in the notation of all flags: `500ms`, `90s`, `15m`, `1h`, `7d`, with an optional decimal fraction
+/// (`0.5s`). A number alone is in seconds.
 package enum TimeSpan {
   private static let units: [(suffix: String, milliseconds: Double)] = [
-    // Before those that end as it does.
+    // Listed first, because other suffixes match its end.
     ("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000),
   ]
 
-  /// - Parameter unitless: milliseconds that a number without a unit counts in.
-  /// - Returns: milliseconds, nil where the text is no time span.
+  /// - Parameter unitless: milliseconds per unit of a number without a unit.
+  /// - Returns: milliseconds, or nil if the text is not a time span.
   package static func milliseconds(_ text: String, unitless: Double = 1_000) -> Int64? {
     let unit = units.first { text.hasSuffix($0.suffix) }
     let number = text.dropLast(unit?.suffix.utf8.count ?? 0)
@@ -17,7 +17,7 @@ package enum TimeSpan {
     return Int64(exactly: (value * (unit?.milliseconds ?? unitless)).rounded())
   }
 
-  /// The same in the largest unit that makes it a whole number.
+  /// Format a time span in the largest unit that makes it a whole number.
   package static func text(milliseconds: Int64) -> String {
     guard milliseconds != 0,
       let unit = units.last(where: { milliseconds % Int64($0.milliseconds) == 0 })

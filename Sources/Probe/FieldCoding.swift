@@ -1,27 +1,29 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// A field's value.
+/// Value of a field.
 package enum FieldValue: Equatable, Sendable {
   case number(UInt64)
-  /// An optional that has no value.
+  /// Optional without a value.
   case none
-  /// A string, a blob, raw bytes.
+  /// String, blob or raw bytes.
   case bytes([UInt8])
   case list([[NamedValue]])
 }
 
-/// A field as it was read, or is to be written.
+/// Name and value of a field.
 package struct NamedValue: Equatable, Sendable {
   package var name: String
   package var value: FieldValue
 }
 
-/// Fields between lines, values and bytes; each walks the same table.
+/// Conversions between lines, values and bytes by the field table.
 enum FieldCoding {
   // MARK: - Lines to values
 
-  /// The values of `specs`: as `pairs` give them, else as preset. Every pair has to name a field, once.
+  /// Values of `specs` from `pairs`, or their presets.
+  ///
+  /// - Throws: ``ProbeError`` for an unknown or repeated field.
   static func values(_ specs: [FieldSpec], from pairs: [NamedLiteral], in place: String) throws
     -> [NamedValue]
   {
@@ -110,20 +112,20 @@ enum FieldCoding {
     }
   }
 
-  /// Each name once: fields of several kinds of event may have the same.
+  /// Names without repetition: fields of several kinds of events share names.
   private static func names(_ specs: [FieldSpec]) -> String {
     var names: [String] = []
     for spec in specs where !names.contains(spec.name) { names.append(spec.name) }
     return names.joined(separator: ", ")
   }
 
-  /// Whether the field follows, after those before it.
+  /// Whether a field exists, given the fields before it.
   private static func isThere(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
     guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
       return false
     }
-    return condition.values.contains(number & spec.mask)
+    return condition.values.contains(number & condition.mask)
   }
 
   // MARK: - Values to bytes
@@ -200,7 +202,7 @@ enum FieldCoding {
 
   // MARK: - Comparing
 
-  /// What of `pairs` is not so in `values`, a line each.
+  /// Differences between expected pairs and received values, one line each.
   static func differences(
     _ pairs: [NamedLiteral],
     from values: [NamedValue],
@@ -251,7 +253,7 @@ enum FieldCoding {
     }
   }
 
-  /// Each of `expected` has to be an entry of its own, wherever it stands.
+  /// Match each expected entry with a different received entry, in any order.
   private static func someDifferences(
     _ expected: [Literal.Entry],
     from entries: [[NamedValue]],

@@ -1,11 +1,11 @@
-/// What was wrong with a line or with bytes, for the person at the terminal.
+/// Error in a line, in bytes or on a connection, for the terminal.
 package struct ProbeError: Error, Hashable, CustomStringConvertible {
   package var description: String
 
   package init(_ description: String) { self.description = description }
 }
 
-/// A value as it is written in a line, before its field is known.
+/// Value in a line, before its field is known.
 ///
 /// ```
 /// cid=messaging:general  name="two words"  cursor=none  code=busy  code=21  nonce=00ff…
@@ -13,31 +13,31 @@ package struct ProbeError: Error, Hashable, CustomStringConvertible {
 /// json='{"as":"it stands"}'
 /// ```
 package indirect enum Literal: Equatable, Sendable {
-  /// A word, bare or in quotes.
+  /// Word, with or without quotes.
   case word([UInt8], isQuoted: Bool)
   case list([Entry])
 
   package enum Entry: Equatable, Sendable {
     /// `{name=value …}`
     case fields([NamedLiteral])
-    /// A value alone, for lists of one field.
+    /// Single value, for lists of one field.
     case value(Literal)
 
-    /// `...`: there may be other entries than those that the list names.
+    /// `...`: the list may have other entries too.
     var isEllipsis: Bool { self == .value(.word(Array("...".utf8), isQuoted: false)) }
   }
 
-  /// `*`: whatever is there.
+  /// `*`: any value.
   package var isWildcard: Bool { self == .word([UInt8(ascii: "*")], isQuoted: false) }
 }
 
-/// `name=value`.
+/// Pair `name=value`.
 package struct NamedLiteral: Equatable, Sendable {
   package var name: String
   package var value: Literal
 }
 
-/// Reads the words of a line.
+/// Parser of a line.
 struct LineParser {
   private let bytes: [UInt8]
   private let words: Set<String>
@@ -48,7 +48,7 @@ struct LineParser {
     self.words = words
   }
 
-  /// The first word of the line, and the `name=value` pairs behind it. One of `words` alone says `word=1`.
+  /// Parse the first word of a line and its `name=value` pairs. One of `words` alone means `word=1`.
   static func command(_ line: String, words: Set<String> = []) throws -> (word: String, pairs: [NamedLiteral])
   {
     var parser = LineParser(line, words: words)
@@ -127,7 +127,7 @@ struct LineParser {
     return Array(bytes[start..<offset])
   }
 
-  /// No escapes: JSON is full of what would need them.
+  /// Text in single quotes, without escapes, for JSON.
   private mutating func verbatim() throws -> [UInt8] {
     guard let end = bytes[offset...].firstIndex(of: UInt8(ascii: "'")) else {
       throw ProbeError("\"'\" is missing")
@@ -136,7 +136,7 @@ struct LineParser {
     return Array(bytes[offset..<end])
   }
 
-  /// `\"`, `\\` and `\x` with two digits are escapes.
+  /// Text in double quotes with the escapes `\"`, `\\` and `\x` with two digits.
   private mutating func quoted() throws -> [UInt8] {
     var result: [UInt8] = []
     while offset < bytes.count {
@@ -173,7 +173,7 @@ struct LineParser {
   private func isBreak(_ byte: UInt8) -> Bool { Hex.breaks.contains(byte) }
 }
 
-/// Bytes as text and back.
+/// Hexadecimal text.
 package enum Hex {
   fileprivate static let breaks = Set(" \t[]{}\"".utf8)
 
@@ -184,7 +184,7 @@ package enum Hex {
     return String(decoding: text, as: UTF8.self)
   }
 
-  /// Blanks between digits are passed over; nil where anything else is no digit, or a digit is alone.
+  /// Parse digits and blanks; nil for other characters or an odd number of digits.
   package static func bytes(_ text: some StringProtocol) -> [UInt8]? {
     var bytes: [UInt8] = []
     var high: UInt8?
@@ -207,7 +207,7 @@ package enum Hex {
     return high == nil ? bytes : nil
   }
 
-  /// Text as it stands in a line: bare where that reads back the same, else in quotes.
+  /// Format a word of a line, with quotes if it needs them.
   static func word(_ bytes: [UInt8]) -> String {
     let isPlain = bytes.allSatisfy {
       $0 > 0x20 && $0 != 0x7F && !breaks.contains($0) && $0 != UInt8(ascii: "\\")

@@ -1,10 +1,9 @@
-/// The nine bytes before each frame (RFC 9113 section 4.1), and the payload.
+/// Frame header (RFC 9113 section 4.1) and payload.
 struct HTTP2Frame: Equatable {
   static let headerByteCount = 9
-  /// What a client says first (RFC 9113 section 3.4).
+  /// Connection preface of a client (RFC 9113 section 3.4).
   static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
-  /// No frame that a probe looks at is longer. Whatever else is spoken on a port has larger numbers there:
-  /// text, TLS records.
+  /// Size limit of a payload. Other protocols, such as text or TLS records, have larger numbers at that place.
   static let payloadByteCountMax = 1 << 20
 
   var type: UInt8
@@ -18,7 +17,7 @@ struct HTTP2Frame: Equatable {
 
   func has(_ flag: UInt8) -> Bool { flags & flag != 0 }
 
-  /// - Parameter length: what the length field says, where that is not the payload's.
+  /// - Parameter length: value of the length field; nil: the payload's length.
   func bytes(length: UInt32? = nil) -> [UInt8] {
     let length = length ?? UInt32(truncatingIfNeeded: payload.count)
     return Array(length.bigEndianBytes.dropFirst()) + [type, flags]
@@ -27,7 +26,7 @@ struct HTTP2Frame: Equatable {
 
   init(type: UInt8) { self.type = type }
 
-  /// nil: too short for a header.
+  /// Nil for fewer bytes than a header.
   init?(_ bytes: [UInt8]) {
     guard bytes.count >= Self.headerByteCount else { return nil }
     type = bytes[3]
@@ -48,15 +47,15 @@ struct HTTP2Frame: Equatable {
   }
 }
 
-/// What a frame's payload says, headers excepted: they need the connection's table.
+/// Fields of a frame's payload, except headers, which need the connection's table.
 struct HTTP2Fields: Equatable {
   enum Value: Equatable {
     case number(UInt32)
     /// RFC 9113 section 7.
     case code(UInt32)
-    /// Written in hexadecimal.
+    /// Bytes, written in hexadecimal.
     case bytes([UInt8])
-    /// Written as text.
+    /// Bytes, written as text.
     case text([UInt8])
   }
 
@@ -66,12 +65,12 @@ struct HTTP2Fields: Equatable {
   }
 
   var fields: [Field] = []
-  /// The piece of a header block in this frame.
+  /// Fragment of a header block.
   var block: [UInt8]?
 
   func value(_ name: String) -> Value? { fields.last { $0.name == name }?.value }
 
-  /// A payload that is not as section 6 has it.
+  /// Error in a payload (RFC 9113 section 6).
   struct Malformed: Error, Equatable { var reason: String }
 
   init(_ frame: HTTP2Frame) throws(Malformed) {
@@ -148,7 +147,7 @@ struct HTTP2Fields: Equatable {
 }
 
 extension UInt32 {
-  /// Four bytes at most.
+  /// - Parameter bytes: at most four.
   init(bigEndian bytes: some Collection<UInt8>) { self = bytes.reduce(0) { $0 << 8 | UInt32($1) } }
 
   var bigEndianBytes: [UInt8] {

@@ -1,7 +1,7 @@
 internal import HTTP2Session
 
 extension HTTP2Frames {
-  /// A unit as a line that makes the same frame again; credentials excepted, where they are masked.
+  /// Format a unit as a line that encodes the same frame, except for masked credentials.
   package func text(_ unit: Unit) -> String {
     guard let frame = unit.frame else { return "preface" }
     var words = [frame.name]
@@ -11,7 +11,7 @@ extension HTTP2Frames {
     for flag in frame.kind?.flags ?? [] {
       let isSet = frame.has(flag.bit)
       if isSet { implied |= flag.bit }
-      // Complete blocks are the rule.
+      // Complete blocks are the default.
       if flag.name == "end_headers" {
         if !isSet { words.append("end_headers=0") }
       } else if isSet {
@@ -45,7 +45,7 @@ extension HTTP2Frames {
     return ["headers=[\(entries.joined(separator: " "))]"]
   }
 
-  /// A name that stands in a line for a header and nothing else.
+  /// Whether a name in a line can only be a header.
   private func isPlain(_ name: [UInt8]) -> Bool {
     let others: Set<String> = [
       "stream", "payload", "block", "headers", "indexed", "end_stream", "end_headers", "padding",
@@ -59,7 +59,7 @@ extension HTTP2Frames {
 }
 
 extension HTTP2Fields.Value {
-  /// As it stands in a line.
+  /// Text in a line.
   var text: String {
     switch self {
     case .number(let number): String(number)
@@ -71,7 +71,7 @@ extension HTTP2Fields.Value {
 }
 
 extension HeaderField {
-  /// Without what gives its reader somebody's rights.
+  /// Header with masked credentials.
   fileprivate var masked: HeaderField {
     switch String(decoding: name, as: UTF8.self) {
     case "authorization", "proxy-authorization", "cookie", "set-cookie":

@@ -12,15 +12,15 @@ internal import HTTP2Session
 /// 0x16 stream=1 payload=00
 /// ```
 ///
-/// What begins with `@` is the frame header's: `@flags`, `@length`, `@reserved`; `payload` replaces what the
-/// fields make. Nothing is done by itself: no acknowledgement, no window update.
+/// `@flags`, `@length` and `@reserved` are fields of the frame header; `payload` replaces the encoded fields. The probe
+/// sends nothing by itself: no acknowledgement, no window update.
 package struct HTTP2Frames: ProbeLanguage {
-  /// What went over, a frame with its fields and headers.
+  /// Decoded frame with its fields and headers.
   package struct Unit {
     enum Content {
       case preface
       case frame(HTTP2Frame, HTTP2Fields, headers: [HeaderField]?)
-      /// The payload is not as the RFC has it.
+      /// Frame with a payload that violates the RFC.
       case malformed(HTTP2Frame, reason: String)
     }
 
@@ -34,10 +34,10 @@ package struct HTTP2Frames: ProbeLanguage {
     }
   }
 
-  /// For `request`.
+  /// Default of `request`.
   package var scheme: String
   package var authority: String
-  /// Tokens are not shown: transcripts get into tickets and chats.
+  /// Hide tokens, because transcripts are copied into tickets and chats.
   package var masksCredentials = true
 
   private var encoder = HeaderEncoder()
@@ -113,7 +113,7 @@ package struct HTTP2Frames: ProbeLanguage {
   }
 
   package mutating func open(_ exchange: ProbeExchange<HTTP2Frames>, _ line: String) async throws {
-    // The server's SETTINGS may come before ours and need no wait (RFC 9113 section 3.4).
+    // The server's SETTINGS may arrive before ours (RFC 9113 section 3.4).
     try await exchange.send("preface", in: &self)
     try await exchange.send("settings \(line)", in: &self)
     try await require("settings ack=0", exchange)
@@ -164,18 +164,18 @@ package struct HTTP2Frames: ProbeLanguage {
 
   package func isMeant(_ unit: Unit, by line: String?) throws -> Bool {
     guard let frame = unit.frame else { return false }
-    // Nothing else follows it: it is always what was waited for, or stands in its way.
+    // It ends the connection, so every expectation is compared with it.
     if frame.kind == .goaway { return true }
     guard let line else { return false }
     let expected = try parse(line)
     let isStreams = expected.stream == nil || number(expected.stream) == frame.stream
     if expected.type == frame.type {
-      // An acknowledgement is another thing.
+      // Acknowledgements are separate.
       if let isAck = expected.flag("ack"), isAck != frame.has(0x1) { return false }
       return isStreams
     }
     guard frame.kind?.isOfStream == true else { return false }
-    // On its own stream the next frame has to be the one; for a ping, a stream that ended unexpectedly counts.
+    // The next frame of the same stream is compared; for a ping, the reset of any stream is.
     if expected.kind?.isOfStream == true { return isStreams }
     return expected.kind == .ping && frame.kind == .rst_stream
   }
@@ -231,7 +231,7 @@ package struct HTTP2Frames: ProbeLanguage {
     let actual = fields.fields.filter { $0.name == settingName }.map(\.value)
     if actual.isEmpty { return ["\(name): expected, but it is not there"] }
     if expected.value.isWildcard { return [] }
-    // A setting may be there several times.
+    // A setting may be repeated.
     let isThere = try actual.contains { value in
       switch value {
       case .number(let number), .code(let number): try HTTP2Line.number(expected.value, name) == number
@@ -260,7 +260,7 @@ package struct HTTP2Frames: ProbeLanguage {
     }
   }
 
-  /// Each field has to be among those received with that name; others may be there.
+  /// Compare headers: each expected field has to be among those received.
   private func headerDifferences(
     _ pieces: [HTTP2Line.Piece],
     from headers: [HeaderField]?,
@@ -294,7 +294,7 @@ package struct HTTP2Frames: ProbeLanguage {
 }
 
 extension HTTP2Fields {
-  /// What a DATA frame carries.
+  /// Data of a DATA frame.
   fileprivate var data: [UInt8]? {
     switch value("text") ?? value("bytes") {
     case .text(let bytes), .bytes(let bytes): bytes

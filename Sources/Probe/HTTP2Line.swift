@@ -1,6 +1,6 @@
 internal import HTTP2Session
 
-/// A line about an HTTP/2 frame, read: what is to be sent, or what is expected.
+/// Parsed line of an HTTP/2 frame to send or to expect.
 ///
 /// ```
 /// headers stream=1 end_stream :method=GET :scheme=http :path=/ x-more="a b"
@@ -8,33 +8,33 @@ internal import HTTP2Session
 /// settings initial_window_size=0 0xff=1
 /// ```
 struct HTTP2Line {
-  /// What a header block is made of, in the order of the line.
+  /// Part of a header block, in the order of the line.
   enum Piece: Equatable {
     case field(name: [UInt8], value: Literal)
-    /// Raw bytes of the block.
+    /// Raw bytes.
     case block([UInt8])
   }
 
   enum Stream: Equatable {
     case number(UInt32)
-    /// The next that this side may open.
+    /// Next stream of this side.
     case next
-    /// The one that was opened last.
+    /// Stream that was opened last.
     case last
   }
 
   var type: UInt8
   var kind: HTTP2Kind?
   var stream: Stream?
-  /// Named flags, as given.
+  /// Flags of the line.
   var flags: [(name: String, bit: UInt8, isSet: Bool)] = []
   var fields: [NamedLiteral] = []
   var pieces: [Piece] = []
-  /// Instead of what the fields make.
+  /// Replacement of the encoded fields.
   var payload: Literal?
-  /// The headers may enter the dynamic table.
+  /// Whether headers may be added to the dynamic table.
   var isIndexed = false
-  /// Instead of what the fields make, and `isReservedSet`: what is wrong in the frame's header.
+  /// Replacements of fields of the frame header.
   var flagsByte: UInt8?
   var length: UInt32?
   var isReservedSet: Bool?
@@ -44,7 +44,7 @@ struct HTTP2Line {
   func field(_ name: String) -> Literal? { fields.last { $0.name == name }?.value }
   func flag(_ name: String) -> Bool? { flags.last { $0.name == name }?.isSet }
 
-  // What stands alone, without a value.
+  // Names that need no value.
   private static let words: Set<String> = [
     "end_stream", "end_headers", "ack", "exclusive", "indexed", "@reserved",
   ]
@@ -97,7 +97,7 @@ struct HTTP2Line {
     case ("indexed", _): isIndexed = try Self.number(pair, most: 1) == 1
     case ("block", let value): pieces.append(.block(try Self.bytes(value, pair.name)))
     case ("headers", .list(let entries)):
-      // For names that no line can hold otherwise.
+      // Names that a line cannot contain.
       for entry in entries {
         guard case .fields(let pairs) = entry, pairs.count == 2, pairs[0].name == "name",
           pairs[1].name == "value", case .word(let name, _) = pairs[0].value
@@ -110,7 +110,7 @@ struct HTTP2Line {
 
   // MARK: Values
 
-  /// nil: whatever is there.
+  /// Nil: any value.
   private static func number(_ pair: NamedLiteral, most: UInt32) throws -> UInt32? {
     pair.value.isWildcard ? nil : try number(pair.value, pair.name, most: most)
   }
@@ -155,12 +155,12 @@ struct HTTP2Line {
 // MARK: - To bytes
 
 extension HTTP2Line {
-  /// The frame, with a block that `encoder` makes.
+  /// Encode the frame.
   func frame(stream: UInt32, encoder: HeaderEncoder) throws -> HTTP2Frame {
     var frame = HTTP2Frame(type: type)
     frame.stream = stream
     frame.isReservedSet = isReservedSet ?? false
-    // A header block is complete in its frame unless the line says otherwise.
+    // A header block is complete by default.
     if kind?.hasHeaders == true, flag("end_headers") != false { frame.flags |= HTTP2Flag.endHeaders }
     for flag in flags where flag.isSet { frame.flags |= flag.bit }
     for name in ["text", "json", "bytes"] where fields.filter({ $0.name == name }).count > 1 {

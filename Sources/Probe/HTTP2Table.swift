@@ -1,9 +1,9 @@
-/// The frame types of RFC 9113 section 6.
+/// Frame types of RFC 9113 section 6.
 enum HTTP2Kind: UInt8, CaseIterable {
   case data = 0, headers, priority, rst_stream, settings, push_promise, ping, goaway, window_update,
     continuation
 
-  /// As it is written in a line.
+  /// Name in a line.
   var name: String { "\(self)" }
 
   init?(named name: String) {
@@ -11,7 +11,7 @@ enum HTTP2Kind: UInt8, CaseIterable {
     self = kind
   }
 
-  /// The flags that have a meaning, PADDED and PRIORITY excepted: those follow from the fields.
+  /// Defined flags, except PADDED and PRIORITY, which follow from the fields.
   var flags: [(name: String, bit: UInt8)] {
     switch self {
     case .data: [("end_stream", 0x1)]
@@ -22,7 +22,7 @@ enum HTTP2Kind: UInt8, CaseIterable {
     }
   }
 
-  /// The fields that a line may give beside stream, flags and headers.
+  /// Fields of a line, except stream, flags and headers.
   var fields: [String] {
     switch self {
     case .data: ["padding", "pad_length", "text", "json", "contains", "bytes"]
@@ -38,12 +38,12 @@ enum HTTP2Kind: UInt8, CaseIterable {
     }
   }
 
-  /// Names that no field has are headers'.
+  /// Whether names that are not fields are headers.
   var hasHeaders: Bool { self == .headers || self == .push_promise || self == .continuation }
 
   var isPadded: Bool { self == .data || self == .headers || self == .push_promise }
 
-  /// It belongs to a stream, and its place among the others of that stream says something.
+  /// Whether it belongs to a stream and has a place in its order.
   var isOfStream: Bool {
     switch self {
     case .data, .headers, .rst_stream, .push_promise, .continuation: true
@@ -52,14 +52,14 @@ enum HTTP2Kind: UInt8, CaseIterable {
   }
 }
 
-/// The flags that follow from the fields.
+/// Flags that follow from the fields.
 enum HTTP2Flag {
   static let padded: UInt8 = 0x8
   static let priority: UInt8 = 0x20
   static let endHeaders: UInt8 = 0x4
 }
 
-/// The numbers with names of RFC 9113.
+/// Names of numbers in RFC 9113.
 enum HTTP2Names {
   /// Section 7.
   static let errors: [String] = [

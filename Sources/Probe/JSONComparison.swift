@@ -1,9 +1,9 @@
 internal import Foundation
 
-/// Answers compared with what a script says of them: members that the script does not name are not looked at,
-/// so that a script holds when an answer gets a new one.
+/// Comparison of a JSON answer with the expected one. Additional members of the answer are ignored, so that a script
+/// stays valid when answers get new members.
 enum JSONComparison {
-  /// Throws ``ProbeError`` where `expected` is no JSON.
+  /// - Throws: ``ProbeError`` if `expected` is not JSON.
   static func differences(_ expected: [UInt8], from actual: [UInt8]) throws -> [String] {
     guard let wanted = parse(expected) else {
       throw ProbeError("json: this is none: \(String(decoding: expected, as: UTF8.self))")

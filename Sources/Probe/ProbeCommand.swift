@@ -1,7 +1,7 @@
 package import ArgumentParser
 internal import Foundation
 
-/// `tidemark probe`: speaks the store's frames and HTTP/2 by hand.
+/// Command `tidemark probe`: frames of the store and of HTTP/2 by hand.
 package struct ProbeCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "probe",
@@ -10,8 +10,8 @@ package struct ProbeCommand: AsyncParsableCommand {
       A frame is written KIND name=value …, for example:
         mark_read cid=messaging:general user=alice message=m-1
         put_channel cid=messaging:general members=[{user=alice role=admin} {user=bob}]
-      Names are those of Proto/frames.md. @flags, @shard, @correlation and @length are the header's; @thread and @issued \
-      set their flag and stand behind the fields. hex:… is raw bytes.
+      Names are those of Proto/frames.md. @flags, @shard, @correlation and @length are fields of the header; @thread \
+      and @issued set their flag and follow the fields. hex:… is raw bytes.
       With --http2:
         request :method=POST :path=/v1/channels/messaging:general/read authorization="Bearer $TOKEN" end_stream=0
         data stream=last end_stream json='{"message_id":"m-1"}'
@@ -23,7 +23,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
   package init() {}
 
-  /// A frame as hexadecimal.
+  /// Command `tidemark probe encode`.
   package struct Encode: ParsableCommand {
     package static let configuration = CommandConfiguration(abstract: "Prints a frame in hexadecimal.")
 
@@ -49,7 +49,7 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 
-  /// Hexadecimal as frames.
+  /// Command `tidemark probe decode`.
   package struct Decode: ParsableCommand {
     package static let configuration = CommandConfiguration(
       abstract: "Prints the frames in a stream of bytes."
@@ -77,15 +77,15 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 
-  /// What `send` and `run` share.
+  /// Options that `send` and `run` share.
   struct Connection: ParsableArguments {
-    @Option(name: .customLong("secret-file"), help: "The file that holds the secret shared with the store.")
+    @Option(name: .customLong("secret-file"), help: "File with the secret shared with the store.")
     var secretFile: String?
 
     @Option(help: "The session to open, 32 hexadecimal digits. Default: a new one.")
     var session: String?
 
-    @Option(help: "How long an answer is waited for: 100ms, 2s, 1m.")
+    @Option(help: "Timeout of an answer: 100ms, 2s, 1m.")
     var timeout = "5s"
 
     @Flag(help: "Speak HTTP/2 to a gateway, with prior knowledge.")
@@ -167,11 +167,11 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 
-  /// Frames to a store or a gateway, and the answers.
+  /// Command `tidemark probe send`.
   package struct Send: AsyncParsableCommand {
     package static let configuration = CommandConfiguration(
       abstract: "Sends frames to a store or a gateway and prints what comes back.",
-      discussion: "Ends with 1 if an answer is missing when the time is over, or the connection ended."
+      discussion: "Exits with 1 after a timeout, or if the connection ends before all answers."
     )
 
     @Argument(help: "HOST:PORT of the store, or, with --http2, of a gateway.")
@@ -205,12 +205,13 @@ package struct ProbeCommand: AsyncParsableCommand {
     }
   }
 
-  /// A script of an exchange.
+  /// Command `tidemark probe run`.
   package struct Run: AsyncParsableCommand {
     package static let configuration = CommandConfiguration(
-      abstract: "Plays a script against a store or a gateway; ends with 0 only if all its expectations held.",
+      abstract: "Runs a script against a store or a gateway; exits with 0 only if all steps succeed.",
       discussion: """
-        Steps: case, open, send, send-hex, repeat, expect, expect close, alive, wait, timeout, close, connect, new-session.
+        Steps: case, open, send, send-hex, repeat, expect, expect close, alive, wait, timeout, close, connect, \
+        new-session.
         A script for a gateway begins with 'protocol http2', or is run with --http2.
         """
     )
@@ -252,11 +253,10 @@ package struct ProbeCommand: AsyncParsableCommand {
   }
 }
 
-/// A line at once, also into a pipe: what was said last counts when nothing more comes.
+/// Print a line without buffering, so that a pipe shows the last line before a hang.
 private func show(_ line: String) { FileHandle.standardOutput.write(Data((line + "\n").utf8)) }
 
-/// A ``ProbeError`` is what the person at the terminal asked wrongly, or what is not there: said without a
-/// usage text.
+/// Turn a ``ProbeError`` into a line on standard error, without the usage text, and an exit code.
 private func orExit<T>(_ body: () throws -> T) throws -> T {
   do { return try body() } catch let error as ProbeError { throw failure(error) }
 }

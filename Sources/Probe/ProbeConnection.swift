@@ -2,27 +2,27 @@ internal import NIOCore
 internal import NIOPosix
 internal import TLSSession
 
-/// What a wait for the other end comes to.
+/// Outcome of waiting for the peer.
 package enum Received: Equatable, Sendable {
   case unit([UInt8])
-  /// The other end closed the connection, or it broke; what was left of a unit is gone.
+  /// The connection ended; an incomplete unit is dropped.
   case closed
   case timedOut
-  /// What came is no unit of the language; the text says why.
+  /// Not a unit of the language, with the reason.
   case broken(String)
 }
 
-/// Where a probe connects to, and how.
+/// Address of a peer and its transport.
 package struct ProbeTarget: Sendable {
-  /// TLS 1.2 or 1.3: with ALPN h2, or that of the store's frames.
+  /// TLS 1.2 or 1.3 with ALPN `h2` or that of the store.
   package struct TLS: Sendable {
     /// PEM file of the authorities to trust; nil for the system's.
     package var authorityFile: String?
-    /// Whoever answers is spoken to.
+    /// Accept any certificate.
     package var isInsecure: Bool
-    /// The name in the certificate, where it is not the host.
+    /// Name in the certificate; nil: the host.
     package var serverName: String?
-    /// PEM files of a certificate to show, and its key.
+    /// PEM files of the client certificate and its key.
     package var identity: (certificate: String, key: String)?
     package var isForFrames = false
 
@@ -38,8 +38,7 @@ package struct ProbeTarget: Sendable {
   package var tls: TLS?
 
   /// - Parameter address: `HOST:PORT`, an IPv6 address in brackets.
-  ///
-  /// Throws ``ProbeError`` where that makes no sense.
+  /// - Throws: ``ProbeError`` for an invalid address.
   package init(_ address: String, tls: TLS? = nil) throws {
     guard let colon = address.lastIndex(of: ":"), let port = Int(address[address.index(after: colon)...]),
       (1...65_535).contains(port), colon > address.startIndex
@@ -51,11 +50,11 @@ package struct ProbeTarget: Sendable {
   }
 }
 
-/// A TCP connection, with TLS or without, that sends bytes and waits for units.
+/// Connection, with or without TLS, that sends bytes and waits for units.
 package final class ProbeConnection: Sendable {
   private let channel: any Channel
   private let inbox: NIOLoopBound<ProbeInbox>
-  /// What TLS came to, for the transcript.
+  /// Negotiated TLS parameters, for the transcript.
   package let agreed: String?
 
   private init(_ channel: any Channel, _ inbox: NIOLoopBound<ProbeInbox>, _ agreed: String?) {
@@ -64,9 +63,9 @@ package final class ProbeConnection: Sendable {
     self.agreed = agreed
   }
 
-  /// Connects, handshake of TLS included.
+  /// Connect, including the TLS handshake.
   ///
-  /// Throws ``ProbeError`` where nobody listens, or TLS does not come about.
+  /// - Throws: ``ProbeError``.
   package static func connect(to target: ProbeTarget, timeout: Duration) async throws -> ProbeConnection {
     do {
       let context = try target.tls.map { tls in
@@ -84,7 +83,6 @@ package final class ProbeConnection: Sendable {
       let bootstrap = ClientBootstrap(group: eventLoop)
         .connectTimeout(TimeAmount(timeout))
         .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-        // A peer that closes its side may still be sent to: what it does then is what a probe wants to see.
         .channelOption(.allowRemoteHalfClosure, value: false)
       let channel: any Channel
       let inbox: NIOLoopBound<ProbeInbox>
@@ -117,13 +115,12 @@ package final class ProbeConnection: Sendable {
     }
   }
 
-  /// Sends bytes. A connection that is closed already takes them without a word: the next
-  /// ``receive(timeout:cut:)`` tells.
+  /// Send bytes. An error is reported by the next ``receive(timeout:cut:)``.
   package func send(_ bytes: [UInt8]) async {
     try? await channel.writeAndFlush(ByteBuffer(bytes: bytes))
   }
 
-  /// The next unit, as `cut` finds it.
+  /// Receive the next unit.
   package func receive(
     timeout: Duration,
     cut: @escaping @Sendable ([UInt8]) -> ProbeCut
@@ -139,7 +136,7 @@ package final class ProbeConnection: Sendable {
   }
 }
 
-/// Keeps what came until somebody asks for it.
+/// Buffer of received bytes. Used on the event loop only.
 private final class ProbeInbox: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
 

@@ -1,16 +1,15 @@
-/// Where a probe writes what it sees: standard output, or a test's list of lines.
+/// Output of a transcript: standard output, or a list of lines in tests.
 package typealias ProbeOutput = (String) -> Void
 
-/// A connection with its transcript: every unit is printed as it goes over, readable and, if asked for, in
-/// hexadecimal. Keeps what came until it is expected.
+/// Connection with a transcript of every unit. Keeps received units until a step expects them.
 package final class ProbeExchange<Language: ProbeLanguage> {
   private let connection: ProbeConnection
   private let printer: ProbePrinter
-  /// Came, and was not expected yet.
+  /// Received units that no step has expected yet.
   private var waiting: [Language.Unit] = []
-  /// Nothing was said yet.
+  /// Whether nothing was sent or received yet.
   package private(set) var isFresh = true
-  /// How long the other end is waited for.
+  /// Timeout of receiving.
   package var timeout: Duration
 
   init(_ connection: ProbeConnection, timeout: Duration, printer: ProbePrinter) {
@@ -19,8 +18,9 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     self.printer = printer
   }
 
-  /// Sends a line: a frame, or several with `then` between them. `written`: as it stands in the script, which is shown
-  /// where the bytes make no unit.
+  /// Send a frame, or several frames that `then` separates.
+  ///
+  /// - Parameter written: text in the script, which is shown for bytes that are not a unit.
   @discardableResult
   package func send(_ line: String, written: String? = nil, in language: inout Language) async throws
     -> [Language.Unit]
@@ -38,7 +38,7 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     return units?.map(\.unit) ?? []
   }
 
-  /// Sends a line many times, and shows the first.
+  /// Send a line many times and print the first.
   package func send(_ line: String, times: Int, written: String, in language: inout Language) async throws {
     guard times > 0 else { return }
     try await send(line, written: written, in: &language)
@@ -68,18 +68,18 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     return units.map { (language.read($0, .sent), $0) }
   }
 
-  /// What a wait for units comes to.
+  /// Outcome of waiting for a unit.
   package enum Outcome {
-    /// A unit that was waited for.
+    /// Expected unit.
     case unit(Language.Unit)
-    /// The connection ended, with no such unit before.
+    /// The connection ended before such a unit.
     case closed
     case timedOut
-    /// What came is no unit of the language; the text says why.
+    /// Not a unit of the language, with the reason.
     case broken(String)
   }
 
-  /// The first unit for which `isMeant` holds; others stay for later.
+  /// Receive the first unit for which `isMeant` is true; keep the others.
   package func receive(
     in language: inout Language,
     within timeout: Duration? = nil,
@@ -106,10 +106,10 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     }
   }
 
-  /// What is not as the line says; empty: all is. The line may name several possibilities, with `or` between
-  /// them; `close` is the end of the connection.
+  /// Receive a unit and compare it with a line. `or` separates alternatives; `close` is the end of the connection.
   ///
-  /// Throws ``ProbeError`` where the line names what there is not.
+  /// - Returns: the differences, one line each.
+  /// - Throws: ``ProbeError`` for an unknown name.
   package func differences(
     _ line: String,
     within timeout: Duration? = nil,
@@ -147,9 +147,9 @@ package final class ProbeExchange<Language: ProbeLanguage> {
   package func close() async { await connection.close() }
 }
 
-/// Writes a transcript.
+/// Printer of a transcript.
 struct ProbePrinter {
-  /// A line that is longer is cut: a frame may hold 16 KiB, a terminal may not.
+  /// Length at which a line is cut.
   static let lineLengthMax = 600
 
   var showsHex: Bool

@@ -1,52 +1,49 @@
-/// What two ends say to each other on a connection, as far as a probe has to know it: where a unit ends, how
-/// it is written in a line, how it is read. Store frames are one such language (``StoreFrames``), HTTP/2
-/// frames the other (``HTTP2Frames``).
+/// Protocol of a connection: where a unit ends, how it is written as a line, how it is decoded. The languages are store
+/// frames (``StoreFrames``) and HTTP/2 frames (``HTTP2Frames``).
 package protocol ProbeLanguage: SendableMetatype {
-  /// A frame that went over, with what can be said of it only then and there: a header block is read with the
-  /// table that the blocks before it have made.
+  /// Decoded frame. It is decoded in order, because a header block depends on the table of those before it.
   associatedtype Unit
 
-  /// Where the first unit in `bytes` ends.
+  /// Find the end of the first unit.
   static func cut(_ bytes: [UInt8]) -> ProbeCut
-  /// A connection begins: nothing of the one before counts.
+  /// Reset the state of the last connection.
   mutating func connected()
-  /// What is remembered from one connection to the next counts no longer.
+  /// Reset the state that outlives a connection.
   mutating func forget()
-  /// A line, `kind name=value …`, as bytes. A language may fill in what the line leaves open: counters,
-  /// correlations.
+  /// Encode a line, `kind name=value …`. A language may fill in missing counters and correlations.
   ///
-  /// Throws ``ProbeError``.
+  /// - Throws: ``ProbeError``.
   mutating func encode(_ line: String) throws -> [UInt8]
-  /// Takes note of a unit; called once for each, in the order in which they go over.
+  /// Decode a unit. Called once for each, in their order on the connection.
   mutating func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> Unit
-  /// A unit as such a line.
+  /// Format a unit as a line.
   func text(_ unit: Unit) -> String
-  /// What in `unit` is not as the line says, a line each; empty: it is as expected. Fields that the line does
-  /// not name are not compared, and `*` stands for any value.
+  /// Compare a unit with a line. Fields that the line does not name are not compared; `*` matches any value.
   ///
-  /// Throws ``ProbeError`` where the line names what there is not.
+  /// - Returns: the differences, one line each.
+  /// - Throws: ``ProbeError`` for an unknown name.
   func differences(_ line: String, from unit: Unit) throws -> [String]
-  /// Whether `unit` is the one to compare with the line. Others stay until somebody expects them. nil for
-  /// the line: the end of the connection is expected.
+  /// Whether to compare a unit with a line. Other units are kept for later expectations.
   ///
-  /// Throws ``ProbeError`` where the line names what there is not.
+  /// - Parameter line: nil if the end of the connection is expected.
+  /// - Throws: ``ProbeError`` for an unknown name.
   func isMeant(_ unit: Unit, by line: String?) throws -> Bool
-  /// How many units complete what this unit asks for: 0 or 1, whatever the answer is.
+  /// Number of answers to a unit, 0 or 1.
   func answersAwaited(_ unit: Unit) -> Int
-  /// Whether a unit that came completes what was asked.
+  /// Whether a received unit is an answer.
   func isAnswer(_ unit: Unit) -> Bool
-  /// What every other end answers, and the answer.
+  /// Ping that every peer answers, and its answer.
   mutating func aliveness() -> (send: String, expect: String)
-  /// What has to be said before anything else. `line`: what the script adds to it.
+  /// Open the connection.
   ///
-  /// Throws ``ProbeError`` where the other end does not go along.
+  /// - Parameter line: fields that the script adds.
+  /// - Throws: ``ProbeError`` for an unexpected answer.
   mutating func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
-  /// Whether ``send`` asks for a sign of life after the answers: a peer that answers nothing to some units may
-  /// still end the connection for them.
+  /// Whether `probe send` pings after the answers: a peer may close the connection because of an unanswered unit.
   static var endsWithAliveness: Bool { get }
 }
 
-/// Which way a unit went.
+/// Direction of a unit.
 package enum ProbeDirection: Sendable {
   case sent, received
 }
@@ -57,11 +54,11 @@ extension ProbeLanguage {
   func cut(_ bytes: [UInt8]) -> ProbeCut { Self.cut(bytes) }
 }
 
-/// What stands at the beginning of a stream of bytes.
+/// Start of a stream of bytes.
 package enum ProbeCut: Equatable, Sendable {
   case incomplete
-  /// One unit of so many bytes.
+  /// Unit with its size in bytes.
   case unit(Int)
-  /// No unit can follow; the text says why.
+  /// Not a unit, with the reason.
   case broken(String)
 }

@@ -1,4 +1,4 @@
-/// Plays a script against a listener.
+/// Runner of scripts.
 package struct ProbeRunner {
   private let target: ProbeTarget
   private let timeout: Duration
@@ -15,9 +15,10 @@ package struct ProbeRunner {
     printer = ProbePrinter(showsHex: showsHex, output: output)
   }
 
-  /// True if every expectation held. The first that does not ends its case, and the script where it has none.
+  /// Run a script. A failed step ends its case, or the script if it has no cases.
   ///
-  /// Throws ``ProbeError`` where there is no connection.
+  /// - Returns: whether every step succeeded.
+  /// - Throws: ``ProbeError`` without a connection.
   package func run<Language: ProbeLanguage>(_ script: ProbeScript, in language: Language) async throws -> Bool
   {
     var language = language
@@ -43,7 +44,7 @@ package struct ProbeRunner {
         lines = [error.description]
       }
       if lines.isEmpty { continue }
-      // The connection's case may lie far above.
+      // The line of the case may be far above.
       let place = current.map { " (\($0.text))" } ?? ""
       printer.line("line \(step.line): \(step.text)\(place)")
       for line in lines { printer.line("    " + line) }
@@ -61,7 +62,7 @@ package struct ProbeRunner {
     return failed.isEmpty
   }
 
-  /// What did not hold.
+  /// Run a step and return its failures.
   private func play<Language: ProbeLanguage>(
     _ step: ProbeScript.Step,
     _ exchange: inout ProbeExchange<Language>,
@@ -106,7 +107,7 @@ package struct ProbeRunner {
     return ProbeExchange(connection, timeout: timeout, printer: printer)
   }
 
-  /// What stands behind the first word.
+  /// Text behind the first word.
   private static func argument(_ text: String) -> String {
     String(text.drop { $0 != " " }.drop { $0 == " " })
   }

@@ -1,28 +1,28 @@
-/// A script of an exchange, a step a line:
+/// Script of an exchange, one step per line:
 ///
 /// ```
 /// # comment
-/// protocol http2                               first of all, where it is not the store's frames
-/// case 6.1/1 DATA on stream 0                  a new connection; if a step fails, the next case is gone on with
-/// open                                         hello, challenge, proof, ready; for HTTP/2 preface and SETTINGS
+/// protocol http2                               first line of a script for HTTP/2
+/// case 6.1/1 DATA on stream 0                  new connection; a failed step skips to the next case
+/// open                                         hello, challenge, proof, ready; HTTP/2: preface and SETTINGS
 /// open initial_window_size=0                   HTTP/2: with these settings
 /// send mark_read cid=messaging:a user=alice    a frame; shard, correlation and counter are filled in
 /// send data stream=1 then ping                 several in one write
 /// send-hex 00000007                            raw bytes
-/// repeat 300 send ping                         many at once
-/// expect mark_read_reply user=alice flags=*    the next frame is of this kind and has these fields
-/// expect error busy within 200ms               the next frame is this error, and comes in time
+/// repeat 300 send ping                         many in one write
+/// expect mark_read_reply user=alice flags=*    the next frame has this kind and these fields
+/// expect error busy within 200ms               the next frame is this error and arrives in time
 /// expect goaway code=PROTOCOL_ERROR or close   one of these
-/// expect close                                 the connection ends, with no frame before
-/// alive                                        a ping is answered, and nothing has ended before
+/// expect close                                 the peer closes the connection without another frame
+/// alive                                        a ping is answered; streams and connection are open
 /// wait 100ms
-/// timeout 2s                                   how long each expect waits from here on
-/// close                                        ends the connection from this side
-/// connect                                      a new connection; `open` then goes on with the same session
-/// new-session                                  the next `open` begins a new one
+/// timeout 2s                                   timeout of the following expectations
+/// close                                        close the connection
+/// connect                                      new connection; `open` then resumes the session
+/// new-session                                  the next `open` starts a new session
 /// ```
 package struct ProbeScript: Sendable {
-  /// What is spoken.
+  /// Protocol of a script.
   package enum Speech: String, Sendable {
     case store, http2
   }
@@ -44,25 +44,25 @@ package struct ProbeScript: Sendable {
   }
 
   package struct Step: Equatable, Sendable {
-    /// From 1.
+    /// Line number from 1.
     package var line: Int
-    /// As it stands in the script: variables are not shown by their values.
+    /// Text in the script, without the values of variables.
     package var text: String
     package var action: Action
-    /// How long this step waits, where it says so.
+    /// Timeout of this step; nil: that of the script.
     package var within: Duration?
   }
 
-  /// nil: the script does not say.
+  /// Nil if the script has no `protocol` line.
   package var speech: Speech?
   package var steps: [Step]
 
-  /// What the cases are called.
+  /// Names of the cases.
   package var cases: [String] {
     steps.filter { $0.action == .newCase }.map { String($0.text.dropFirst("case ".count)) }
   }
 
-  /// Throws ``ProbeError`` with the line that makes no sense.
+  /// - Throws: ``ProbeError`` with the number of an invalid line.
   package init(_ text: String, variables: ProbeVariables = ProbeVariables()) throws {
     steps = []
     for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
@@ -70,7 +70,9 @@ package struct ProbeScript: Sendable {
       if words.isEmpty || words.hasPrefix("#") { continue }
       do {
         if words.hasPrefix("protocol ") {
-          guard steps.isEmpty, speech == nil else { throw ProbeError("'protocol' comes first, and once") }
+          guard steps.isEmpty, speech == nil else {
+            throw ProbeError("'protocol' has to be the first step, once")
+          }
           speech = Speech(rawValue: String(words.dropFirst("protocol ".count)).trimmed)
           if speech == nil { throw ProbeError("protocols are: store, http2") }
           continue
@@ -118,18 +120,21 @@ package struct ProbeScript: Sendable {
     case ("timeout", let time): return .timeout(try Duration(probe: time))
     default:
       throw ProbeError(
-        "'\(line)' is no step; steps are: case, open, send, send-hex, repeat, expect, alive, wait, timeout, close, connect, new-session"
+        """
+        '\(line)' is not a step; steps are: case, open, send, send-hex, repeat, expect, alive, wait, timeout, close, \
+        connect, new-session
+        """
       )
     }
   }
 
-  /// What an expectation leaves open: `A or B`.
+  /// Alternatives of an expectation: `A or B`.
   package static func alternatives(_ line: String) -> [String] { parts(line, between: "or") }
 
-  /// What is sent in one write: `A then B`.
+  /// Frames of one write: `A then B`.
   package static func sequence(_ line: String) -> [String] { parts(line, between: "then") }
 
-  /// The texts between a word, where it stands outside of quotes.
+  /// Texts that a word separates outside of quotes.
   private static func parts(_ line: String, between separator: String) -> [String] {
     var all: [String] = []
     var current: [Substring] = []
@@ -161,7 +166,7 @@ package struct ProbeScript: Sendable {
 extension Duration {
   /// `100ms`, `2s`, `1.5s`, `1m`.
   ///
-  /// Throws ``ProbeError``.
+  /// - Throws: ``ProbeError``.
   package init(probe text: String) throws {
     let units: [(String, Double)] = [("ms", 0.001), ("s", 1), ("m", 60)]
     for (unit, seconds) in units where text.hasSuffix(unit) {

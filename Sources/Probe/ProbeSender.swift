@@ -1,4 +1,4 @@
-/// Sends frames and prints what comes back, for `probe send`.
+/// Sender of frames that prints the answers, for `probe send`.
 package struct ProbeSender {
   private let target: ProbeTarget
   private let timeout: Duration
@@ -15,10 +15,10 @@ package struct ProbeSender {
     printer = ProbePrinter(showsHex: showsHex, output: output)
   }
 
-  /// True if as much came back as was to be answered, and, where the language wants it, a sign of life after
-  /// that.
+  /// Send frames and wait for their answers, and for the answer to a ping if the language requires one.
   ///
-  /// Throws ``ProbeError`` where there is no connection, the opening fails, or a frame makes no sense.
+  /// - Returns: whether all answers came.
+  /// - Throws: ``ProbeError`` without a connection, after a failed opening, or for an invalid frame.
   package func send<Language: ProbeLanguage>(
     _ frames: [String],
     opens: Bool,
@@ -33,7 +33,7 @@ package struct ProbeSender {
     var missing = 0
     for frame in frames {
       let units = try await exchange.send(frame, in: &language)
-      // Bytes that make no frame are answered too, one way or the other.
+      // Bytes that are not a frame get an answer too.
       missing += units.isEmpty ? 1 : units.reduce(0) { $0 + language.answersAwaited($1) }
     }
     var isWell = try await receive(missing, exchange, &language)
@@ -72,11 +72,12 @@ package struct ProbeSender {
   }
 }
 
-/// The parts of the commands that need no terminal.
+/// Decoding for the commands, without a terminal.
 package enum ProbeDecoding {
-  /// The frames in hexadecimal text, a line each. `isWhole`: nothing was left over.
+  /// Decode frames in hexadecimal text, one line each.
   ///
-  /// Throws ``ProbeError`` where the text is not hexadecimal.
+  /// - Returns: lines, and whether the text ends with a whole frame.
+  /// - Throws: ``ProbeError`` for text that is not hexadecimal.
   package static func lines<Language: ProbeLanguage>(_ text: String, in language: Language) throws
     -> (text: [String], isWhole: Bool)
   {
@@ -96,12 +97,12 @@ package enum ProbeDecoding {
     return (lines, true)
   }
 
-  /// The same for the store's frames.
+  /// Decode frames of the store.
   package static func lines(_ text: String) throws -> (text: [String], isWhole: Bool) {
     try lines(text, in: StoreFrames())
   }
 
-  /// The secret in a file: its first line.
+  /// Secret in a file: its first line.
   package static func secret(_ bytes: [UInt8]) -> [UInt8] {
     Array(bytes.prefix { $0 != UInt8(ascii: "\n") && $0 != UInt8(ascii: "\r") })
   }

@@ -1,29 +1,29 @@
 import Foundation
 
-/// What stands for `$NAME` in scripts and frames: tokens, mostly, which do not belong into files.
+/// Values of `$NAME` in scripts and frames, such as tokens, which should not be in files.
 ///
 /// ```
 /// $TOKEN  ${TOKEN}     the variable's value
-/// $NOW                 when the script was read, in milliseconds since 1970, unless it is given
-/// ${x*17000}           the text so many times
-/// $$                   a dollar sign; so is one before anything else
+/// $NOW                 time at which the script was read, in milliseconds since 1970, unless given
+/// ${x*17000}           a text repeated
+/// $$                   a dollar sign, like one before any other character
 /// ```
 package struct ProbeVariables: Sendable {
-  /// A repetition makes at most so much.
+  /// Size limit of a repetition.
   static let byteCountMax = 1 << 21
 
   private var given: [String: String]
   private let environment: [String: String]
 
-  /// - Parameter environment: what counts where nothing is given.
+  /// - Parameter environment: values of variables that are not given.
   package init(given: [String: String] = [:], environment: [String: String] = [:]) {
     self.given = given
     self.environment = environment
   }
 
-  /// `NAME=VALUE` of each.
+  /// Parse `NAME=VALUE` settings.
   ///
-  /// Throws ``ProbeError`` where one is something else.
+  /// - Throws: ``ProbeError`` for another form.
   package init(settings: [String], environment: [String: String]) throws {
     let now = Int64(Date.now.timeIntervalSince1970 * 1_000)
     self.init(given: ["NOW": String(now)], environment: environment)
@@ -35,7 +35,9 @@ package struct ProbeVariables: Sendable {
     }
   }
 
-  /// Throws ``ProbeError`` where a variable has no value.
+  /// Replace variables by their values.
+  ///
+  /// - Throws: ``ProbeError`` for a variable without a value.
   package func expand(_ text: String) throws -> String {
     guard text.contains("$") else { return text }
     var result = ""

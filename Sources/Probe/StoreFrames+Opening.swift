@@ -4,8 +4,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The opening as a gateway does it (Proto/frames.md, "Opening"). Written apart from StoreClient's, so that
-/// the one checks the other.
+/// Opening of a connection as by a gateway (Proto/frames.md, "Opening"). It is independent of StoreClient, so that the
+/// two check each other.
 extension StoreFrames {
   package mutating func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
     guard line.isEmpty else {
@@ -42,7 +42,7 @@ extension StoreFrames {
     try await exchange.send("proof proof=\(Hex.text(proof))", in: &self)
     _ = try await answer("ready", exchange)
 
-    // A session that goes on keeps its counters; those of a new one begin at 1.
+    // A resumed session keeps its counter; that of a new one begins at 1.
     if !isResuming { counterNext = 1 }
     self.session = session
     isResuming = true

@@ -2,35 +2,34 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The frames of Proto/frames.md as lines:
+/// Frames of Proto/frames.md as lines:
 ///
 /// ```
 /// mark_read @shard=11 @correlation=5 cid=messaging:general counter=6 user=alice message=m-1 unread_epoch=none
 /// hex:0000000807000000 00000000
 /// ```
 ///
-/// What begins with `@` is the header's: `@flags`, `@shard`, `@correlation`, and `@length` to lie about the
-/// length. `@thread` is the parent message of the thread that is meant, `@issued` the second in which the user's
-/// token was issued: each sets its flag, beside those of `@flags`, and puts what it says behind the fields, in
-/// this order. A kind may also be a number (`0x7f`, with `payload=`
-/// in hexadecimal), known or not. What a line leaves open of shard, correlation and counter is filled in.
+/// `@flags`, `@shard`, `@correlation` and `@length` are fields of the header; `@length` may be wrong. `@thread` is the
+/// parent message of a thread, `@issued` the second in which the user's token was issued: each sets its flag and
+/// appends its value to the fields, in this order. A kind may also be a number such as `0x7f`, with `payload=` in
+/// hexadecimal. Missing shards, correlations and counters are filled in.
 package struct StoreFrames: ProbeLanguage, Sendable {
-  /// For the opening: the shared secret, or nil.
+  /// Shared secret for the opening.
   package var secret: [UInt8]?
-  /// The session that the next opening names; one is made up where there is none.
+  /// Session of the next opening; nil: a random one.
   package var session: [UInt8]?
-  /// The session is one that the store may know.
+  /// Whether the store may know the session.
   package var isResuming = false
-  /// 0: shards are not filled in.
+  /// Number of shards; 0: shards are not filled in.
   package var shardCount = 0
   package var counterNext: UInt64 = 1
   package var correlationNext: UInt32 = 1
-  /// Shard, correlation and counter are filled in; otherwise they are 0.
+  /// Whether missing shards, correlations and counters are filled in; otherwise they are 0.
   package var fillsIn: Bool
 
   package init(fillsIn: Bool = true) { self.fillsIn = fillsIn }
 
-  /// The numbers of requests, commands and queries.
+  /// Numbers of commands and queries.
   static let requests: Range<UInt8> = 0x10..<0x50
 
   package static var endsWithAliveness: Bool { false }
@@ -40,11 +39,11 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     isResuming = false
   }
 
-  /// What a frame says needs nothing but the frame.
+  /// Frames are decoded when they are printed or compared.
   package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
 
   package func isMeant(_ unit: [UInt8], by line: String?) throws -> Bool {
-    // A store pings whenever it likes, and tells of events when they happen; whatever else comes has its place.
+    // A store sends pings and events at any time; other frames are in order.
     guard let frame = Parts(unit) else { return true }
     switch frame.kind {
     case FrameKind.ping.rawValue: return line?.prefix { $0 != " " } == "ping"
@@ -53,15 +52,14 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     }
   }
 
-  /// Whether an events frame is one that the line is about: of its shard, with channels and users where it names some,
-  /// without where it names none of them in `[]`. One that only says how far everything is told comes between any two
-  /// others.
+  /// Whether to compare an events frame with a line: it is of the same shard and has channels or users if the line has
+  /// them, and none where the line has `[]`. Frames without events may arrive at any time.
   private static func isMeant(_ events: Parts, by line: String) throws -> Bool {
     var (word, pairs) = try LineParser.command(line)
     guard word == "events" else { return false }
     let header = try takeHeader(&pairs)
     if let shard = header["@shard"], shard != events.shard { return false }
-    // What does not parse is shown to whoever expects events.
+    // A frame that does not parse is compared.
     guard let values = try? events.fields().values else { return true }
     return pairs.allSatisfy { pair in
       guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else {
@@ -83,7 +81,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   }
 
   package func answersAwaited(_ unit: [UInt8]) -> Int {
-    // What is no known frame is answered with an error, as are frames of the opening out of their turn.
+    // Unknown frames and misplaced frames of the opening are answered with an error.
     guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
     case .pong, .drain, .events, .error: return 0
@@ -92,7 +90,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   }
 
   package static func cut(_ bytes: [UInt8]) -> ProbeCut {
-    // A probe looks at whatever is said, so no kind is refused here and no limit applies but this one.
+    // A probe accepts every kind, and this limit only.
     guard bytes.count >= 4 else { return .incomplete }
     let length = bytes.prefix(4).reduce(0) { $0 << 8 | Int($1) }
     if length < 8 { return .broken("a length of \(length) is below 8") }
@@ -117,7 +115,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     {
       values[index].value = .number(counterNext)
     }
-    // The next one follows the last one sent, whoever chose that.
+    // The next counter follows the last one sent, even a given one.
     if case .number(let counter)? = values.first(where: { $0.name == "counter" })?.value,
       FrameKind.isCommand(spec.number)
     {
@@ -202,12 +200,11 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return lines + (try FieldCoding.differences(pairs, from: values, as: spec.fields))
   }
 
-  /// The home of what the frame is about. Settings of users are in every shard, so a frame that is for another
-  /// one than the user's home says so itself.
+  /// Home shard of a frame's subject. Settings of users are in every shard, so frames for other shards need `@shard`.
   private func shard(_ values: [NamedValue], of spec: FrameSpec) -> UInt16 {
     guard fillsIn, shardCount > 0, let first = values.first else { return 0 }
     let isRequest = Self.requests.contains(spec.number)
-    // What is asked of several channels at once is asked of one shard: the first one's.
+    // A request about several channels goes to the shard of the first one.
     if isRequest, case .list(let entries)? = values.first(where: { $0.name == "channels" })?.value {
       return entries.first.map { shard($0, of: spec) } ?? 0
     }
@@ -218,7 +215,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return ShardID.owning(name.span.bytes, count: shardCount).rawValue
   }
 
-  /// The flags' byte that a line asks for; nil: it says nothing of them.
+  /// Flags of a line; nil without any.
   private static func flags(_ header: HeaderLine) -> UInt8? {
     let given = header["@flags"].map { UInt8(truncatingIfNeeded: $0) }
     var flags = FrameHeader.Flags(rawValue: given ?? 0)
@@ -227,15 +224,15 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return given == nil && flags.isEmpty ? nil : flags.rawValue
   }
 
-  /// What a line says with `@`.
+  /// Header fields of a line.
   private struct HeaderLine {
     var numbers: [String: UInt64] = [:]
-    /// A message's id.
+    /// Message id.
     var thread: [UInt8]?
     subscript(name: String) -> UInt64? { numbers[name] }
   }
 
-  /// Takes what begins with `@` out of `pairs`.
+  /// Remove the header fields from `pairs`.
   private static func takeHeader(_ pairs: inout [NamedLiteral]) throws -> HeaderLine {
     let limits = [
       "@flags": UInt64(UInt8.max), "@shard": UInt64(UInt16.max), "@correlation": UInt64(UInt32.max),
@@ -265,14 +262,14 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     return header
   }
 
-  /// `error busy` says the same as `error code=busy`.
+  /// Replace `error busy` by `error code=busy`.
   private static func withCode(_ line: String) -> String {
     let words = line.split(separator: " ", maxSplits: 2)
     guard words.count >= 2, words[0] == "error", !words[1].contains("=") else { return line }
     return (["error", "code=\(words[1])"] + words.dropFirst(2).map(String.init)).joined(separator: " ")
   }
 
-  /// The kind of this name or number.
+  /// Kind with a name or number.
   private static func spec(_ word: String) throws -> FrameSpec {
     if let spec = FrameTable.spec(named: word) { return spec }
     if word.hasPrefix("0x"), let number = UInt8(word.dropFirst(2), radix: 16) {
@@ -284,18 +281,18 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   }
 }
 
-/// A frame taken apart.
+/// Parts of a frame.
 private struct Parts {
   var kind: UInt8
   var flags: UInt8
   var shard: UInt16
   var correlation: UInt32
-  /// What stands before `issued`.
+  /// Payload without `issued`.
   var content: [UInt8]
-  /// What the flag of this name announces, where so many bytes are there.
+  /// Value of the flag of this name, if the payload is long enough.
   var issued: UInt32?
 
-  /// nil: too short for a header.
+  /// Nil for fewer bytes than a header.
   init?(_ bytes: [UInt8]) {
     guard bytes.count >= FrameHeader.byteCount else { return nil }
     kind = bytes[4]
@@ -309,15 +306,17 @@ private struct Parts {
     content.removeLast(count)
   }
 
-  /// For a kind that the table does not have.
+  /// Specification of an unknown kind.
   static func unknown(_ number: UInt8) -> FrameSpec {
     FrameSpec(number, "0x" + Hex.text([number]), [FieldSpec("payload", .rest)])
   }
 
   var name: String { FrameTable.spec(numbered: kind)?.name ?? Self.unknown(kind).name }
 
-  /// - Returns: `thread`: what the flag of this name announces; nil also for a kind that is not known, of which nobody
-  ///   can say where its fields end.
+  /// Decode the fields.
+  ///
+  /// - Returns: `thread` is the value of the flag of this name; nil for an unknown kind, the end of whose fields is
+  ///   unknown.
   func fields() throws(WireError) -> (spec: FrameSpec, values: [NamedValue], thread: [UInt8]?) {
     let known = FrameTable.spec(numbered: kind)
     let spec = known ?? Self.unknown(kind)
@@ -334,7 +333,7 @@ private struct Parts {
 }
 
 extension StoreFrames {
-  /// The fields of a frame by their names; none where it does not parse.
+  /// Fields of a frame by name; none for an invalid frame.
   func values(of unit: [UInt8]) -> [String: FieldValue] {
     guard let values = try? Parts(unit)?.fields().values else { return [:] }
     return Dictionary(values.map { ($0.name, $0.value) }) { first, _ in first }

@@ -3,18 +3,18 @@ package import ReceiptModel
 
 /// The limits of the backup frames (Proto/frames.md, "Backup").
 package enum BackupLimits {
-  /// Bytes of a file in one *backup_read* at most: with its frame well below the limit of a frame's length.
+  /// Maximum number of a file's bytes in one *backup_read*; with its frame well below the limit of a frame's length.
   package static let chunkBytesMax: UInt64 = 1 << 19
-  /// Bytes of a file in one *backup_digest* at most.
+  /// Maximum number of a file's bytes in one *backup_digest*.
   package static let digestBytesMax: UInt64 = 1 << 24
-  /// Bytes of a SHA-256.
+  /// Size of a SHA-256 digest in bytes.
   package static let digestByteCount = 32
-  /// Backup requests of one connection that may be unanswered.
+  /// Maximum number of unanswered backup requests on one connection.
   package static let inFlightMax = 8
-  /// Bytes of a file's name at most.
+  /// Maximum length of a file's name in bytes.
   package static let nameLengthMax = 64
 
-  /// Whether a name can be that of a file in a checkpoint: no path leads out of the directory that it is written to.
+  /// Whether a name is allowed for a file in a checkpoint: it cannot lead out of the directory that it is written to.
   package static func isFileName(_ name: String) -> Bool {
     let bytes = name.utf8
     return !bytes.isEmpty && bytes.count <= nameLengthMax && bytes.first != UInt8(ascii: ".")
@@ -29,9 +29,9 @@ package enum BackupLimits {
   }
 }
 
-/// The reply to *backup_begin*: what the checkpoint holds.
+/// The reply to *backup_begin*: the content of the checkpoint.
 package struct BackupContents: Hashable, Sendable {
-  /// One file of the checkpoint; later requests name it by its place in the list.
+  /// One file of the checkpoint; later requests name it by its index in the list.
   package struct File: Hashable, Sendable {
     package var name: String
     package var size: UInt64
@@ -45,7 +45,7 @@ package struct BackupContents: Hashable, Sendable {
   package var store: SessionID
   /// When the checkpoint was begun, by the store's clock.
   package var time: Timestamp
-  /// Per shard, the log index up to which everything is durable in the checkpoint; it may hold more.
+  /// Per shard, the log index up to which the checkpoint is durable; it may contain more.
   package var indexes: [LogIndex]
   package var files: [File]
 
@@ -86,7 +86,7 @@ package struct BackupContents: Hashable, Sendable {
 
 /// The fields of *backup_read* and *backup_digest*: a part of a file.
 package struct BackupPart: Hashable, Sendable {
-  /// The file's place in the list of *backup_begin*'s reply.
+  /// The file's index in the list of *backup_begin*'s reply.
   package var file: UInt32
   package var offset: UInt64
   package var count: UInt64

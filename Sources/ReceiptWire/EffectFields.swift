@@ -53,7 +53,7 @@ enum EffectNumber: UInt8 {
 }
 
 extension ByteBuffer {
-  /// byte kind, varint length, fields.
+  /// Writes an effect: byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {
     switch effect {
     case .readMoved(let channel, let row, let sequence, let time, let isHidden):
@@ -327,7 +327,7 @@ extension ByteBuffer {
     writeTime(record.lastWritten)
   }
 
-  /// The hot one: a mark. Its fields take at most 36 bytes, so its length is one byte.
+  /// Writes a mark, the most frequent effect. Its fields take at most 36 bytes, so its length fits in one byte.
   private mutating func writeMove(
     _ number: EffectNumber,
     _ channel: ChannelNumber,
@@ -369,14 +369,14 @@ extension ByteBuffer {
       setInteger(UInt8(length), at: lengthIndex)
       return
     }
-    // A longer length needs more than the byte kept for it: the fields move up.
+    // A longer length needs more than its reserved byte: move the fields up.
     let bytes = getBytes(at: lengthIndex + 1, length: length) ?? []
     moveWriterIndex(to: lengthIndex)
     writeVarint(length)
     writeBytes(bytes)
   }
 
-  /// What a message with the flag has behind its other fields.
+  /// The mentions of a message with that flag, after its other fields.
   private mutating func writeMentions(_ mentions: MessageMentions) {
     switch mentions {
     case .nobody: break
@@ -446,12 +446,12 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  /// An effect; one of a kind that this version does not know is ``WireError/badValue(_:)`` of `effect`.
+  /// Reads an effect. Throws ``WireError/badValue(_:)`` of `effect` for a kind that this version does not know.
   @_lifetime(self: copy self)
   package mutating func effect() throws(WireError) -> Effect { try effect(isInThread: false) }
 
-  /// - Parameter isInThread: it stands in an effect on a thread. A thread has none in it: that is refused by the
-  ///   number, before a reader calls itself as often as bytes can say.
+  /// - Parameter isInThread: the effect is nested in an effect on a thread. Such an effect must not nest another one;
+  ///   the check of the number bounds the recursion.
   @_lifetime(self: copy self)
   private mutating func effect(isInThread: Bool) throws(WireError) -> Effect {
     guard let number = EffectNumber(rawValue: try byte()), !isInThread || number != .inThread else {
@@ -511,7 +511,7 @@ extension FieldReader {
       let sequence = try sequence()
       let logged = try time()
       let acked = try time()
-      // It is what a row shows in place of its time: there is one, and it is before.
+      // The acknowledged time is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
       let isHidden = number == .deliveredAckedHidden
       return .deliveredAcked(channel, row, to: sequence, at: logged, acked: acked, isHidden: isHidden)
@@ -638,7 +638,7 @@ extension FieldReader {
       var counts: [UInt32] = []
       let segments = try count()
       let segmentLength = UInt64(PageID.messagesPerSegment)
-      // Whoever sums them relies on it.
+      // Code that sums the counts relies on this.
       guard UInt64(segments) <= (UInt64(newest.rawValue) + segmentLength - 1) / segmentLength else {
         throw .badValue(.count)
       }
@@ -684,7 +684,7 @@ extension FieldReader {
     }
   }
 
-  /// What a message with the flag has behind its other fields.
+  /// The mentions of a message with that flag, after its other fields.
   @_lifetime(self: copy self)
   mutating func mentions() throws(WireError) -> MessageMentions {
     if try flag() { return .all }
@@ -720,7 +720,7 @@ extension FieldReader {
     let row = try optional32()
     guard row.map({ $0 < ReadVector.rowsMax }) ?? true else { throw .badValue(.effect) }
     let flags = try byte()
-    // A tombstone is no membership, and says since when.
+    // A tombstone is no membership, and has a deletion time.
     guard flags <= 3 || flags == 6 else { throw .badValue(.flags) }
     let joinedAt = try time()
     let epoch = try varint()
@@ -765,7 +765,7 @@ extension FieldReader {
     let user = try text()
     let version = try varint()
     let flags = try varint()
-    // An erased user has no other.
+    // An erased user has no other flag.
     guard flags <= 8 else { throw .badValue(.flags) }
     let readShownSince = try time()
     let deliveredShownSince = try time()
@@ -836,7 +836,7 @@ extension FieldReader {
     record.isMuted = flags & 256 != 0
     record.isFlaggedUnread = flags & 512 != 0
     if flags & 1_024 != 0 { record.flaggedAt = try time() }
-    // A flag is there since some time.
+    // A flag that is set has a time.
     guard record.flaggedAt > .none || !record.isFlaggedUnread else { throw .badValue(.effect) }
     guard flags & 4 != 0 else { return record }
     let hidden = try varint()

@@ -43,7 +43,7 @@ package enum ErrorCode: UInt16, Sendable, CaseIterable {
   /// Whether the sender closes the connection after this error.
   package var endsConnection: Bool { rawValue < 20 }
 
-  /// The name that documentation, logs and `tidemark probe` use.
+  /// The name in documentation, logs and `tidemark probe`.
   package var name: String {
     switch self {
     case .malformedFrame: "malformed_frame"

@@ -1,12 +1,12 @@
 package import NIOCore
 package import ReceiptModel
 
-/// What happened in one channel, as a frame tells it (Proto/frames.md, "Events").
+/// The events of one channel in a frame (Proto/frames.md, "Events").
 package struct ChannelEventsFields: Hashable, Sendable {
   package var cid: String
   /// In the order in which they happened.
   package var events: [EventFields]
-  /// By the places of events, those that not every member is told whole (R6).
+  /// By event index: the limits of events that some members must not see whole (R6).
   package var limits: [Int: [HistoryLimit]]
 
   package init(cid: String, _ events: [EventFields], limits: [Int: [HistoryLimit]] = [:]) {
@@ -30,7 +30,7 @@ package struct ChannelEventsFields: Hashable, Sendable {
         events.append(try EventFields(kind, &reader))
       }
     }
-    // Limits stand before their event.
+    // Limits come before their event.
     guard limits[events.count] == nil else { throw .badValue(.count) }
   }
 
@@ -43,7 +43,7 @@ package struct ChannelEventsFields: Hashable, Sendable {
     }
   }
 
-  /// Bytes that one takes at least.
+  /// Minimum size in bytes.
   package static let byteCountMin = 2
 }
 
@@ -53,18 +53,18 @@ package enum EventFields: Hashable, Sendable {
   case row(RowEventFields)
   case messageNew(MessageEventFields)
   case messageDeleted(thread: String, SequenceNumber, message: String, at: Timestamp)
-  /// The messages up to here are gone.
+  /// The messages up to `through` are gone.
   case truncated(through: SequenceNumber, at: Timestamp)
-  /// Its options, or those of its type, are others now.
+  /// The options of the channel or of its type changed.
   case channelUpdated(at: Timestamp, ChannelFields)
   case channelDeleted(at: Timestamp)
   case memberAdded(MemberEventFields)
   case memberRemoved(user: String, at: Timestamp, memberCount: UInt32)
-  /// All messages of one sender from one to another have this status now (R1, R19).
+  /// All messages of one sender in a range now have this status (R1, R19).
   case status(StatusEventFields)
   case receipt(ReceiptEventFields)
 
-  /// The first byte of each.
+  /// The first byte of each event.
   package enum Kind: UInt8, Sendable, CaseIterable {
     case row = 1
     case messageNew = 2
@@ -78,7 +78,7 @@ package enum EventFields: Hashable, Sendable {
     case receipt = 10
   }
 
-  /// Bytes that one takes at least.
+  /// Minimum size in bytes.
   package static let byteCountMin = 2
 
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -156,7 +156,7 @@ package enum EventFields: Hashable, Sendable {
 }
 
 extension HistoryLimit {
-  /// The first byte of limits, which stand among events and are of the one behind them.
+  /// The first byte of limits, which precede the event that they belong to.
   static let eventKind: UInt8 = 32
   fileprivate static let byteCountMin = 4
 
@@ -200,19 +200,19 @@ extension ByteBuffer {
   }
 }
 
-/// Somebody who has become a member, and where that puts them (R6).
+/// A user who became a member, and the position at their join (R6).
 package struct MemberEventFields: Hashable, Sendable {
   package var user: String
-  /// Empty: none.
+  /// Empty: no role.
   package var role: String
   package var at: Timestamp
-  /// Of the channel, as it is now.
+  /// The channel's current number of members.
   package var memberCount: UInt32
-  /// Up to here they count as having read and received; zero with hidden history.
+  /// Messages up to here count as read and delivered for the member; zero under hidden history.
   package var readSequence: SequenceNumber
-  /// The message there; empty: there is none.
+  /// The message at `readSequence`; empty: none.
   package var readMessage: String
-  /// The newest message when they joined.
+  /// The newest message at the join.
   package var joined: SequenceNumber
 
   package init(
@@ -254,9 +254,9 @@ package struct MemberEventFields: Hashable, Sendable {
   }
 }
 
-/// A member's row that has changed, as it is now: what it is to the member themselves, and to others.
+/// A member's changed row in its current state: for the member and for others.
 package struct RowEventFields: Hashable, Sendable {
-  /// What has changed for the member's own devices.
+  /// The changes for the member's own devices.
   @usableFromInline
   package struct Own: FlagSet {
     @usableFromInline package let rawValue: UInt8
@@ -268,18 +268,18 @@ package struct RowEventFields: Hashable, Sendable {
     static let known: UInt8 = 3
   }
 
-  /// What has changed for others, as far as they see it (R4, R7, R8).
+  /// The changes for others, as far as they may see them (R4, R7, R8).
   @usableFromInline
   package struct Shown: FlagSet {
     @usableFromInline package let rawValue: UInt8
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
-    /// The read position that is shown rose.
+    /// The shown read position rose.
     package static let read = Shown(rawValue: 1)
-    /// The delivered position that is shown rose.
+    /// The shown delivered position rose.
     package static let delivered = Shown(rawValue: 2)
-    /// The row fell, was hidden, or is shown again.
+    /// The row fell, was hidden, or is visible again.
     package static let row = Shown(rawValue: 4)
-    /// Only servers see it: the option `counts_visible_to` is `sender` (R10).
+    /// Of others, only servers may see it: the option `counts_visible_to` is `sender` (R10).
     package static let serversOnly = Shown(rawValue: 8)
     static let known: UInt8 = 15
   }
@@ -287,14 +287,14 @@ package struct RowEventFields: Hashable, Sendable {
   /// The thread's parent message; empty: the channel itself.
   package var thread: String
   package var own: Own
-  /// Without read, delivered and row nobody else is told.
+  /// Without `read`, `delivered` and `row` the event goes to nobody else.
   package var shown: Shown
   package var at: Timestamp
-  /// What the member has not read in the channel, where `own` says that they have read in a thread.
+  /// The member's unread messages in the channel, if `own` reports a read in a thread.
   package var unreadInChannel: UInt32?
-  /// As the member sees it, with own details.
+  /// The row as the member sees it, with own details.
   package var ownRow: RowEventRow
-  /// As others see it, without; there where `shown` says that anybody is told.
+  /// The row as others see it, without own details; set if `shown` reports a change.
   package var shownRow: RowEventRow?
 
   package init(
@@ -344,14 +344,14 @@ package struct RowEventFields: Hashable, Sendable {
   }
 }
 
-/// *row* of Proto/frames.md, kept.
+/// *row* of Proto/frames.md, with its strings copied.
 package struct RowEventRow: Hashable, Sendable {
   package struct OwnDetails: Hashable, Sendable {
     package var unreadMessages: UInt32
-    /// Empty: there is none.
+    /// Empty: no unread message.
     package var firstUnreadMessage: String
     package var unreadEpoch: UInt32
-    /// It is the member's own: what follows is for nobody else.
+    /// The row is the member's own; the fields below are for the member only.
     package var isOwn: Bool
     package var isFlaggedUnread: Bool
     package var unreadMentions: UInt32
@@ -381,7 +381,7 @@ package struct RowEventRow: Hashable, Sendable {
   package var lastDeliveredMessage: String
   package var lastDeliveredSequence: SequenceNumber
   package var own: OwnDetails?
-  /// The newest message when the member joined; nil: not told.
+  /// The newest message at the member's join; nil: not reported.
   package var joined: SequenceNumber?
 
   package init(
@@ -456,7 +456,7 @@ package struct RowEventRow: Hashable, Sendable {
   }
 }
 
-/// A message that was registered.
+/// A registered message.
 package struct MessageEventFields: Hashable, Sendable {
   package var thread: String
   package var sequence: SequenceNumber
@@ -464,23 +464,23 @@ package struct MessageEventFields: Hashable, Sendable {
   /// Empty: sent by the system.
   package var sender: String
   package var registered: Timestamp
-  /// For display (R20).
+  /// The time for display (R20).
   package var created: Timestamp
   package var flags: Flags
 
-  /// What is said of the message, and of its sender's positions that it has moved to itself (R5).
+  /// Flags of the message, and the sender's positions that it moved to itself (R5).
   package struct Flags: FlagSet {
     package let rawValue: UInt8
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
     package static let silent = Flags(rawValue: 1)
     package static let receipt = Flags(rawValue: 2)
-    /// The read position moved, the delivered one.
+    /// The read position moved; the delivered position moved.
     package static let read = Flags(rawValue: 4)
     package static let delivered = Flags(rawValue: 8)
-    /// Others may know that it did (R7, R8).
+    /// Others may see that move (R7, R8).
     package static let readShown = Flags(rawValue: 16)
     package static let deliveredShown = Flags(rawValue: 32)
-    /// Of others, only servers may know it: the option `counts_visible_to` is `sender` (R10).
+    /// Of others, only servers may see it: the option `counts_visible_to` is `sender` (R10).
     package static let serversOnly = Flags(rawValue: 64)
     package static let shown = Flags(rawValue: 48)
     static let known: UInt8 = 127
@@ -512,7 +512,7 @@ package struct MessageEventFields: Hashable, Sendable {
     registered = try reader.time()
     created = try reader.time()
     let flags = try reader.byte()
-    // What others may know has happened.
+    // A move that others may see must have happened.
     guard flags <= Flags.known, flags >> 4 & 3 & ~(flags >> 2) == 0 else { throw .badValue(.flags) }
     self.flags = Flags(rawValue: flags)
   }
@@ -528,13 +528,13 @@ package struct MessageEventFields: Hashable, Sendable {
   }
 }
 
-/// A run of one sender's messages that have the same status now; messages of others between them do not end it.
+/// A run of one sender's messages that now have the same status; other senders' messages in between do not end it.
 package struct StatusEventFields: Hashable, Sendable {
   package var thread: String
   package var sender: String
   package var from: SequenceNumber
   package var to: SequenceNumber
-  /// The message at `to`.
+  /// The id of the message at `to`.
   package var lastMessage: String
   package var status: MessageStatus
   package var at: Timestamp
@@ -580,7 +580,7 @@ package struct StatusEventFields: Hashable, Sendable {
   }
 }
 
-/// How far a message with a receipt has got (R9).
+/// The state of a message's receipt (R9).
 package struct ReceiptEventFields: Hashable, Sendable {
   package var sequence: SequenceNumber
   package var message: String
@@ -588,14 +588,14 @@ package struct ReceiptEventFields: Hashable, Sendable {
   package var status: ReceiptStatus
   package var readCount: UInt32
   package var unreadCount: UInt32
-  /// Who has acknowledged it, where that is shown (R7); empty: nobody is named.
+  /// The user who acknowledged it, if that is visible (R7); empty: nobody is named.
   package var user: String
-  /// Theirs; empty: none.
+  /// The user's note; empty: none.
   package var note: String
   package var at: Timestamp
-  /// Members who have acknowledged it.
+  /// Number of members who have acknowledged it.
   package var acknowledgedCount: UInt32
-  /// When that user did; none: nobody is named.
+  /// When the named user acknowledged it; none: nobody is named.
   package var acknowledgedAt: Timestamp
 
   package init(
@@ -654,11 +654,11 @@ package struct ReceiptEventFields: Hashable, Sendable {
   }
 }
 
-/// One event of a user, from their home shard.
+/// One event of a user, from the user's home shard.
 package enum UserEventFields: Hashable, Sendable {
-  /// What their index of channels says of one channel now.
+  /// The current entry of the user's channel index for one channel.
   case membership(ChannelEntryFields, at: Timestamp, isGone: Bool)
-  /// Their tokens issued before this time are refused from here on.
+  /// The user's tokens issued before this time are refused from now on.
   case tokensRevoked(before: Timestamp)
 
   package static let byteCountMin = 2
@@ -690,7 +690,7 @@ package enum UserEventFields: Hashable, Sendable {
   }
 }
 
-/// What happened to one user.
+/// The events of one user.
 package struct UserEventsFields: Hashable, Sendable {
   package var user: String
   package var events: [UserEventFields]
@@ -714,12 +714,12 @@ package struct UserEventsFields: Hashable, Sendable {
   }
 }
 
-/// The payload of an events frame: what a shard tells a gateway unasked (Proto/frames.md, "Events").
+/// The payload of an events frame, which a shard pushes to a gateway (Proto/frames.md, "Events").
 package struct EventsFields: Hashable, Sendable {
-  /// Everything that happened up to here in what this connection has subscribed to in the shard was told, in this frame
-  /// or before.
+  /// Events are complete up to this time: this frame and earlier ones contain everything in this connection's
+  /// subscriptions in the shard.
   package var through: Timestamp
-  /// Events were dropped, as the connection took too few of them: nothing since the `through` before this is complete.
+  /// Events were dropped because the connection was too slow: nothing after the preceding `through` is complete.
   package var isLost: Bool
   package var channels: [ChannelEventsFields]
   package var users: [UserEventsFields]
@@ -761,11 +761,11 @@ package struct EventsFields: Hashable, Sendable {
   }
 }
 
-/// What a subscription answers: how things stand, and what has changed since the time that was given.
+/// The reply to a subscription: the current time, and the changes since the requested time.
 package struct SubscribedFields: Hashable, Sendable {
-  /// The shard's `through` when it was answered: what comes after is told by events frames.
+  /// The shard's `through` at the time of the reply; later changes follow in events frames.
   package var through: Timestamp
-  /// Whether `channels` is all that has changed; otherwise it was too much to tell, or reaches too far back.
+  /// Whether `channels` contains all changes; false if there were too many, or the time is too far back.
   package var isComplete: Bool
   package var channels: [ChannelEventsFields]
 

@@ -1,7 +1,7 @@
 package import ReceiptModel
 
-/// What is wrong with bytes that do not parse. All of these end the connection: the two ends no longer agree on what
-/// was said (Proto/frames.md, "Frame").
+/// The reason why bytes do not parse. All of these end the connection: the two ends no longer agree on the stream's
+/// content (Proto/frames.md, "Frame").
 @usableFromInline
 package enum WireError: Error, Hashable, Sendable {
   /// The payload ends before its last field.
@@ -10,7 +10,7 @@ package enum WireError: Error, Hashable, Sendable {
   case trailingBytes
   /// A variable-length integer is longer than 10 bytes, above its field's range, or not in its shortest form.
   case badVarint
-  /// A count or a value that its field does not allow; the name is the field's.
+  /// A count or a value that its field does not allow, with the field's name.
   case badValue(StaticField)
   /// The frame's length field is below 8.
   case lengthTooSmall
@@ -27,13 +27,12 @@ package enum WireError: Error, Hashable, Sendable {
   }
 }
 
-/// Reads a payload's fields in their order (Proto/frames.md, "Fields"). Every length is checked against the bytes that
-/// are there, so nothing is reserved for what was only announced. What every request is read with is inlined where it
-/// is read.
+/// Reads a payload's fields in order (Proto/frames.md, "Fields"). Every length is checked against the available bytes,
+/// so an announced length alone reserves no memory. Functions used by every request are inlined.
 @usableFromInline
 package struct FieldReader: ~Escapable {
   @usableFromInline let bytes: RawSpan
-  /// Bytes that were read.
+  /// Number of bytes read.
   @usableFromInline package var offset: Int
 
   @inlinable
@@ -43,12 +42,12 @@ package struct FieldReader: ~Escapable {
     self.offset = 0
   }
 
-  /// All of the payload, what was read of it too.
+  /// The whole payload, including the bytes already read.
   package var whole: RawSpan {
     @_lifetime(copy self) get { bytes }
   }
 
-  /// Bytes not read yet.
+  /// Number of bytes not read yet.
   @inlinable
   package var remaining: Int { bytes.byteCount - offset }
 
@@ -67,7 +66,7 @@ package struct FieldReader: ~Escapable {
     return first < 0x80 ? UInt64(first) : try varint(after: first)
   }
 
-  /// One of more than a byte, of which the first is read.
+  /// The rest of a varint of more than one byte, whose first byte is read.
   @usableFromInline
   @_lifetime(self: copy self)
   package mutating func varint(after first: UInt8) throws(WireError) -> UInt64 {
@@ -92,7 +91,7 @@ package struct FieldReader: ~Escapable {
     return value
   }
 
-  /// A value that may be missing: 0 for none, else value + 1.
+  /// An optional value: 0 for none, otherwise value + 1.
   @_lifetime(self: copy self)
   package mutating func optional() throws(WireError) -> UInt64? {
     let value = try varint()
@@ -116,7 +115,7 @@ package struct FieldReader: ~Escapable {
     return Timestamp(milliseconds: value)
   }
 
-  /// A length-prefixed string, as the bytes that stand in the payload.
+  /// A length-prefixed string, as its bytes in the payload.
   @inlinable @inline(__always)
   @_lifetime(copy self)
   @_lifetime(self: copy self)
@@ -137,8 +136,8 @@ package struct FieldReader: ~Escapable {
     return span
   }
 
-  /// A list's count. Each element takes at least `elementBytesMin` bytes, so a count that cannot be true is refused
-  /// before anything is reserved for it.
+  /// A list's count. Each element takes at least `elementBytesMin` bytes, so an impossible count is refused before
+  /// memory is reserved for it.
   @_lifetime(self: copy self)
   package mutating func count(elementBytesMin: Int = 1) throws(WireError) -> Int {
     let value = try varint()
@@ -171,7 +170,7 @@ package struct FieldReader: ~Escapable {
     return UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self))
   }
 
-  /// The payload has to end here.
+  /// Checks that the payload ends here.
   @inlinable @inline(__always)
   package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }

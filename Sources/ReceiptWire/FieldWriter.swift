@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The same fields, written (Proto/frames.md, "Fields").
+/// Writers of the fields that ``FieldReader`` reads (Proto/frames.md, "Fields").
 extension ByteBuffer {
   package mutating func writeVarint(_ value: UInt64) {
     if value < 0x80 {
@@ -24,7 +24,7 @@ extension ByteBuffer {
   package mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
   package mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
 
-  /// None is 0, a value is written as value + 1.
+  /// Writes an optional value: 0 for none, otherwise value + 1.
   package mutating func writeOptional(_ value: UInt64?) { writeVarint(value.map { $0 + 1 } ?? 0) }
 
   package mutating func writeSequence(_ value: SequenceNumber) { writeVarint(UInt64(value.rawValue)) }
@@ -50,7 +50,7 @@ extension ByteBuffer {
   /// An empty string.
   package mutating func writeEmptyField() { writeInteger(UInt8(0)) }
 
-  /// Bytes with no length before them.
+  /// Bytes without a length prefix.
   package mutating func writeRaw(_ bytes: RawSpan) {
     bytes.withUnsafeBytes { source in
       _ = writeBytes(source)
@@ -63,8 +63,8 @@ extension ByteBuffer {
   }
 }
 
-/// Writes fields one after the other into memory that was reserved for all of them: what is written most often takes
-/// one bounds check, not one a field.
+/// A writer of consecutive fields into memory reserved for all of them, so that frequent frames take one bounds check
+/// instead of one a field.
 package struct FieldCursor: ~Copyable {
   private let base: UnsafeMutableRawPointer
   fileprivate var offset = 0
@@ -102,13 +102,13 @@ package struct FieldCursor: ~Copyable {
 }
 
 extension ByteBuffer {
-  /// Writes fields that have at most `byteCountMax` bytes together.
+  /// Writes fields with at most `byteCountMax` bytes in total.
   @inline(__always)
   package mutating func writeFields(byteCountMax: Int, _ body: (inout FieldCursor) -> Void) {
     writeWithUnsafeMutableBytes(minimumWritableBytes: byteCountMax) { target in
       var cursor = FieldCursor(target.baseAddress!)
       body(&cursor)
-      precondition(cursor.offset <= byteCountMax, "more fields than were reserved for")
+      precondition(cursor.offset <= byteCountMax, "fields exceed the reserved bytes")
       return cursor.offset
     }
   }

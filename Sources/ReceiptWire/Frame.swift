@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// What a frame's payload is (Proto/frames.md). A reply has its request's kind with bit 7 set.
+/// The kind of a frame, which defines its payload (Proto/frames.md). A reply has its request's kind with bit 7 set.
 package enum FrameKind: UInt8, Sendable, CaseIterable {
   case hello = 0x01
   case challenge = 0x02
@@ -119,23 +119,24 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   case backupDigestReply = 0xCE
   case backupEndReply = 0xCF
 
-  /// 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4B, but for the queries among them: carries the session's counter, may
-  /// change state.
+  /// Whether this is a command: 0x10 to 0x1F, 0x3A to 0x3C and 0x40 to 0x4B, except the queries among them. A command
+  /// carries the session's counter and may change state.
   package var isCommand: Bool { Self.isCommand(rawValue) }
-  /// The same of a kind's number.
+  /// Whether a kind's number is a command's.
   package static func isCommand(_ number: UInt8) -> Bool {
     number & 0xF0 == 0x10 || isLateCommand(number) || number &- 0x40 < 0x0C && !isQuery(number)
   }
-  /// The others of 0x20 to 0x3F, 0x44 and 0x45: carries no counter; asked again it comes to the same.
+  /// Whether this is a query: the other kinds of 0x20 to 0x3F, 0x44 and 0x45. A query carries no counter; repeating it
+  /// is harmless.
   package var isQuery: Bool { Self.isQuery(rawValue) }
   private static func isQuery(_ number: UInt8) -> Bool {
     number & 0xE0 == 0x20 && !isLateCommand(number) || number & 0xFE == 0x44
   }
-  /// Commands among the queries' numbers.
+  /// Whether a number is a command's within the range of queries.
   private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
   package var isRequest: Bool { isCommand || isQuery }
-  /// 0x4C to 0x4F: a request of one connection about the whole store, for no shard; carries no counter and is never
-  /// resent.
+  /// Whether this is a backup request, 0x4C to 0x4F. It is about the whole store and names no shard; it carries no
+  /// counter and is never resent.
   package var isBackup: Bool { rawValue & 0xFC == 0x4C }
 
   /// The kind of the reply to this request.
@@ -145,30 +146,29 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   }
 }
 
-/// The 12 bytes before a payload.
+/// The 12-byte header before a payload.
 package struct FrameHeader: Hashable, Sendable {
   package static let byteCount = 12
-  /// What a frame with the flag `issued` has behind its fields.
+  /// Size of the suffix of a frame with the flag `issued`.
   package static let issuedByteCount = 4
-  /// Bytes that the length field counts beside the payload.
+  /// Number of bytes besides the payload that the length field counts.
   static let lengthOverhead = 8
-  /// What this build takes and sends at most, in the length field's count.
+  /// The longest frame that this build accepts and sends, as counted by the length field.
   package static let lengthLimitDefault: UInt32 = 1 << 20
 
   @usableFromInline
   package struct Flags: FlagSet {
     @usableFromInline package let rawValue: UInt8
     @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
-    /// Sent before, on a connection that was lost.
+    /// The frame was sent before, on a connection that was lost.
     package static let resend = Flags(rawValue: 1)
-    /// Of requests only: the payload ends with ``issuedByteCount`` bytes more, when the user's token was issued, in
-    /// seconds since 1970, network order.
+    /// Requests only: the payload ends with ``issuedByteCount`` more bytes, the issue time of the user's token in
+    /// seconds since 1970, in network order.
     package static let issued = Flags(rawValue: 2)
-    /// Of requests only: behind the kind's fields stands the parent message of the thread that is meant, a string, not
-    /// empty.
+    /// Requests only: after the kind's fields comes the thread's parent message, a string that is not empty.
     package static let thread = Flags(rawValue: 4)
     static let known: UInt8 = 7
-    /// Those of requests only.
+    /// The flags that only requests may have.
     package static let ofRequests = Flags(rawValue: 6)
   }
 
@@ -191,14 +191,14 @@ package struct FrameHeader: Hashable, Sendable {
 }
 
 extension ByteBuffer {
-  /// Writes a frame: the header, then what `fields` writes, then the length into its place.
+  /// Writes a frame: the header, then the output of `fields`, then fills in the length.
   package mutating func writeFrame(_ header: FrameHeader, _ fields: (inout ByteBuffer) -> Void) {
     let start = beginFrame(header)
     fields(&self)
     endFrame(start)
   }
 
-  /// Writes a header whose length is not known yet; returns where the frame starts, for `endFrame`.
+  /// Writes a header whose length is not known yet; returns the frame's start, for `endFrame`.
   package mutating func beginFrame(_ header: FrameHeader) -> Int {
     let start = writerIndex
     writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount) { target in
@@ -217,7 +217,7 @@ extension ByteBuffer {
     setInteger(UInt32(writerIndex - start - 4), at: start)
   }
 
-  /// Writes an error frame; the detail is cut at 256 bytes.
+  /// Writes an error frame; truncates the detail to 256 bytes.
   package mutating func writeError(
     _ code: ErrorCode,
     shard: ShardID = ShardID(0),
@@ -235,25 +235,24 @@ extension ByteBuffer {
   }
 }
 
-/// Cuts a stream of bytes into frames. Lengths, kinds and flags are checked at the header, before a payload is waited
-/// for.
+/// Splits a byte stream into frames. Lengths, kinds and flags are checked at the header, before any payload is awaited.
 package struct FrameDecoder: Sendable {
   /// The largest length field accepted.
   package var lengthLimit: UInt32
 
   package init(lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) { self.lengthLimit = lengthLimit }
 
-  /// What the start of `bytes` holds.
+  /// The result of looking at the start of a buffer.
   package enum Next: Equatable {
-    /// A whole frame: its header and how many payload bytes follow the 12 header bytes.
+    /// A whole frame: its header, and the number of payload bytes after the 12 header bytes.
     case frame(FrameHeader, payloadCount: Int)
-    /// At least this many bytes are needed before anything can be said.
+    /// The buffer must have at least this many bytes to continue.
     case needs(Int)
   }
 
-  /// Looks at the frame that starts at `offset` in `bytes`.
+  /// Decodes the frame that starts at `offset` in `bytes`.
   ///
-  /// Throws ``WireError`` where the header is refused; the stream cannot be read further.
+  /// - Throws: ``WireError`` if the header is refused; the stream cannot be read further.
   package func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {
     let available = bytes.byteCount - offset
     guard available >= 4 else { return .needs(FrameHeader.byteCount) }

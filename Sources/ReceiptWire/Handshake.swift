@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// 32 random bytes of an opening.
+/// 32 random bytes of a handshake.
 package struct Nonce: Hashable, Sendable {
   package static let byteCount = 32
   package let bytes: [UInt8]
@@ -12,7 +12,7 @@ package struct Nonce: Hashable, Sendable {
     self.bytes = bytes
   }
 
-  /// From the system's generator.
+  /// A nonce from the system's random number generator.
   package static func random() -> Nonce { Nonce((0..<byteCount).map { _ in UInt8.random(in: 0...255) }) }
 }
 
@@ -25,7 +25,7 @@ package struct Hello: Hashable, Sendable {
   package var versionLowest = Hello.version
   package var versionHighest = Hello.version
   package var session: SessionID
-  /// None: a new session; else milliseconds since the gateway last heard from the store in it.
+  /// None: a new session; otherwise milliseconds since the gateway last heard from the store in this session.
   package var sessionAgeMilliseconds: UInt64?
   package var nonce: Nonce
   package var frameLengthMax = FrameHeader.lengthLimitDefault
@@ -71,17 +71,17 @@ package struct Hello: Hashable, Sendable {
   }
 }
 
-/// The store's answer to a hello: its limits, and its proof that it holds the secret.
+/// The store's reply to a hello: its limits, and its proof that it knows the secret.
 package struct Challenge: Hashable, Sendable {
   package var version = Hello.version
   package var nonce: Nonce
   /// 32 bytes, or empty: this store has no secret.
   package var proof: [UInt8]
   package var frameLengthMax = FrameHeader.lengthLimitDefault
-  /// Requests that may be unanswered on this connection.
+  /// Maximum number of unanswered requests on this connection.
   package var window: UInt32
   package var shardCount: UInt32
-  /// Names the data directory, whatever process serves it.
+  /// The id of the data directory, independent of the process that serves it.
   package var store: SessionID
 
   package init(nonce: Nonce, proof: [UInt8], window: UInt32, shardCount: UInt32, store: SessionID) {
@@ -122,7 +122,7 @@ package struct Challenge: Hashable, Sendable {
   }
 }
 
-/// The gateway's proof that it holds the secret.
+/// The gateway's proof that it knows the secret.
 package struct Proof: Hashable, Sendable {
   /// 32 bytes, or empty: this gateway has no secret.
   package var bytes: [UInt8]
@@ -142,7 +142,7 @@ package struct Proof: Hashable, Sendable {
     }
   }
 
-  /// What a proof is made over: `tidemark store 1` or `tidemark gateway 1`, both nonces, the session.
+  /// The input of a proof: `tidemark store 1` or `tidemark gateway 1`, both nonces, the session.
   package static func material(_ side: Side, gateway: Nonce, store: Nonce, session: SessionID) -> [UInt8] {
     var buffer = ByteBuffer()
     buffer.writeStaticString(side == .store ? "tidemark store 1" : "tidemark gateway 1")
@@ -152,15 +152,15 @@ package struct Proof: Hashable, Sendable {
     return Array(buffer.readableBytesView)
   }
 
-  /// Whose proof it is.
+  /// The side that makes the proof.
   package enum Side: Sendable {
     case store, gateway
   }
 }
 
-/// The end of the opening: requests may follow.
+/// The end of the handshake: requests may follow.
 package struct Ready: Hashable, Sendable {
-  /// Which shards an address owns; an empty address is the store that says so.
+  /// The shards that an address owns; an empty address is the store that sends this.
   package struct ShardRange: Hashable, Sendable {
     package var first: UInt32
     package var count: UInt32
@@ -172,7 +172,7 @@ package struct Ready: Hashable, Sendable {
     }
   }
 
-  /// The gateway came back with a session whose lifetime is not over.
+  /// The gateway resumed a session that has not expired.
   package var isResumed: Bool
   package var sessionLifetimeMilliseconds: UInt64
   package var shards: [ShardRange]
@@ -214,7 +214,7 @@ package struct Ready: Hashable, Sendable {
 
 /// An error frame's fields.
 package struct ErrorFrame: Hashable, Sendable {
-  /// The code as sent; ``code`` where this build knows it.
+  /// The code as sent; ``code`` is set if this build knows it.
   package var rawCode: UInt64
   package var retryAfterMilliseconds: UInt32
   package var detail: String

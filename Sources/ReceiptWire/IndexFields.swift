@@ -1,16 +1,15 @@
 package import NIOCore
 package import ReceiptModel
 
-/// One channel of a user, as list_channels answers (Proto/frames.md).
+/// One channel of a user, in the reply to list_channels (Proto/frames.md).
 package struct ChannelEntryFields: Hashable, Sendable {
   package var cid: String
-  /// Their last row there; nil: they were never a member, but sent messages.
+  /// The user's last row in the channel; nil: never a member, but a sender.
   package var row: UInt32?
-  /// Whether they are a member now.
+  /// Whether the user is a member now.
   package var isMember: Bool
   package var joinedAt: Timestamp
-  /// When they ceased to be a member of a channel of this name that was deleted; none: none was, or that is not asked
-  /// for.
+  /// When the user ceased to be a member of a deleted channel of this name; none: no such channel, or not requested.
   package var deletedAt: Timestamp
 
   package init(
@@ -45,11 +44,12 @@ package struct ChannelEntryFields: Hashable, Sendable {
     if deletedAt != .none { buffer.writeTime(deletedAt) }
   }
 
-  /// Bytes that one takes at least.
+  /// Minimum size of an entry in bytes.
   package static let byteCountMin = 4
 }
 
-/// What is unread for one user in one channel, as unread_counts answers, or why that is not known (Proto/frames.md).
+/// A user's unread counts in one channel, in the reply to unread_counts, or the reason why they are unknown
+/// (Proto/frames.md).
 package enum UnreadCountFields: Hashable, Sendable {
   case found(UnreadCounts)
   case refused(ErrorCode)
@@ -86,21 +86,21 @@ package enum UnreadCountFields: Hashable, Sendable {
   }
 }
 
-/// How far the rebuilding of an index has come in one shard, as rebuild_index answers (Proto/frames.md).
+/// The progress of rebuilding an index in one shard, in the reply to rebuild_index (Proto/frames.md).
 package struct RebuildFields: Hashable, Sendable {
   package enum Phase: UInt8, Sendable {
     case none = 0
-    case sendingAgain = 1
+    case resending = 1
     case sweeping = 2
   }
 
-  /// Under way.
+  /// The current phase.
   package var phase: Phase
   /// The shard's epoch.
   package var epoch: UInt64
   package var channelsDone: UInt64
   package var channels: UInt64
-  /// Changes queued, or entries looked at.
+  /// Number of changes queued, or of entries examined.
   package var entries: UInt64
 
   package init(phase: Phase, epoch: UInt64, channelsDone: UInt64, channels: UInt64, entries: UInt64) {

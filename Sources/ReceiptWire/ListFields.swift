@@ -1,8 +1,8 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The fields of *list_members* behind the cid, as they stand in a payload (Proto/frames.md, 0x27; R11). Only their
-/// form is checked here; ranges are the store's to refuse.
+/// The fields of *list_members* after the cid, read in place from a payload (Proto/frames.md, 0x27; R11). Only their
+/// form is checked here; the store checks their ranges.
 package struct ListMembersFields: ~Escapable {
   /// 1: a server.
   package let viewerFlags: UInt64
@@ -17,7 +17,7 @@ package struct ListMembersFields: ~Escapable {
   /// Empty: the first page.
   package let cursor: RawSpan
 
-  /// The payload has to end behind them.
+  /// Reads the fields; the payload must end after them.
   @_lifetime(copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
     viewerFlags = try reader.varint()
@@ -31,7 +31,7 @@ package struct ListMembersFields: ~Escapable {
   }
 }
 
-/// The fields of *member_statuses* behind the cid, up to its users (Proto/frames.md, 0x28); `userCount` strings follow.
+/// The fields of *member_statuses* after the cid, up to its users (Proto/frames.md, 0x28); `userCount` strings follow.
 package struct MemberStatusesFields: ~Escapable {
   /// 1: a server.
   package let viewerFlags: UInt64
@@ -49,10 +49,10 @@ package struct MemberStatusesFields: ~Escapable {
   }
 }
 
-/// *entry* of Proto/frames.md, one member in a list; its strings are read where they are.
+/// *entry* of Proto/frames.md, one member in a list, with its strings read in place.
 package struct ListEntryFields: ~Escapable {
   package let user: RawSpan
-  /// When they read it, had it delivered, or acknowledged it; none in the lists of those who have not.
+  /// When the member read it, had it delivered, or acknowledged it; none in the lists of members who have not.
   package let at: Timestamp
   package let isExact: Bool
   /// Empty: none.
@@ -67,12 +67,13 @@ package struct ListEntryFields: ~Escapable {
   }
 }
 
-/// One member in the reply to *member_statuses*: who, and what they have of the message or why that is not said.
+/// One member in the reply to *member_statuses*: the user, and their status for the message or the reason for its
+/// absence.
 package struct MemberStatusFields: ~Escapable {
   package let user: RawSpan
   /// 0, or an ``ErrorCode``: `not_a_member`, `not_expected`, `counts_not_visible`.
   package let code: UInt32
-  /// Set where the code is 0.
+  /// Set if the code is 0.
   package let status: MemberStatus?
 
   @_lifetime(copy reader)
@@ -112,7 +113,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// The fields of *list_members* behind the cid.
+  /// Writes the fields of *list_members* after the cid.
   ///
   /// - Parameters:
   ///   - viewer: empty for none.
@@ -136,7 +137,7 @@ extension ByteBuffer {
     writeField(cursor)
   }
 
-  /// The fields of *member_statuses* behind the cid, up to its users: `userCount` strings (1 to 100) have to follow.
+  /// Writes the fields of *member_statuses* after the cid, up to its users: `userCount` strings (1 to 100) must follow.
   package mutating func writeMemberStatuses(
     viewer: RawSpan,
     isServer: Bool,
@@ -157,7 +158,7 @@ extension ByteBuffer {
     writeField(entry.note)
   }
 
-  /// One member in the reply to *member_statuses*.
+  /// Writes one member with a status in the reply to *member_statuses*.
   package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
     writeField(user)
     writeVarint(UInt64(0))
@@ -171,7 +172,7 @@ extension ByteBuffer {
     if isAcknowledged { writeTime(status.acknowledgedAt) }
   }
 
-  /// One member in the reply to *member_statuses* of whom nothing is said, and why.
+  /// Writes one member without a status in the reply to *member_statuses*, with the reason.
   package mutating func writeMemberStatus(user: RawSpan, refused code: ErrorCode) {
     writeField(user)
     writeVarint(UInt64(code.rawValue))

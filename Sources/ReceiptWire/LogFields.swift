@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// A value in the log: what one shard committed at once (Proto/frames.md, "The log and the pages").
+/// A value in the log: one batch that a shard committed (Proto/frames.md, "The log and the pages").
 package struct LogBatch: Hashable, Sendable {
   package static let formatVersion: UInt8 = 1
 
@@ -31,7 +31,7 @@ package struct LogBatch: Hashable, Sendable {
     try reader.end()
   }
 
-  /// Writes a batch whose effects are encoded already.
+  /// Writes a batch whose effects are already encoded.
   package static func write(
     index: LogIndex,
     time: Timestamp,
@@ -50,7 +50,7 @@ package struct LogBatch: Hashable, Sendable {
   }
 }
 
-/// A page: the effects that make it, and the log index up to which it includes them.
+/// A page: the effects that reproduce it, and the log index up to which it includes them.
 package struct Page: Hashable, Sendable {
   package static let formatVersion: UInt8 = 1
 

@@ -18,9 +18,9 @@ enum OptionNumber: UInt64 {
 }
 
 extension FieldReader {
-  /// list(varint option; string value), rising, each at most once. Options of later versions are refused as
-  /// ``WireError/badValue(_:)`` of `option`; a value that is not one of its option, whole and to its end, of
-  /// `optionValue`.
+  /// Reads list(varint option; string value), rising, each at most once. Options of later versions are refused as
+  /// ``WireError/badValue(_:)`` of `option`. A value that its option does not allow, or that has trailing bytes, is
+  /// refused as `optionValue`.
   @_lifetime(self: copy self)
   package mutating func optionPatch() throws(WireError) -> OptionPatch {
     var patch = OptionPatch()
@@ -35,7 +35,7 @@ extension FieldReader {
         try value.option(option, into: &patch)
         try value.end()
       } catch {
-        // The payload goes on behind the value: it is the value that does not parse, however it fails.
+        // The payload continues after the value, so any failure is the value's.
         throw .badValue(.optionValue)
       }
     }
@@ -168,7 +168,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Only what differs from the defaults.
+  /// Writes only the options that differ from the defaults.
   package mutating func writeOptions(_ options: ChannelTypeOptions) { writeOptionPatch(options.asPatch) }
 
   package mutating func writeChannelTypeRecord(_ record: ChannelTypeRecord) {

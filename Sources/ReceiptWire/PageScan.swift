@@ -1,9 +1,9 @@
 package import ReceiptModel
 
-/// Goes over the effects of a page, and makes none of them: what is looked at is read where it lies, what is not costs
-/// a few bytes of its head (Proto/frames.md, "The log and the pages").
+/// Scans the effects of a page without decoding them: requested fields are read in place, and a skipped effect costs a
+/// few bytes of its head (Proto/frames.md, "The log and the pages").
 package struct PageScan: ~Escapable {
-  /// What an effect is, as far as anybody looks.
+  /// The kinds of effects that scans distinguish.
   package enum Kind: Sendable {
     case head
     case row
@@ -16,9 +16,9 @@ package struct PageScan: ~Escapable {
 
   /// The log index that the page includes.
   package let index: LogIndex
-  /// Of the effect that was come to last.
+  /// The kind of the current effect.
   package private(set) var kind = Kind.other
-  /// The parent message of the thread that it is about; zero: it is about the channel.
+  /// The parent message of the effect's thread; zero: the effect concerns the channel.
   package private(set) var parent = SequenceNumber.zero
   private var reader: FieldReader
   private var left: Int
@@ -32,9 +32,9 @@ package struct PageScan: ~Escapable {
     left = try reader.count(elementBytesMin: 2)
   }
 
-  /// Comes to the next effect.
+  /// Advances to the next effect.
   ///
-  /// - Returns: false where there is none; the page has to end there.
+  /// - Returns: false if there is none; the page must end there.
   @_lifetime(self: copy self)
   package mutating func advance() throws(WireError) -> Bool {
     guard left > 0 else {
@@ -60,7 +60,7 @@ package struct PageScan: ~Escapable {
     return true
   }
 
-  /// The fields of an effect of the kind ``Kind/head``, up to what nobody looks at.
+  /// The fields of an effect of kind ``Kind/head``, up to the cid.
   package var head: ScannedHead {
     @_lifetime(copy self) get throws(WireError) {
       var fields = fields
@@ -68,7 +68,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// The fields of an effect of the kind ``Kind/row``, up to the unread marker.
+  /// The fields of an effect of kind ``Kind/row``, up to those that unread counts need.
   package var row: ScannedRow {
     @_lifetime(copy self) get throws(WireError) {
       var fields = fields
@@ -76,7 +76,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// The fields of an effect of the kind ``Kind/message``, up to the sender.
+  /// The fields of an effect of kind ``Kind/message``, up to the sender.
   package var message: ScannedMessage {
     @_lifetime(copy self) get throws(WireError) {
       var fields = fields
@@ -84,7 +84,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// The newest message, and how many messages of each segment count as unread: an effect of the kind
+  /// The newest message and the number of countable messages in each segment, from an effect of kind
   /// ``Kind/messageCounts``.
   package var messageCounts: (newest: SequenceNumber, counts: [UInt32]) {
     get throws(WireError) {
@@ -99,7 +99,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// What else is to be known of some segments: an effect of the kind ``Kind/segmentNotes``.
+  /// Further facts about some segments, from an effect of kind ``Kind/segmentNotes``.
   package var segmentNotes: [SegmentNote] {
     get throws(WireError) {
       var fields = fields
@@ -108,7 +108,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// Up to where messages are gone: an effect of the kind ``Kind/truncation``.
+  /// The position up to which messages are gone, from an effect of kind ``Kind/truncation``.
   package var truncatedThrough: SequenceNumber {
     get throws(WireError) {
       var fields = fields
@@ -117,7 +117,7 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// The last effect's fields.
+  /// The current effect's fields.
   private var fields: FieldReader {
     @_lifetime(copy self) get { FieldReader(reader.whole.extracting(fieldsStart..<reader.offset)) }
   }
@@ -135,7 +135,7 @@ package struct PageScan: ~Escapable {
   }
 }
 
-/// *channel_assigned*, as far as its name.
+/// *channel_assigned*, up to its cid.
 package struct ScannedHead: ~Escapable {
   package let channel: ChannelNumber
   package let cid: RawSpan
@@ -147,18 +147,18 @@ package struct ScannedHead: ~Escapable {
   }
 }
 
-/// *row_assigned*, as far as the unread count of its member goes by it.
+/// *row_assigned*, the fields that its member's unread count needs.
 package struct ScannedRow: ~Escapable {
   package let channel: ChannelNumber
   package let row: UInt32
   package let hasLeft: Bool
-  /// Empty: nobody's.
+  /// Empty: the row has no user.
   package let user: RawSpan
   /// Messages up to here do not count as unread for this member (R2, R4, R6).
   package let unreadFloor: SequenceNumber
-  /// The same in a thread (R15).
+  /// The same for a thread (R15).
   package let unreadFloorInThread: SequenceNumber
-  /// In a thread: replies up to here are not unread for them, as they did not take part then.
+  /// In a thread: replies up to here are not unread for the member, who did not take part then.
   package let unreadAfter: SequenceNumber
   package let hasMarker: Bool
   package let isMuted: Bool
@@ -185,7 +185,7 @@ package struct ScannedRow: ~Escapable {
     let marker = try fields.optional32().map { SequenceNumber($0) }
     let own = marker.map { min($0, read) } ?? read
     unreadFloor = flags & 2 != 0 ? max(own, joined) : own
-    // The floor stands behind fields that no count needs.
+    // The floor comes after fields that no count needs.
     var floor = joined
     if flags & 128 != 0 {
       _ = try fields.varint()
@@ -200,17 +200,17 @@ package struct ScannedRow: ~Escapable {
   }
 }
 
-/// *message_assigned*, as far as unread counts go by it.
+/// *message_assigned*, the fields that unread counts need.
 package struct ScannedMessage: ~Escapable {
   package let channel: ChannelNumber
   package let sequence: SequenceNumber
   package let flags: MessageRecord.Flags
-  /// Empty: the system.
+  /// Empty: sent by the system.
   package let sender: RawSpan
-  /// The fields behind the sender.
+  /// The fields after the sender.
   private let rest: FieldReader
 
-  /// Whether it mentions a row that had joined then (R14); its sender is not asked about here.
+  /// Whether the message mentions a row that had joined before it (R14). Does not check for the sender.
   package func mentions(_ row: UInt32, joined: SequenceNumber) throws(WireError) -> Bool {
     guard flags.contains(.mentions) else { return false }
     var fields = rest

@@ -1,21 +1,21 @@
 package import NIOCore
 package import ReceiptModel
 
-/// *delivery* of Proto/frames.md as it stands in a payload: its strings are read where they are.
+/// *delivery* of Proto/frames.md, with its strings read in place from a payload.
 package struct DeliveryFields: ~Escapable {
-  /// A byte, two times, and three names with their lengths.
+  /// Maximum size: a byte, two times, and three names with their lengths.
   package static let byteCountMax =
     1 + 2 * 10 + (Identifier.cidLengthMax + 2) + (Identifier.userLengthMax + 2)
     + (Identifier.messageLengthMax + 2)
 
-  /// The member's watermark moved; false: the message had been delivered before.
+  /// The member's watermark moved; false: the message was delivered before.
   package let moved: Bool
-  /// It counts nowhere (R15).
+  /// Why the delivery does not count (R15).
   package let uncounted: ShardState.Uncounted?
   package let sent: Timestamp
-  /// None: it never moved.
+  /// None: the watermark never moved.
   package let delivered: Timestamp
-  /// Empty, as the names that follow, where none were asked for.
+  /// Empty, like the names that follow, if no names were requested.
   package let cid: RawSpan
   package let user: RawSpan
   package let message: RawSpan

@@ -1,9 +1,9 @@
 package import NIOCore
 package import ReceiptModel
 
-/// *row* of Proto/frames.md as it stands in a payload: its strings are read where they are.
+/// *row* of Proto/frames.md, with its strings read in place from a payload.
 package struct RowFields: ~Escapable {
-  /// One user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.
+  /// Maximum size: one user id and three message ids with their lengths, and at most 10 integers of at most 10 bytes.
   package static let byteCountMax =
     (Identifier.userLengthMax + 2) + 3 * (Identifier.messageLengthMax + 2) + 10 * 10
 
@@ -16,15 +16,15 @@ package struct RowFields: ~Escapable {
   package let lastDeliveredSequence: SequenceNumber
   package let hasOwnDetails: Bool
   package let unreadMessages: UInt32
-  /// Empty: there is none.
+  /// Empty: no unread message.
   package let firstUnreadMessage: RawSpan
   package let unreadEpoch: UInt32
-  /// It is the viewer's own row: the flag and the mentions are for nobody else.
+  /// The row is the viewer's own; only then are the flag and the mentions set.
   package let isOwn: Bool
   package let isFlaggedUnread: Bool
   /// Unread messages and replies that mention the member (R14).
   package let unreadMentions: UInt32
-  /// The newest message when the member joined; nil: not told.
+  /// The newest message at the member's join; nil: not reported.
   package let joined: SequenceNumber?
 
   @_lifetime(copy reader)
@@ -55,9 +55,9 @@ package struct RowFields: ~Escapable {
   }
 }
 
-/// What set_member answers (Proto/frames.md), behind whether the user joined.
+/// The reply to set_member (Proto/frames.md), after whether the user joined.
 package struct SetMemberFields: Hashable, Sendable {
-  /// Empty: none was given.
+  /// Empty: no role.
   package var role: String
   package var joinedAt: Timestamp
   package var isMuted: Bool
@@ -87,14 +87,14 @@ package struct SetMemberFields: Hashable, Sendable {
 package enum RowFlags {
   /// Own details follow.
   package static let details: UInt64 = 1
-  /// It is the viewer's own.
+  /// The row is the viewer's own.
   package static let own: UInt64 = 2
   /// The channel is flagged unread as a whole (R4).
   package static let flagged: UInt64 = 4
-  /// The newest message when the member joined follows.
+  /// The newest message at the member's join follows.
   package static let joined: UInt64 = 64
 
-  /// The viewer's own row has details, and only it says that the channel is flagged.
+  /// Whether a combination is valid: the viewer's own row has details, and only it has the unread flag.
   static func areValid(_ flags: UInt64) -> Bool {
     switch flags & ~joined {
     case 0, details, details | own, details | own | flagged: true

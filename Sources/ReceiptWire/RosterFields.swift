@@ -1,12 +1,12 @@
 package import NIOCore
 package import ReceiptModel
 
-/// list_roster of Proto/frames.md, behind the cid.
+/// list_roster of Proto/frames.md, after the cid.
 package struct ListRosterFields: ~Escapable {
   package let viewerFlags: UInt64
   package let viewer: RawSpan
   package let limit: UInt64
-  /// The next row to look at; nil: the first.
+  /// The next row to examine; nil: the first.
   package let cursor: UInt32?
 
   @_lifetime(copy reader)
@@ -19,7 +19,7 @@ package struct ListRosterFields: ~Escapable {
   }
 }
 
-/// list_messages of Proto/frames.md, behind the cid.
+/// list_messages of Proto/frames.md, after the cid.
 package struct ListMessagesFields: Sendable {
   package let limit: UInt64
   package let cursor: MessageListCursor?
@@ -32,7 +32,7 @@ package struct ListMessagesFields: Sendable {
 }
 
 extension FieldReader {
-  /// opt sequence number; opt reply, none where there is no sequence number.
+  /// An optional sequence number, then an optional reply, which is none if there is no sequence number.
   @_lifetime(self: copy self)
   package mutating func messageListCursor() throws(WireError) -> MessageListCursor? {
     let message = try optional32()
@@ -52,13 +52,13 @@ extension ByteBuffer {
   }
 }
 
-/// An entry of a roster as it stands in a payload.
+/// An entry of a roster, read in place from a payload.
 package struct RosterEntryFields: ~Escapable {
   package let user: RawSpan
-  /// Empty: none.
+  /// Empty: no role.
   package let role: RawSpan
   package let joinedAt: Timestamp
-  /// The member keeps the channel out of their totals (R14); only to themselves and to servers.
+  /// The member excludes the channel from their unread totals (R14); only sent to the member and to servers.
   package let isMuted: Bool
 
   @_lifetime(copy reader)
@@ -72,7 +72,7 @@ package struct RosterEntryFields: ~Escapable {
   }
 }
 
-/// An entry of list_messages as it stands in a payload.
+/// An entry of list_messages, read in place from a payload.
 package struct MessageEntryFields: ~Escapable {
   package struct Flags: FlagSet {
     package let rawValue: UInt8
@@ -84,9 +84,9 @@ package struct MessageEntryFields: ~Escapable {
 
   package let sequence: SequenceNumber
   package let message: RawSpan
-  /// The parent of a reply; empty: it is none.
+  /// The parent of a reply; empty: the message is no reply.
   package let parent: RawSpan
-  /// Empty: the system.
+  /// Empty: sent by the system.
   package let sender: RawSpan
   package let createdAt: Timestamp
   package let flags: Flags

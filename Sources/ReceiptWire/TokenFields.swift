@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Revocations of tokens (Proto/frames.md, 0x34, 0x35 and 0x46).
+/// Token revocations (Proto/frames.md, 0x34, 0x35 and 0x46).
 extension ByteBuffer {
   /// *revocation* of Proto/frames.md, in the list and in the log.
   package mutating func writeTokenRevocation(_ revocation: TokenRevocation) {
@@ -28,9 +28,9 @@ extension FieldReader {
 
 /// The reply to get_token and revoke_token.
 package struct TokenStateFields: Equatable, Sendable {
-  /// None: it is not revoked.
+  /// None: the token is not revoked.
   package var until: Timestamp
-  /// Of the list, when that was so.
+  /// The version of the list at that time.
   package var version: UInt64
 
   package init(until: Timestamp, version: UInt64) {
@@ -46,13 +46,13 @@ package struct TokenStateFields: Equatable, Sendable {
 
 /// The reply to list_revoked_tokens: a part of the list.
 package struct RevokedTokenListFields: Equatable, Sendable {
-  /// Of the list, when it was asked for.
+  /// The version of the list when it was requested.
   package var version: UInt64
-  /// What was known of the list before does not count any more: this is its beginning.
+  /// The client must discard the list that it has: this is the beginning of a new one.
   package var isAnew: Bool
-  /// There are more, behind the last one here.
+  /// More revocations follow the last one here.
   package var hasMore: Bool
-  /// Revocations up to then have ended.
+  /// Revocations up to this time have ended.
   package var ended: Timestamp
   package var revocations: [TokenRevocation]
 
@@ -81,7 +81,7 @@ package struct RevokedTokenListFields: Equatable, Sendable {
     for _ in 0..<(try reader.count(elementBytesMin: 3)) {
       revocations.append(try reader.tokenRevocation())
     }
-    // Whoever goes on behind the last one has to find one.
+    // A client continues after the last revocation, so there must be one.
     guard !hasMore || !revocations.isEmpty else { throw .badValue(.count) }
   }
 

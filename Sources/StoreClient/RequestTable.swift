@@ -2,137 +2,69 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The requests that have no answer yet, and the bytes they were written in. A pure state machine: time is a
-/// count of ticks, frames go out as the buffers that its functions return.
+/// Table of unanswered requests and the bytes they were written in. It is a pure state machine: time is a count of
+/// ticks, and frames leave as the buffers that its functions return.
 ///
-/// A request's slot is the lower half of its correlation id. Slots are threaded on a list in order of issue,
-/// in which the requests written so far are always the first ones; so "sent", "sent on this connection" and
-/// "not sent yet" are two marks in that order, and a deadline sweep looks at nothing but what is due.
+/// A request's slot is the lower half of its correlation id. The slots form a list in order of issue, and written
+/// requests always come first in it. "Sent", "sent on this connection" and "not sent yet" are therefore two positions
+/// in that order (``WriteProgress``), and a deadline sweep visits only the requests that are due.
 ///
-/// A request is encoded once, at the end of the open batch; a flush closes the batch and writes it whole.
-/// Batches stay for a resend until the last of their requests is done. Nothing is copied but after a lost
-/// connection.
+/// A request is encoded once, at the end of the open batch; a flush closes the batch and writes it whole. Batches are
+/// retained for a resend until the last of their requests is done. Bytes are copied only after a lost connection.
 struct RequestTable: ~Copyable {
-  static let none = UInt32.max
+  private var slots = RequestSlots()
+  private var progress = WriteProgress()
+  private var counters = CommandCounters()
+  private var batches = RequestBatches()
+  /// Whether the bytes of unsent requests must be encoded again: a counter is missing or belongs to an ended session,
+  /// or the shard count was unknown.
+  private var unsentIsStale = false
 
-  enum SlotState: UInt8 {
-    /// On the free list.
-    case free
-    /// On the list of requests.
-    case waiting
-    /// Given up, but sent on this connection: the slot stays taken until the store answers or the connection
-    /// ends, so that no late reply meets another request. It also still counts in the store's window.
-    case abandoned
-  }
-
-  struct Slot {
-    var token: UInt64 = 0
-    /// Place in the order of issue.
-    var issue: UInt64 = 0
-    /// The session's counter as it stands in the bytes; 0 for a query.
-    var counter: UInt64 = 0
-    /// Where the frame stands in its batch.
-    var offset: UInt32 = 0
-    var length: UInt32 = 0
-    var batch: UInt32 = RequestTable.none
-    var previous: UInt32 = RequestTable.none
-    /// The next request; in a free slot the next free one.
-    var next: UInt32 = RequestTable.none
-    var deadlineTick: UInt32 = 0
-    var generation: UInt16 = 0
-    var kind: UInt8 = 0
-    var state = SlotState.free
-    /// The shard follows from the first field, a cid, rather than from the caller.
-    var isRouted = false
-  }
-
-  struct Batch {
-    /// Empty while the batch is the open one.
-    var buffer = ByteBuffer()
-    /// Requests in it that have no answer.
-    var outstanding = 0
-    /// What it counts in `retainedBytes`; 0: the entry is free.
-    var bytes = 0
-  }
-
-  var slots: [Slot] = []
-  private(set) var freeSlot = RequestTable.none
-  private(set) var head = RequestTable.none
-  private(set) var tail = RequestTable.none
-  /// The first request that was not written on this connection.
-  var cursor = RequestTable.none
-  /// Requests on the list.
-  private(set) var count = 0
-  private(set) var abandonedCount = 0
-  private var nextIssue: UInt64 = 1
-  /// Requests issued before this were written on some connection.
-  var sentEnd: UInt64 = 1
-  /// Requests issued before this were written on this connection.
-  var wireEnd: UInt64 = 1
-  /// Requests written on this connection that the store has not answered.
-  var onWire = 0
-
-  /// The counter that the next command gets.
-  var counterNext: UInt64 = 1
-  /// The highest counter that was written.
-  var counterSent: UInt64 = 0
-  /// The bytes of requests that were never written are not as they have to be: a counter is missing, belongs
-  /// to an ended session, or the shards were not known.
-  var unsentIsStale = false
-
-  var batches: [Batch] = []
-  var freeBatches: [UInt32] = []
-  var open = ByteBuffer()
-  /// The open batch; none while it is empty.
-  var openBatch = RequestTable.none
-  /// Issue number of the open batch's first request.
-  var openFirstIssue: UInt64 = 0
-  var retainedBytes = 0
-  /// How large the next batch is likely to be.
-  var batchBytesHint = StoreClientLimits.batchBytesMin
-  var spares: [ByteBuffer] = []
-
-  /// Requests that may wait; the lower of the own and the store's limit.
-  var limit: Int
-  /// 0 until a store said it.
+  /// Maximum number of pending requests: the lower of the client's and the store's limit.
+  private(set) var limit: Int
+  /// Shard count of the store; 0 until known.
   private(set) var shardCount = 0
   /// The store's frame limit.
-  var frameLengthMax = FrameHeader.lengthLimitDefault
-  /// Ticks so far, wrapping. They are counted, not taken from a clock: a loop that stood still for a while
-  /// has not kept anybody waiting by that, and a request costs no look at the time.
-  private(set) var ticks: UInt32 = 0
+  private(set) var frameLengthMax = FrameHeader.lengthLimitDefault
+  /// Ticks so far, wrapping. They are counted rather than taken from a clock: a stall of the loop does not expire
+  /// requests, and a request need not read the clock.
+  private var ticks: UInt32 = 0
   private let deadlineTicks: UInt32
   var stats = StoreClientStats()
 
   /// - Parameters:
   ///   - limit: 1 to ``StoreClientLimits/requestsMax``.
-  ///   - deadlineTicks: how many ticks a request may wait.
+  ///   - deadlineTicks: timeout of a request, in ticks.
   init(limit: Int, deadlineTicks: UInt32) {
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
     self.deadlineTicks = deadlineTicks
   }
 
+  /// Number of unanswered requests.
+  var count: Int { slots.count }
+
+  /// Bytes of the batches that are retained for a resend.
+  var retainedBytes: Int { batches.retainedBytes }
+
   // MARK: - New requests
 
-  /// Whether the window, and the bytes that may be kept, have room for one more.
-  var hasRoom: Bool {
-    count + abandonedCount < limit && retainedBytes + open.writerIndex < StoreClientLimits.retainedBytesMax
-  }
+  /// Whether the window and the retained bytes have room for one more request.
+  var hasRoom: Bool { slots.usedCount < limit && batches.hasRoom }
 
-  /// Whether there is room for so many requests more by their number, and for one by its bytes; or there are none at
-  /// all.
+  /// Whether there is room for `count` more requests by number, and for one by bytes. An empty table has room for any
+  /// count.
   func hasRoom(for count: Int) -> Bool {
-    let taken = self.count + abandonedCount
+    let taken = slots.usedCount
     return hasRoom && (taken + count <= limit || taken == 0)
   }
 
-  /// Encodes one request. False: the window is full, nothing was done.
+  /// Encode and queue one request.
   ///
   /// - Parameters:
-  ///   - shard: nil where it follows from `name`, a cid.
-  ///   - name: the first field; nil where the kind has none.
-  ///   - issued: what stands behind the fields, in seconds; nil: nothing does.
-  ///   - thread: what stands between the two, not empty; nil: nothing does.
+  ///   - shard: nil to derive it from `name`, a cid.
+  ///   - name: the first field; nil if the kind has none.
+  ///   - issued: value written after the fields, in seconds; nil: omitted.
+  ///   - thread: value written between the fields and `issued`, not empty; nil: omitted.
   mutating func append(
     _ kind: FrameKind,
     shard: ShardID?,
@@ -147,199 +79,162 @@ struct RequestTable: ~Copyable {
     if shard == nil, let name {
       if shardCount > 0 { target = .owning(name, count: shardCount) } else { unsentIsStale = true }
     }
-    let index = freeSlot == Self.none ? addSlot() : freeSlot
-    let generation = slots[Int(index)].generation
-    let start = open.writerIndex
-    let counter = kind.isCommand ? counterNext : 0
+    let counter = kind.isCommand ? counters.next : 0
     var flags = FrameHeader.Flags()
     if issued != nil { flags = flags.union(.issued) }
     if thread != nil { flags = flags.union(.thread) }
-    open.beginRequest(
-      FrameHeader(
-        kind,
-        flags: flags,
-        shard: target,
-        correlation: UInt32(generation) << 16 | index
-      ),
+    let length = batches.encode(
+      FrameHeader(kind, flags: flags, shard: target, correlation: slots.nextCorrelation()),
       name: name,
-      counter: counter
+      counter: counter,
+      thread: thread,
+      issued: issued,
+      fields
     )
-    fields(&open)
-    if let thread { open.writeField(thread) }
-    if let issued { open.writeInteger(issued) }
-    open.endFrame(start)
-    let length = open.writerIndex - start
     guard length - 4 <= Int(frameLengthMax) else {
-      open.moveWriterIndex(to: start)
+      batches.discard(length)
       return .tooLarge(length - 4)
     }
-    if kind.isCommand { counterNext &+= 1 }
-    if openBatch == Self.none { beginBatch() }
-    batches[Int(openBatch)].outstanding += 1
-
-    let issue = nextIssue
-    nextIssue &+= 1
-    let last = tail
-    freeSlot = slots[Int(index)].next
-    slots[Int(index)] = Slot(
-      token: token,
-      issue: issue,
-      counter: counter,
-      offset: UInt32(truncatingIfNeeded: start),
-      length: UInt32(truncatingIfNeeded: length),
-      batch: openBatch,
-      previous: last,
-      next: Self.none,
-      deadlineTick: ticks &+ deadlineTicks,
-      generation: generation,
-      kind: kind.rawValue,
-      state: .waiting,
-      isRouted: shard == nil && name != nil
-    )
-    if last == Self.none { head = index } else { slots[Int(last)].next = index }
-    tail = index
-    if cursor == Self.none { cursor = index }
-    count += 1
-    if open.writerIndex >= StoreClientLimits.batchBytesMax { closeBatch() }
+    if kind.isCommand { counters.take() }
+    var request = RequestSlot()
+    request.token = token
+    request.counter = counter
+    request.frame = batches.keep(length, issue: slots.nextIssue)
+    request.deadlineTick = ticks &+ deadlineTicks
+    request.kind = kind.rawValue
+    request.isRouted = shard == nil && name != nil
+    progress.appended(slots.append(request))
+    batches.closeIfFull()
     return .queued
   }
 
   enum OnAppend: Equatable {
     case queued
-    /// The window is full, nothing was done.
+    /// The window is full; nothing was done.
     case busy
-    /// The frame's length field would be this, above the store's limit; nothing was done.
+    /// The frame's length field would have this value, above the store's limit; nothing was done.
     case tooLarge(Int)
-  }
-
-  private mutating func addSlot() -> UInt32 {
-    var slot = Slot()
-    slot.generation = 1
-    slots.append(slot)
-    return UInt32(slots.count - 1)
   }
 
   // MARK: - Replies
 
   enum OnReply: Equatable {
     case deliver(token: UInt64)
-    /// The request was given up before.
+    /// The request was dropped earlier.
     case late
-    /// No request waits for this.
+    /// No request matches the reply.
     case stray
   }
 
   mutating func replied(_ header: FrameHeader) -> OnReply {
-    let index = header.correlation & 0xFFFF
-    guard Int(index) < slots.count else { return .stray }
-    let slot = slots[Int(index)]
-    guard UInt32(slot.generation) == header.correlation >> 16, slot.issue < wireEnd,
+    guard let (index, slot) = slots.find(header.correlation), progress.isOnWire(slot),
       header.kind == .error || header.kind.rawValue == slot.kind | 0x80
     else { return .stray }
     switch slot.state {
     case .free:
       return .stray
     case .waiting:
-      onWire -= 1
+      progress.answered()
       stats.replies &+= 1
-      unlink(index)
-      release(index)
+      remove(index, slot)
       return .deliver(token: slot.token)
     case .abandoned:
-      onWire -= 1
+      progress.answered()
       stats.repliesLate &+= 1
-      abandonedCount -= 1
-      release(index)
+      slots.removeAbandoned(index)
       return .late
     }
   }
 
-  // MARK: - Requests given up
+  // MARK: - Dropped requests
 
-  struct Given: Equatable {
+  struct FailedRequest: Equatable {
     var token: UInt64
     var failure: StoreFailure
   }
 
-  /// One tick has passed. Takes out the requests whose deadline has passed, oldest first.
-  mutating func tick() -> [Given] {
+  /// Advance by one tick. Drops the requests whose deadline has passed, oldest first.
+  mutating func tick() -> [FailedRequest] {
     ticks &+= 1
-    var given: [Given] = []
-    while head != Self.none, Int32(bitPattern: ticks &- slots[Int(head)].deadlineTick) >= 0 {
+    var given: [FailedRequest] = []
+    while slots.head != RequestSlot.none,
+      Int32(bitPattern: ticks &- slots[slots.head].deadlineTick) >= 0
+    {
       stats.timeouts &+= 1
-      given.append(giveUp(head))
+      given.append(drop(slots.head))
     }
     return given
   }
 
-  /// The session ended: commands that were sent are given up, all else goes on in a new session from counter
-  /// 1.
-  mutating func sessionEnded() -> [Given] {
-    var given: [Given] = []
-    var index = head
-    while index != Self.none, slots[Int(index)].issue < sentEnd {
-      let next = slots[Int(index)].next
-      if isCommand(index) { given.append(giveUp(index)) }
-      index = next
+  /// End the session: drop commands that were sent. All other requests continue in a new session from counter 1.
+  mutating func endSession() -> [FailedRequest] {
+    var given: [FailedRequest] = []
+    var index = slots.head
+    while index != RequestSlot.none, progress.wasSent(slots[index]) {
+      let slot = slots[index]
+      if slot.isCommand { given.append(drop(index)) }
+      index = slot.next
     }
-    counterNext = 1
-    counterSent = 0
-    if head != Self.none { unsentIsStale = true }
+    counters = CommandCounters()
+    if slots.count > 0 { unsentIsStale = true }
     return given
   }
 
-  /// Everything is given up, oldest first, and no more is taken.
-  mutating func close() -> [Given] {
+  /// Drop all requests, oldest first, and accept no more.
+  mutating func close() -> [FailedRequest] {
     limit = 0
-    var given: [Given] = []
-    while head != Self.none { given.append(giveUp(head)) }
+    var given: [FailedRequest] = []
+    while slots.head != RequestSlot.none { given.append(drop(slots.head)) }
     return given
   }
 
-  /// Takes one request out. Its failure follows from what it is and how far it came.
-  mutating func giveUp(_ index: UInt32) -> Given {
-    let slot = slots[Int(index)]
-    let wasSent = slot.issue < sentEnd
-    let given = Given(
+  /// Drop one request. Its failure depends on its kind and on whether it was sent.
+  private mutating func drop(_ index: UInt32) -> FailedRequest {
+    let slot = slots[index]
+    let wasSent = progress.wasSent(slot)
+    let given = FailedRequest(
       token: slot.token,
-      failure: wasSent && isCommand(index) ? .outcomeUnknown : .unavailable
+      failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable
     )
-    unlink(index)
-    if slot.issue < wireEnd {
-      releaseBatch(slot.batch)
-      slots[Int(index)].batch = Self.none
-      slots[Int(index)].state = .abandoned
-      abandonedCount += 1
+    if progress.isOnWire(slot) {
+      slots.abandon(index)
+      progress.removed(index, next: slot.next)
+      batches.release(slot.frame)
     } else {
-      // Its bytes stand in a batch that may not go out whole now.
+      // Its bytes are in a batch that must not be written whole now.
       if !wasSent { unsentIsStale = true }
-      release(index)
+      remove(index, slot)
     }
     return given
   }
 
-  func isCommand(_ index: UInt32) -> Bool { FrameKind.isCommand(slots[Int(index)].kind) }
+  @inline(__always)
+  private mutating func remove(_ index: UInt32, _ slot: RequestSlot) {
+    slots.remove(index)
+    progress.removed(index, next: slot.next)
+    batches.release(slot.frame)
+  }
 
   // MARK: - Connections
 
-  /// An opening is done: what was sent before and has no answer is to be sent again.
+  /// Start using a connection whose opening is done: unanswered requests will be sent again.
   ///
   /// - Parameters:
-  ///   - shardCount: of the store.
-  ///   - limit: the lower of the own limit and the store's window.
-  /// - Returns: what this store would not take, for it allows shorter frames only.
-  mutating func connectionOpened(shardCount: Int, limit: Int, frameLengthMax: UInt32) -> [Given] {
+  ///   - shardCount: shard count of the store.
+  ///   - limit: the lower of the client's limit and the store's window.
+  /// - Returns: dropped requests whose frames exceed this store's limit.
+  mutating func connectionOpened(shardCount: Int, limit: Int, frameLengthMax: UInt32) -> [FailedRequest] {
     if self.shardCount != shardCount {
       self.shardCount = shardCount
-      if head != Self.none { unsentIsStale = true }
+      if slots.count > 0 { unsentIsStale = true }
     }
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
-    var given: [Given] = []
+    var given: [FailedRequest] = []
     if frameLengthMax < self.frameLengthMax {
-      var index = head
-      while index != Self.none {
-        let slot = slots[Int(index)]
-        if slot.length - 4 > frameLengthMax { given.append(giveUp(index)) }
+      var index = slots.head
+      while index != RequestSlot.none {
+        let slot = slots[index]
+        if slot.frame.length - 4 > frameLengthMax { given.append(drop(index)) }
         index = slot.next
       }
     }
@@ -347,35 +242,126 @@ struct RequestTable: ~Copyable {
     return given
   }
 
-  /// The connection is gone, and with it what the store still had to answer on it.
+  /// Reset the connection's state; replies to requests sent on it can no longer arrive.
   mutating func connectionLost() {
-    if abandonedCount > 0 {
-      for index in slots.indices where slots[index].state == .abandoned { release(UInt32(index)) }
-      abandonedCount = 0
+    slots.removeAllAbandoned()
+    progress.connectionLost(head: slots.head)
+  }
+}
+
+// MARK: - Writes
+
+/// Bytes that a flush writes, and bytes that are resent.
+extension RequestTable {
+  /// Size of the open batch in bytes.
+  var queuedBytes: Int { batches.queuedBytes }
+
+  /// Whether requests of closed batches have not been written on this connection: the window had no room for them.
+  var hasDelayedRequests: Bool { progress.cursor != RequestSlot.none && !batches.isOpen }
+
+  /// Number of requests written on this connection that the store has not answered.
+  var onWire: Int { progress.onWire }
+
+  /// Return the next bytes to write, or nil when there are none. Call it until it returns nil.
+  ///
+  /// Usually this is the open batch, whole and uncopied. After a lost connection, or if the window is full, frames are
+  /// copied one by one. Frames that were written before get the resend flag.
+  mutating func nextWrite() -> ByteBuffer? {
+    let cursor = progress.cursor
+    if cursor == RequestSlot.none { return nil }
+    if !unsentIsStale, batches.isOpen, slots[cursor].issue == batches.openFirstIssue,
+      progress.onWire + batches.openCount <= limit
+    {
+      let count = batches.openCount
+      let buffer = batches.close()
+      progress.wroteRest(count, nextIssue: slots.nextIssue)
+      stats.requestsSent &+= UInt64(count)
+      counters.wroteAll()
+      return buffer
     }
-    onWire = 0
-    wireEnd = 0
-    cursor = head
+    return copiedWrite()
   }
 
-  // MARK: - The list
-
-  private mutating func unlink(_ index: UInt32) {
-    let (previous, next) = (slots[Int(index)].previous, slots[Int(index)].next)
-    if previous == Self.none { head = next } else { slots[Int(previous)].next = next }
-    if next == Self.none { tail = previous } else { slots[Int(next)].previous = previous }
-    if cursor == index { cursor = next }
-    count -= 1
+  private mutating func copiedWrite() -> ByteBuffer? {
+    if unsentIsStale { rewriteUnsent() }
+    batches.close()
+    var out = ByteBuffer()
+    while progress.cursor != RequestSlot.none, progress.onWire < limit,
+      out.writerIndex < StoreClientLimits.batchBytesMax
+    {
+      let slot = slots[progress.cursor]
+      let start = out.writerIndex
+      batches.copy(slot.frame, to: &out)
+      if progress.wrote(slot) {
+        if slot.counter > 0 { counters.wrote(slot.counter) }
+        stats.requestsSent &+= 1
+      } else {
+        let flags = out.getInteger(at: start + 5, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
+        out.setInteger(flags, at: start + 5)
+        stats.resends &+= 1
+      }
+    }
+    return out.readableBytes > 0 ? out : nil
   }
 
-  private mutating func release(_ index: UInt32) {
-    let batch = slots[Int(index)].batch
-    if batch != Self.none { releaseBatch(batch) }
-    let generation = slots[Int(index)].generation
-    slots[Int(index)] = Slot(next: freeSlot, generation: generation == UInt16.max ? 1 : generation &+ 1)
-    freeSlot = index
+  /// Encode unsent requests again. Their counters must follow the last one sent without a gap, and their shards must
+  /// match the known shard count. Queries sent on a lost connection are encoded again too: the store may have another
+  /// shard count.
+  private mutating func rewriteUnsent() {
+    unsentIsStale = false
+    batches.close()
+    counters.restartUnsent()
+    var index = progress.cursor
+    while index != RequestSlot.none {
+      let slot = slots[index]
+      if !slot.isCommand || !progress.wasSent(slot) {
+        let counter = slot.isCommand ? counters.next : 0
+        if counter > 0 { counters.take() }
+        let frame = batches.rewrite(
+          slot.frame,
+          issue: slot.issue,
+          hasName: slot.kind != FrameKind.redeemTicket.rawValue,
+          counter: counter,
+          shardCount: slot.isRouted ? shardCount : 0
+        )
+        slots.setFrame(index, frame, counter: counter)
+        batches.closeIfFull()
+      }
+      index = slot.next
+    }
   }
+}
 
-  /// Every request issued from here on is later than all there are.
-  var issueEnd: UInt64 { nextIssue }
+// MARK: - Invariants
+
+extension RequestTable {
+  /// Check the invariants that hold between any two events. Tests call it after each event; it visits everything.
+  func checkInvariants() {
+    let cursor = progress.cursor
+    var onWire = 0
+    var lastCounter: UInt64 = 0
+    var seenCursor = cursor == RequestSlot.none
+    var frames: [BatchedFrame] = []
+    slots.checkInvariants { index, slot in
+      if index == cursor {
+        precondition(!progress.isOnWire(slot), "the cursor is at what was written on this connection")
+        seenCursor = true
+      }
+      precondition(
+        progress.isOnWire(slot) == (!seenCursor || cursor == RequestSlot.none),
+        "what is written comes first"
+      )
+      if slot.counter > 0, !unsentIsStale {
+        precondition(slot.counter > lastCounter, "counters rise")
+        lastCounter = slot.counter
+      }
+      if progress.isOnWire(slot) { onWire += 1 }
+      frames.append(slot.frame)
+    }
+    precondition(seenCursor)
+    precondition(onWire + slots.abandonedCount == progress.onWire)
+    progress.checkInvariants()
+    batches.checkInvariants(frames)
+    if !unsentIsStale, slots.count > 0 { precondition(counters.sent < counters.next) }
+  }
 }

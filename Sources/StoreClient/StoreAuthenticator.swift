@@ -3,7 +3,7 @@ internal import Foundation
 internal import ReceiptModel
 package import ReceiptWire
 
-/// The two proofs of an opening: HMAC-SHA-256 over a side's name, both nonces and the session
+/// Authentication of an opening: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session
 /// (Proto/frames.md, "Opening").
 package struct StoreAuthenticator: Sendable {
   private let keys: [SymmetricKey]
@@ -11,19 +11,18 @@ package struct StoreAuthenticator: Sendable {
   /// - Parameter secrets: the current one first.
   package init(secrets: [[UInt8]]) { keys = secrets.map { SymmetricKey(data: $0) } }
 
-  /// What a store's challenge says about it.
+  /// Result of checking a store's challenge.
   package enum Verdict: Equatable {
-    /// Answer with this proof; it is made with the secret that the store's was made with, or empty where
-    /// there is none.
+    /// Answer with this proof. It uses the same secret as the store's proof, or is empty if there is no secret.
     case prove(Proof)
-    /// A secret is held and the store did not show that it holds it too.
+    /// A secret is configured, and the store did not prove that it knows it.
     case refuse
   }
 
-  package func judge(_ challenge: Challenge, hello: Hello) -> Verdict {
+  package func verify(_ challenge: Challenge, hello: Hello) -> Verdict {
     if keys.isEmpty { return .prove(Proof(bytes: [])) }
     let theirs = Proof.material(.store, gateway: hello.nonce, store: challenge.nonce, session: hello.session)
-    // The comparison takes the same time wherever the bytes differ.
+    // The comparison runs in constant time.
     let matching = keys.first {
       HMAC<SHA256>.isValidAuthenticationCode(challenge.proof, authenticating: theirs, using: $0)
     }

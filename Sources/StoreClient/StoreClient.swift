@@ -4,16 +4,16 @@ internal import NIOPosix
 package import ReceiptModel
 package import ReceiptWire
 
-/// A gateway loop's connection to the store: pipelined, resending after a lost connection, with a deadline on
+/// Connection of a gateway's event loop to the store: pipelined, resending after a lost connection, with a timeout for
 /// each request (Proto/frames.md, "Opening" and "Sessions and resending").
 ///
-/// It lives on one event loop; every call is made there, and so is every call to the delegate. Requests made
-/// while no store is reached are kept until their deadline. What the delegate is told follows from
-/// ``RequestTable`` (requests) and ``StoreLink`` (connections); this class performs what they say.
+/// All calls, and all calls to the delegate, are on one event loop. Requests made while no store is connected are kept
+/// until their deadline. ``RequestTable`` (requests) and ``StoreLink`` (connections) decide, and this class executes
+/// their actions.
 package final class StoreClient<Delegate: StoreClientDelegate> {
   private let eventLoop: any EventLoop
   private let configuration: StoreClientConfiguration
-  /// Held until ``close()``.
+  /// Retained until ``close()``.
   private var delegate: Delegate?
   private let logger: Logger
   private let connector: Connector
@@ -21,27 +21,30 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var link: StoreLink
   private var table: RequestTable
   private var connection: StoreConnectionHandler<Delegate>?
-  /// Of the newest attempt.
+  /// Address of the newest attempt.
   private var address: StoreClientConfiguration.Address
-  /// The newest attempt, for `close` to wait for.
+  /// Channel of the newest attempt, which `close` waits for.
   private var channel: EventLoopFuture<any Channel>?
   private var ticker: RepeatedTask?
   private var retry: Scheduled<Void>?
-  /// Replies may come; kept apart from the link's state for the path that every reply takes.
+  /// Whether replies may arrive. Duplicates the link's state for the path of every reply.
   private var isOpen = false
-  /// Replies were delivered that the delegate has not been told the end of.
+  /// Whether replies were delivered since the last call of `storeReadComplete`.
   private var hasDelivered = false
   private var lastLogged: String?
 
-  /// Whether requests reach a store at once.
-  package private(set) var isReady = false
-  /// Since when they do not: the loss of the connection, or, where the store fell silent, the last byte heard of it.
-  /// Nil while ``isReady``, and before the first opening is done.
-  package private(set) var cutOffSince: NIODeadline?
+  private var readiness = StoreReadiness()
+
+  /// Whether requests are sent to a store at once.
+  package var isReady: Bool { readiness.isReady }
+
+  /// Time since which requests are not sent. It is the loss of the connection or, if the store went silent, the last
+  /// byte received from it. Nil while ``isReady``, and before the first opening is done.
+  package var disconnectedSince: NIODeadline? { readiness.disconnectedSince }
 
   /// - Parameters:
-  ///   - eventLoop: a NIOPosix loop; all calls have to be made on it.
-  ///   - delegate: held until ``close()``.
+  ///   - eventLoop: a NIOPosix loop; all calls must be made on it.
+  ///   - delegate: retained until ``close()``.
   package convenience init(
     eventLoop: any EventLoop,
     configuration: StoreClientConfiguration,
@@ -58,7 +61,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   /// Opens a channel on the client's loop with a ``StoreConnectionHandler`` last in its pipeline.
   typealias Connector = (StoreClient, StoreClientConfiguration.Address) -> EventLoopFuture<any Channel>
 
-  /// For tests that have no sockets.
+  /// Create a client for tests without sockets.
   init(
     eventLoop: any EventLoop,
     configuration: StoreClientConfiguration,
@@ -72,7 +75,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     self.logger = configuration.logger
     self.link = StoreLink(configuration)
     self.address = configuration.addresses[0]
-    // One tick more: a request may be made late in a tick, and no deadline is to pass early.
+    // One tick is added, because a request may be made late in a tick and no deadline may pass early.
     let ticks = configuration.requestDeadline.nanoseconds / StoreClientLimits.tick.nanoseconds + 1
     self.table = RequestTable(
       limit: configuration.inFlightMax,
@@ -80,10 +83,10 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     )
   }
 
-  /// The store's number of shards; 0 before the first opening is done.
+  /// The store's shard count; 0 before the first opening is done.
   package var shardCount: Int { table.shardCount }
 
-  /// The store's own name: of its data directory; nil before the first opening is done.
+  /// Id of the store's data directory; nil before the first opening is done.
   package var storeID: SessionID? { link.store }
 
   package var stats: StoreClientStats {
@@ -95,17 +98,16 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   // MARK: - Requests
 
-  /// Encodes and queues one request for the shard of `cid`: header, cid, for a command the session's counter,
-  /// then what `fields` writes, which may not call the client.
+  /// Encode and queue one request for the shard of `cid`: header, cid, the session's counter for a command, then the
+  /// bytes that `fields` writes. `fields` must not call the client.
   ///
   /// - Parameters:
-  ///   - token: given back with the answer; the client attaches no meaning to it.
-  ///   - issued: when the token of the user for whom this is asked was issued, in seconds since 1970, 0: it does
-  ///     not say; nil: no user's token stands behind the request. It goes behind the fields, and stays with the
-  ///     request when that is sent again.
-  ///   - thread: the parent message of the thread that is meant, in the kinds that can have one; not empty; nil: the
-  ///     channel itself. It goes behind the fields too, before `issued`.
-  /// - Returns: false if the window is full; then nothing was done and the delegate is not told.
+  ///   - token: passed back with the reply; the client does not interpret it.
+  ///   - issued: when the user token behind the request was issued, in seconds since 1970; 0: the token does not say;
+  ///     nil: no user token. It follows the fields, and is kept for a resend.
+  ///   - thread: parent message of the thread, for kinds that support threads; not empty; nil: the channel itself. It
+  ///     follows the fields too, before `issued`.
+  /// - Returns: false if the window is full; then nothing was done and the delegate is not called.
   package func send(
     _ kind: FrameKind,
     cid: RawSpan,
@@ -117,9 +119,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     enqueue(kind, shard: nil, name: cid, token: token, issued: issued, thread: thread, fields)
   }
 
-  /// The same for a shard that the caller names.
+  /// Encode and queue one request for a given shard.
   ///
-  /// - Parameter name: a channel type or a user; nil where the kind has no such field.
+  /// - Parameter name: a channel type or a user; nil if the kind has no such field.
   package func send(
     _ kind: FrameKind,
     shard: ShardID,
@@ -158,7 +160,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
   }
 
-  /// A request that no frame can carry is refused as the store would do it, after the caller is done.
+  /// Refuse a request that no frame can carry, with the store's error, after the caller has returned.
   private func refuseLater(_ token: UInt64, length: Int) {
     let limit = table.frameLengthMax
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
@@ -168,20 +170,20 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
         retryAfterMilliseconds: 0,
         detail: "the frame's length would be \(length), the limit is \(limit)"
       )
-      bound.value.deliver([RequestTable.Given(token: token, failure: failure)])
+      bound.value.deliver([RequestTable.FailedRequest(token: token, failure: failure)])
     }
   }
 
-  /// Whether the window has room for one request more.
+  /// Whether the window has room for one more request.
   package var hasRoom: Bool { table.hasRoom }
 
-  /// Whether the window has room for so many requests more, or is empty, if it never has so much.
+  /// Whether the window has room for `count` more requests, or is empty.
   package func hasRoom(for count: Int) -> Bool { table.hasRoom(for: count) }
 
   /// Bytes that wait for a flush.
   package var queuedBytes: Int { table.queuedBytes }
 
-  /// Writes what was queued since the last flush.
+  /// Write the requests queued since the last flush.
   package func flush() {
     guard isReady, let connection else { return }
     var hasWritten = false
@@ -193,9 +195,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     if hasWritten { connection.flush() }
   }
 
-  // MARK: - Life
+  // MARK: - Lifecycle
 
-  /// Begins to connect, and goes on until ``close()``.
+  /// Start connecting, and reconnect until ``close()``.
   package func start() {
     eventLoop.assertInEventLoop()
     guard case .connect(let index) = link.start() else { return }
@@ -209,21 +211,21 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     connect(index)
   }
 
-  /// Has the next openings prove other secrets, the current one first. A connection that is open stays.
+  /// Use other secrets for future openings, the current one first. An open connection stays.
   package func replaceSecrets(_ secrets: [[UInt8]]) {
     eventLoop.assertInEventLoop()
     link.replaceSecrets(secrets)
   }
 
-  /// Ends everything. Requests without an answer fail as their deadline would let them.
+  /// Close the client. Unanswered requests fail as they would at their deadline.
   ///
-  /// - Returns: done when the connection is closed.
+  /// - Returns: a future that completes when the connection is closed.
   package func close() -> EventLoopFuture<Void> {
     eventLoop.assertInEventLoop()
     if link.close() {
       ticker?.cancel()
       retry?.cancel()
-      connection?.abandon()
+      connection?.closeSilently()
       connection = nil
       table.connectionLost()
       setReady(false)
@@ -232,7 +234,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     }
     guard let channel else { return eventLoop.makeSucceededVoidFuture() }
     return channel.flatMap { channel in
-      // Closed already is as good.
+      // An already closed channel is fine.
       channel.close(promise: nil)
       return channel.closeFuture
     }.recover { _ in }
@@ -269,19 +271,16 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   private func connectFailed(_ error: any Error) {
     logger.debug("Connecting to the store failed", metadata: ["error": "\(error)"])
-    // Where a connection was open its handler has told already; the link takes only the first of the two.
+    // If a connection was open, its handler has already reported the loss; the link accepts only the first report.
     if connection == nil { lost(.connectFailed) }
   }
 
   private func setReady(_ value: Bool, since: NIODeadline? = nil) {
-    guard isReady != value else { return }
-    isReady = value
-    cutOffSince = value ? nil : since ?? eventLoop.now
-    delegate?.storeReadinessChanged(value)
+    if readiness.set(value, since: since ?? eventLoop.now) { delegate?.storeReadinessChanged(value) }
   }
 
-  /// Tells the delegate of requests that were given up.
-  private func deliver(_ given: [RequestTable.Given]) {
+  /// Report dropped requests to the delegate.
+  private func deliver(_ given: [RequestTable.FailedRequest]) {
     guard !given.isEmpty, let delegate else { return }
     for entry in given { delegate.storeFailed(entry.token, entry.failure) }
     delegate.storeReadComplete()
@@ -303,7 +302,21 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   }
 }
 
-// MARK: - What the connection tells
+/// Whether requests are sent to a store at once, and since when not.
+private struct StoreReadiness {
+  private(set) var isReady = false
+  private(set) var disconnectedSince: NIODeadline?
+
+  /// Returns whether that is a change.
+  mutating func set(_ value: Bool, since: NIODeadline) -> Bool {
+    guard isReady != value else { return false }
+    isReady = value
+    disconnectedSince = value ? nil : since
+    return true
+  }
+}
+
+// MARK: - Connection events
 
 extension StoreClient {
   func connectionOpened(_ handler: StoreConnectionHandler<Delegate>) {
@@ -312,7 +325,7 @@ extension StoreClient {
       newSession: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
       now: eventLoop.now
     )
-    guard let hello else { return handler.abandon() }
+    guard let hello else { return handler.closeSilently() }
     connection = handler
     var buffer = ByteBuffer()
     hello.write(into: &buffer)
@@ -331,7 +344,7 @@ extension StoreClient {
       case .late:
         break
       case .stray:
-        connectionFailed(.strayReply(header.correlation))
+        connectionFailed(.unmatchedReply(header.correlation))
       }
     } else if isOpen, header.kind == .error, header.correlation != 0 {
       refused(header, payload)
@@ -347,7 +360,7 @@ extension StoreClient {
     }
   }
 
-  /// An error frame that answers a request.
+  /// Handle an error frame that answers a request.
   private func refused(_ header: FrameHeader, _ payload: RawSpan) {
     let error: ErrorFrame
     do throws(WireError) { error = try ErrorFrame(payload) } catch {
@@ -356,7 +369,7 @@ extension StoreClient {
     switch table.replied(header) {
     case .deliver(let token):
       hasDelivered = true
-      // A code of a later version says at least that there is no answer.
+      // An unknown code, of a later version, still means that there is no reply.
       let detail = error.code == nil ? "error code \(error.rawCode)" : error.detail
       delegate?.storeFailed(
         token,
@@ -369,10 +382,9 @@ extension StoreClient {
     case .late:
       break
     case .stray:
-      return connectionFailed(.strayReply(header.correlation))
+      return connectionFailed(.unmatchedReply(header.correlation))
     }
-    // The request that the store will not even read is done with; were it sent again, it would end the next
-    // connection.
+    // The store refuses to read this request, and it is now done. A resend would end the next connection too.
     if error.code?.endsConnection == true, isOpen { connectionFailed(.refused(error)) }
   }
 
@@ -399,7 +411,7 @@ extension StoreClient {
       flush()
       deliver(given)
     case .drain:
-      logger.info("The store goes away; waiting for its last answers")
+      logger.info("The store is shutting down; waiting for pending replies")
       setReady(false)
     case .pong(let bytes, let correlation):
       var buffer = ByteBuffer()
@@ -412,33 +424,33 @@ extension StoreClient {
   }
 
   func readCompleted() {
-    link.heard(isReply: hasDelivered, now: eventLoop.now)
-    // Replies made room for what the store's window had held back.
-    if table.cursor != RequestTable.none, table.openBatch == RequestTable.none { flush() }
+    link.bytesReceived(isReply: hasDelivered, now: eventLoop.now)
+    // Replies made room for requests that the store's window had held back.
+    if table.hasDelayedRequests { flush() }
     if hasDelivered {
       hasDelivered = false
       delegate?.storeReadComplete()
     }
-    if isOpen, !link.takesRequests, table.onWire == 0 { connectionFailed(.drained) }
+    if isOpen, !link.acceptsRequests, table.onWire == 0 { connectionFailed(.drained) }
   }
 
   func connectionErrored(_ handler: StoreConnectionHandler<Delegate>, _ error: any Error) {
     logger.debug("The connection to the store failed", metadata: ["error": "\(error)"])
     guard handler === connection, !isOpen, let transport = configuration.transport,
-      transport.explains(error, address)
+      transport.handlesError(error, address)
     else { return }
     connectionFailed(.transportFailed)
   }
 
-  /// The other end closed it, or it broke.
+  /// Handle a connection that the other end closed, or that broke.
   func connectionLost(_ handler: StoreConnectionHandler<Delegate>) {
     guard handler === connection else { return }
     lost(.connectionLost)
   }
 
-  /// This end gives it up.
+  /// Drop the connection for a failure found at this end.
   func connectionFailed(_ failure: LinkFailure) {
-    connection?.abandon()
+    connection?.closeSilently()
     lost(failure)
   }
 
@@ -451,10 +463,10 @@ extension StoreClient {
     isOpen = false
     table.stats.connectionsLost &+= 1
     table.connectionLost()
-    let given = sessionEnded ? table.sessionEnded() : []
+    let given = sessionEnded ? table.endSession() : []
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    retry = eventLoop.scheduleTask(in: wait) { bound.value.waited() }
-    setReady(false, since: failure == .silent ? link.lastHeard : nil)
+    retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }
+    setReady(false, since: failure == .silent ? link.lastReceivedAt : nil)
     deliver(given)
     if hasDelivered {
       hasDelivered = false
@@ -463,14 +475,14 @@ extension StoreClient {
     if failure.isSecretMismatch { delegate?.storeSecretMismatched() }
   }
 
-  private func waited() {
-    guard case .connect(let index) = link.waited() else { return }
+  private func retryDelayElapsed() {
+    guard case .connect(let index) = link.retryDelayElapsed() else { return }
     connect(index)
   }
 
-  /// A reason that repeats goes to the debug level.
+  /// Log a failure; repeated reasons are logged at debug level.
   private func log(_ failure: LinkFailure) {
-    // The transport has said why.
+    // The transport has already logged the reason.
     if failure == .transportFailed { return lastLogged = nil }
     let isRepeated = lastLogged == failure.name
     lastLogged = failure.name
@@ -480,7 +492,7 @@ extension StoreClient {
       let level = isRepeated ? Logger.Level.debug : .error
       return logger.log(
         level: level,
-        "The store does not prove that it holds the shared secret, so it is not used: compare --secret-file on both sides",
+        "The store failed to prove the shared secret: compare --secret-file on both sides",
         metadata: metadata
       )
     case .refused(let error):
@@ -490,7 +502,7 @@ extension StoreClient {
       metadata["error"] = "\(error)"
     case .unexpected(let kind):
       metadata["kind"] = "\(kind)"
-    case .strayReply(let correlation):
+    case .unmatchedReply(let correlation):
       metadata["correlation"] = "\(correlation)"
     case .version(let version):
       metadata["version"] = "\(version)"

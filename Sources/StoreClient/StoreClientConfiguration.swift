@@ -1,11 +1,11 @@
 package import Logging
 package import NIOCore
 
-/// Where the store is and how long, how often and how much is tried.
+/// Configuration of a store client: addresses, timeouts, retries and limits.
 package struct StoreClientConfiguration: Sendable {
-  /// Where a store listens.
+  /// Address at which a store listens.
   package struct Address: Hashable, Sendable {
-    /// A name or a numeric address.
+    /// Host name or numeric address.
     package var host: String
     /// 1 to 65535.
     package var port: Int
@@ -16,28 +16,25 @@ package struct StoreClientConfiguration: Sendable {
     }
   }
 
-  /// Tried in turn; at least one.
+  /// Addresses, tried in turn; at least one.
   package var addresses: [Address]
-  /// The shared secret, then the one it replaces (Proto/frames.md, "Opening"). Empty: the store is not asked
-  /// for a proof.
+  /// The shared secret, then the one it replaces (Proto/frames.md, "Opening"). Empty: the store need not prove a
+  /// secret.
   package var secrets: [[UInt8]]
-  /// Names this gateway in the store's logs, at most 64 bytes of UTF-8; what is longer is cut.
+  /// Name of this gateway in the store's logs, at most 64 bytes of UTF-8; longer names are truncated.
   package var name: String
-  /// How long a request may wait for its answer, reconnecting included. Seen every
-  /// ``StoreClientLimits/tick``.
+  /// Request timeout, including reconnects. Checked every ``StoreClientLimits/tick``.
   package var requestDeadline: TimeAmount = .seconds(5)
-  /// Requests that may be unanswered, 1 to ``StoreClientLimits/requestsMax``. The store's window lowers it.
+  /// Maximum number of unanswered requests, 1 to ``StoreClientLimits/requestsMax``. The store's window lowers it.
   package var inFlightMax = 32_768
-  /// The first wait before connecting again; it doubles up to ``backoffMax``, each jittered down by up to one
-  /// half.
+  /// First delay before reconnecting. It doubles up to ``backoffMax``; jitter shortens each delay by up to one half.
   package var backoffMin: TimeAmount = .milliseconds(20)
   package var backoffMax: TimeAmount = .seconds(1)
-  /// How long one attempt to connect may take.
+  /// Timeout of one connection attempt.
   package var connectTimeout: TimeAmount = .seconds(2)
-  /// The store not heard of for so long is pinged; when nothing comes for as long again, the connection is
-  /// given up.
+  /// A store that has been silent this long is pinged. After as long again without a byte, the connection is dropped.
   package var pingInterval: TimeAmount = .seconds(5)
-  /// Nil: frames are sent in the clear.
+  /// Nil: frames are sent unencrypted.
   package var transport: StoreTransport?
   package var logger: Logger
 
@@ -55,22 +52,22 @@ package struct StoreClientConfiguration: Sendable {
   }
 }
 
-/// What one client may hold, whatever the store does. Named together so that they can be read together.
+/// Fixed limits of one client, independent of the store.
 package enum StoreClientLimits {
-  /// A correlation id is 16 bits of slot and 16 bits of generation.
+  /// A correlation id has 16 bits of slot and 16 bits of generation.
   package static let requestsMax = 65_535
-  /// Bytes of requests kept for a resend. One old request keeps the whole batch that it was written in;
-  /// beyond this, new ones are refused as busy.
+  /// Bytes of requests retained for a resend. One old request retains the whole batch that it was written in; above
+  /// this limit, new requests are refused as busy.
   package static let retainedBytesMax = 64 << 20
-  /// A batch that reaches this is closed and the next one begun, so that one old request cannot keep more.
+  /// Size at which a batch is closed and the next one started. It bounds the bytes that one old request can retain.
   package static let batchBytesMax = 256 << 10
-  /// Buffers kept for the next batch, and the largest worth keeping.
+  /// Buffers kept for the next batches, and the largest capacity that is kept.
   static let spareBuffersMax = 8
   static let spareBufferBytesMax = 64 << 10
-  /// The smallest buffer a batch starts with: one request.
+  /// Smallest initial capacity of a batch: one request.
   static let batchBytesMin = 256
-  /// How often deadlines and pings are looked at.
+  /// Interval at which deadlines and pings are checked.
   package static let tick: TimeAmount = .milliseconds(100)
-  /// An opening has to be done within this (Proto/frames.md, "Opening").
+  /// Timeout of an opening (Proto/frames.md, "Opening").
   static let openingTimeout: TimeAmount = .seconds(10)
 }

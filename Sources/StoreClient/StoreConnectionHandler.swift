@@ -1,17 +1,16 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// One connection to a store: cuts what comes in into frames for its client, and writes what the client hands
-/// it.
+/// Handler of one connection to a store: splits the input into frames for its client, and writes the client's bytes.
 final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
-  /// nil once the client has given this connection up: nothing that happens to it is of interest any more.
+  /// Nil once the client has dropped this connection; later events are ignored.
   private var client: StoreClient<Delegate>?
   private var context: ChannelHandlerContext?
   private let decoder: FrameDecoder
-  /// The start of a frame whose rest has not come. Never longer than the frame limit and one read.
+  /// Start of an incomplete frame. Never longer than the frame limit and one read.
   private var partial = ByteBuffer()
 
   init(client: StoreClient<Delegate>, lengthLimit: UInt32 = FrameHeader.lengthLimitDefault) {
@@ -24,8 +23,8 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
   func write(_ buffer: ByteBuffer) { context?.write(wrapOutboundOut(buffer), promise: nil) }
   func flush() { context?.flush() }
 
-  /// Closes the connection; its client hears no more of it.
-  func abandon() {
+  /// Close the connection without further calls to its client.
+  func closeSilently() {
     client = nil
     context?.close(promise: nil)
   }
@@ -54,7 +53,7 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
     guard let client else { return }
     let incoming = unwrapInboundIn(data)
     client.bytesReceived(incoming.readableBytes)
-    // The bytes are worked on where a call back from the client cannot reach them.
+    // Work on a local buffer, which calls back from the client cannot touch.
     if partial.readableBytes == 0 {
       guard let used = deliver(incoming.readableBytesSpan, to: client) else { return }
       if used < incoming.readableBytes {
@@ -72,9 +71,9 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
     }
   }
 
-  /// Hands over the whole frames in `bytes`.
+  /// Deliver the complete frames in `bytes`.
   ///
-  /// - Returns: how many bytes they took, or nil where the connection was given up.
+  /// - Returns: the number of bytes consumed, or nil if the connection was dropped.
   private func deliver(_ bytes: RawSpan, to client: StoreClient<Delegate>) -> Int? {
     var offset = 0
     do throws(WireError) {
@@ -94,7 +93,7 @@ final class StoreConnectionHandler<Delegate: StoreClientDelegate>: ChannelInboun
   func channelReadComplete(context: ChannelHandlerContext) { client?.readCompleted() }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    // A reset, or a fault of the transport below (TLS): either way this connection is done.
+    // A reset, or an error of the transport below (TLS): either way the connection is finished.
     client?.connectionErrored(self, error)
     context.close(promise: nil)
   }

@@ -2,9 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The life of the link to the store: which address is tried when, the opening, the session, pings, the end.
-/// Events go in, actions come out; it does no I/O, reads no clock and draws no random number but those it is
-/// handed.
+/// State machine of the link to the store: addresses to try, the opening, the session, pings and the end. Events go in,
+/// actions come out. It does no I/O, and gets the time and random numbers as parameters.
 ///
 /// ```
 /// idle ──▶ connecting ──▶ challenged ──▶ proving ──▶ ready ──▶ draining
@@ -19,16 +18,15 @@ struct StoreLink {
     case waiting
     /// A socket is being opened. Becomes `challenged`, `waiting` or `closed`.
     case connecting
-    /// Hello is sent, the challenge awaited. Becomes `proving`, `waiting` or `closed`.
+    /// Hello is sent, waiting for the challenge. Becomes `proving`, `waiting` or `closed`.
     case challenged(Opening)
-    /// The proof is sent, ready awaited. Becomes `ready`, `waiting` or `closed`.
+    /// The proof is sent, waiting for ready. Becomes `ready`, `waiting` or `closed`.
     case proving(Proving)
-    /// Requests flow. Becomes `draining`, `waiting` or `closed`.
+    /// Requests are sent and answered. Becomes `draining`, `waiting` or `closed`.
     case ready(Open)
-    /// The store is going away: answers are still awaited, nothing new is sent. Becomes `waiting` or
-    /// `closed`.
+    /// The store is shutting down: replies are still accepted, no new requests are sent. Becomes `waiting` or `closed`.
     case draining(Open)
-    /// For good.
+    /// Closed for good.
     case closed
   }
 
@@ -44,28 +42,28 @@ struct StoreLink {
   }
 
   private struct Open {
-    var lastHeard: NIODeadline
-    /// When the ping was sent that nothing was heard since.
+    var lastReceivedAt: NIODeadline
+    /// Time at which an unanswered ping was sent; nil if bytes have arrived since.
     var pinged: NIODeadline?
   }
 
-  /// What survives connections: the store's memory of this client.
+  /// Session, which survives connections: the store's state for this client.
   private struct Session {
     var id: SessionID
-    var lastHeard: NIODeadline
-    /// The data directory that knows it.
+    var lastReceivedAt: NIODeadline
+    /// Id of the data directory that knows the session.
     var store: SessionID
     var shardCount: UInt32
   }
 
   private var state = State.idle
   private var session: Session?
-  /// The store that answered last, or that does; nil before the first opening is done.
+  /// Store that answered last; nil before the first opening is done.
   var store: SessionID? { session?.store }
-  /// When the last byte of the session's store came; nil without a session.
-  var lastHeard: NIODeadline? { session?.lastHeard }
+  /// Time of the last byte from the session's store; nil without a session.
+  var lastReceivedAt: NIODeadline? { session?.lastReceivedAt }
   private var addressIndex = 0
-  /// Attempts since a store last answered something.
+  /// Attempts since a store last answered a request or ping.
   private var failures = 0
   private var pingsSent: UInt64 = 0
   private let addressCount: Int
@@ -86,16 +84,16 @@ struct StoreLink {
     self.name = name
   }
 
-  /// Has openings from now on prove these secrets.
+  /// Use these secrets for future openings.
   mutating func replaceSecrets(_ secrets: [[UInt8]]) { authenticator = StoreAuthenticator(secrets: secrets) }
 
-  /// New requests may be written to the connection.
-  var takesRequests: Bool {
+  /// Whether new requests may be written to the connection.
+  var acceptsRequests: Bool {
     if case .ready = state { true } else { false }
   }
 
-  /// Replies may come.
-  var takesReplies: Bool {
+  /// Whether replies may arrive.
+  var acceptsReplies: Bool {
     switch state {
     case .ready, .draining: true
     case .idle, .waiting, .connecting, .challenged, .proving, .closed: false
@@ -114,30 +112,32 @@ struct StoreLink {
     case nothing
   }
 
-  /// `start` was called.
+  /// Start connecting.
   mutating func start() -> OnConnect {
     guard case .idle = state else { return .nothing }
     state = .connecting
     return .connect(addressIndex: addressIndex)
   }
 
-  /// The wait between two attempts is over.
-  mutating func waited() -> OnConnect {
+  /// End the delay between two attempts.
+  mutating func retryDelayElapsed() -> OnConnect {
     guard case .waiting = state else { return .nothing }
     state = .connecting
     return .connect(addressIndex: addressIndex)
   }
 
-  /// A socket is open. Gives the hello to send, or nil where the link was closed meanwhile.
+  /// Start the opening on a connected socket. Returns the hello to send, or nil if the link has been closed meanwhile.
   ///
   /// - Parameters:
-  ///   - nonce: fresh.
-  ///   - newSession: fresh; used where no session is known to the store.
+  ///   - nonce: a fresh nonce.
+  ///   - newSession: a fresh session id, used if there is no session to resume.
   mutating func connected(nonce: Nonce, newSession: SessionID, now: NIODeadline) -> Hello? {
     guard case .connecting = state else { return nil }
     let hello = Hello(
       session: session?.id ?? newSession,
-      sessionAgeMilliseconds: session.map { UInt64(max(0, (now - $0.lastHeard).nanoseconds / 1_000_000)) },
+      sessionAgeMilliseconds: session.map {
+        UInt64(max(0, (now - $0.lastReceivedAt).nanoseconds / 1_000_000))
+      },
       nonce: nonce,
       name: name
     )
@@ -150,16 +150,16 @@ struct StoreLink {
   enum OnFrame: Equatable {
     case nothing
     case prove(Proof)
-    /// The opening is done; what the challenge announced.
+    /// The opening is done, with the values that the challenge announced.
     case ready(window: Int, shardCount: Int, frameLengthMax: UInt32)
     case drain
-    /// Answer the ping with the same bytes and correlation.
+    /// Answer the ping with the same bytes and correlation id.
     case pong([UInt8], correlation: UInt32)
-    /// Give this connection up, then call `lost`.
+    /// Drop this connection, then call `lost`.
     case fail(LinkFailure)
   }
 
-  /// Anything but a reply (see ``takesReplies``): frames of the connection, or what does not belong.
+  /// Handle a frame that is not a reply (see ``acceptsReplies``): a frame about the connection, or an unexpected one.
   mutating func frameReceived(_ header: FrameHeader, _ payload: RawSpan, now: NIODeadline) -> OnFrame {
     do throws(WireError) {
       if header.kind == .error { return .fail(.refused(try ErrorFrame(payload))) }
@@ -184,9 +184,9 @@ struct StoreLink {
 
   private mutating func challengeReceived(_ challenge: Challenge, _ opening: Opening) -> OnFrame {
     guard challenge.version == Hello.version else { return .fail(.version(challenge.version)) }
-    // A request has to fit, and at least one has to be allowed; a store that says otherwise is not one.
+    // The limits must allow at least one request that fits; otherwise the peer is not a usable store.
     guard challenge.window >= 1, challenge.frameLengthMax >= 1024 else { return .fail(.limits) }
-    guard case .prove(let proof) = authenticator.judge(challenge, hello: opening.hello) else {
+    guard case .prove(let proof) = authenticator.verify(challenge, hello: opening.hello) else {
       return .fail(.unproven)
     }
     if let session, session.store != challenge.store || session.shardCount != challenge.shardCount {
@@ -198,14 +198,14 @@ struct StoreLink {
 
   private mutating func readyReceived(_ ready: Ready, _ proving: Proving, now: NIODeadline) -> OnFrame {
     let challenge = proving.challenge
-    // Not resumed although it was known: the store has seen no command of it yet, so the same name goes on.
+    // If a known session was not resumed, the store has seen no command of it yet, so its id stays in use.
     session = Session(
       id: proving.hello.session,
-      lastHeard: now,
+      lastReceivedAt: now,
       store: challenge.store,
       shardCount: challenge.shardCount
     )
-    state = .ready(Open(lastHeard: now))
+    state = .ready(Open(lastReceivedAt: now))
     return .ready(
       window: Int(challenge.window),
       shardCount: Int(challenge.shardCount),
@@ -240,31 +240,32 @@ struct StoreLink {
     }
   }
 
-  /// Bytes came over the open connection; `isReply`: at least one request was answered, so this store serves.
-  mutating func heard(isReply: Bool, now: NIODeadline) {
+  /// Record that bytes arrived on the open connection. `isReply`: at least one request was answered, so this store
+  /// works.
+  mutating func bytesReceived(isReply: Bool, now: NIODeadline) {
     switch state {
     case .ready(var open):
-      open.lastHeard = now
+      open.lastReceivedAt = now
       open.pinged = nil
       state = .ready(open)
     case .draining(var open):
-      open.lastHeard = now
+      open.lastReceivedAt = now
       open.pinged = nil
       state = .draining(open)
     case .idle, .waiting, .connecting, .challenged, .proving, .closed:
       return
     }
-    session?.lastHeard = now
+    session?.lastReceivedAt = now
     if isReply { failures = 0 }
   }
 
-  // MARK: - Time
+  // MARK: - Timeouts
 
   enum OnTick: Equatable {
     case nothing
     /// Send a ping with this number as its 8 bytes.
     case ping(UInt64)
-    /// Give this connection up, then call `lost`.
+    /// Drop this connection, then call `lost`.
     case fail(LinkFailure)
   }
 
@@ -291,7 +292,7 @@ struct StoreLink {
     if let pinged = open.pinged {
       return now - pinged >= pingInterval ? .fail(.silent) : .nothing
     }
-    guard now - open.lastHeard >= pingInterval else { return .nothing }
+    guard now - open.lastReceivedAt >= pingInterval else { return .nothing }
     open.pinged = now
     pingsSent += 1
     return .ping(pingsSent)
@@ -300,27 +301,27 @@ struct StoreLink {
   // MARK: - The end of a connection
 
   enum OnLost: Equatable {
-    /// Call ``waited()`` after this long. `sessionEnded`: what was sent in the session has no known outcome.
+    /// Call ``retryDelayElapsed()`` after this delay. `sessionEnded`: the outcome of commands sent in the session is
+    /// unknown.
     case retry(after: TimeAmount, sessionEnded: Bool)
     case nothing
   }
 
-  /// The connection ended, or could not be opened, or was given up.
+  /// Handle a connection that ended, was dropped, or could not be opened.
   ///
-  /// - Parameter jitter: 0 up to 1, drawn anew.
+  /// - Parameter jitter: 0 up to 1, newly drawn.
   mutating func lost(_ failure: LinkFailure, jitter: Double) -> OnLost {
-    let wasOpen = takesReplies
+    let wasOpen = acceptsReplies
     switch state {
     case .idle, .waiting, .closed: return .nothing
     case .connecting, .challenged, .proving, .ready, .draining: state = .waiting
     }
     let sessionEnded = failure.endsSession
     if sessionEnded { session = nil }
-    // A store that served and went is likely to be back: the same address is tried first. Any other failure
-    // moves on.
-    if !wasOpen || failure.isFromStore { addressIndex = (addressIndex + 1) % addressCount }
-    // The wait grows with each whole round of addresses, so that a second one is not kept waiting by the
-    // first.
+    // A store that worked and went away is likely to return, so the same address is tried first. Any other failure
+    // moves to the next address.
+    if !wasOpen || failure.isReportedByStore { addressIndex = (addressIndex + 1) % addressCount }
+    // The delay grows with each full round of addresses, so that a failing first address does not delay the second.
     let round = min(failures / addressCount, 16)
     failures += 1
     let longest = min(backoffMax.nanoseconds, backoffMin.nanoseconds << Int64(round))
@@ -328,7 +329,7 @@ struct StoreLink {
     return .retry(after: .nanoseconds(wait), sessionEnded: sessionEnded)
   }
 
-  /// No more attempts. False where that was so already.
+  /// Stop all attempts. Returns false if the link was already closed.
   mutating func close() -> Bool {
     if case .closed = state { return false }
     state = .closed
@@ -336,63 +337,64 @@ struct StoreLink {
   }
 }
 
-/// Why a connection or an attempt ended.
+/// Reason why a connection or an attempt ended.
 enum LinkFailure: Error, Equatable {
   case connectFailed
   case connectionLost
-  /// What is between socket and frames failed before the store was ready: the TLS handshake.
+  /// The layer between socket and frames (the TLS handshake) failed before the store was ready.
   case transportFailed
   case openingTimeout
-  /// Nothing heard, not even an answer to a ping.
+  /// No bytes arrived, not even a reply to a ping.
   case silent
-  /// The store announced that it goes away, and has answered everything.
+  /// The store announced its shutdown, and has answered everything.
   case drained
-  /// A secret is configured and the store did not prove that it holds it.
+  /// A secret is configured, and the store did not prove that it knows it.
   case unproven
   case version(UInt32)
-  /// The challenge announces limits that no request fits.
+  /// The challenge announces limits too small for any request.
   case limits
-  /// Another data directory answers than the one that knows the session.
+  /// The data directory that answers is not the one that knows the session.
   case otherStore
   case malformed(WireError)
   case unexpected(FrameKind)
-  /// A reply that no request waits for, or of another kind than the request's.
-  case strayReply(UInt32)
+  /// A reply that matches no request, or has the wrong kind for it.
+  case unmatchedReply(UInt32)
   /// An error frame that ends the connection.
   case refused(ErrorFrame)
 
-  /// The session is gone, or may not be used with the store that answers now.
+  /// Whether the session has expired, or must not be used with the current store.
   var endsSession: Bool {
     switch self {
     case .refused(let error): error.code == .sessionExpired
     case .otherStore: true
     case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .unproven,
-      .version, .limits, .malformed, .unexpected, .strayReply:
+      .version, .limits, .malformed, .unexpected, .unmatchedReply:
       false
     }
   }
 
-  /// The two sides do not have the same secret, as this side or the store has found.
+  /// Whether the two sides have different secrets, as found by this side or the store.
   var isSecretMismatch: Bool {
     switch self {
     case .unproven: true
     case .refused(let error): error.code == .authenticationFailed
     case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .version,
-      .limits, .otherStore, .malformed, .unexpected, .strayReply:
+      .limits, .otherStore, .malformed, .unexpected, .unmatchedReply:
       false
     }
   }
 
-  /// The store itself said or showed that this connection will not do.
-  var isFromStore: Bool {
+  /// Whether the store itself reported or caused the failure.
+  var isReportedByStore: Bool {
     switch self {
     case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent: false
-    case .drained, .unproven, .version, .limits, .otherStore, .malformed, .unexpected, .strayReply, .refused:
+    case .drained, .unproven, .version, .limits, .otherStore, .malformed, .unexpected, .unmatchedReply,
+      .refused:
       true
     }
   }
 
-  /// A constant name for logs.
+  /// Constant name for logs.
   var name: String {
     switch self {
     case .connectFailed: "connect_failed"
@@ -407,7 +409,7 @@ enum LinkFailure: Error, Equatable {
     case .otherStore: "other_store"
     case .malformed: "malformed"
     case .unexpected: "unexpected_frame"
-    case .strayReply: "stray_reply"
+    case .unmatchedReply: "stray_reply"
     case .refused: "refused"
     }
   }

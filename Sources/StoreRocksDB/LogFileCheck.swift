@@ -1,36 +1,35 @@
 import Foundation
 
-/// Looks at RocksDB's write-ahead logs and manifest before RocksDB does, for damage that it would take for the end of
-/// the file and drop without a word, together with all that stands behind it.
+/// Checks RocksDB's write-ahead logs and manifest before RocksDB opens them, for damage that RocksDB would take for the
+/// end of the file. It would then silently drop everything after it.
 ///
-/// Both are sequences of records in blocks of 32 KiB: checksum (4 bytes), length (2), type (1), payload; a record ends
-/// with its block, and longer ones are continued by others. Recovery mode 0 refuses a record whose checksum is wrong,
-/// but takes for the end: a length that points behind the end of the file, a type of recycled logs, of which this store
-/// makes none, and a header of zeros. One wrong bit is enough for the first two. A write that was cut off looks like
-/// the first, but it was the last one: nothing whole follows it.
+/// Both are sequences of records in blocks of 32 KiB: checksum (4 bytes), length (2), type (1), payload. A record ends
+/// within its block; longer ones are continued by further records. Recovery mode 0 refuses a record with a wrong
+/// checksum. But it takes three things for the end: a length that points past the end of the file, a type of recycled
+/// logs (this store makes none), and a header of zeros. One wrong bit is enough for the first two. A write that was cut
+/// off looks like the first, but it was the last one: no complete record follows it.
 enum LogFileCheck {
   private static let blockBytes = 32_768
   private static let headerBytes = 7
-  /// Types from here to 8 are those of recycled logs.
+  /// Record types from here to 8 belong to recycled logs.
   private static let recycledTypeMin: UInt8 = 5
   private static let recycledTypeMax: UInt8 = 8
 
-  /// Where a log is wrong.
+  /// Place and kind of damage in a log.
   struct Fault: Error, Equatable {
     var offset: Int
     var reason: String
   }
 
-  /// What is wrong with the logs and the manifest of a directory, in words that name file and place; nil where nothing
-  /// is.
+  /// Describes the damage in a directory's logs and manifest, with file and place; nil if there is none.
   ///
   /// - Parameters:
-  ///   - checksums: also of every record, to find the place of what RocksDB has refused; costs a look at every byte.
-  ///   - logs: the logs too, not only the manifest, which RocksDB always syncs.
+  ///   - checksums: also verify each record's checksum, to locate damage that RocksDB has refused; reads every byte.
+  ///   - logs: check the logs too, not only the manifest, which RocksDB always syncs.
   static func fault(in directory: String, checksums: Bool, logs: Bool = true) -> String? {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     let tables = names.filter { $0.hasSuffix(".sst") || $0.hasSuffix(".log") || $0.hasPrefix("MANIFEST-") }
-    // RocksDB would make a new, empty database over the files of the old one.
+    // RocksDB would create a new, empty database over the old one's files.
     if !tables.isEmpty, !names.contains("CURRENT") {
       return "\(directory)/CURRENT is missing, while \(tables.count) files of a database are there"
     }
@@ -38,7 +37,7 @@ enum LogFileCheck {
       .trimmingCharacters(in: .newlines)
     for name in names.sorted() where (logs && name.hasSuffix(".log")) || name == manifest {
       let path = directory + "/" + name
-      // Mapped: a header is a few bytes of each record.
+      // Mapped, because only the header bytes of each record are read.
       guard let bytes = try? Data(contentsOf: URL(fileURLWithPath: path), options: .alwaysMapped) else {
         continue
       }
@@ -49,7 +48,7 @@ enum LogFileCheck {
     return nil
   }
 
-  /// The first fault of one file's bytes.
+  /// Returns the first fault in one file's bytes.
   static func fault(in bytes: UnsafeRawBufferPointer, checksums: Bool) -> Fault? {
     var offset = 0
     while offset < bytes.count {
@@ -66,11 +65,11 @@ enum LogFileCheck {
       let end = offset + headerBytes + length
       if type == 0, length == 0 {
         guard let next = recordBehind(offset, bytes) else { return nil }
-        return Fault(offset: offset, reason: "zeros, and a whole record behind them at byte \(next)")
+        return Fault(offset: offset, reason: "zeros, followed by a complete record at byte \(next)")
       }
       if headerBytes + length > inBlock {
-        // A writer never does this, cut off or not.
-        return Fault(offset: offset, reason: "a record of \(length) bytes, which its block has no room for")
+        // A writer never does this, whether it was cut off or not.
+        return Fault(offset: offset, reason: "a record of \(length) bytes, which exceeds its block")
       }
       guard end <= bytes.count else { return cutOff(offset, length, bytes) }
       if checksums, !isWhole(bytes, offset, length) {
@@ -81,7 +80,7 @@ enum LogFileCheck {
     return nil
   }
 
-  /// What the records of a file hold, one behind the other, up to the first that is not as it should be.
+  /// Concatenated payloads of a file's records, up to the first invalid record.
   static func contents(of bytes: [UInt8]) -> [UInt8] {
     bytes.withUnsafeBytes { bytes in
       var contents: [UInt8] = []
@@ -102,19 +101,21 @@ enum LogFileCheck {
     }
   }
 
-  /// A record that points behind the end of the file: the last one, cut off while it was written, or one whose length
-  /// is wrong.
+  /// Checks a record that points past the end of the file: either the last one, cut off while it was written, or one
+  /// with a wrong length.
   private static func cutOff(_ offset: Int, _ length: Int, _ bytes: UnsafeRawBufferPointer) -> Fault? {
-    let reason = "a record of \(length) bytes points behind the end of the file"
+    let reason = "a record of \(length) bytes ends past the end of the file"
     if isWhole(bytes, offset, bytes.count - offset - headerBytes) {
-      return Fault(offset: offset, reason: "\(reason), where it is whole as it stands: its length is wrong")
+      return Fault(
+        offset: offset,
+        reason: "\(reason), but its checksum matches up to the end of the file: its length is wrong"
+      )
     }
     guard let next = recordBehind(offset, bytes) else { return nil }
-    return Fault(offset: offset, reason: "\(reason), and a whole record follows at byte \(next)")
+    return Fault(offset: offset, reason: "\(reason), and a complete record follows at byte \(next)")
   }
 
-  /// The next place behind `offset` at which a whole record stands. A log goes on in order, so what is whole there was
-  /// written later.
+  /// Finds the next complete record after `offset`. A log is written in order, so that record was written later.
   private static func recordBehind(_ offset: Int, _ bytes: UnsafeRawBufferPointer) -> Int? {
     var place = offset + headerBytes
     while place + headerBytes <= bytes.count {
@@ -134,7 +135,7 @@ enum LogFileCheck {
     (Int(bytes[offset + 4]) | Int(bytes[offset + 5]) << 8, bytes[offset + 6])
   }
 
-  /// Whether the checksum is that of the type and so many bytes.
+  /// Whether the checksum matches the type and `length` bytes of payload.
   private static func isWhole(_ bytes: UnsafeRawBufferPointer, _ offset: Int, _ length: Int) -> Bool {
     let stored = UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self))
     var checksum = UInt32.max
@@ -142,11 +143,11 @@ enum LogFileCheck {
       checksum = crcTable[Int(UInt8(truncatingIfNeeded: checksum) ^ byte)] ^ checksum >> 8
     }
     checksum = ~checksum
-    // Stored rotated and moved, so that a checksum over bytes that hold checksums stays a good one.
+    // Stored rotated and offset, so that a checksum over bytes that contain checksums stays strong.
     return stored == (checksum >> 15 | checksum << 17) &+ 0xA282_EAD8
   }
 
-  /// CRC-32C (RFC 3720 appendix B.4), a byte at a time.
+  /// CRC-32C (RFC 3720 appendix B.4), one byte at a time.
   private static let crcTable: [UInt32] = (0..<256).map { byte in
     (0..<8).reduce(UInt32(byte)) { value, _ in value & 1 == 0 ? value >> 1 : value >> 1 ^ 0x82F6_3B78 }
   }

@@ -3,40 +3,40 @@ import Foundation
 import NIOCore
 package import StoreEngine
 
-/// A checkpoint of RocksDB in `checkpoint/` of the data directory: hard links to tables, which are never changed, and
-/// copies of what is still written to. It takes room only for those copies, and for tables that RocksDB merges away
-/// while it is kept.
+/// A RocksDB checkpoint in `checkpoint/` of the data directory: hard links to tables, which are immutable, and copies
+/// of files that are still written to. It uses disk space only for those copies, and for tables that RocksDB compacts
+/// away while the checkpoint exists.
 final class RocksDBCheckpoint: StorageCheckpoint {
   let files: [CheckpointFile]
   private let directory: String
 
-  /// A checkpoint ends before the disk is too full for commits.
+  /// Free space below which reads fail, so that a checkpoint ends before the disk is too full for commits.
   private static let freeBytesMin = RocksDBEngine.freeBytesMin + (64 << 20)
 
   private static func path(_ data: String) -> String { data + "/checkpoint" }
 
-  /// Removes what a process that ended during a backup has left. RocksDB makes a checkpoint under the second name, and
-  /// renames it when it is whole.
+  /// Removes leftovers of a process that ended during a backup. RocksDB builds a checkpoint under the second name, and
+  /// renames it when it is complete.
   static func removeLeftovers(in data: String) {
     for path in [path(data), path(data) + ".tmp"] { try? FileManager.default.removeItem(atPath: path) }
   }
 
-  /// Makes the checkpoint of an open database, whose memory is flushed.
+  /// Makes the checkpoint of an open database whose memtables are flushed.
   ///
-  /// - Parameter name: a file of the data directory that goes along where it is there. It is only ever added to, and
-  ///   what is in the database is in it.
+  /// - Parameter name: a file of the data directory to copy too, if it exists. It is append-only, and covers what is in
+  ///   the database.
   init(of database: OpaquePointer, in data: String, withFile name: String) throws(StorageError) {
     Self.removeLeftovers(in: data)
     directory = Self.path(data)
     var failure: UnsafeMutablePointer<CChar>?
     let maker = rocksdb_checkpoint_object_create(database, &failure)
     if let text = RocksDBEngine.take(&failure) { throw .failed("\(data): \(text)") }
-    // No flush of its own (it would let writes stall): the write-ahead log that is left is copied.
+    // Without a flush of its own, which could stall writes: the remaining write-ahead log is copied.
     rocksdb_checkpoint_create(maker, directory, .max, &failure)
     rocksdb_checkpoint_object_destroy(maker)
     if let text = RocksDBEngine.take(&failure) {
       Self.removeLeftovers(in: data)
-      throw .failed("\(data): the checkpoint cannot be made: \(text)")
+      throw .failed("\(data): the checkpoint cannot be created: \(text)")
     }
     do {
       if FileManager.default.fileExists(atPath: "\(data)/\(name)") {
@@ -56,7 +56,7 @@ final class RocksDBCheckpoint: StorageCheckpoint {
   }
 
   func read(_ file: Int, at offset: UInt64, count: Int) throws(StorageError) -> ByteBuffer {
-    // Tables that were merged away since are kept for the copy: not at the expense of commits.
+    // The checkpoint keeps tables that were compacted away since. That must not use up the space for commits.
     try RocksDBEngine.checkSpace(directory, bytesMin: Self.freeBytesMin)
     let path = directory + "/" + files[file].name
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
@@ -85,8 +85,7 @@ final class RocksDBCheckpoint: StorageCheckpoint {
 extension RocksDBEngine {
   package func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint {
     try Self.checkSpace(directory)
-    // What is in memory becomes tables, which later backups find unchanged. These flushes wait rather than stall
-    // writes.
+    // Flush memtables to tables, which later backups find unchanged. These flushes wait rather than stall writes.
     for family in [log, pages, meta] { try flush(family) }
     try FreeDescriptors.check(for: directory)
     return try RocksDBCheckpoint(of: database, in: directory, withFile: "erasures")

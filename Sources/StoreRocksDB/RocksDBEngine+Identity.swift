@@ -2,10 +2,10 @@ internal import CRocksDB
 package import ReceiptModel
 package import StoreEngine
 
-/// What a data directory remembers of itself, in the default column family: `format`, `shards`, `store`.
+/// Identity of a data directory, in the default column family: keys `format`, `shards`, `store`.
 extension RocksDBEngine {
   private static let formatVersion = "1"
-  /// Shards of a directory that is created without saying how many.
+  /// Number of shards of a new directory if none is given.
   package static let shardCountDefault = 16
   /// A shard is 16 bits on the wire.
   package static let shardCountMax = 4_096
@@ -31,13 +31,16 @@ extension RocksDBEngine {
     }
     if let asked, asked != stored.shardCount {
       throw .unusable(
-        "--shards \(asked): \(directory) was created with \(stored.shardCount) shards, which is fixed; leave the flag out or say \(stored.shardCount)"
+        """
+        --shards \(asked): \(directory) was created with \(stored.shardCount) shards, which is fixed; leave \
+        the flag out or say \(stored.shardCount)
+        """
       )
     }
     return stored
   }
 
-  /// What the directory says; nil where it was just created.
+  /// Reads the directory's identity; nil if it was just created.
   static func storedIdentity(
     _ directory: String,
     database: OpaquePointer,
@@ -69,8 +72,8 @@ extension RocksDBEngine {
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
   }
 
-  /// Makes an open directory another store: event ids, tickets and sessions of the one that it was copied from are not
-  /// its own.
+  /// Gives an open directory a new store id: it must not share event ids, tickets and sessions with the store that it
+  /// was copied from.
   package func assignIdentity(_ store: SessionID) throws(StorageError) {
     try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)
   }

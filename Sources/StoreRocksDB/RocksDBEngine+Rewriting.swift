@@ -3,7 +3,7 @@ package import NIOCore
 package import ReceiptModel
 package import StoreEngine
 
-/// Values of an open directory that are written anew in their places: for repairs of a store that serves nobody.
+/// In-place rewriting of values in an open directory, for repairs of a store that is not serving.
 extension RocksDBEngine {
   /// A value that can be rewritten.
   package enum RewritableValue: Sendable {
@@ -12,11 +12,11 @@ extension RocksDBEngine {
     case page(ShardID)
   }
 
-  /// Bytes that are written at once.
+  /// Bytes per write batch.
   private static let rewriteBytes = 1 << 20
 
-  /// Calls `body` with each batch of the log and each page; what it returns takes the value's place. Durable before
-  /// this returns. Where it throws, some values are written and others are not.
+  /// Calls `body` with each batch of the log and each page, and replaces the value by its result. Durable before this
+  /// returns. If it throws, some values are rewritten and others are not.
   package func rewrite(
     _ body: (RewritableValue, ByteBuffer) throws(StorageError) -> ByteBuffer?
   ) throws(StorageError) {
@@ -37,7 +37,7 @@ extension RocksDBEngine {
     let batch = rocksdb_writebatch_create()
     let write = rocksdb_writeoptions_create()
     let read = rocksdb_readoptions_create()
-    // It reads the state of when it was made, whatever is written meanwhile.
+    // The iterator reads the state at its creation, whatever is written meanwhile.
     let iterator = rocksdb_create_iterator_cf(database, read, family)
     defer {
       rocksdb_iter_destroy(iterator)

@@ -5,16 +5,16 @@ import NIOCore
 package import ReceiptModel
 package import StoreEngine
 
-/// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (DESIGN.md section 3).
+/// The embedded engine: log and pages of all shards in one RocksDB, in a column family each (docs/architecture.md).
 ///
-/// A commit is one write batch, synced: the batches of the log, the pages and the cuts of a group become durable
-/// together or not at all, and the write-ahead log keeps the order of groups. So pages can never be ahead of the log,
-/// nor a cut ahead of the pages that allow it.
+/// A commit is one synced write batch. The batches of the log, the pages and the cuts of a group become durable
+/// together or not at all. The write-ahead log keeps the order of groups. So pages are never ahead of the log, nor is a
+/// cut ahead of the pages that allow it.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change between `init`
-/// and `close`, which the owner calls when no other call is under way.
+/// and `close`. The owner calls `close` when no other call is in flight.
 package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
-  /// How the directory was created.
+  /// Identity of the directory, fixed at its creation.
   package struct Identity: Hashable, Sendable {
     package var shardCount: Int
     package var store: SessionID
@@ -32,38 +32,38 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private let read: OpaquePointer
   private let loggedSinceMark = NIOLockedValueBox(0)
   private let hasUnsynced = NIOLockedValueBox(true)
-  /// What an operator has to know of how the directory was opened; nil: nothing.
+  /// Warning for the operator about how the directory was opened; nil if there is none.
   package let warning: String?
   private static let markBytes = 4 << 20
-  /// One purge at a time: the next finds most of its work done.
+  /// Allows one purge at a time; the next one finds most of its work done.
   let purging = NIOLock()
-  let mergesTables: Bool
-  let metDamage = NIOLockedValueBox(false)
+  let compactsTables: Bool
+  let foundDamage = NIOLockedValueBox(false)
   private let hasFailed = NIOLockedValueBox(false)
   private var isClosed = false
 
-  /// RocksDB takes no more writes once it has come upon a damaged table while it merged some in the background. Opened
-  /// again it would do so again, at once: what is not damaged is served only where tables are left as they are.
-  package var hasMetDamage: Bool { metDamage.withLockedValue { $0 } }
+  /// Whether a background compaction has met a damaged table. RocksDB then accepts no more writes, and after a reopen
+  /// it would fail again at once. Undamaged data can be served only with compaction off.
+  package var hasFoundDamage: Bool { foundDamage.withLockedValue { $0 } }
 
-  /// Opens a data directory, creating it where there is none.
+  /// Opens a data directory; creates it if it does not exist.
   ///
   /// - Parameters:
-  ///   - shardCount: at creation the number of shards; later it has to be nil or the same number.
-  ///   - newStore: the identity to give a directory that is created now.
-  ///   - mergesTables: false where a merge has met damage, see ``hasMetDamage``.
-  ///   - isRepair: whether to open a directory whose repair was not finished, to finish it.
+  ///   - shardCount: number of shards at creation; later nil or the same number.
+  ///   - newStore: identity for a directory that is created now.
+  ///   - compactsTables: false after a compaction has met damage, see ``hasFoundDamage``.
+  ///   - isRepair: whether to open a directory with an unfinished repair, to finish it.
   package init(
     directory: String,
     shardCount: Int?,
     newStore: SessionID,
     settings: RocksDBSettings = RocksDBSettings(),
-    mergesTables: Bool = true,
+    compactsTables: Bool = true,
     isRepair: Bool = false
   ) throws(StorageError) {
     self.directory = directory
     self.settings = settings
-    self.mergesTables = mergesTables
+    self.compactsTables = compactsTables
     do {
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     } catch {
@@ -77,11 +77,11 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         "--data \(directory): a repair of its times was not finished; run tidemark repair-clock again"
       )
     }
-    // RocksDB keeps every table open. What follows would take a file that it cannot open for one that is not there.
+    // RocksDB keeps every table open. The checks below would take a file that cannot be opened for a missing one.
     let files = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     try FreeDescriptors.check(files.count { $0.hasSuffix(".sst") } + FreeDescriptors.forFiles, for: directory)
     RocksDBCheckpoint.removeLeftovers(in: directory)
-    let isUnsynced = UnsyncedMark.holes(in: directory)
+    let isUnsynced = UnsyncedMark.mayHaveHoles(in: directory)
     if let fault = LogFileCheck.fault(in: directory, checksums: isUnsynced, logs: !isUnsynced) {
       throw .corrupt("--data \(directory): \(fault)")
     }
@@ -93,15 +93,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       } : nil
     options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: isUnsynced)
     let names = ["default", "log", "pages"]
-    // The log is written once, read at start and cut away: a large buffer lets most of it go before it reaches a table.
+    // The log is written once, read at start and cut: with a large buffer most of it is deleted before it reaches a
+    // table.
     let logOptions = Self.options(writeBufferBytes: 128 << 20)
-    // Written in rising order, and read at start only: a list is enough.
+    // Written in rising order and read only at start, so a vector is enough.
     rocksdb_options_set_memtable_vector_rep(logOptions)
     let familyOptions = [
       options, logOptions,
       Self.options(writeBufferBytes: 64 << 20, pageCacheBytes: settings.cacheBytes),
     ]
-    if !mergesTables {
+    if !compactsTables {
       for family in familyOptions { rocksdb_options_set_disable_auto_compactions(family, 1) }
     }
     defer { for family in familyOptions.dropFirst() { rocksdb_options_destroy(family) } }
@@ -127,7 +128,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         )
       }
       if text.hasPrefix("Corruption") {
-        // Of tables RocksDB says which; of logs it does not.
+        // For tables RocksDB's error names the file; for logs it does not.
         let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
         throw .corrupt("--data \(directory): \(text)\(place)")
       }
@@ -171,14 +172,14 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       throw error
     }
     self.identity = identity
-    if mergesTables { lookForOld() }
-    markLog()
+    if compactsTables { triggerOldCompaction() }
+    presyncLog()
     if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }
 
   deinit { close() }
 
-  /// Closes the database; nothing may be under way. Column families go first, or RocksDB aborts.
+  /// Closes the database. Requires that no call is in flight. Column families go first, or RocksDB aborts.
   package func close() {
     guard !isClosed else { return }
     isClosed = true
@@ -247,10 +248,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_write(database, write, batch, &failure)
     if let text = Self.take(&failure) {
-      guard text.hasPrefix("Corruption") else { throw broken(text) }
-      metDamage.withLockedValue { $0 = true }
+      guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
+      foundDamage.withLockedValue { $0 = true }
       throw .corrupt(
-        "\(directory): \(text); until the store is started again tables are not merged; restore from a copy"
+        "\(directory): \(text); compaction is off until the store is restarted; restore from a backup"
       )
     }
     let count = group.batches.reduce(0) { $0 + $1.bytes.readableBytes }
@@ -260,7 +261,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       logged = 0
       return true
     }
-    if isDue { markLog() }
+    if isDue { presyncLog() }
   }
 
   package func sync() throws(StorageError) {
@@ -271,28 +272,28 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard isDue else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
-    if let text = Self.take(&failure) { throw broken(text) }
+    if let text = Self.take(&failure) { throw recordFailure(text) }
   }
 
-  /// Throws where an operation has failed: RocksDB is to be opened again before it is asked for anything more. What
-  /// follows a failure may meet an assertion (``FreeDescriptors``).
+  /// Throws after a failed operation: RocksDB must be reopened before further use. An operation after a failure may hit
+  /// an assertion (``FreeDescriptors``).
   func checkUsable() throws(StorageError) {
     guard !hasFailed.withLockedValue({ $0 }) else {
-      throw .failed("\(directory): an earlier write or flush has failed; it has to be opened again")
+      throw .failed("\(directory): an earlier write or flush failed; it must be reopened")
     }
   }
 
-  /// Notes that a write or a flush has failed.
-  func broken(_ text: String) -> StorageError {
+  /// Records that a write or a flush has failed.
+  func recordFailure(_ text: String) -> StorageError {
     hasFailed.withLockedValue { $0 = true }
     return .failed("\(directory): \(text)")
   }
 
-  /// Lets a write-ahead log that will have failed be closed. Closing it flushes it, and a librocksdb with assertions
-  /// (Debian's 7.8) aborts the process where an operation follows a failed one, but not in a log that was once synced
-  /// by this call. Logs change every 64 MiB or so: a failure soon after a change still aborts, which is no worse for
-  /// what is stored, all of it synced.
-  private func markLog() {
+  /// Lets the current write-ahead log be closed safely if it fails later. Closing it flushes it. A librocksdb with
+  /// assertions (Debian's 7.8) aborts the process if an operation follows a failed one, except in a log that this call
+  /// synced once. Logs change every 64 MiB or so. A failure soon after a change still aborts, which does no harm to
+  /// stored data: all of it is synced.
+  private func presyncLog() {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
     _ = Self.take(&failure)
@@ -308,7 +309,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     try scan(
       pages,
       from: StorageKey.pages(shard, number),
-      // Steps are read when they are asked for.
+      // Steps are read on demand.
       to: StorageKey.page(PageKey(shard: shard, channel: number, page: .steps(0, 0)))
     ) {
       key,
@@ -352,7 +353,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return StoredChannel(number: number, pages: found)
   }
 
-  /// The number of a channel; nil where there is none of that name.
+  /// Number of a channel; nil if there is none of that name.
   private func number(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> ChannelNumber? {
     switch channel {
     case .number(let known), .head(let known):
@@ -397,7 +398,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
     var own: [(page: PageID, bytes: ByteBuffer)] = []
-    // No channel has the number 0: under it are the shard's own pages.
+    // No channel has the number 0: the shard's own pages are stored under it.
     try scan(
       pages,
       from: StorageKey.pages(shard, ChannelNumber(0)),
@@ -424,16 +425,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   // MARK: Details
 
-  /// The folder of a data directory in which a restore is under way.
+  /// Directory inside a data directory while a restore is in progress.
   package static let restoringName = ".restoring"
-  /// The file of a data directory whose times are being repaired.
+  /// File in a data directory while its times are being repaired.
   package static let repairingName = ".repairing-clock"
 
-  /// Less free space than this, and nothing is written: what RocksDB does in the background needs room too, and where
-  /// it finds none, its own information log included, a librocksdb with assertions (Debian's) aborts the process.
+  /// Minimum free disk space for writes. RocksDB's background work needs space too. If there is none, even for its
+  /// information log, a librocksdb with assertions (Debian's) aborts the process.
   package static let freeBytesMin = 256 << 20
 
-  /// Throws where the disk has less than that for us.
+  /// Throws if the disk has less than `bytesMin` available.
   static func checkSpace(_ directory: String, bytesMin: Int = freeBytesMin) throws(StorageError) {
     var state = statvfs()
     guard statvfs(directory, &state) == 0 else { return }
@@ -469,7 +470,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
   }
 
-  /// The page that a key ends with; nil where it is none.
+  /// The page that a key ends with; nil if it names none.
   private static func page(of key: ByteBuffer) -> PageID? {
     key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self)
       .flatMap { PageID(sortKey: $0) }
@@ -484,7 +485,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   ) throws(StorageError) {
     let bound = rocksdb_readoptions_create()
     defer { rocksdb_readoptions_destroy(bound) }
-    // The bound is used until the iterator is gone, so it stays where it is.
+    // The iterator uses the bound, so the buffer must stay in place until the iterator is gone.
     let endBytes = UnsafeMutableBufferPointer<CChar>.allocate(capacity: end.count)
     defer { endBytes.deallocate() }
     end.withBytes { _ = endBytes.initialize(from: UnsafeBufferPointer(start: $0.base, count: $0.count)) }
@@ -515,7 +516,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     text.hasPrefix("Corruption") ? .corrupt("\(directory): \(text)") : .failed("\(directory): \(text)")
   }
 
-  /// Takes an error text that RocksDB has allocated.
+  /// Takes and frees an error text that RocksDB has allocated.
   static func take(_ failure: inout UnsafeMutablePointer<CChar>?) -> String? {
     guard let text = failure else { return nil }
     failure = nil
@@ -532,17 +533,16 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     rocksdb_options_set_create_if_missing(options, 1)
     rocksdb_options_set_create_missing_column_families(options, 1)
     rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
-    // A record that ends before it is whole, at the end of the log, was never acknowledged and is dropped. Anything
-    // else that is wrong stops the start: what stands behind it was acknowledged, and point-in-time recovery (2) would
-    // drop it without a word. That is for a log that was not synced when the machine failed: its blocks may have
-    // reached the disk in any order.
+    // An incomplete record at the end of the log was never acknowledged and is dropped. Any other damage stops the
+    // start: the records after it were acknowledged, and point-in-time recovery (2) would silently drop them. Mode 2 is
+    // for a log that was not synced when the machine failed: its blocks may have reached the disk in any order.
     rocksdb_options_set_wal_recovery_mode(options, toleratesHoles ? 2 : 0)
     rocksdb_options_set_max_total_wal_size(options, 512 << 20)
     rocksdb_options_set_info_log_level(options, 2)
     rocksdb_options_set_keep_log_file_num(options, 2)
     rocksdb_options_set_stats_dump_period_sec(options, 0)
     rocksdb_options_set_max_background_jobs(options, 2)
-    // Event loops commit one after the other; the log's list could not be written by two anyway.
+    // Event loops commit one after the other; and two writers could not use the log's vector anyway.
     rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
     if let pageCacheBytes {
       let table = rocksdb_block_based_options_create()

@@ -5,8 +5,7 @@ package import ReceiptModel
 import ReceiptWire
 package import StoreEngine
 
-/// A data directory, or a copy of one, opened to be read: nothing in it is changed. Every block that is read is
-/// verified by its checksum.
+/// A data directory, or a copy of one, opened read-only. Every block that is read is verified by its checksum.
 ///
 /// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change before
 /// ``close()``.
@@ -19,13 +18,13 @@ package final class RocksDBReader: @unchecked Sendable {
   private let read: OpaquePointer
   private var isClosed = false
 
-  /// Throws where logs or tables are damaged, or there is no store in the directory.
+  /// Throws if logs or tables are damaged, or the directory contains no store.
   package init(_ directory: String) throws(StorageError) {
     self.directory = directory
     guard FileManager.default.fileExists(atPath: directory + "/CURRENT") else {
-      throw .unusable("\(directory): no store's data is there (no CURRENT)")
+      throw .unusable("\(directory): contains no store (CURRENT is missing)")
     }
-    let isUnsynced = UnsyncedMark.holes(in: directory)
+    let isUnsynced = UnsyncedMark.mayHaveHoles(in: directory)
     if let fault = LogFileCheck.fault(in: directory, checksums: true, logs: !isUnsynced) {
       throw .corrupt("\(directory): \(fault)")
     }
@@ -97,7 +96,7 @@ package final class RocksDBReader: @unchecked Sendable {
     for option in options { rocksdb_options_destroy(option) }
   }
 
-  /// What a key of the pages' family leads to.
+  /// An entry of the pages' column family.
   package enum Entry: Hashable, Sendable {
     case page(PageKey)
     /// From a name to a channel's number.
@@ -116,8 +115,8 @@ package final class RocksDBReader: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` with each page and each entry of the directory, in the order of their keys: first the directory's,
-  /// then pages by shard and channel.
+  /// Calls `body` with each page and each directory entry in key order: first the directory entries, then pages by
+  /// shard and channel.
   package func scanPages(_ body: (Entry, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
     try scan(families[2]) { key, value throws(StorageError) in
       let start = key.readerIndex
@@ -155,7 +154,7 @@ package final class RocksDBReader: @unchecked Sendable {
       guard let key = rocksdb_iter_key(iterator, &keyCount),
         let value = rocksdb_iter_value(iterator, &valueCount)
       else { break }
-      if let end, !end.isBehind(UnsafeRawBufferPointer(start: key, count: keyCount)) { break }
+      if let end, !end.sortsAfter(UnsafeRawBufferPointer(start: key, count: keyCount)) { break }
       try body(
         ByteBuffer(bytes: UnsafeRawBufferPointer(start: key, count: keyCount)),
         ByteBuffer(bytes: UnsafeRawBufferPointer(start: value, count: valueCount))
@@ -169,7 +168,7 @@ package final class RocksDBReader: @unchecked Sendable {
 }
 
 extension RocksDBReader {
-  /// What a shard would start from.
+  /// Stored state that a shard would start from.
   package func stored(_ shard: ShardID) throws(StorageError) -> StoredShard {
     var pages: [(page: PageID, bytes: ByteBuffer)] = []
     let (first, end) = (StorageKey.pages(shard, ChannelNumber(0)), StorageKey.pages(shard, ChannelNumber(1)))
@@ -190,8 +189,8 @@ extension RocksDBReader {
     return StoredShard(pages: pages, log: log)
   }
 
-  /// Per shard, the last log index that the directory holds: that of its last batch, or of its own pages where the log
-  /// is cut up to them.
+  /// Per shard, the last log index in the directory: that of the last batch, or of the shard's own pages if the log is
+  /// cut up to them.
   package func lastIndexes() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: identity.shardCount)
     func note(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {

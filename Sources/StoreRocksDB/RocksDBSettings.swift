@@ -1,21 +1,21 @@
-/// When an append is durable.
+/// Time at which an append becomes durable.
 package enum Durability: Hashable, Sendable {
-  /// When it is synced: before it is acknowledged.
+  /// Synced before it is acknowledged.
   case sync
-  /// When the next sync has passed, at most this long after it was acknowledged. A crash of the process loses nothing,
-  /// one of the machine loses what was acknowledged since the last sync.
+  /// Synced at the next interval, at most this long after it was acknowledged. A crash of the process loses nothing; a
+  /// failure of the machine loses what was acknowledged since the last sync.
   case interval(milliseconds: Int)
 
-  /// Between two syncs; nil where each commit has its own.
+  /// Interval between two syncs; nil if each commit syncs.
   package var syncIntervalMilliseconds: Int? {
     if case .interval(let milliseconds) = self { return milliseconds }
     return nil
   }
 
-  /// The longest interval that can be chosen: a minute.
+  /// Maximum interval: a minute.
   package static let intervalMillisecondsMax = 60_000
 
-  /// `sync` or `interval:MS`; nil for anything else.
+  /// Parses `sync` or `interval:MS`; nil for anything else.
   package init?(_ text: String) {
     if text == "sync" {
       self = .sync
@@ -29,12 +29,12 @@ package enum Durability: Hashable, Sendable {
   }
 }
 
-/// What a data directory is opened with, each time.
+/// Settings for opening a data directory.
 package struct RocksDBSettings: Hashable, Sendable {
   package var durability = Durability.sync
-  /// Blocks of pages that RocksDB keeps in memory, in bytes.
+  /// Size of RocksDB's block cache for pages, in bytes.
   package var cacheBytes = 32 << 20
-  /// What was written over or deleted in tables of pages is merged away this long after (R16), in seconds: a day.
+  /// Age at which overwritten and deleted values in page tables are compacted away (R16), in seconds: a day.
   package var oldValuesSecondsMax = 86_400
 
   package init() {}

@@ -3,22 +3,21 @@ import NIOConcurrencyHelpers
 package import ReceiptModel
 package import StoreEngine
 
-/// A data directory with RocksDB in it, opened now and again after a failed append.
+/// A data directory with RocksDB, opened now and reopened after a failed append.
 package final class RocksDBStorage: ReopenableStorage {
-  /// Kept free on the disk, so that a store whose disk has filled up can still be opened, and what it holds be written
-  /// out.
+  /// Size of a reserve file, so that a store whose disk is full can still be opened and its data flushed.
   package static let reserveBytes = 16 << 20
 
   private let directory: String
   private let settings: RocksDBSettings
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
-  private let place: DirectoryPlace
-  /// A merge of tables has met damage: from then on they are left as they are.
-  private let hasMetDamage = NIOLockedValueBox(false)
+  private let place: DirectoryIdentity
+  /// Set once a compaction has met damage: compaction is off from then on.
+  private let hasFoundDamage = NIOLockedValueBox(false)
 
-  /// Opens the directory, and creates it where there is none; see
-  /// ``RocksDBEngine/init(directory:shardCount:newStore:settings:mergesTables:)``.
+  /// Opens the directory; creates it if it does not exist. See
+  /// ``RocksDBEngine/init(directory:shardCount:newStore:settings:compactsTables:)``.
   package init(
     directory: String,
     shardCount: Int?,
@@ -34,23 +33,23 @@ package final class RocksDBStorage: ReopenableStorage {
       settings: settings
     )
     identity = engine.identity
-    place = DirectoryPlace(directory)
+    place = DirectoryIdentity(directory)
     self.engine = NIOLockedValueBox(engine)
     try Self.reserve(directory)
   }
 
   package var shardCount: Int { identity.shardCount }
   package var store: SessionID { identity.store }
-  /// What an operator has to know of how the directory was opened; nil: nothing.
+  /// Warning for the operator about how the directory was opened; nil if there is none.
   package var warning: String? { engine.withLockedValue { $0?.warning } }
-  package var placeFault: String? { place.fault }
+  package var locationFault: String? { place.fault }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 
   package func open() throws(StorageError) -> any StorageEngine {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
-    // Where the directory is gone a new one would be made, with nothing in it.
+    // If the directory is gone, opening would create a new, empty one.
     if let fault = place.fault { throw .unusable(fault) }
-    // As long as commits would be refused, the shards need not be read again.
+    // While commits would be refused for lack of space, do not reload the shards.
     try RocksDBEngine.checkSpace(directory)
     try? FileManager.default.removeItem(atPath: Self.reservePath(directory))
     let opened = try RocksDBEngine(
@@ -58,10 +57,10 @@ package final class RocksDBStorage: ReopenableStorage {
       shardCount: identity.shardCount,
       newStore: identity.store,
       settings: settings,
-      mergesTables: !hasMetDamage.withLockedValue { $0 }
+      compactsTables: !hasFoundDamage.withLockedValue { $0 }
     )
     do throws(StorageError) {
-      // Without the reserve the next append would fail as the last one did.
+      // Without the reserve the next append would fail like the last one.
       try Self.reserve(directory)
     } catch {
       opened.close()
@@ -73,7 +72,7 @@ package final class RocksDBStorage: ReopenableStorage {
 
   package func close(_ storage: any StorageEngine) {
     engine.withLockedValue { engine in
-      if engine?.hasMetDamage == true { hasMetDamage.withLockedValue { $0 = true } }
+      if engine?.hasFoundDamage == true { hasFoundDamage.withLockedValue { $0 = true } }
       engine?.close()
       engine = nil
     }

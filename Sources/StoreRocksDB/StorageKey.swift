@@ -10,8 +10,8 @@ import StoreEngine
 /// | pages | `D`, shard (2), cid | channel number (8) |
 /// | pages | `D`, shard (2), 0, two hashes of a user's id (16) | channel number of their index (8) |
 ///
-/// Keys stand in RocksDB's manifest too, as the first and the last of a table, and stay there when they are deleted. So
-/// no user's id is in any (R16); whoever reads a channel verifies that it is the one it asked for.
+/// RocksDB's manifest also contains keys, as the first and last of each table, even after their deletion. So no key
+/// contains a user's id (R16); readers of a channel verify that it is the requested one.
 struct StorageKey {
   private var bytes: [UInt8] = []
 
@@ -24,7 +24,7 @@ struct StorageKey {
     return key
   }
 
-  /// Behind the last key of a shard's log.
+  /// Upper bound after the last key of a shard's log.
   static func logEnd(_ shard: ShardID) -> StorageKey {
     var key = log(shard, LogIndex(.max))
     key.bytes.append(0)
@@ -35,14 +35,14 @@ struct StorageKey {
     self.page(page.shard, page.channel, sortKey: page.page.sortKey)
   }
 
-  /// Where a page of this ``PageID/sortKey`` stands, or would stand.
+  /// Key of a page with this ``PageID/sortKey``, whether or not it exists.
   static func page(_ shard: ShardID, _ channel: ChannelNumber, sortKey: UInt64) -> StorageKey {
     var key = pages(shard, channel)
     key.append(sortKey)
     return key
   }
 
-  /// Before the first page of a channel.
+  /// Lower bound before the first page of a channel.
   static func pages(_ shard: ShardID, _ channel: ChannelNumber) -> StorageKey {
     var key = StorageKey()
     key.bytes.append(UInt8(ascii: "P"))
@@ -70,8 +70,8 @@ struct StorageKey {
     }
   }
 
-  /// Whether this stands behind a key.
-  func isBehind(_ key: UnsafeRawBufferPointer) -> Bool { key.lexicographicallyPrecedes(bytes) }
+  /// Whether this key sorts after `key`.
+  func sortsAfter(_ key: UnsafeRawBufferPointer) -> Bool { key.lexicographicallyPrecedes(bytes) }
 
   private mutating func append(_ value: some FixedWidthInteger) {
     withUnsafeBytes(of: value.bigEndian) { bytes.append(contentsOf: $0) }

@@ -1,38 +1,38 @@
 import Foundation
 
-/// Looks at the ends of RocksDB's table files before RocksDB does, for damage that it would act upon before it verifies
-/// a checksum.
+/// Checks the ends of RocksDB's table files before RocksDB opens them, for damage that RocksDB would act on before it
+/// verifies a checksum.
 ///
-/// A table ends in its properties, its metaindex (which says where the properties are) and the footer (which says where
-/// the metaindex and the index are). RocksDB goes through the properties first and verifies their checksum afterwards,
-/// since numbers in them may have been changed in place; and it makes room for what the footer points to before it
-/// reads it. Where the block ends in a count of restart points that is impossible, a librocksdb with assertions
-/// (Debian's 7.8) aborts the process, and one without reads behind the block: one wrong bit is enough. So these are
-/// looked at for their form. What they say is left to the checksums, which RocksDB verifies of all other blocks before
-/// it uses them, and so is a file that does not end in a footer.
+/// A table ends with its properties, its metaindex (which locates the properties) and the footer (which locates the
+/// metaindex and the index). RocksDB parses the properties first and verifies their checksum afterwards, because
+/// numbers in them may have been changed in place. It also allocates memory for what the footer points to before it
+/// reads it. If the block ends with an impossible number of restart points, a librocksdb with assertions (Debian's 7.8)
+/// aborts the process, and one without reads past the block: one wrong bit is enough. So the form of these parts is
+/// checked here. Their contents are left to the checksums, which RocksDB verifies for all other blocks before it uses
+/// them. A file that does not end with a footer is left to RocksDB too.
 ///
-/// The end of a file is one read of 4 KiB, of what RocksDB reads next anyway.
+/// The end of a file takes one read of 4 KiB, of bytes that RocksDB reads next anyway.
 enum TableFileCheck {
-  /// Of tables in blocks. The footers of these versions have the same form: type of checksum (1 byte), handles of the
-  /// metaindex and of the index in room for 40, version (4), magic number (8). Version 6 has checksums of its own for
-  /// them.
+  /// Magic number of block-based tables. The footers of these versions have the same form: type of checksum (1 byte),
+  /// handles of the metaindex and the index (padded to 40), version (4), magic number (8). Version 6 has separate
+  /// checksums for them.
   private static let magic: UInt64 = 0x88E2_41B7_85F4_CFF7
   private static let versions: ClosedRange<UInt32> = 2...5
   private static let footerBytes = 53
   private static let handlesBytes = 40
-  /// Behind each block: type of compression, checksum.
+  /// Trailer of each block: type of compression, checksum.
   private static let trailerBytes = 5
   private static let tailBytes = 4096
-  /// Properties and metaindex have one or two KiB, whatever the table has.
+  /// Size limit: properties and metaindex have one or two KiB, whatever the table contains.
   private static let blockBytesMax = 1 << 20
   private static let propertiesName = Array("rocksdb.properties".utf8)
 
   typealias Fault = LogFileCheck.Fault
 
-  /// Bytes of a file; nil where they cannot be read, which is left to RocksDB to say.
+  /// Reads bytes of a file; nil if that fails, which RocksDB then reports.
   private typealias Read = (Range<Int>) -> [UInt8]?
 
-  /// What is wrong with the tables of a directory, in words that name file and place; nil where nothing is.
+  /// Describes the damage in a directory's tables, with file and place; nil if there is none.
   static func fault(in directory: String) -> String? {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     for name in names.sorted() where name.hasSuffix(".sst") {
@@ -47,7 +47,8 @@ enum TableFileCheck {
     return nil
   }
 
-  /// Where a file's properties are, without what is behind the block; nil where it is no table, or has none.
+  /// Returns the place of a file's properties block without its trailer; nil if the file is no table or has no
+  /// properties.
   static func properties(at path: String) -> Result<Range<Int>?, Fault> {
     guard let file = FileHandle(forReadingAtPath: path),
       let size = (try? file.seekToEnd()).flatMap({ Int(exactly: $0) })
@@ -84,7 +85,7 @@ enum TableFileCheck {
     var place = 1
     let handles = footer[..<(1 + handlesBytes)]
     guard let metaindex = handle(handles, &place, end), handle(handles, &place, end) != nil else {
-      throw Fault(offset: end, reason: "the footer points to where no block can be")
+      throw Fault(offset: end, reason: "the footer points outside the file")
     }
     guard let bytes = try block(metaindex, "metaindex", read) else { return nil }
     for entry in try entries(bytes, at: metaindex.lowerBound, "metaindex") where entry.key == propertiesName {
@@ -92,7 +93,7 @@ enum TableFileCheck {
       guard let range = handle(bytes[..<entry.value.upperBound], &place, metaindex.lowerBound) else {
         throw Fault(
           offset: metaindex.lowerBound + entry.value.lowerBound,
-          reason: "the metaindex points to where no properties can be"
+          reason: "the metaindex points outside the file"
         )
       }
       guard let properties = try block(range, "properties", read) else { return nil }
@@ -109,9 +110,9 @@ enum TableFileCheck {
     return read(range)
   }
 
-  /// The entries of a block: three lengths (of the key's bytes that are the last one's, of those that follow, of the
-  /// value) and their bytes; then the restart points of 4 bytes each, of which the first is the first entry, and the
-  /// count of them.
+  /// Decodes the entries of a block: three lengths (of the key's prefix shared with the previous key, of the rest of
+  /// the key, of the value) and their bytes. After the entries follow the restart points of 4 bytes each, of which the
+  /// first is the first entry, and their number.
   private static func entries(
     _ block: [UInt8],
     at start: Int,
@@ -121,7 +122,7 @@ enum TableFileCheck {
       throw Fault(offset: start, reason: "\(what) of \(block.count) bytes")
     }
     let restarts = fixed(block, block.count - 4, 4)
-    // Bit 31 would be a hash index, which only blocks of data can have.
+    // Bit 31 would mean a hash index, which only data blocks can have.
     guard restarts >= 1, restarts <= (block.count - 4) / 4 else {
       throw Fault(
         offset: start + block.count - 4,
@@ -130,7 +131,7 @@ enum TableFileCheck {
     }
     let end = block.count - 4 - 4 * Int(restarts)
     guard fixed(block, end, 4) == 0 else {
-      throw Fault(offset: start + end, reason: "\(what) that do not start with the first restart point")
+      throw Fault(offset: start + end, reason: "\(what) whose first restart point is not 0")
     }
     var found: [(key: [UInt8], value: Range<Int>)] = []
     var key: [UInt8] = []
@@ -141,7 +142,7 @@ enum TableFileCheck {
         let own = varint(block[..<end], &place), let value = varint(block[..<end], &place),
         shared <= key.count, own <= end - place, value <= end - place - Int(own)
       else {
-        throw Fault(offset: start + entry, reason: "\(what) with an entry that has no room in them")
+        throw Fault(offset: start + entry, reason: "\(what) with an entry that exceeds the block")
       }
       key.removeSubrange(Int(shared)...)
       key += block[place..<(place + Int(own))]
@@ -152,7 +153,7 @@ enum TableFileCheck {
     return found
   }
 
-  /// Offset and length of a block that ends, with what is behind it, before `end`.
+  /// Decodes a handle: offset and length of a block that ends, with its trailer, before `end`.
   private static func handle(_ bytes: ArraySlice<UInt8>, _ place: inout Int, _ end: Int) -> Range<Int>? {
     guard let offset = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
       let count = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
@@ -161,7 +162,7 @@ enum TableFileCheck {
     return offset..<(offset + count)
   }
 
-  /// Seven bits a byte, the lowest first, at most ten bytes.
+  /// Decodes a varint: seven bits per byte, lowest first, at most ten bytes.
   private static func varint(_ bytes: ArraySlice<UInt8>, _ place: inout Int) -> UInt64? {
     var value: UInt64 = 0
     for shift in stride(from: 0, through: 63, by: 7) where place < bytes.endIndex {
@@ -177,9 +178,9 @@ enum TableFileCheck {
     bytes[place..<(place + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
   }
 
-  /// Whether the manifest says that a file of this number and size belongs to the database. One that was being written
-  /// when the process or the machine failed is not in it, may have any holes, and is removed by RocksDB without a look.
-  /// One of another size is refused by RocksDB.
+  /// Whether the manifest lists a file of this number and size. A file that was being written when the process or the
+  /// machine failed is not listed, may have holes, and is removed by RocksDB unread. RocksDB itself refuses a listed
+  /// file of another size.
   private static func isInManifest(of directory: String, _ number: UInt64, _ size: UInt64) -> Bool {
     guard let current = try? String(contentsOfFile: directory + "/CURRENT", encoding: .utf8),
       let data = FileManager.default.contents(
@@ -187,7 +188,7 @@ enum TableFileCheck {
       )
     else { return false }
     let manifest = LogFileCheck.contents(of: Array(data))
-    // A new file: its tag, level, number and size, and then its keys.
+    // Record of a new file: tag, level, number and size, and then its keys.
     let sought = [103, 0] + varint(number) + varint(size)
     return manifest.indices.dropLast(sought.count).contains { start in
       manifest[start] == sought[0]

@@ -1,9 +1,9 @@
 import Foundation
 import StoreEngine
 
-/// The file `unsynced` in a data directory: its commits are not synced one by one. It holds the machine's boot id,
-/// since only a machine that fails loses what was written: as long as the boot is the same, the log has no holes, and
-/// damage in it is damage.
+/// The file `unsynced` in a data directory: it says that commits are not synced one by one. It contains the machine's
+/// boot id, because only a failure of the machine loses written data. While the boot id is the same, the log has no
+/// holes, and any damage in it is real.
 enum UnsyncedMark {
   private static func path(_ directory: String) -> String { directory + "/unsynced" }
 
@@ -11,21 +11,21 @@ enum UnsyncedMark {
     (try? String(contentsOfFile: "/proc/sys/kernel/random/boot_id", encoding: .utf8)) ?? ""
   }
 
-  /// Whether the log may have holes: the mark is there, and the machine was started anew since.
-  static func holes(in directory: String) -> Bool {
+  /// Whether the log may have holes: the mark exists, and the machine has rebooted since.
+  static func mayHaveHoles(in directory: String) -> Bool {
     guard FileManager.default.fileExists(atPath: path(directory)) else { return false }
     let marked = (try? String(contentsOfFile: path(directory), encoding: .utf8)) ?? ""
     return marked.isEmpty || marked != bootID
   }
 
-  /// Makes the mark, durable before this returns: it has to be there before the first commit that is not synced.
+  /// Writes the mark durably; required before the first commit that is not synced.
   static func write(to directory: String) throws(StorageError) {
     guard store(bootID, path(directory)), syncFile(directory) else {
       throw .unusable("--data \(directory): cannot be written to (\(String(cString: strerror(errno))))")
     }
   }
 
-  /// Everything is synced. Where the mark stays, the next start looks more closely than it has to.
+  /// Removes the mark once everything is synced. If the mark stays, the next start only checks more than it needs to.
   static func remove(from directory: String) { _ = unlink(path(directory)) }
 
   private static func store(_ text: String, _ path: String) -> Bool {

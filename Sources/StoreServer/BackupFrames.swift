@@ -2,28 +2,28 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// One connection's backup requests: at most ``BackupLimits/inFlightMax`` unanswered, and a backup whose client is
-/// silent for too long ends.
+/// Backup requests of one connection: at most ``BackupLimits/inFlightMax`` unanswered. The backup ends if its client is
+/// silent for too long.
 final class BackupFrames {
-  /// A client asks for the next part right after the last one, or compares 16 MiB of its own meanwhile.
+  /// Idle timeout. A client asks for the next part right after the last one, or compares 16 MiB of its own meanwhile.
   static let silenceMax = TimeAmount.minutes(2)
 
-  private let desk: BackupDesk
-  private let owner: BackupTurn.Owner
+  private let desk: BackupServer
+  private let owner: BackupOwnership.Owner
   private let eventLoop: any EventLoop
   /// Writes to the connection.
   private let write: (ByteBuffer) -> Void
   private var unanswered = 0
   private var silence: Scheduled<Void>?
 
-  init(desk: BackupDesk, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
+  init(desk: BackupServer, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
     self.desk = desk
     self.eventLoop = eventLoop
     self.write = write
     owner = desk.makeOwner()
   }
 
-  /// Takes one request. Throws where its payload does not parse.
+  /// Receives one request. Throws where its payload does not parse.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
     guard unanswered < BackupLimits.inFlightMax else {
       let detail = "at most \(BackupLimits.inFlightMax) requests of a backup at once"
@@ -65,7 +65,7 @@ final class BackupFrames {
     }
   }
 
-  /// The connection is gone.
+  /// Ends the backup of a closed connection.
   func close() {
     silence?.cancel()
     desk.end(owner, reason: "its connection was closed")

@@ -3,8 +3,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Which connection each session has: a session that opens another ends the older one (Proto/frames.md, "Sessions and
-/// resending").
+/// The current connection of each session: a session's new connection ends its older one (Proto/frames.md, "Sessions
+/// and resending").
 final class ConnectionRegistry: Sendable {
   private struct Entry {
     var channel: any Channel
@@ -18,9 +18,9 @@ final class ConnectionRegistry: Sendable {
 
   private let state = NIOLockedValueBox(State())
 
-  /// Notes the session's connection; an older one gets an error frame and is closed.
+  /// Registers a session's connection; an older one gets an error frame and is closed.
   ///
-  /// - Returns: a serial number, to remove this entry and no later one.
+  /// - Returns: a serial number that identifies this entry for ``remove(_:serial:)``.
   func insert(_ session: SessionID, _ channel: any Channel) -> UInt64 {
     let (serial, older) = state.withLockedValue { state in
       let serial = state.nextSerial
@@ -31,7 +31,7 @@ final class ConnectionRegistry: Sendable {
     if let older {
       var buffer = ByteBuffer()
       buffer.writeError(.superseded, detail: "the session opened another connection")
-      // Not once it is written: a peer that is gone takes nothing, and the connection would stay.
+      // Do not wait for the write: a dead peer accepts no bytes, and the connection would stay open.
       older.writeAndFlush(buffer, promise: nil)
       older.close(promise: nil)
     }

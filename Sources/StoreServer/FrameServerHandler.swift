@@ -8,52 +8,44 @@ import ReceiptWire
 import StoreEngine
 import TLSSession
 
-/// One gateway's connection: bytes to frames, the opening, then each request to the loop that owns its shard, and
-/// replies back.
+/// One gateway's connection: decodes frames, performs the opening, routes each request to the loop that owns its shard,
+/// and writes replies.
 final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
   private let runtime: ServingState
-  private let terms: ServerOpening.Terms
+  private let terms: ServerHandshake.Terms
   private let registry: ConnectionRegistry
   private let gate: ConnectionGate
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  private var opening: ServerOpening?
+  private var opening: ServerHandshake?
   private var leftover: ByteBuffer?
   private var context: ChannelHandlerContext?
   private var openingTimeout: Scheduled<Void>?
   private var session: SessionID?
-  /// Until a gateway has proved itself, no more is taken than a hello and a proof need.
+  /// Frame length limit before authentication: enough for a hello and a proof.
   private static let openingFrameLengthMax: UInt32 = 4_096
   private var isClosing = false
   private var unanswered = 0
   private let account = ConnectionAccount()
   private var serial: UInt64 = 0
-  private let desk: BackupDesk
+  private let desk: BackupServer
   private let tlsFailures: HandshakeFailures?
-  /// Made with the first request of a backup.
+  /// Created with the first backup request.
   private var backup: BackupFrames?
 
-  /// A loop that has shards, and this connection's lane there.
-  private struct Route {
-    var host: LoopHost
-    var lane: ReplyLane
-    /// For another loop: frames of this read that are handed over at its end.
-    var forward: ByteBuffer?
-  }
-  private var routes: [Route] = []
-  private var routeOfShard: [UInt8] = []
+  private let routes = FrameRoutes()
 
   init(
     runtime: ServingState,
-    terms: ServerOpening.Terms,
+    terms: ServerHandshake.Terms,
     registry: ConnectionRegistry,
     gate: ConnectionGate,
     counters: ConnectionCounters,
-    desk: BackupDesk,
+    desk: BackupServer,
     tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
@@ -66,7 +58,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.counters = counters
     self.logger = logger
     self.decoder = FrameDecoder(lengthLimit: Self.openingFrameLengthMax)
-    self.opening = ServerOpening(terms: terms)
+    self.opening = ServerHandshake(terms: terms)
   }
 
   func channelActive(context: ChannelHandlerContext) {
@@ -75,7 +67,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     let channel = context.channel
     openingTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
       guard let self, self.opening != nil, channel.isActive else { return }
-      self.end(.handshakeTimeout, "the opening was not done in 10 s")
+      self.end(.handshakeTimeout, "the handshake timed out after 10 s")
     }
     context.fireChannelActive()
   }
@@ -93,20 +85,18 @@ final class FrameServerHandler: ChannelInboundHandler {
     guard !isClosing else { return }
     var buffer = unwrapInboundIn(data)
     if var rest = leftover {
-      // Before it is written to, or what has come so far is copied with every read.
+      // Clear before writing: otherwise each read copies everything received so far.
       leftover = nil
       rest.writeBuffer(&buffer)
       buffer = rest
     }
-    for route in routes where route.host.eventLoop === context.eventLoop {
-      route.host.readClock()
-    }
+    routes.beginTurn(on: context.eventLoop)
     let consumed: Int
     do throws(WireError) {
       consumed = try receive(buffer.readableBytesSpan)
     } catch {
-      // What came before it is carried out and answered; the end of this read will find no routes.
-      for route in routes where route.host.eventLoop === context.eventLoop { route.host.loop.endTurn() }
+      // Apply and answer the frames before the error; the end of this read will find no routes.
+      routes.endTurn(on: context.eventLoop)
       refuse(error)
       return
     }
@@ -115,20 +105,13 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
-    for position in routes.indices {
-      if routes[position].host.eventLoop === context.eventLoop {
-        routes[position].host.loop.endTurn()
-      } else if let frames = routes[position].forward {
-        routes[position].forward = nil
-        let host = routes[position].host
-        Self.forward(frames, to: host, lane: UncheckedLane(lane: routes[position].lane))
-      }
-    }
+    routes.endRead(on: context.eventLoop)
     context.fireChannelReadComplete()
   }
 
   func channelWritabilityChanged(context: ChannelHandlerContext) {
-    // A gateway that does not read its replies is not read from either; what is under way is bounded by the window.
+    // Backpressure: stop reading from a gateway that does not read its replies. Work in flight is bounded by the
+    // window.
     context.channel.setOption(.autoRead, value: context.channel.isWritable).whenFailure { _ in }
     context.fireChannelWritabilityChanged()
   }
@@ -136,13 +119,13 @@ final class FrameServerHandler: ChannelInboundHandler {
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     if opening != nil, let error = error as? TLSError, let tlsFailures {
       tlsFailures.note(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
-    } else if let count = counters.refusals.due("failed") {
+    } else if let count = counters.refusals.occurrencesToLog("failed") {
       logger.info("connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
     }
     context.close(promise: nil)
   }
 
-  /// What a peer that speaks no TLS is told by a store that does.
+  /// Error frame that a TLS store sends to a peer without TLS.
   static var plaintextRefusal: ByteBuffer {
     var buffer = ByteBuffer()
     buffer.writeError(
@@ -154,7 +137,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   // MARK: Frames
 
-  /// Takes the whole frames at the start of `bytes`; returns how many bytes they had.
+  /// Handles the complete frames at the start of `bytes`; returns their total length.
   private func receive(_ bytes: RawSpan) throws(WireError) -> Int {
     var offset = 0
     while !isClosing {
@@ -185,17 +168,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       return
     }
     unanswered += 1
-    let shard = Int(header.shard.rawValue)
-    // A shard that does not exist is refused by whichever loop is asked.
-    let position = shard < routeOfShard.count ? Int(routeOfShard[shard]) : 0
-    if routes[position].host.eventLoop === context?.eventLoop {
-      try routes[position].host.loop.receive(header, payload, lane: routes[position].lane)
-    } else {
-      var forward = routes[position].forward ?? ByteBuffer()
-      routes[position].forward = nil
-      forward.writeRaw(frame)
-      routes[position].forward = forward
-    }
+    try routes.receive(header, payload, frame: frame, on: context?.eventLoop)
   }
 
   private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
@@ -238,20 +211,19 @@ final class FrameServerHandler: ChannelInboundHandler {
     decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
-    // Before the runtime is looked at: who takes it down ends the connections that are noted then, and this one may not
-    // keep routes into it.
+    // Register before reading the runtime: a shutdown or reload closes the connections registered by then, and this one
+    // must not keep routes into the old loops.
     serial = registry.insert(session, context.channel)
-    gate.prove(context.channel)
+    gate.markProven(context.channel)
     guard let serving = runtime.current() else {
-      end(.unavailable, "the store is reading its data; try again")
+      end(.unavailable, "the store is loading its data; try again")
       return
     }
-    routeOfShard = serving.hostOfShard
-    let bound = NIOLoopBound(self, eventLoop: context.eventLoop)
-    routes = serving.hosts.map { host in
-      let eventLoop = context.eventLoop
+    let eventLoop = context.eventLoop
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    routes.open(serving.hosts, hostOfShard: serving.hostOfShard, on: eventLoop) { host in
       let isLocal = host.eventLoop === eventLoop
-      let lane = ReplyLane(
+      return ReplyLane(
         session: session,
         serial: serial,
         shards: host.shardCount,
@@ -267,12 +239,6 @@ final class FrameServerHandler: ChannelInboundHandler {
           if isLocal { bound.value.refuse(error) } else { eventLoop.execute { bound.value.refuse(error) } }
         }
       )
-      if isLocal {
-        host.loop.open(lane)
-      } else {
-        Self.openLane(UncheckedLane(lane: lane), on: host)
-      }
-      return Route(host: host, lane: lane)
     }
     var buffer = ByteBuffer()
     ready.write(into: &buffer)
@@ -280,7 +246,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     logger.info("gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
   }
 
-  // MARK: Out
+  // MARK: Output
 
   private func deliver(_ buffer: ByteBuffer, _ count: Int) {
     unanswered -= count
@@ -296,12 +262,12 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func refuse(_ error: WireError) {
     switch error {
-    // The first bytes of a TLS handshake: 22, 3 and a minor version (RFC 8446 section 5.1).
+    // The start of a TLS handshake: bytes 22, 3 and a minor version (RFC 8446 section 5.1).
     case .lengthTooLarge(let length) where opening != nil && length >> 16 == 0x1603:
       end(
         .frameTooLarge,
         "the peer speaks TLS and this store does not: give the store --tls-cert, --tls-key and --tls-ca, "
-          + "or leave --tls-ca out on the other side"
+          + "or remove --tls-ca on the other side"
       )
     case .lengthTooLarge(let length):
       end(.frameTooLarge, "length \(length), at most \(decoder.lengthLimit)")
@@ -312,11 +278,11 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
   }
 
-  /// An error frame of the connection, then close.
+  /// Sends the connection an error frame, then closes it.
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosing else { return }
-    // Who has not proved itself may come as often as it likes.
-    if let count = opening == nil ? 1 : counters.refusals.due(code.name) {
+    // Throttle the log before authentication: an unproven peer may connect as often as it likes.
+    if let count = opening == nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
       logger.info(
         "connection refused",
         metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]
@@ -334,34 +300,6 @@ final class FrameServerHandler: ChannelInboundHandler {
     leftover = nil
     backup?.close()
     backup = nil
-    for route in routes {
-      if route.host.eventLoop === context?.eventLoop {
-        route.host.loop.close(route.lane)
-      } else {
-        Self.closeLane(UncheckedLane(lane: route.lane), on: route.host)
-      }
-    }
-    routes = []
-  }
-
-  // MARK: Other loops
-
-  /// A lane is made here and used only on its host's loop from then on.
-  ///
-  /// `@unchecked Sendable`: that hand-over is the reason.
-  private struct UncheckedLane: @unchecked Sendable {
-    var lane: ReplyLane
-  }
-
-  private static func forward(_ frames: ByteBuffer, to host: LoopHost, lane: UncheckedLane) {
-    host.eventLoop.execute { host.receive(frames, lane: lane.lane) }
-  }
-
-  private static func openLane(_ lane: UncheckedLane, on host: LoopHost) {
-    host.eventLoop.execute { host.loop.open(lane.lane) }
-  }
-
-  private static func closeLane(_ lane: UncheckedLane, on host: LoopHost) {
-    host.eventLoop.execute { host.loop.close(lane.lane) }
+    routes.close(on: context?.eventLoop)
   }
 }

@@ -6,47 +6,42 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// One event loop's shards and what drives them: the clock, the thread that commits, the threads that read.
+/// Driver of one event loop's shards: the clock, the commit thread and the read threads.
 ///
-/// `@unchecked Sendable`: everything but the immutable properties is touched on `eventLoop` only.
+/// `@unchecked Sendable`: everything but the immutable properties is used on `eventLoop` only.
 final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let eventLoop: any EventLoop
   private let storage: any StorageEngine
-  /// One thread: commits of a loop are in order, one at a time.
+  /// One thread, so that commits of a loop run in order, one at a time.
   private let committer: NIOThreadPool
   private let readers: NIOThreadPool
-  /// Reads that no request waits for, and peeks at a thousand channels: of those so many are with the threads at once,
-  /// and there is one thread more, so that the others go past them.
-  static let readsBehindMax = 2
-  private var readsBehind: Deque<@Sendable () -> Void> = []
-  private var readsBehindUnderWay = 0
+  private var backgroundReads = BackgroundReads()
   private let events: HostEvents
   private let erasures: ErasureLedger?
   private let clock: StoreClock
-  private let directory: DirectoryWatch
-  /// Shards of this host.
+  private let directory: DataDirectoryMonitor
+  /// Number of shards of this host.
   let shardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
-  private var bell: SliceBell?
-  private var ticker: RepeatedTask?
-  private var syncer: RepeatedTask?
-  private var merger: RepeatedTask?
+  private var bell: PollNotifier?
+  /// Ticks, syncs and compactions, until the host stops.
+  private var timers: [RepeatedTask] = []
   private var isSyncing = false
-  /// Commits and reads that the threads have been given and not answered.
-  private var underWay = 0
+  /// Commits and reads that were submitted to threads and have not finished.
+  private var inFlight = 0
   private var stopped: EventLoopPromise<Void>?
-  /// All hosts of this one's generation, and which of them owns a shard: nothing leads to an older one's.
+  /// All hosts of the same generation, and the host of each shard. Nothing is sent to hosts of an older generation.
   private var peers: [LoopHost] = []
   private var hostOfShard: [UInt8] = []
 
-  /// What a host tells its runtime, from its event loop.
+  /// Callbacks of a host to its runtime, on the host's event loop.
   struct HostEvents: Sendable {
     var halted: @Sendable (StorageError) -> Void
     var reported: @Sendable (StorageError) -> Void
   }
 
-  /// Call on `eventLoop`.
+  /// Creates a host; call on `eventLoop`.
   init(
     eventLoop: any EventLoop,
     storage: any StorageEngine,
@@ -57,7 +52,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     stored: [(shard: ShardID, state: StoredShard)],
     erasures: ErasureLedger?,
     clock: StoreClock,
-    directory: DirectoryWatch,
+    directory: DataDirectoryMonitor,
     events: HostEvents
   ) throws(StorageError) {
     eventLoop.preconditionInEventLoop()
@@ -76,14 +71,14 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       stored: stored,
       driver: self
     )
-    bell = SliceBell(eventLoop: eventLoop) { [weak self] in
+    bell = PollNotifier(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
       self.readClock()
       self.loop.slice()
     }
   }
 
-  /// Gives the loop the time of this turn; call before anything is asked of it. The shards make the time rise (R20).
+  /// Sets the loop's time for this turn; call before any other use of the loop. The shards keep it from falling (R20).
   @inline(__always)
   func readClock() { take(clock.now()) }
 
@@ -92,51 +87,57 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
   }
 
-  /// The hosts that were made from storage with this one; call on the loop, before anything is asked of it.
+  /// Sets the hosts of the same generation; call on the loop, before any other use.
   func connect(_ peers: [LoopHost], hostOfShard: [UInt8]) {
     guard stopped == nil else { return }
     self.peers = peers
     self.hostOfShard = hostOfShard
   }
 
-  /// From here on there are ticks, which write and read; call on the loop.
+  /// Starts ticks, which write and read; call on the loop.
   func start() {
     guard stopped == nil else { return }
     readClock()
     bell?.open()
-    ticker = eventLoop.scheduleRepeatedTask(initialDelay: .milliseconds(100), delay: .milliseconds(100)) {
-      [weak self] _ in
-      guard let self else { return }
-      self.take(self.clock.observe())
-      self.loop.tick()
+    every(.milliseconds(100)) { host in
+      host.take(host.clock.observe())
+      host.loop.tick()
     }
   }
 
-  /// Has the storage synced again and again, for all hosts; call on the loop. A sync that fails halts this host as a
-  /// failed commit does.
+  /// Starts periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
+  /// commit.
   func startSync(everyMilliseconds interval: Int) {
     guard stopped == nil else { return }
-    let time = TimeAmount.milliseconds(Int64(interval))
-    syncer = eventLoop.scheduleRepeatedTask(initialDelay: time, delay: time) { [weak self] _ in self?.sync() }
+    every(.milliseconds(Int64(interval))) { $0.sync() }
   }
 
-  /// Has the storage merge what is old again and again, for all hosts; call on the loop.
-  func startMergingOld() {
+  /// Starts periodic compaction of old data, for all hosts; call on the loop.
+  func startCompactingOld() {
     guard stopped == nil else { return }
-    merger = eventLoop.scheduleRepeatedTask(initialDelay: .hours(1), delay: .hours(1)) { [weak self] _ in
-      guard let self else { return }
-      self.underWay += 1
-      self.readers.submit { [self] _ in
-        storage.mergeOld()
-        eventLoop.execute { self.finished() }
+    every(.hours(1)) { $0.compactOld() }
+  }
+
+  private func every(_ interval: TimeAmount, _ work: @escaping @Sendable (LoopHost) -> Void) {
+    timers.append(
+      eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { [weak self] _ in
+        if let self { work(self) }
       }
+    )
+  }
+
+  private func compactOld() {
+    inFlight += 1
+    readers.submit { [self] _ in
+      storage.compactOld()
+      eventLoop.execute { self.finished() }
     }
   }
 
   private func sync() {
     guard !isSyncing, !loop.isHalted else { return }
     isSyncing = true
-    underWay += 1
+    inFlight += 1
     committer.submit { [self] _ in
       var failure: StorageError?
       do throws(StorageError) { try storage.sync() } catch { failure = error }
@@ -148,54 +149,40 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Nothing more is asked of the storage; call on the loop. When the future is done nothing is under way, and the
-  /// storage may be closed.
+  /// Stops all use of the storage; call on the loop. When the future completes, nothing is in flight and the storage
+  /// may be closed.
   func stop() -> EventLoopFuture<Void> {
-    ticker?.cancel()
-    ticker = nil
+    for timer in timers { timer.cancel() }
+    timers = []
     bell?.close()
-    syncer?.cancel()
-    syncer = nil
-    merger?.cancel()
-    merger = nil
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
     let promise = eventLoop.makePromise(of: Void.self)
     stopped = promise
-    if underWay == 0 { promise.succeed() }
+    if inFlight == 0 { promise.succeed() }
     return promise.futureResult
   }
 
-  /// Gives a read to the threads; it ends with ``finishedRead(isBehind:)``.
-  private func submitRead(isBehind: Bool, _ body: @escaping @Sendable () -> Void) {
-    underWay += 1
-    if isBehind {
-      guard readsBehindUnderWay < Self.readsBehindMax else { return readsBehind.append(body) }
-      readsBehindUnderWay += 1
-    }
-    readers.submit { _ in body() }
+  /// Submits a read to the threads; it ends with ``finishedRead(isBackground:)``.
+  private func submitRead(isBackground: Bool, _ body: @escaping @Sendable () -> Void) {
+    inFlight += 1
+    if !isBackground || backgroundReads.starts(body) { readers.submit { _ in body() } }
   }
 
-  private func finishedRead(isBehind: Bool) {
-    if isBehind {
-      if let next = readsBehind.popFirst() {
-        readers.submit { _ in next() }
-      } else {
-        readsBehindUnderWay -= 1
-      }
-    }
+  private func finishedRead(isBackground: Bool) {
+    if isBackground, let next = backgroundReads.finishedOne() { readers.submit { _ in next() } }
     finished()
   }
 
   private func finished() {
-    underWay -= 1
-    if underWay == 0 { stopped?.succeed() }
+    inFlight -= 1
+    if inFlight == 0 { stopped?.succeed() }
   }
 
   // MARK: Requests of connections on other loops
 
-  /// Whole frames of one connection, for shards of this host.
+  /// Receives complete frames of one connection, for shards of this host.
   func receive(_ frames: ByteBuffer, lane: ReplyLane) {
     readClock()
     let decoder = FrameDecoder(lengthLimit: .max)
@@ -215,14 +202,15 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: StoreLoopDriver
 
-  /// Commits on this loop where that is quick and the group small, else on a thread. On the loop it costs no wake-up,
-  /// and what comes in meanwhile waits in its socket, to be taken up all at once. A large group means that more is
-  /// waiting already, and a slow disk would hold up what needs no commit: both get the thread, and the loop goes on.
+  /// Commits on this loop if commits are quick and the group is small, else on a thread. On the loop a commit costs no
+  /// wake-up, and requests that arrive meanwhile wait in their sockets and are then read together. A large group means
+  /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
+  /// loop continues.
   func commit(_ group: CommitGroup) {
-    underWay += 1
+    inFlight += 1
     if pace.isQuick, group.logBytes < CommitPace.smallBytes {
       let (result, duration) = Self.perform(group, storage)
-      // Not within the call that asked for it: the loop's turn ends first.
+      // Complete asynchronously, so that the loop's turn ends first.
       eventLoop.execute { self.committed(result, duration) }
     } else {
       committer.submit { [self] _ in
@@ -255,7 +243,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
-    submitRead(isBehind: request.isBehind) { [self] in
+    submitRead(isBackground: request.isBackground) { [self] in
       let result: Result<StoredChannel?, StorageError>
       do throws(StorageError) {
         result = .success(try storage.read(request.shard, request.channel))
@@ -265,13 +253,13 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       eventLoop.execute {
         self.readClock()
         self.loop.loaded(request, as: reference, result)
-        self.finishedRead(isBehind: request.isBehind)
+        self.finishedRead(isBackground: request.isBackground)
       }
     }
   }
 
   func readSteps(_ request: StepRequest) {
-    underWay += 1
+    inFlight += 1
     readers.submit { [self] _ in
       let result: Result<[StoredSegment], StorageError>
       do throws(StorageError) {
@@ -297,7 +285,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func purge() {
-    underWay += 1
+    inFlight += 1
     readers.submit { [self] _ in
       let result: Result<Void, StorageError>
       do throws(StorageError) {
@@ -317,7 +305,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   var keepsErasureLedger: Bool { erasures != nil }
 
   func recordErasure(_ request: ErasureRequest) {
-    underWay += 1
+    inFlight += 1
     readers.submit { [self] _ in
       var fault: String?
       do {
@@ -335,18 +323,18 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   func peek(_ request: PeekRequest) {
-    submitRead(isBehind: true) { [self] in
+    submitRead(isBackground: true) { [self] in
       let results = request.perform(on: storage)
       eventLoop.execute {
         self.readClock()
         self.loop.peeked(request, results)
-        self.finishedRead(isBehind: true)
+        self.finishedRead(isBackground: true)
       }
     }
   }
 
-  /// Each loop gets what is for its shards in one hop; this one too, behind the turn that it is in. A host that is
-  /// stopped takes nothing.
+  /// Sends each loop the items for its shards in one hop; this loop too, after its current turn. A stopped host ignores
+  /// them.
   func deliver(_ deliveries: [MembershipDelivery]) {
     post(deliveries, to: \.to) { host, deliveries in host.loop.take(deliveries) }
   }
@@ -371,18 +359,48 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  func sliceLater() { bell?.ring() }
+  func sliceLater() { bell?.notify() }
 
   func reports(_ error: StorageError) { events.reported(error) }
 
   func halted(_ error: StorageError) { events.halted(error) }
 }
 
-/// Whether commits are quick enough for an event loop, by a running mean of how long they take.
+/// Background reads of a host: those that run on the threads, and those that wait for one of them.
+struct BackgroundReads {
+  typealias Read = @Sendable () -> Void
+
+  /// Maximum number of background reads and peeks (at up to a thousand channels) of one host that run at once. The pool
+  /// has one more thread than that for all hosts, so that other reads overtake them.
+  static let runningMax = 2
+
+  private var waiting: Deque<Read> = []
+  private var running = 0
+
+  /// Whether a read starts now; else it waits.
+  mutating func starts(_ read: @escaping Read) -> Bool {
+    guard running < Self.runningMax else {
+      waiting.append(read)
+      return false
+    }
+    running += 1
+    return true
+  }
+
+  /// Ends a read; returns the one that starts in its place.
+  mutating func finishedOne() -> Read? {
+    if let next = waiting.popFirst() { return next }
+    running -= 1
+    return nil
+  }
+}
+
+/// Decides whether commits are quick enough for an event loop, by a moving average of their duration.
 struct CommitPace {
-  /// A commit on a disk with a fast sync takes a tenth to a quarter of this.
+  /// Average above which commits leave the loop. A commit on a disk with a fast sync takes a tenth to a quarter of
+  /// this.
   static let quickMicroseconds: Double = 1_000
-  /// Some 150 marks: fewer leave a loop that has nothing else to do.
+  /// Some 150 marks. A smaller group means that the loop has nothing else to do.
   static let smallBytes = 4_096
   private var meanMicroseconds: Double = 0
 
@@ -390,7 +408,7 @@ struct CommitPace {
 
   mutating func took(_ duration: TimeAmount) {
     let microseconds = Double(duration.nanoseconds) / 1_000
-    // One stall of 20 ms is enough to leave the loop; some thirty quick commits lead back to it.
+    // One stall of 20 ms moves commits off the loop; some thirty quick ones move them back.
     meanMicroseconds += (microseconds - meanMicroseconds) / 10
   }
 }

@@ -3,11 +3,11 @@ import NIOCore
 import Operations
 import ReceiptModel
 
-/// The loops that serve at this moment; none while the store starts, or reads its data again after a failed append.
+/// The loops that serve now; nil while the store starts, or reloads its data after a failed append.
 final class ServingState: Sendable {
   struct Serving: Sendable {
     var hosts: [LoopHost]
-    /// From shard to its place in `hosts`.
+    /// Index in `hosts`, by shard.
     var hostOfShard: [UInt8]
   }
 
@@ -15,7 +15,7 @@ final class ServingState: Sendable {
 
   func current() -> Serving? { state.withLockedValue { $0 } }
 
-  /// - Returns: what was there before.
+  /// - Returns: the previous value.
   @discardableResult
   func replace(_ serving: Serving?) -> Serving? {
     state.withLockedValue { state in
@@ -25,7 +25,7 @@ final class ServingState: Sendable {
   }
 }
 
-/// Connections since start and now, of all loops.
+/// Connections since start and now, over all loops.
 final class ConnectionCounters: Sendable {
   private let values = NIOLockedValueBox<(opened: UInt64, now: Int)>((0, 0))
 
@@ -40,6 +40,6 @@ final class ConnectionCounters: Sendable {
 
   var current: (opened: UInt64, now: Int) { values.withLockedValue { $0 } }
 
-  /// When it is logged that connections have failed or were refused before they had shown who they are.
+  /// Throttles log entries about connections that failed or were refused before authentication.
   let refusals = LogThrottle()
 }

@@ -6,14 +6,14 @@ package import ReceiptModel
 import StoreEngine
 import Synchronization
 
-/// The store's time: the wall clock, but for a jump forward that is held (``ClockGuard``). All loops share it, so that
-/// none logs a time that another one holds.
+/// The store's time: the wall clock, except during a jump forward that is held (``ClockGuard``). All loops share it, so
+/// that no loop logs a time that another one rejects.
 package final class StoreClock: Sendable {
   /// Whether time is held, and how far the wall clock is ahead.
   package struct Status: Hashable, Sendable {
     package var isHeld = false
     package var aheadMilliseconds: Int64 = 0
-    /// It is held for what the clock said at the start.
+    /// Set if time is held because of the reading at the start.
     package var isSinceStart = false
 
     package init() {}
@@ -21,9 +21,9 @@ package final class StoreClock: Sendable {
 
   private let limits: ClockGuard.Limits
   private let logger: Logger
-  /// nil: the storage was not read yet, and every reading is taken.
+  /// nil before the storage was read; every reading is accepted then.
   private let state = NIOLockedValueBox<ClockGuard?>(nil)
-  /// What needs no lock: no reading whose difference is up to this one changes anything. Least while time is held.
+  /// Greatest difference that changes nothing and needs no lock; the minimum value while time is held.
   private let unlockedMax = Atomic<Int64>(.max)
 
   init(limits: ClockGuard.Limits, logger: Logger) {
@@ -31,9 +31,10 @@ package final class StoreClock: Sendable {
     self.logger = logger
   }
 
-  /// The storage was read; later calls change nothing, as the machine has not been without this process since.
+  /// Starts the guard once the storage was read. Later calls change nothing, because this process has watched the clock
+  /// since.
   ///
-  /// - Parameter logged: the newest shard's last logged time.
+  /// - Parameter logged: last logged time of the newest shard.
   func start(logged: Timestamp) {
     state.withLockedValue { state in
       guard state == nil else { return }
@@ -50,7 +51,10 @@ package final class StoreClock: Sendable {
         logger.notice("The clock is far ahead of the last log entry and was accepted", metadata: times)
       case .behindLog:
         logger.warning(
-          "The last log entry is later than the clock: the store's time stands still until the clock reaches it; if the log is wrong, stop the store and run tidemark repair-clock",
+          """
+          The last log entry is later than the clock: the store's time stands still until the clock reaches it; if the \
+          log is wrong, stop the store and run tidemark repair-clock
+          """,
           metadata: times
         )
       case .held:
@@ -62,13 +66,13 @@ package final class StoreClock: Sendable {
     }
   }
 
-  /// The time for what is done now. It may fall, as the wall clock does; a loop's time does not.
+  /// Returns the current time. It may fall, as the wall clock does; a loop's time does not.
   package func now() -> Timestamp {
     let (wall, boot) = Self.reading()
     return wall.milliseconds - boot <= unlockedMax.load(ordering: .relaxed) ? wall : take(wall, boot)
   }
 
-  /// The same, also noting a clock that was set back: to be called again and again.
+  /// Returns the same, and also detects a clock that was set back; call periodically.
   func observe() -> Timestamp {
     let (wall, boot) = Self.reading()
     return take(wall, boot)
@@ -77,7 +81,7 @@ package final class StoreClock: Sendable {
   private func take(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
     state.withLockedValue { state in
       guard state != nil else { return wall }
-      tell(state!.read(wall: wall, boot: boot), wall)
+      sendEvents(state!.read(wall: wall, boot: boot), wall)
       publish(state!)
       return state!.isHeld ? state!.time(boot: boot) : wall
     }
@@ -86,7 +90,7 @@ package final class StoreClock: Sendable {
   /// Whether commands are refused, as of the last ``now()``.
   var isHeld: Bool { unlockedMax.load(ordering: .relaxed) == .min }
 
-  /// As of now.
+  /// Current status.
   package var status: Status {
     let (wall, boot) = Self.reading()
     return state.withLockedValue { state in
@@ -99,7 +103,7 @@ package final class StoreClock: Sendable {
     }
   }
 
-  /// Why commands are refused, and what to do; nil: they are not.
+  /// Why commands are refused and what to do, for operators; nil if they are not.
   package var heldReason: String? {
     let status = status
     guard status.isHeld else { return nil }
@@ -109,19 +113,20 @@ package final class StoreClock: Sendable {
   }
 
   private static let jumpRemedy =
-    "set the clock right; or, where it is right now, restart the store; it accepts a gap of up to --clock-start-max (docs/operations.md)"
+    "set the clock right; or, where it is right now, restart the store; it accepts a gap of up to --clock-start-max "
+    + "(docs/operations.md)"
   private static let startRemedy =
     "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
 
-  private func tell(_ change: ClockGuard.Change, _ wall: Timestamp) {
+  private func sendEvents(_ change: ClockGuard.Change, _ wall: Timestamp) {
     switch change {
     case .none: break
-    case .heldFromNow(let ahead):
+    case .heldSince(let ahead):
       logger.error(
         "The clock was set forward: commands are refused; \(Self.jumpRemedy)",
         metadata: ["clock": "\(Self.text(wall))", "ahead-seconds": "\(ahead / 1_000)"]
       )
-    case .heldNoMore:
+    case .released:
       logger.notice(
         "The clock is within its bound again: commands are accepted",
         metadata: ["clock": "\(Self.text(wall))"]
@@ -135,7 +140,7 @@ package final class StoreClock: Sendable {
 
   private static func text(_ time: Timestamp) -> String { Times.text(time.milliseconds) }
 
-  /// The wall clock first: a pause between the two makes it look late rather than ahead.
+  /// Reads the wall clock first: a pause between the two readings makes it look late rather than ahead.
   private static func reading() -> (wall: Timestamp, boot: Int64) {
     let wall = milliseconds(CLOCK_REALTIME)
     return (Timestamp(milliseconds: wall), milliseconds(CLOCK_BOOTTIME))

@@ -9,24 +9,24 @@ import ReceiptModel
 import ReceiptWire
 package import StoreEngine
 
-/// What a store server is told at start.
+/// Configuration of a store server.
 package struct StoreServerConfiguration: Sendable {
   package var host: String
   package var port: Int
-  /// Event loops; each owns a part of the shards.
+  /// Number of event loops; each owns a part of the shards.
   package var loops: Int
-  /// The shared secret, then the previous one. None: gateways are not authenticated.
+  /// The shared secret, then the previous one. Empty: gateways are not authenticated.
   package var secrets: [[UInt8]] = []
-  /// Mutual TLS; nil: frames come and go in the clear.
+  /// Mutual TLS; nil for plaintext.
   package var tls: LinkTLS?
-  /// Requests of one connection that may be unanswered.
+  /// Maximum number of unanswered requests per connection.
   package var window: UInt32 = 32_768
-  /// Gateways have a connection for each of their loops; a proven peer is one that has finished its opening.
+  /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its opening.
   package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unproven: 1_024)
   package var engine = StoreLoopConfiguration()
   /// How far the clock may be set forward.
   package var clock = ClockGuard.Limits()
-  /// Users are noted there before they are erased; nil: nowhere.
+  /// Ledger that records users before they are erased; nil for none.
   package var erasures: ErasureLedger?
 
   package init(host: String, port: Int, loops: Int) {
@@ -36,7 +36,7 @@ package struct StoreServerConfiguration: Sendable {
   }
 }
 
-/// tidemark-store's server: it listens, opens connections, and keeps the loops' shards running over their storage.
+/// tidemark-store's server: listens, opens connections, and runs the loops' shards on their storage.
 package final class StoreServer: Sendable {
   private let configuration: StoreServerConfiguration
   private let source: any ReopenableStorage
@@ -44,30 +44,30 @@ package final class StoreServer: Sendable {
   private let group: MultiThreadedEventLoopGroup
   private let committers: [NIOThreadPool]
   private let readers: NIOThreadPool
-  /// Opens, recovers and closes; one thread, so that these never overlap.
+  /// Opens, recovers and closes storage; one thread, so that these never overlap.
   private let supervisor: NIOThreadPool
   private let serving = ServingState()
   private let registry = ConnectionRegistry()
   package let gate: ConnectionGate
   private let counters = ConnectionCounters()
-  private let desk: BackupDesk
+  private let desk: BackupServer
   private let shared: Shared
   package let clock: StoreClock
-  package let directory: DirectoryWatch
+  package let directory: DataDirectoryMonitor
   private let secrets: NIOLockedValueBox<[[UInt8]]>
 
-  /// What changes over a server's life, under a lock.
+  /// Mutable state of the server, under a lock.
   private final class Shared: Sendable {
     struct State {
       var storage: (any StorageEngine)?
       var listener: (any Channel)?
       var isStopping = false
       var failedCommits: UInt64 = 0
-      /// Counts how often the loops were made from storage.
+      /// Number of times that the loops were made from storage.
       var generation: UInt64 = 0
-      /// Loops up to this generation have halted, those that come up just now included.
+      /// Loops up to this generation have halted, including those that are starting.
       var haltedGeneration: UInt64 = 0
-      /// The loops serve: a halt from now on starts a reload. Before, whoever brings them up sees to it.
+      /// Set while the loops serve: a halt then starts a reload. Before that, the start handles it.
       var isUp = false
       var reload: Task<Void, Never>?
     }
@@ -84,27 +84,27 @@ package final class StoreServer: Sendable {
     self.logger = logger
     group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loops)
     committers = (0..<configuration.loops).map { _ in NIOThreadPool(numberOfThreads: 1) }
-    readers = NIOThreadPool(numberOfThreads: 1 + LoopHost.readsBehindMax * configuration.loops)
+    readers = NIOThreadPool(numberOfThreads: 1 + BackgroundReads.runningMax * configuration.loops)
     supervisor = NIOThreadPool(numberOfThreads: 1)
     clock = StoreClock(limits: configuration.clock, logger: logger)
-    directory = DirectoryWatch(source: source, logger: logger)
-    desk = BackupDesk(store: source.store, clock: clock, logger: logger)
+    directory = DataDirectoryMonitor(source: source, logger: logger)
+    desk = BackupServer(store: source.store, clock: clock, logger: logger)
     shared = Shared()
     secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
     for pool in committers + [readers, supervisor] { pool.start() }
   }
 
-  /// Has openings from now on prove other secrets: the current one, then the previous one. Open connections stay.
+  /// Replaces the secrets for future openings: the current one, then the previous one. Open connections stay.
   package func replaceSecrets(_ secrets: [[UInt8]]) { self.secrets.withLockedValue { $0 = secrets } }
 
-  // MARK: Life
+  // MARK: Lifecycle
 
-  /// Opens and recovers the storage, then listens. Returns the address it listens on.
+  /// Opens and recovers the storage, then listens. Returns the listening address.
   package func start() async throws -> SocketAddress {
     let storage = try await supervisor.runIfActive { [source] in try source.open() }
     if !(try await bring(up: storage)) { await reload() }
-    let terms = ServerOpening.Terms(
+    let terms = ServerHandshake.Terms(
       secrets: configuration.secrets,
       window: configuration.window,
       frameLengthMax: FrameHeader.lengthLimitDefault,
@@ -119,9 +119,9 @@ package final class StoreServer: Sendable {
         channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
       }
       .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-      // A gateway whose machine has gone says nothing any more: the kernel finds out.
+      // The kernel detects a gateway whose machine is gone.
       .childChannelOption(.socketOption(.so_keepalive), value: 1)
-      // Some 400 marks at most in one turn, so that replies leave and the next ones come in while these are worked on.
+      // At most some 400 marks in one turn, so that replies leave and the next marks arrive while these are processed.
       .childChannelOption(
         .recvAllocator,
         value: AdaptiveRecvByteBufferAllocator(minimum: 4096, initial: 32_768, maximum: 32_768)
@@ -157,27 +157,27 @@ package final class StoreServer: Sendable {
     return listener.localAddress!
   }
 
-  /// Tells gateways to go, waits for what is under way, and closes the storage.
+  /// Drains gateways, waits for work in progress, and closes the storage.
   package func stop() async {
     let (listener, reload) = shared.state.withLockedValue { state in
       state.isStopping = true
       return (state.listener, state.reload)
     }
     try? await listener?.close()
-    // A reload is not left alone with a storage that is closed under it.
+    // Wait for a reload: it must not lose its storage while it runs.
     await reload?.value
     for channel in registry.channels {
       var buffer = ByteBuffer()
       buffer.writeFrame(FrameHeader(.drain)) { _ in }
       channel.writeAndFlush(buffer, promise: nil)
     }
-    // What was received is committed and answered; gateways send nothing new.
+    // Commit and answer what was received; gateways send nothing new.
     for _ in 0..<50 where !registry.channels.isEmpty {
       try? await Task.sleep(nanoseconds: 20_000_000)
       let isBusy = await anyLoopIsBusy()
       if !isBusy { break }
     }
-    await takeDown()
+    await stopLoops()
     await desk.stop()
     try? await group.shutdownGracefully()
     for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
@@ -191,9 +191,9 @@ package final class StoreServer: Sendable {
     return false
   }
 
-  // MARK: Storage up and down
+  // MARK: Opening and closing storage
 
-  /// - Returns: whether the loops serve; false where a commit of theirs has failed already.
+  /// - Returns: whether the loops serve; false if one of their commits has failed already.
   private func bring(up storage: any StorageEngine) async throws -> Bool {
     let generation = shared.state.withLockedValue { state in
       state.storage = storage
@@ -251,26 +251,26 @@ package final class StoreServer: Sendable {
       }.get()
     }
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
-    // Ticks commit; none may begin while others of these hosts are still being made.
+    // Ticks commit, so none may begin while other hosts are still being made.
     for host in hosts { host.eventLoop.execute { host.start() } }
     if let interval = source.syncIntervalMilliseconds, let host = hosts.first {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
-    if let host = hosts.first { host.eventLoop.execute { host.startMergingOld() } }
+    if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
     let isUp = shared.state.withLockedValue { state in
       state.isUp = state.haltedGeneration < generation
       return state.isUp
     }
     if isUp {
       desk.attach(storage)
-      logger.info("shards are up", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
+      logger.info("shards are serving", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
     }
     return isUp
   }
 
-  /// Stops the loops, ends the connections that have routes into them, waits for the threads under them, and closes the
+  /// Stops the loops, closes the connections that have routes into them, waits for their threads, and closes the
   /// storage.
-  private func takeDown() async {
+  private func stopLoops() async {
     let hosts = serving.replace(nil)?.hosts ?? []
     let channels = registry.channels
     await withTaskGroup(of: Void.self) { tasks in
@@ -285,7 +285,7 @@ package final class StoreServer: Sendable {
     if let storage { try? await supervisor.runIfActive { [source] in source.close(storage) } }
   }
 
-  /// A commit failed on one loop: what all of them hold in memory may be ahead of storage, so everything is read again.
+  /// Handles a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
   private func halted(_ error: StorageError, generation: UInt64) {
     let isFirst = shared.state.withLockedValue { state in
       state.failedCommits += 1
@@ -299,17 +299,17 @@ package final class StoreServer: Sendable {
     }
     guard isFirst else { return }
     logger.error(
-      "an append failed; the shards stop and are read again from storage",
+      "a commit failed; reloading all shards from storage",
       metadata: ["error": "\(error)"]
     )
   }
 
-  /// Reads everything again from storage, as often as it takes.
+  /// Reloads everything from storage, and retries until that succeeds.
   private func reload() async {
     let isStopping = { [shared] in shared.state.withLockedValue { $0.isStopping } }
     var pauses = 2
     while true {
-      await takeDown()
+      await stopLoops()
       guard !isStopping() else { return }
       do {
         let storage = try await supervisor.runIfActive { [source] in try source.open() }
@@ -317,7 +317,8 @@ package final class StoreServer: Sendable {
       } catch {
         logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
-      // In short pauses rather than one that is cancelled: cancelling could lose a storage that is just opened.
+      // Several short pauses rather than one that is cancelled: a cancellation could lose a storage that was just
+      // opened.
       for _ in 0..<pauses where !isStopping() { try? await Task.sleep(nanoseconds: 50_000_000) }
       pauses = min(pauses * 2, 40)
     }
@@ -325,12 +326,12 @@ package final class StoreServer: Sendable {
 
   // MARK: For operators
 
-  /// Why the store cannot serve now; nil where it can.
+  /// Why the store cannot serve now; nil if it can.
   package var notReadyReason: String? {
-    serving.current() == nil ? "the shards are starting or are being read again after a failed append" : nil
+    serving.current() == nil ? "the shards are starting, or reloading after a failed commit" : nil
   }
 
-  /// What `/metrics` shows.
+  /// Values for `/metrics`.
   package struct Statistics: Sendable {
     package var loops = StoreLoop.Counters()
     package var now = StoreLoop.Gauges()

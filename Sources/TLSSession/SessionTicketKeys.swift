@@ -9,22 +9,23 @@ internal import Synchronization
   internal import Darwin
 #endif
 
-/// The keys that a server's session tickets are sealed with (RFC 8446 section 4.6.1, RFC 5077 section 4): a new one every
-/// few hours, and the one before it, so that who has the memory of a process later does not read today's sessions.
+/// Keys that seal a server's session tickets (RFC 8446 section 4.6.1, RFC 5077 section 4). They are rotated every few
+/// hours, and the previous key is kept. A later leak of the process's memory does not reveal today's sessions.
 ///
-/// They outlive the `SSL_CTX` that they are made for: a server that takes a new certificate goes on resuming sessions.
+/// They outlive the `SSL_CTX` that they are installed in, so that a server with a new certificate still resumes
+/// sessions.
 final class SessionTicketKeys: Sendable {
-  /// Twice the time for which OpenSSL accepts a ticket (two hours): the key before the current one opens them all.
+  /// Twice OpenSSL's ticket lifetime of two hours: the previous key then covers all valid tickets.
   static let lifetimeSeconds: Int64 = 4 * 3_600
 
   struct Key: Equatable {
-    /// What tickets name it by.
+    /// Name of the key in tickets.
     var name: [UInt8]
     /// AES-256 in CBC mode.
     var cipher: [UInt8]
     /// HMAC-SHA-256.
     var code: [UInt8]
-    /// On the clock of whoever uses it, in seconds.
+    /// Creation time in seconds of the caller's clock.
     var madeAt: Int64
 
     static let nameByteCount = 16
@@ -38,7 +39,7 @@ final class SessionTicketKeys: Sendable {
   private let state: Mutex<State>
   private let now: @Sendable () -> Int64
 
-  /// - Parameter now: seconds of a clock that does not go back.
+  /// - Parameter now: seconds of a monotonic clock.
   init(now: @escaping @Sendable () -> Int64 = { SessionTicketKeys.monotonicSeconds }) {
     self.now = now
     state = Mutex(State(current: Self.makeKey(at: now())))
@@ -53,7 +54,7 @@ final class SessionTicketKeys: Sendable {
     }
   }
 
-  /// The key of a ticket; nil where it is of no key that is still good. `isCurrent`: else the client should be given a
+  /// Return the key of a ticket, or nil if it is unknown or expired. If it is not `isCurrent`, the client should get a
   /// new ticket.
   func key(named name: UnsafePointer<UInt8>) -> (key: Key, isCurrent: Bool)? {
     let now = now()
@@ -82,7 +83,7 @@ final class SessionTicketKeys: Sendable {
     )
   }
 
-  /// The system's generator is one for secrets on all platforms that this is built for.
+  /// The system generator is cryptographically secure on all supported platforms.
   private static func random(_ count: Int) -> [UInt8] {
     (0..<count).map { _ in UInt8.random(in: .min ... .max) }
   }
@@ -95,8 +96,8 @@ final class SessionTicketKeys: Sendable {
 }
 
 extension SessionTicketKeys {
-  /// Has an `SSL_CTX` seal and open its tickets with these keys. It holds them until it is freed, which is when its last
-  /// connection is.
+  /// Make an `SSL_CTX` seal and open its tickets with these keys. The context retains them until it is freed, together
+  /// with its last connection.
   func install(in context: OpaquePointer) throws(TLSError) {
     let keys = Unmanaged.passRetained(self)
     guard SSL_CTX_set_ex_data(context, ticketKeysIndex, keys.toOpaque()) == 1 else {
@@ -114,7 +115,7 @@ extension SessionTicketKeys {
         guard RAND_bytes(initialVector, Int32(EVP_MAX_IV_LENGTH)) == 1 else { return -1 }
         return COpenSSL_use_ticket_key(cipher, code, key.cipher, initialVector, key.code, 1)
       }
-      // 0: unknown, so a full handshake; 2: good, and a new ticket is wanted.
+      // 0: unknown, so a full handshake follows; 2: valid, and a new ticket is issued.
       guard let (key, isCurrent) = keys.key(named: name) else { return 0 }
       guard COpenSSL_use_ticket_key(cipher, code, key.cipher, initialVector, key.code, 0) == 1 else {
         return -1
@@ -124,7 +125,7 @@ extension SessionTicketKeys {
   }
 }
 
-/// Where an `SSL_CTX` holds its keys; they are released with it.
+/// Index of the keys in an `SSL_CTX`; they are released with it.
 private let ticketKeysIndex: Int32 = COpenSSL_CTX_new_index { _, held, _, _, _, _ in
   if let held { Unmanaged<SessionTicketKeys>.fromOpaque(held).release() }
 }

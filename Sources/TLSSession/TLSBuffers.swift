@@ -1,19 +1,18 @@
 internal import COpenSSL
 internal import NIOCore
 
-/// The two ends of a connection's BIO, at a fixed address: what has come from the network, and what is to go
-/// there.
+/// Buffers behind a connection's BIO, at a fixed address: bytes from the network, and bytes for the network.
 ///
-/// A BIO of our own rather than OpenSSL's memory BIO: that one copies every byte once more each way, and
-/// keeps a buffer as large as the largest read for as long as the connection lives.
+/// It replaces OpenSSL's memory BIO, which copies every byte once more each way. That BIO also keeps a buffer as large
+/// as the largest read for the life of the connection.
 struct TLSBuffers {
   var input = ByteBuffer()
   var output = ByteBuffer()
-  /// No more input will come.
+  /// Whether the input has ended.
   var inputEnded = false
 }
 
-/// A BIO over `buffers`, which has to outlive it. Nil for lack of memory.
+/// Create a BIO over `buffers`, which must outlive it. Returns nil for lack of memory.
 func makeBIO(over buffers: UnsafeMutablePointer<TLSBuffers>) -> OpaquePointer? {
   guard let bio = BIO_new(bufferMethod) else { return nil }
   BIO_set_data(bio, buffers)
@@ -21,7 +20,7 @@ func makeBIO(over buffers: UnsafeMutablePointer<TLSBuffers>) -> OpaquePointer? {
   return bio
 }
 
-/// Made once and never changed or freed, hence safe to share.
+/// Created once and never changed or freed, hence safe to share.
 private nonisolated(unsafe) let bufferMethod: OpaquePointer? = {
   guard let method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tidemark buffers") else {
     return nil
@@ -47,8 +46,7 @@ private nonisolated(unsafe) let bufferMethod: OpaquePointer? = {
     return Int32(taken)
   }
   BIO_meth_set_ctrl(method) { _, command, _, _ in
-    // libssl flushes after each flight; whatever else it asks (kernel TLS, size of the datagram) is answered
-    // no.
+    // libssl flushes after each flight. All other queries (kernel TLS, datagram size) are answered with no.
     command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0
   }
   return method

@@ -1,31 +1,30 @@
 internal import COpenSSL
 package import NIOCore
 
-/// One TLS connection without I/O of its own: bytes from the network go in with ``consume(_:)``,
-/// ``handshake()`` and ``read(into:)`` work on them, ``write(_:)`` takes plaintext, and what is to go to the
-/// network comes out of ``takeOutput()``, which is to be asked after each of the others, also after one that
-/// threw: an alert may wait there. Not thread-safe.
+/// TLS connection without I/O. ``consume(_:)`` takes bytes from the network; ``handshake()`` and ``read(into:)``
+/// process them; ``write(_:)`` takes plaintext. ``takeOutput()`` returns bytes for the network. Call it after each of
+/// the others, even one that threw, because an alert may be pending. Not thread-safe.
 package final class TLSConnection {
   private let ssl: OpaquePointer
   private let buffers: UnsafeMutablePointer<TLSBuffers>
   private let applicationProtocol: TLSApplicationProtocol
   private var isBroken = false
 
-  /// The handshake is complete, its application protocol agreed.
+  /// Whether the handshake is complete and its application protocol agreed.
   package private(set) var isEstablished = false
-  /// The peer has said that it will send no more.
+  /// Whether the peer has sent close_notify.
   package private(set) var peerHasClosed = false
   private var hasClosed = false
 
-  /// The server's side of a connection, or the client's towards that server. The name is a host name, which
-  /// is sent (SNI, RFC 6066 section 3) and verified (RFC 9525), or an IP address, which is verified only.
+  /// Create the server's side of a connection, or the client's side towards that server. A host name is sent (SNI, RFC
+  /// 6066 section 3) and verified (RFC 9525); an IP address is only verified.
   package init(context: TLSContext, serverName: String? = nil) throws(TLSError) {
     OpenSSLErrors.clear()
     ssl = try context.makeSSL()
     applicationProtocol = context.role.applicationProtocol
     buffers = .allocate(capacity: 1)
     buffers.initialize(to: TLSBuffers())
-    // All stored properties are set: from here on deinit cleans up.
+    // All stored properties are set, so deinit cleans up from here on.
     guard let bio = makeBIO(over: buffers) else { throw .configuration(reason: "no memory") }
     SSL_set_bio(ssl, bio, bio)
     if context.role.isServer {
@@ -53,12 +52,12 @@ package final class TLSConnection {
     else { throw .configuration(reason: OpenSSLErrors.take().reason) }
   }
 
-  // MARK: What was agreed
+  // MARK: Negotiated parameters
 
   /// "TLSv1.2" or "TLSv1.3", once established.
   package var version: String { String(cString: SSL_get_version(ssl)) }
 
-  /// The cipher's name, once established.
+  /// Name of the cipher, once established.
   package var cipher: String {
     SSL_CIPHER_get_name(SSL_get_current_cipher(ssl)).map { String(cString: $0) } ?? ""
   }
@@ -66,7 +65,7 @@ package final class TLSConnection {
   /// Whether the handshake resumed an earlier session.
   package var isResumed: Bool { SSL_session_reused(ssl) == 1 }
 
-  /// The application protocol agreed, if any.
+  /// Negotiated application protocol, or nil.
   package var negotiatedProtocol: String? {
     var name: UnsafePointer<UInt8>?
     var count: UInt32 = 0
@@ -75,9 +74,9 @@ package final class TLSConnection {
     return String(decoding: UnsafeBufferPointer(start: name, count: Int(count)), as: UTF8.self)
   }
 
-  // MARK: The verbs
+  // MARK: Operations
 
-  /// Takes bytes from the network. They are kept until the handshake or a read has used them.
+  /// Take bytes from the network. They are kept until the handshake or a read has used them.
   package func consume(_ bytes: ByteBuffer) {
     if buffers.pointee.input.readableBytes == 0 {
       buffers.pointee.input = bytes
@@ -86,10 +85,10 @@ package final class TLSConnection {
     }
   }
 
-  /// The network has no more bytes.
+  /// Record the end of the network's input.
   package func consumeEnd() { buffers.pointee.inputEnded = true }
 
-  /// Goes on with the handshake; true when it is complete.
+  /// Continue the handshake; returns true when it is complete.
   package func handshake() throws(TLSError) -> Bool {
     if isEstablished { return true }
     if isBroken { throw .closed }
@@ -114,7 +113,7 @@ package final class TLSConnection {
     }
   }
 
-  /// Reasons from here on (`SSL_AD_REASON_OFFSET`) are alerts of the peer.
+  /// Reason codes from here on (`SSL_AD_REASON_OFFSET`) are alerts of the peer.
   private static let alerts: Int32 = 1_000
 
   private func handshakeError() -> TLSError {
@@ -134,13 +133,12 @@ package final class TLSConnection {
     }
   }
 
-  /// Appends the plaintext of everything consumed; returns how many bytes. Sets ``peerHasClosed`` at
-  /// close_notify.
+  /// Append the plaintext of all consumed bytes and return its size. Sets ``peerHasClosed`` at close_notify.
   package func read(into plaintext: inout ByteBuffer) throws(TLSError) -> Int {
     guard isEstablished, !isBroken else { return 0 }
     var total = 0
     while !peerHasClosed {
-      // At most one record comes out of a call.
+      // Each call returns at most one record.
       let room = min(16_384, max(512, buffers.pointee.input.readableBytes))
       var result: Int32 = 0
       OpenSSLErrors.clear()
@@ -163,7 +161,7 @@ package final class TLSConnection {
         let (number, reason) = OpenSSLErrors.take()
         switch number {
         case SSL_R_UNEXPECTED_EOF_WHILE_READING: throw .truncated
-        // In TLS 1.3 a client hears only here that its certificate is refused.
+        // In TLS 1.3 a client learns only here that its certificate was rejected.
         case Self.alerts...: throw .alert(reason: reason)
         default: throw .record(reason: reason)
         }
@@ -172,11 +170,11 @@ package final class TLSConnection {
     return total
   }
 
-  /// Encrypts plaintext, in records of 16 KiB, into the output.
+  /// Encrypt plaintext into the output, in records of 16 KiB.
   package func write(_ plaintext: ByteBuffer) throws(TLSError) {
     guard isEstablished, !isBroken, !hasClosed else { throw .closed }
     guard plaintext.readableBytes > 0 else { return }
-    // Per record 5 bytes of header, 16 of tag and up to 8 more.
+    // Each record adds 5 bytes of header, 16 of tag and up to 8 more.
     let records = plaintext.readableBytes / 16_384 + 1
     buffers.pointee.output.reserveCapacity(
       minimumWritableBytes: plaintext.readableBytes + records * 32
@@ -191,7 +189,7 @@ package final class TLSConnection {
     }
   }
 
-  /// Says close_notify, once.
+  /// Send close_notify, once.
   package func close() {
     guard !hasClosed else { return }
     hasClosed = true
@@ -201,7 +199,7 @@ package final class TLSConnection {
     OpenSSLErrors.clear()
   }
 
-  /// Everything that is to go to the network, nil if there is nothing.
+  /// Return all bytes for the network, or nil if there are none.
   package func takeOutput() -> ByteBuffer? {
     guard buffers.pointee.output.readableBytes > 0 else { return nil }
     defer { buffers.pointee.output = ByteBuffer() }

@@ -1,29 +1,34 @@
 internal import COpenSSL
+internal import Glibc
 internal import Synchronization
 
-/// What application protocol a connection has to agree on (ALPN, RFC 7301).
-package enum TLSApplicationProtocol: Sendable {
+/// Application protocol that a connection must negotiate (ALPN, RFC 7301).
+package enum TLSApplicationProtocol: Int, Sendable {
   /// HTTP/2, "h2". A handshake without it fails.
   case h2
-  /// Of a server: HTTP/2 where the client offers it. A client that offers HTTP/1, or nothing, gets its handshake, so
-  /// that it can be told; any other offer fails.
+  /// Server only: HTTP/2 if the client offers it. A client that offers HTTP/1, or nothing, completes its handshake too,
+  /// so that it can get an error response. Any other offer fails.
   case h2OrHTTP1
   /// Tidemark's own frames between gateway and store, "tidemark/1". A handshake without it fails.
   case frames
-  /// None is offered or asked for.
+  /// None is offered or required.
   case none
 
-  /// The name that has to be agreed on; nil where a handshake may do without.
-  var required: String? {
+  /// Names that a server accepts, in order of preference.
+  var names: [StaticString] {
     switch self {
-    case .h2: "h2"
-    case .frames: "tidemark/1"
-    case .h2OrHTTP1, .none: nil
+    case .h2: ["h2"]
+    case .h2OrHTTP1: ["h2", "http/1.1", "http/1.0"]
+    case .frames: ["tidemark/1"]
+    case .none: []
     }
   }
+
+  /// Name that must be negotiated; nil if none is required.
+  var required: String? { self == .h2OrHTTP1 ? nil : names.first.map { "\($0)" } }
 }
 
-/// A version of TLS. Older ones are not spoken at all.
+/// TLS version. Older versions are not supported.
 package enum TLSVersion: Sendable, Comparable {
   /// TLS 1.2, RFC 5246.
   case v1_2
@@ -33,22 +38,22 @@ package enum TLSVersion: Sendable, Comparable {
   var number: Int32 { self == .v1_2 ? TLS1_2_VERSION : TLS1_3_VERSION }
 }
 
-/// A server's files and rules.
+/// Certificate files and settings of a server.
 package struct TLSServerConfiguration: Sendable {
   /// PEM file: the server's certificate first, then the chain.
   package var certificateChainFile: String
   /// PEM file of the key, without a password.
   package var privateKeyFile: String
-  /// PEM file of authorities; if set, clients must show a certificate by one of them.
+  /// PEM file of authorities; if set, clients must present a certificate issued by one of them.
   package var clientAuthorityFile: String?
-  /// What clients have to speak.
+  /// Application protocol that clients must speak.
   package var applicationProtocol: TLSApplicationProtocol
-  /// Versions that are spoken.
+  /// Supported versions.
   package var versions: ClosedRange<TLSVersion> = .v1_2 ... .v1_3
-  /// Whether clients may resume sessions; then their certificates are not verified again.
+  /// Whether clients may resume sessions; their certificates are then not verified again.
   package var issuesTickets = true
 
-  /// A server with that certificate.
+  /// Create the configuration of a server with that certificate.
   package init(
     certificateChainFile: String,
     privateKeyFile: String,
@@ -62,22 +67,23 @@ package struct TLSServerConfiguration: Sendable {
   }
 }
 
-/// A client's files and rules. The server's certificate and name are verified.
+/// Certificate files and settings of a client. The server's certificate and name are verified.
 package struct TLSClientConfiguration: Sendable {
-  /// PEM file of the authorities to trust; nil for the system's.
+  /// PEM file of the authorities to trust; nil: the system's.
   package var authorityFile: String?
   /// PEM file of the client's own certificate and chain, for mutual TLS.
   package var certificateChainFile: String?
   /// PEM file of its key.
   package var privateKeyFile: String?
-  /// What the server has to speak.
+  /// Application protocol that the server must speak.
   package var applicationProtocol: TLSApplicationProtocol
-  /// Versions that are spoken.
+  /// Supported versions.
   package var versions: ClosedRange<TLSVersion> = .v1_2 ... .v1_3
-  /// False: whoever answers is spoken to. For a person who looks at a server by hand, never for a service.
+  /// Whether the server's certificate is verified. Disable it only for manual inspection of a server, never for a
+  /// service.
   package var verifiesServer = true
 
-  /// A client that trusts those authorities.
+  /// Create the configuration of a client that trusts those authorities.
   package init(
     authorityFile: String? = nil,
     certificateChainFile: String? = nil,
@@ -91,10 +97,10 @@ package struct TLSClientConfiguration: Sendable {
   }
 }
 
-/// Settings that connections are made from: TLS 1.2 and 1.3, forward-secret AEAD ciphers (RFC 9113 section
-/// 9.2.2), session tickets, no renegotiation, no compression. Usable from any thread.
+/// Settings that connections are created from: TLS 1.2 and 1.3, forward-secret AEAD ciphers (RFC 9113 section 9.2.2),
+/// session tickets, no renegotiation, no compression. Usable from any thread.
 package final class TLSContext: Sendable {
-  /// Which side of a connection this is, with its configuration.
+  /// Side of a connection, with its configuration.
   enum Role: Sendable {
     case server(TLSServerConfiguration)
     case client(TLSClientConfiguration)
@@ -122,12 +128,12 @@ package final class TLSContext: Sendable {
   private let current: Mutex<ContextPointer>
   private let ticketKeys: SessionTicketKeys
 
-  /// A server's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
+  /// Create a server's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
   package convenience init(server configuration: TLSServerConfiguration) throws(TLSError) {
     try self.init(.server(configuration), SessionTicketKeys())
   }
 
-  /// A client's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
+  /// Create a client's context. Throws ``TLSError/file(path:reason:)`` or ``TLSError/configuration(reason:)``.
   package convenience init(client configuration: TLSClientConfiguration) throws(TLSError) {
     try self.init(.client(configuration), SessionTicketKeys())
   }
@@ -143,36 +149,48 @@ package final class TLSContext: Sendable {
     fileprivate let pointer: ContextPointer
   }
 
-  /// Reads a server's files, the same ones anew or others, and takes none of them. Throws as `init` does.
+  /// Read and check a server's files, the same or others, without using them yet. Throws like `init`.
   package func load(server configuration: TLSServerConfiguration) throws(TLSError) -> Loaded {
     precondition(role.isServer, "a server's files for a client")
     return Loaded(pointer: try TLSContext.load(.server(configuration), ticketKeys))
   }
 
-  /// The same for a client.
+  /// Read and check a client's files without using them yet. Throws like `init`.
   package func load(client configuration: TLSClientConfiguration) throws(TLSError) -> Loaded {
     precondition(!role.isServer, "a client's files for a server")
     return Loaded(pointer: try TLSContext.load(.client(configuration), ticketKeys))
   }
 
-  /// Has new connections use what was loaded; existing ones stay as they are. Sessions from before are resumed.
+  /// Use loaded files for new connections; existing connections are unchanged, and existing sessions can still be
+  /// resumed.
   package func take(_ loaded: Loaded) {
     current.withLock { $0 = loaded.pointer }
   }
 
-  /// A new `SSL`, owned by the caller; it keeps the `SSL_CTX` that it was made from.
+  /// Expiry time of this side's certificate (RFC 5280 section 4.1.2.5), in seconds since 1970; nil without a
+  /// certificate.
+  package var certificateEnd: Int64? {
+    current.withLock { context in
+      guard let certificate = SSL_CTX_get0_certificate(context.pointer) else { return nil }
+      var end = tm()
+      guard ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) == 1 else { return nil }
+      return Int64(timegm(&end))
+    }
+  }
+
+  /// Create an `SSL`, owned by the caller; it retains the `SSL_CTX` that it was created from.
   func makeSSL() throws(TLSError) -> OpaquePointer {
     let made = current.withLock { context in SSL_new(context.pointer).map { NewSSL(pointer: $0) } }
     guard let made else { throw .configuration(reason: OpenSSLErrors.take().reason) }
     return made.pointer
   }
 
-  /// Carries a pointer out of the lock; it belongs to the one caller. @unchecked: nothing else has it.
+  /// Carries a pointer out of the lock. @unchecked: only the one caller has the pointer.
   private struct NewSSL: @unchecked Sendable {
     let pointer: OpaquePointer
   }
 
-  /// Owns an `SSL_CTX`. @unchecked: it is not changed after `load`, and OpenSSL locks what it does inside.
+  /// Owner of an `SSL_CTX`. @unchecked: it is not changed after `load`, and OpenSSL locks its internal state.
   final class ContextPointer: @unchecked Sendable {
     let pointer: OpaquePointer
     init(owned pointer: OpaquePointer) { self.pointer = pointer }
@@ -193,7 +211,7 @@ package final class TLSContext: Sendable {
       SSL_CTX_set_cipher_list(made, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1,
       SSL_CTX_set_num_tickets(made, 1) == 1
     else { throw .configuration(reason: OpenSSLErrors.take().reason) }
-    // A key with a password is an error to be named, not a question on the terminal.
+    // A key with a password must be a named error, not a prompt on the terminal.
     SSL_CTX_set_default_passwd_cb(made) { _, _, _, _ in -1 }
     switch role {
     case .server(let configuration):
@@ -213,16 +231,14 @@ package final class TLSContext: Sendable {
       SSL_CTX_set_client_CA_list(context, SSL_load_client_CA_file(file))
       SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nil)
     }
-    // Without it sessions of verified clients cannot be resumed.
+    // Without it, sessions of verified clients cannot be resumed.
     var sessionContext = Array("tidemark".utf8)
     guard SSL_CTX_set_session_id_context(context, &sessionContext, UInt32(sessionContext.count)) == 1 else {
       throw .configuration(reason: OpenSSLErrors.take().reason)
     }
-    switch configuration.applicationProtocol {
-    case .h2: SSL_CTX_set_alpn_select_cb(context, selectH2, nil)
-    case .h2OrHTTP1: SSL_CTX_set_alpn_select_cb(context, selectH2OrHTTP1, nil)
-    case .frames: SSL_CTX_set_alpn_select_cb(context, selectFrames, nil)
-    case .none: break
+    if configuration.applicationProtocol != .none {
+      let number = UnsafeMutableRawPointer(bitPattern: configuration.applicationProtocol.rawValue)
+      SSL_CTX_set_alpn_select_cb(context, selectProtocol, number)
     }
     if !configuration.issuesTickets {
       COpenSSL_CTX_set_no_ticket(context)
@@ -244,7 +260,7 @@ package final class TLSContext: Sendable {
     SSL_CTX_set_verify(context, configuration.verifiesServer ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nil)
     if let name = configuration.applicationProtocol.required {
       let offer = [UInt8(name.utf8.count)] + Array(name.utf8)
-      // Unlike its relatives, 0 is success.
+      // Unlike related functions, this one returns 0 for success.
       guard SSL_CTX_set_alpn_protos(context, offer, UInt32(offer.count)) == 0 else {
         throw .configuration(reason: OpenSSLErrors.take().reason)
       }
@@ -253,19 +269,31 @@ package final class TLSContext: Sendable {
 
   private static func loadIdentity(_ context: OpaquePointer, _ chain: String, _ key: String) throws(TLSError)
   {
+    try requireNoSpecialFile(chain)
+    try requireNoSpecialFile(key)
     OpenSSLErrors.clear()
     guard SSL_CTX_use_certificate_chain_file(context, chain) == 1 else {
       throw .file(path: chain, reason: OpenSSLErrors.take().reason)
     }
-    guard SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1 else {
-      throw .file(path: key, reason: OpenSSLErrors.take().reason)
-    }
-    guard SSL_CTX_check_private_key(context) == 1 else {
-      throw .file(path: key, reason: OpenSSLErrors.take().reason)
+    guard SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1,
+      SSL_CTX_check_private_key(context) == 1
+    else {
+      var reason = OpenSSLErrors.take().reason
+      if reason == "key values mismatch" { reason = "is not the private key of the certificate \(chain)" }
+      throw .file(path: key, reason: reason)
     }
   }
 
+  /// Refuses FIFOs, terminals and the like: OpenSSL would wait for them. It reports other faults itself.
+  private static func requireNoSpecialFile(_ path: String) throws(TLSError) {
+    var information = stat()
+    guard stat(path, &information) == 0 else { return }
+    let kind = information.st_mode & S_IFMT
+    if kind != S_IFREG && kind != S_IFDIR { throw .file(path: path, reason: "it is not a regular file") }
+  }
+
   private static func loadAuthorities(_ context: OpaquePointer, _ file: String) throws(TLSError) {
+    try requireNoSpecialFile(file)
     OpenSSLErrors.clear()
     guard SSL_CTX_load_verify_locations(context, file, nil) == 1 else {
       throw .file(path: file, reason: OpenSSLErrors.take().reason)
@@ -273,45 +301,22 @@ package final class TLSContext: Sendable {
   }
 }
 
-/// Chooses "h2" from the client's list of length-prefixed names, or ends the handshake with
-/// no_application_protocol.
-private func selectH2(
+/// ALPN callback: choose the server's first name that is in the client's list of length-prefixed names. Without a match
+/// the handshake ends with no_application_protocol. The argument is the protocol's number.
+private func selectProtocol(
   _: OpaquePointer?,
   _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
   _ outCount: UnsafeMutablePointer<UInt8>?,
   _ offered: UnsafePointer<UInt8>?,
   _ count: UInt32,
-  _: UnsafeMutableRawPointer?
+  _ argument: UnsafeMutableRawPointer?
 ) -> Int32 {
-  select("h2", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
+  let names = TLSApplicationProtocol(rawValue: Int(bitPattern: argument))?.names ?? []
+  let isChosen = names.contains { select($0, out, outCount, offered, count) }
+  return isChosen ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
 }
 
-/// The same for the frames between gateway and store.
-private func selectFrames(
-  _: OpaquePointer?,
-  _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
-  _ outCount: UnsafeMutablePointer<UInt8>?,
-  _ offered: UnsafePointer<UInt8>?,
-  _ count: UInt32,
-  _: UnsafeMutableRawPointer?
-) -> Int32 {
-  select("tidemark/1", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
-}
-
-/// The same as ``selectH2``, or a version of HTTP/1.
-private func selectH2OrHTTP1(
-  _: OpaquePointer?,
-  _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
-  _ outCount: UnsafeMutablePointer<UInt8>?,
-  _ offered: UnsafePointer<UInt8>?,
-  _ count: UInt32,
-  _: UnsafeMutableRawPointer?
-) -> Int32 {
-  select("h2", out, outCount, offered, count) || select("http/1.1", out, outCount, offered, count)
-    || select("http/1.0", out, outCount, offered, count) ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL
-}
-
-/// Whether a name is among those that the client offers; it is chosen then.
+/// Select a name if the client offers it; returns whether it does.
 private func select(
   _ name: StaticString,
   _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,

@@ -8,45 +8,45 @@ internal import COpenSSL
   internal import Darwin
 #endif
 
-/// What can go wrong with TLS. The texts are OpenSSL's own reasons, for logs.
+/// TLS errors. The texts are OpenSSL's own reasons, for logs.
 package enum TLSError: Error, Equatable, CustomStringConvertible {
   /// A certificate or key file cannot be used.
   case file(path: String, reason: String)
-  /// OpenSSL refused a setting, or there was no memory.
+  /// OpenSSL rejected a setting, or there was no memory.
   case configuration(reason: String)
-  /// The peer's certificate is not accepted, or not for that name.
+  /// The peer's certificate is not accepted, or not for the expected name.
   case certificate(reason: String)
-  /// No application protocol in common (RFC 7301 section 3.2); a client that offered none counts too.
+  /// No common application protocol (RFC 7301 section 3.2), including a client that offered none.
   case noApplicationProtocol
-  /// What the peer sends is no TLS: plain frames, plain HTTP.
+  /// The peer does not send TLS, but plain frames or plain HTTP.
   case notTLS
-  /// A client has to show a certificate and shows none.
+  /// A client must present a certificate and presented none.
   case noPeerCertificate
-  /// The peer gives up and says why (RFC 8446 section 6.2): in most cases it does not accept this side's certificate.
+  /// The peer aborted with an alert (RFC 8446 section 6.2). In most cases it does not accept this side's certificate.
   case alert(reason: String)
-  /// The handshake failed otherwise.
+  /// The handshake failed for another reason.
   case handshake(reason: String)
-  /// The handshake took longer than it may.
+  /// The handshake timed out.
   case handshakeTimeout
-  /// A record was bad after the handshake.
+  /// A record after the handshake was invalid.
   case record(reason: String)
-  /// The peer closed without close_notify: what was read may be incomplete (RFC 8446 section 6.1).
+  /// The peer closed without close_notify: the data read so far may be incomplete (RFC 8446 section 6.1).
   case truncated
   /// The connection is closed.
   case closed
 
-  /// One line for the log.
+  /// One-line description for the log.
   package var description: String {
     switch self {
     case .file(let path, let reason): "\(path): \(reason)"
     case .configuration(let reason): "TLS configuration: \(reason)"
     case .certificate(let reason): "TLS certificate: \(reason)"
     case .noApplicationProtocol: "TLS: no application protocol in common"
-    case .notTLS: "TLS: the peer does not speak it"
-    case .noPeerCertificate: "TLS certificate: the client shows none"
+    case .notTLS: "TLS: the peer does not speak TLS"
+    case .noPeerCertificate: "TLS: the client presented no certificate"
     case .alert(let reason): "TLS: refused by the peer: \(reason)"
     case .handshake(let reason): "TLS handshake: \(reason)"
-    case .handshakeTimeout: "TLS handshake: took too long"
+    case .handshakeTimeout: "TLS handshake: timed out"
     case .record(let reason): "TLS: \(reason)"
     case .truncated: "TLS: closed without close_notify"
     case .closed: "TLS: connection closed"
@@ -54,19 +54,18 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
   }
 }
 
-/// The calling thread's queue of OpenSSL errors. It has to be empty before each call whose failure is asked
-/// about.
+/// The calling thread's queue of OpenSSL errors. It must be empty before each call whose error is examined.
 enum OpenSSLErrors {
   static func clear() { ERR_clear_error() }
 
-  /// The first error's reason number, and its text; the queue is empty afterwards.
+  /// Return the first error's reason number and text, and clear the queue.
   static func take() -> (number: Int32, reason: String) {
     let code = ERR_get_error()
     ERR_clear_error()
     guard code != 0 else { return (0, "unknown reason") }
     let number = ERR_GET_REASON(code)
     if let text = ERR_reason_error_string(code) { return (number, String(cString: text)) }
-    // Errors of the operating system have no text in OpenSSL 3.
+    // OpenSSL 3 has no text for operating system errors.
     return (number, String(cString: strerror(number)))
   }
 }

@@ -1,19 +1,20 @@
 package import NIOCore
 
-/// Fired down the pipeline when the handshake is complete.
+/// Event fired through the pipeline when the handshake is complete.
 package struct TLSEstablished: Sendable, Equatable {
   /// "TLSv1.2" or "TLSv1.3".
   package let version: String
-  /// The cipher's name.
+  /// Name of the cipher.
   package let cipher: String
-  /// The application protocol agreed, if any.
+  /// Negotiated application protocol, or nil.
   package let applicationProtocol: String?
 }
 
-/// TLS between the socket and the rest of the pipeline: ciphertext below, plaintext above, `ByteBuffer` both.
+/// Channel handler for TLS: ciphertext towards the socket, plaintext towards the rest of the pipeline, both as
+/// `ByteBuffer`.
 ///
-/// Writes wait until the handshake is complete, and are encrypted at a flush, all into one buffer. A failed
-/// handshake sends its alert, fires the ``TLSError`` and closes.
+/// Writes wait until the handshake is complete. A flush encrypts them into one buffer. A failed handshake sends its
+/// alert, fires the ``TLSError`` and closes the channel.
 package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
   package typealias InboundIn = ByteBuffer
   package typealias InboundOut = ByteBuffer
@@ -30,10 +31,10 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
   private var pending: MarkedCircularBuffer<(ByteBuffer, EventLoopPromise<Void>?)>
   private var timer: Scheduled<Void>?
 
-  /// A handler for one connection. Throws ``TLSError/configuration(reason:)``.
+  /// Create a handler for one connection. Throws ``TLSError/configuration(reason:)``.
   ///
-  /// - Parameter plaintextRefusal: what a peer that speaks no TLS is sent, in the clear, before the connection is closed;
-  ///   nil: nothing.
+  /// - Parameter plaintextRefusal: unencrypted reply to a peer that does not speak TLS, sent before the connection is
+  ///   closed; nil: none.
   package convenience init(
     context: TLSContext,
     serverName: String? = nil,
@@ -56,21 +57,21 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   // MARK: Inbound
 
-  /// Begins the handshake if the channel is active already.
+  /// Begin the handshake if the channel is already active.
   package func handlerAdded(context: ChannelHandlerContext) {
     if context.channel.isActive { begin(context) }
   }
 
-  /// Ends what waits.
+  /// Fail pending writes.
   package func handlerRemoved(context: ChannelHandlerContext) { end() }
 
-  /// Begins the handshake.
+  /// Begin the handshake.
   package func channelActive(context: ChannelHandlerContext) {
     begin(context)
     context.fireChannelActive()
   }
 
-  /// A channel that is gone without close_notify is reported as ``TLSError/truncated``.
+  /// Report a channel that closed without close_notify as ``TLSError/truncated``.
   package func channelInactive(context: ChannelHandlerContext) {
     let wasOpen = state == .handshaking || state == .established
     end()
@@ -78,14 +79,14 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
     context.fireChannelInactive()
   }
 
-  /// Decrypts.
+  /// Decrypt incoming bytes.
   package func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     guard state == .handshaking || state == .established else { return }
     connection.consume(unwrapInboundIn(data))
     proceed(context)
   }
 
-  /// Passes a half-closure on as the end of the connection.
+  /// Treat a half-closure as the end of the connection.
   package func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
     if let event = event as? ChannelEvent, event == .inputClosed,
       state == .established || state == .handshaking
@@ -107,7 +108,7 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
     proceed(context)
   }
 
-  /// Works on what was consumed: handshake, then plaintext, then whatever that has made to be sent.
+  /// Process consumed bytes: handshake, then plaintext, then the output that these produced.
   private func proceed(_ context: ChannelHandlerContext) {
     do throws(TLSError) {
       if state == .handshaking {
@@ -120,11 +121,11 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
       guard state == .established else { return }
       var plaintext = ByteBuffer()
       let count = try connection.read(into: &plaintext)
-      // Tickets, key updates and refusals to renegotiate may have been made by reading.
+      // Reading may produce tickets, key updates and refusals to renegotiate.
       sendOutput(context, promise: nil)
       if count > 0 { context.fireChannelRead(wrapInboundOut(plaintext)) }
       if connection.peerHasClosed && state == .established {
-        // RFC 8446 section 6.1: the answer to close_notify is ours.
+        // RFC 8446 section 6.1: close_notify must be answered.
         close(context: context, mode: .all, promise: nil)
       }
     } catch {
@@ -149,7 +150,7 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
 
   // MARK: Outbound
 
-  /// Keeps the bytes until the next flush.
+  /// Queue the bytes until the next flush.
   package func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
     guard state != .closed else {
       promise?.fail(TLSError.closed)
@@ -158,13 +159,13 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
     pending.append((unwrapOutboundIn(data), promise))
   }
 
-  /// Encrypts what was written, once there are keys.
+  /// Encrypt the queued bytes, once there are keys.
   package func flush(context: ChannelHandlerContext) {
     pending.mark()
     encryptPending(context)
   }
 
-  /// Says close_notify first; with `.all` the peer's is not waited for.
+  /// Send close_notify, then close. `.all` does not wait for the peer's close_notify.
   package func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
     guard mode != .input else {
       context.close(mode: mode, promise: promise)
@@ -203,7 +204,7 @@ package final class TLSHandler: ChannelDuplexHandler, RemovableChannelHandler {
     context.writeAndFlush(wrapOutboundOut(output), promise: promise)
   }
 
-  // MARK: End
+  // MARK: Closing
 
   private func fail(_ context: ChannelHandlerContext, _ error: TLSError) {
     guard state != .closed else { return }

@@ -4,34 +4,33 @@ package import LocalStack
 internal import Operations
 package import TLSSession
 
-/// Posts tickets as a notification extension does: it knows where a gateway is and what came with the push, and has no
-/// credential.
+/// Client that posts tickets as a notification extension does: it knows the gateway's address and the tickets of
+/// pushes, and has no credentials.
 package struct TicketPost: Sendable {
-  /// Tickets of one request, at most.
+  /// Maximum number of tickets per request.
   package static let batchCountMax = 1_000
-  /// Bytes of a ticket, at most.
+  /// Maximum size of a ticket in bytes.
   package static let ticketByteCountMax = 160
 
-  private let caller: HTTP2Caller
+  private let caller: AsyncHTTP2Client
 
-  /// Connects.
+  /// Connect to a gateway.
   ///
   /// - Parameter tls: for a gateway with TLS.
   package static func connect(to gateway: GatewayURL, tls: TLSContext?) async throws -> TicketPost {
     do {
-      return TicketPost(caller: try await HTTP2Caller.connect(to: gateway.endpoint, tls: tls))
+      return TicketPost(caller: try await AsyncHTTP2Client.connect(to: gateway.endpoint, tls: tls))
     } catch {
-      throw StackError("\(gateway.endpoint): \(HTTP2Caller.reason(error))")
+      throw StackError("\(gateway.endpoint): \(AsyncHTTP2Client.reason(error))")
     }
   }
 
-  /// Posts tickets, in as many requests as they take, one after the other. To be posted twice harms no ticket.
+  /// Post tickets one request after the other. Posting a ticket twice does no harm.
   ///
-  /// - Parameter take: given the answers of each request when they are there, in order. What cannot be a ticket is
-  ///   answered here, and not sent.
-  /// - Throws: ``StackError`` where a request was not answered with 200: the tickets of it, and those behind, have not
-  ///   been answered.
-  package func post(_ tickets: [String], _ take: ([TicketAnswer]) -> Void) async throws {
+  /// - Parameter take: receives the answers of each request when they arrive, in order. Text that cannot be a ticket is
+  ///   refused here, and not sent.
+  /// - Throws: ``StackError`` if a request was not answered with 200. Its tickets, and all later ones, are unanswered.
+  package func post(_ tickets: [String], _ take: ([TicketResult]) -> Void) async throws {
     var rest = tickets[...]
     while !rest.isEmpty {
       let batch = rest.prefix(Self.batchCountMax)
@@ -40,18 +39,18 @@ package struct TicketPost: Sendable {
     }
   }
 
-  /// Ends the connection.
+  /// Close the connection.
   package func close() async { await caller.close() }
 
-  private func postBatch(_ tickets: [String]) async throws -> [TicketAnswer] {
-    let sent = tickets.filter(Self.mayBeTicket)
+  private func postBatch(_ tickets: [String]) async throws -> [TicketResult] {
+    let sent = tickets.filter(Self.isPlausibleTicket)
     var answers = try await send(sent)[...]
     return tickets.map { ticket in
-      Self.mayBeTicket(ticket) ? answers.removeFirst() : TicketAnswer(.refused(code: "ticket_invalid"))
+      Self.isPlausibleTicket(ticket) ? answers.removeFirst() : TicketResult(.refused(code: "ticket_invalid"))
     }
   }
 
-  private func send(_ tickets: [String]) async throws -> [TicketAnswer] {
+  private func send(_ tickets: [String]) async throws -> [TicketResult] {
     guard !tickets.isEmpty else { return [] }
     let body = Array(try JSONEncoder().encode(["tickets": tickets]))
     let answer = try await caller.call(.post, "/v1/push/acks", body: body)
@@ -60,14 +59,16 @@ package struct TicketPost: Sendable {
       let words = ["\(answer.status)", code, detail].filter { !$0.isEmpty }.joined(separator: " ")
       throw StackError("the gateway answered \(words)")
     }
-    guard let answers = TicketAnswer.answers(answer.body, count: tickets.count) else {
-      throw StackError("the gateway's answer is none to \(tickets.count) tickets: \(answer.text.prefix(200))")
+    guard let answers = TicketResult.answers(answer.body, count: tickets.count) else {
+      throw StackError(
+        "the response does not match the \(tickets.count) tickets sent: \(answer.text.prefix(200))"
+      )
     }
     return answers
   }
 
-  /// base64url, and no longer than any ticket.
-  static func mayBeTicket(_ text: String) -> Bool {
+  /// Whether the text may be a ticket: base64url, and not longer than any ticket.
+  static func isPlausibleTicket(_ text: String) -> Bool {
     (1...ticketByteCountMax).contains(text.utf8.count)
       && text.utf8.allSatisfy { byte in
         switch byte {

@@ -1,8 +1,8 @@
-/// One event of an event stream.
+/// Event of an event stream.
 package struct StreamedEvent: Hashable, Sendable {
-  /// `message` where the stream names none.
+  /// Event type; `message` if the stream names none.
   package var type: String
-  /// Lines of data, with line feeds between them.
+  /// Lines of data, separated by line feeds.
   package var data: String
 
   package init(type: String = "message", data: String) {
@@ -11,9 +11,10 @@ package struct StreamedEvent: Hashable, Sendable {
   }
 }
 
-/// Reads `text/event-stream` as browsers do (WHATWG HTML, "Interpreting an event stream"), in whatever pieces it comes.
+/// Parser of `text/event-stream` as in browsers (WHATWG HTML, "Interpreting an event stream"), for input in arbitrary
+/// pieces.
 package struct EventStreamReader: Sendable {
-  /// Why a stream is given up.
+  /// Reason why a stream is abandoned.
   package enum Failure: Error, Hashable, CustomStringConvertible {
     /// A line, or the data of one event, has more bytes than ``byteCountMax``.
     case tooLong
@@ -21,34 +22,33 @@ package struct EventStreamReader: Sendable {
     package var description: String { "an event is longer than \(EventStreamReader.byteCountMax) bytes" }
   }
 
-  /// Bytes of a line, and of one event's data, at most.
+  /// Maximum size in bytes of a line, and of one event's data.
   package static let byteCountMax = 1 << 20
 
-  /// The id to go on from after this one: that of the last block that was complete. Empty: none yet.
+  /// Event id to resume from: that of the last complete block. Empty: none yet.
   package private(set) var lastEventID: String
-  /// How long to wait before connecting again, if the stream has said.
+  /// Reconnection delay, if the stream has set one.
   package private(set) var retryMilliseconds: Int?
 
   private var line: [UInt8] = []
-  /// The last line ended with a carriage return: a line feed right behind it belongs to that end.
+  /// Whether the last line ended with a carriage return: a line feed right after it belongs to that line end.
   private var endedWithReturn = false
-  /// Bytes of the byte order mark seen so far; nil where the beginning is past.
+  /// Bytes of the byte order mark seen so far; nil after the start of the stream.
   private var markCount: Int? = 0
   private var type = ""
   private var data: [UInt8] = []
   private var id: String
 
-  /// - Parameter lastEventID: what the stream was asked to go on from.
+  /// - Parameter lastEventID: event id from which the stream was resumed.
   package init(lastEventID: String = "") {
     self.lastEventID = lastEventID
     id = lastEventID
   }
 
-  /// Takes the next bytes of the stream and gives each event that they complete to `take`, which returns whether it
-  /// wants more.
+  /// Parse the next bytes of the stream, and pass each completed event to `take`, which returns whether it wants more.
   ///
-  /// - Returns: false once `take` has wanted no more.
-  /// - Throws: ``Failure``. The reader is done for then.
+  /// - Returns: false once `take` wants no more.
+  /// - Throws: ``Failure``. The reader cannot be used afterwards.
   package mutating func read(_ bytes: RawSpan, _ take: (StreamedEvent) -> Bool) throws(Failure) -> Bool {
     for index in 0..<bytes.byteCount {
       let byte = bytes.unsafeLoad(fromByteOffset: index, as: UInt8.self)
@@ -58,7 +58,7 @@ package struct EventStreamReader: Sendable {
           continue
         }
         markCount = nil
-        // A part of the mark is no mark.
+        // An incomplete mark is data.
         if seen < 3 { line += Self.byteOrderMark[..<seen] }
       }
       if endedWithReturn {

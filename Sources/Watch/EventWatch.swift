@@ -5,23 +5,22 @@ internal import NIOPosix
 internal import Operations
 package import TLSSession
 
-/// Follows `GET /v1/events` of a gateway, over as many connections as it takes.
+/// Client that follows `GET /v1/events` of a gateway and reconnects as needed.
 package struct EventWatch: Sendable {
   private let gateway: GatewayURL
   private let tls: TLSContext?
   private let request: WatchRequest
   private let token: @Sendable () async throws -> String
-  /// How many events are wanted; nil: all that come.
+  /// Number of events to receive; nil: unlimited.
   package var countMax: Int?
-  /// Without a byte for so long a connection counts as lost: a comment comes every 15 s.
+  /// A connection without a byte for this long counts as lost: the gateway sends a comment every 15 s.
   package var silenceMax = Duration.seconds(45)
-  /// Called each time that a connection's stream has begun: what happens from now on will come. On the connection's
-  /// event loop.
+  /// Called on the connection's event loop each time a stream has begun: events from now on will arrive.
   package var opened: @Sendable () -> Void = {}
 
   /// - Parameters:
   ///   - tls: for a gateway with TLS.
-  ///   - token: asked for before each connection.
+  ///   - token: called before each connection.
   package init(
     gateway: GatewayURL,
     tls: TLSContext?,
@@ -34,17 +33,17 @@ package struct EventWatch: Sendable {
     self.token = token
   }
 
-  /// Gives each event to `take`, and to `note` what a person should know, until as many have come as are wanted. `take`
-  /// is called on the connection's event loop and may block: what is not read waits at the gateway.
+  /// Pass each event to `take`, and messages for a person to `note`, until the wanted number of events has arrived.
+  /// `take` is called on the connection's event loop and may block: unread events wait at the gateway.
   ///
-  /// - Parameter since: the id of an event to go on from; empty: from now on.
-  /// - Throws: ``WatchError`` where the gateway will not have it; what stops the task.
+  /// - Parameter since: event id to resume from; empty: from now on.
+  /// - Throws: ``WatchError`` if the gateway refuses the request; the error of the task's cancellation.
   package func run(
     since: String = "",
     take: @escaping @Sendable (StreamedEvent) -> Void,
     note: @escaping @Sendable (String) -> Void
   ) async throws {
-    var progress = WatchProgress()
+    var progress = WatchRetryPolicy()
     var reader = EventStreamReader(lastEventID: since)
     var retryMilliseconds: Int?
     var left = countMax
@@ -61,9 +60,9 @@ package struct EventWatch: Sendable {
       switch progress.ended(result.end, hasOpened: result.hasOpened, retryMilliseconds: retryMilliseconds) {
       case .stop: return
       case .fail(let reason): throw WatchError(description: reason)
-      case .again(let milliseconds, let reason):
+      case .retry(let milliseconds, let reason):
         let place = reader.lastEventID.isEmpty ? "" : ", from \(reader.lastEventID) on"
-        note("\(reason); connecting again in \(Self.seconds(milliseconds)) s\(place)")
+        note("\(reason); reconnecting in \(Self.seconds(milliseconds)) s\(place)")
         try await Task.sleep(for: .milliseconds(milliseconds))
       }
     }
@@ -74,7 +73,7 @@ package struct EventWatch: Sendable {
     return tenths % 10 == 0 ? "\(tenths / 10)" : "\(tenths / 10).\(tenths % 10)"
   }
 
-  /// Connects and follows the stream to its end. Cancelled, that is the end of the connection too.
+  /// Connect and follow the stream to its end. Cancellation closes the connection.
   private func connect(
     _ attempt: Attempt,
     _ take: @escaping @Sendable (StreamedEvent) -> Void
@@ -92,7 +91,7 @@ package struct EventWatch: Sendable {
         host: gateway.endpoint.host,
         port: gateway.endpoint.port
       ) { channel in
-        // Of a host with several addresses more than one channel may be tried.
+        // For a host with several addresses, more than one channel may be tried.
         channel.eventLoop.makeCompletedFuture {
           let pipeline = channel.pipeline.syncOperations
           if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: gateway.endpoint.host)) }
@@ -115,14 +114,14 @@ package struct EventWatch: Sendable {
           try pipeline.addHandler(
             HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
           )
-          try pipeline.addHandler(LossHandler(delegate: delegate, usesTLS: gateway.isTLS))
+          try pipeline.addHandler(ConnectionLossHandler(delegate: delegate, usesTLS: gateway.isTLS))
           return (channel, NIOLoopBound(delegate, eventLoop: channel.eventLoop))
         }
       }
     } catch {
-      return attempt.result(.lost("\(gateway.endpoint): \(HTTP2Caller.reason(error))"))
+      return attempt.result(.lost("\(gateway.endpoint): \(AsyncHTTP2Client.reason(error))"))
     }
-    // By now all may be over: what it came to has been kept.
+    // The connection may already be over; its result has been kept.
     let result = try await withTaskCancellationHandler {
       try await channel.eventLoop.flatSubmit { connection.value.start() }.get()
     } onCancel: {
@@ -133,15 +132,15 @@ package struct EventWatch: Sendable {
   }
 }
 
-/// The gateway will not have it; for the person at the terminal.
+/// Permanent refusal by the gateway, for the person at the terminal.
 package struct WatchError: Error, Hashable, CustomStringConvertible {
   package var description: String
 }
 
-/// One connection's part of a watch.
+/// State of a watch during one connection.
 private struct Attempt: Sendable {
   var reader: EventStreamReader
-  /// Events that are still wanted; nil: all.
+  /// Number of events still wanted; nil: unlimited.
   var left: Int?
   var hasOpened = false
 
@@ -157,9 +156,9 @@ private struct AttemptResult: Sendable {
   var hasOpened: Bool
 }
 
-/// The delegate of one connection. On its event loop only.
+/// Delegate of one connection. Used only on its event loop.
 private final class WatchConnection: HTTP2ClientDelegate {
-  /// A problem document is smaller than this.
+  /// Upper bound of a problem document's size.
   private static let problemByteCountMax = 64 * 1024
 
   var hasOpened: Bool { attempt.hasOpened }
@@ -171,7 +170,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
   private let channel: any Channel
   private let opened: () -> Void
   private let take: (StreamedEvent) -> Void
-  /// From ``start()`` on.
+  /// Set by ``start()``.
   private var promise: EventLoopPromise<AttemptResult>?
   private var result: AttemptResult?
   private var silence: Scheduled<Void>?
@@ -195,7 +194,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     self.take = take
   }
 
-  /// This is the connection that counts: what it comes to is waited for.
+  /// Use this connection, and return its result.
   func start() -> EventLoopFuture<AttemptResult> {
     if let result { return channel.eventLoop.makeSucceededFuture(result) }
     let promise = channel.eventLoop.makePromise(of: AttemptResult.self)
@@ -270,7 +269,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     let isStream = response.contentType.withUnsafeBytes {
       String(decoding: $0, as: UTF8.self).lowercased().hasPrefix("text/event-stream")
     }
-    guard isStream else { return end(.unreadable("the gateway's answer is no event stream")) }
+    guard isStream else { return end(.unreadable("the response is not an event stream")) }
     if !attempt.hasOpened {
       attempt.hasOpened = true
       opened()
@@ -284,7 +283,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
         return left != 0
       }
       attempt.left = left
-      if !wantsMore { end(.enough) }
+      if !wantsMore { end(.countReached) }
     } catch {
       end(.unreadable("\(error)"))
     }
@@ -295,8 +294,8 @@ private final class WatchConnection: HTTP2ClientDelegate {
   }
 }
 
-/// The end of the pipeline: says why a connection did not come about, or was lost.
-private final class LossHandler: ChannelInboundHandler {
+/// Last handler of the pipeline: reports why a connection failed or was lost.
+private final class ConnectionLossHandler: ChannelInboundHandler {
   typealias InboundIn = Never
 
   private let delegate: WatchConnection
@@ -313,7 +312,7 @@ private final class LossHandler: ChannelInboundHandler {
     } else if error as? TLSError == .notTLS {
       delegate.end(.unreadable("\(TLSError.notTLS); of a port without TLS give an http:// URL"))
     } else {
-      delegate.end(.lost(HTTP2Caller.reason(error)))
+      delegate.end(.lost(AsyncHTTP2Client.reason(error)))
     }
     context.close(promise: nil)
   }

@@ -1,8 +1,8 @@
-/// What is watched.
+/// Subscription of a watch.
 package struct WatchRequest: Hashable, Sendable {
-  /// Whose events; nil where a server watches channels.
+  /// User whose events are wanted; nil if a server watches channels.
   package var user: String?
-  /// Only these; empty: all of the user's.
+  /// Channels to watch; empty: all of the user's.
   package var channels: [String]
   package var wantsTotals: Bool
 

@@ -13,10 +13,10 @@ struct TidemarkGateway: AsyncParsableCommand {
     abstract: "Serves Tidemark's HTTP/2 API in front of a store.",
     discussion: """
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE) and as a \
-      key of the --config file. A flag wins over the environment, that over the file.
+      key of the --config file. A flag overrides the environment, which overrides the file.
 
-      Files of certificates, secrets, keys and hooks, and limits in the --config file, are read again on SIGHUP and when \
-      they change (docs/operations.md, "Reloading").
+      Files of certificates, secrets, keys and hooks, and limits in the --config file, are read again on SIGHUP and \
+      when they change (docs/operations.md, "Reloading").
       """,
     version: ProductVersion.line(of: "tidemark-gateway")
   )
@@ -29,13 +29,13 @@ struct TidemarkGateway: AsyncParsableCommand {
   var store: [String] = []
   @Option(
     help: ArgumentHelp(
-      "Speak TLS to the store, whose certificate has to be by this authority, PEM.",
+      "CA for TLS to the store; its certificate must be issued by this CA, PEM.",
       valueName: "file"
     )
   )
   var tlsCa: String?
   @Option(
-    help: ArgumentHelp("Certificate to show the store, PEM; --tls-cert by default.", valueName: "file")
+    help: ArgumentHelp("Client certificate for the store, PEM; --tls-cert by default.", valueName: "file")
   )
   var storeTlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var storeTlsKey: String?
@@ -58,13 +58,13 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp(
-      "Audiences (aud) that a token has to name one of; any by default.",
+      "Audiences (aud), of which a token must name one; any by default.",
       valueName: "audience"
     )
   )
   var jwtAudience: [String] = []
   @Option(
-    help: ArgumentHelp("How long after its iat a token is accepted, as in 12h or 30d.", valueName: "time")
+    help: ArgumentHelp("Maximum age of a token since its iat, such as 12h or 30d.", valueName: "time")
   )
   var jwtMaxAge: String?
   @Flag(help: "Accept no token without an exp.") var jwtRequireExp = false
@@ -77,14 +77,16 @@ struct TidemarkGateway: AsyncParsableCommand {
   var proxyProtocol = false
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp("Origins whose pages may call.", valueName: "origin")
+    help: ArgumentHelp("Web origins allowed to call the API (CORS).", valueName: "origin")
   )
   var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Event loops; half the processors by default.", valueName: "n")) var loops:
     String?
   @Option(
     help: ArgumentHelp(
-      "What requests and answers may hold, as in 512M; by default a quarter of the memory, at most 2G.",
+      """
+      Memory limit for requests and answers, such as 512M; at least 16M. Default: a quarter of the memory, at most 2G.
+      """,
       valueName: "size"
     )
   )
@@ -98,7 +100,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   var connections: String?
   @Option(
     help: ArgumentHelp(
-      "Of one IPv4 address, or IPv6 network of 64 bits; by default a tenth of all, and any number from loopback.",
+      "Connections of one IPv4 address or IPv6 /64; by default a tenth of --connections, unlimited for loopback.",
       valueName: "n"
     )
   )
@@ -106,22 +108,25 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp(
-      "Load balancers, as in 10.0.0.0/8: X-Forwarded-For names the client; only --connections counts theirs.",
+      """
+      Load balancers, such as 10.0.0.0/8: X-Forwarded-For names the client; of all limits only --connections \
+      covers them.
+      """,
       valueName: "cidr"
     )
   )
   var trustedProxies: [String] = []
   @Option(
     help: ArgumentHelp(
-      "Requests a second of one user, and twice as many at once; no limit by default.",
+      "Requests per second of one user, with bursts of twice as many; no limit by default.",
       valueName: "n"
     )
   )
   var rateUser: String?
-  @Option(help: ArgumentHelp("The same of one token of a server.", valueName: "n")) var rateServer: String?
+  @Option(help: ArgumentHelp("The same for one server token.", valueName: "n")) var rateServer: String?
   @Option(
     help: ArgumentHelp(
-      "The same of one IPv4 address, or IPv6 network of 64 bits; servers' requests do not count.",
+      "The same for one IPv4 address or IPv6 /64; servers' requests do not count.",
       valueName: "n"
     )
   )
@@ -131,7 +136,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   var logLevel: String?
   @Option(
     help: ArgumentHelp(
-      "Ask a running gateway, as in http://127.0.0.1:9090/ready, and exit.",
+      "Query the health URL of a running gateway, such as http://127.0.0.1:9090/ready, and exit.",
       valueName: "url"
     )
   )
@@ -211,11 +216,12 @@ struct TidemarkGateway: AsyncParsableCommand {
       try await gateway.reload(configuration)
       ProcessRunner.setLogLevel(configuration.logLevel)
       let fixed = GatewayConfiguration.keys.subtracting(GatewayConfiguration.reloadedKeys)
-      return fresh.differences(from: settings, among: fixed) + gateway.settingsForARestart(configuration)
+      return fresh.differences(from: settings, among: fixed) + gateway.settingsNeedingRestart(configuration)
     }
     metrics.register(on: group.next()) { reloads.collect(into: &$0) }
     var line =
-      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS")), \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
+      "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
+    line += ", \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
       let admin = try await AdminServer.start(
         at: endpoint,

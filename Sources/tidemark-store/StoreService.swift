@@ -11,7 +11,7 @@ import StoreEngine
 import StoreRocksDB
 import StoreServer
 
-/// The server as a service: up, kept watch over for `/ready` and `/metrics`, and down in order.
+/// The server as a service: starts it, monitors it for `/ready` and `/metrics`, and shuts it down in order.
 struct StoreService: Service {
   let server: StoreServer
   let listen: Endpoint
@@ -27,22 +27,21 @@ struct StoreService: Service {
   func run() async throws {
     do {
       let address = try await server.start()
-      ProcessRunner.printLine(
-        "tidemark-store is listening on \(address.ipAddress ?? listen.host):\(address.port ?? listen.port) (\(tls == nil ? "plaintext" : "TLS"))"
-      )
+      let place = "\(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
+      ProcessRunner.printLine("tidemark-store is listening on \(place) (\(tls == nil ? "plaintext" : "TLS"))")
     } catch let error as StorageError {
       throw SettingsError(error.description)
     } catch {
       throw SettingsError(
         "listen",
-        "\(listen): cannot listen there (\(ErrorText.of(error))); is another process using it?"
+        "\(listen): cannot listen (\(ErrorText.of(error))); is another process using it?"
       )
     }
     let statistics = NIOLockedValueBox(StoreServer.Statistics())
     metrics.register(on: MultiThreadedEventLoopGroup.singleton.next()) { samples in
       Self.write(statistics.withLockedValue { $0 }, into: &samples)
       server.gate.collect(into: &samples, prefix: "tidemark_store")
-      tls?.failures.collect(into: &samples, name: "tidemark_store_tls_handshakes_failed_total")
+      tls?.collect(into: &samples, prefix: "tidemark_store_tls")
       samples.gauge(
         "tidemark_store_memory_bytes",
         help: "Bytes that channels may occupy in memory (--memory).",
@@ -56,28 +55,28 @@ struct StoreService: Service {
       )
       samples.gauge(
         "tidemark_store_clock_ahead_seconds",
-        help: "How far the clock is ahead of what the store expects, while it is held.",
+        help: "How far the clock is ahead of the expected time, while commands are refused.",
         Double(clock.aheadMilliseconds) / 1_000
       )
       samples.gauge(
         "tidemark_store_sync_interval_milliseconds",
         help:
-          "Acknowledged commands of this long a time may be lost with the machine (--durability); 0: none.",
+          "Time span of acknowledged commands that a machine failure may lose (--durability); 0: none.",
         Double(durability.syncIntervalMilliseconds ?? 0)
       )
     }
-    var ledgerNotedAt = ContinuousClock.now
-    noteLedgerComplete()
+    var ledgerWrittenAt = ContinuousClock.now
+    writeLedgerCompletion()
     await withTaskCancellationOrGracefulShutdownHandler {
-      // Readiness and figures are looked at four times a second: a scrape never waits for a shard.
+      // Readiness and metrics are updated four times a second, so that a scrape never waits for a shard.
       while !Task.isCancelled, !Task.isShuttingDownGracefully {
         readiness.set("process", server.notReadyReason)
         readiness.set("clock", server.clock.heldReason)
-        try? await NIOThreadPool.singleton.runIfActive { [server] in server.directory.look() }
+        try? await NIOThreadPool.singleton.runIfActive { [server] in server.directory.check() }
         readiness.set("data", server.directory.lostReason)
         let now = await server.statistics()
         statistics.withLockedValue { $0 = now }
-        await noteLedger(&ledgerNotedAt)
+        await markLedgerComplete(&ledgerWrittenAt)
         try? await Task.sleep(for: .milliseconds(250))
       }
     } onCancelOrGracefulShutdown: {
@@ -85,29 +84,32 @@ struct StoreService: Service {
     }
     readiness.set("process", "shutting down")
     await server.stop()
-    noteLedgerComplete()
+    writeLedgerCompletion()
     logger.info("stopped")
   }
 
-  /// How often the ledger outside of the data directory says that it is complete.
+  /// Interval at which the ledger outside of the data directory is marked complete.
   private static let ledgerInterval = Duration.seconds(30)
 
-  private func noteLedger(_ notedAt: inout ContinuousClock.Instant) async {
-    guard erasures.hasOutside, ContinuousClock.now - notedAt >= Self.ledgerInterval else { return }
+  private func markLedgerComplete(_ notedAt: inout ContinuousClock.Instant) async {
+    guard erasures.hasExternalFile, ContinuousClock.now - notedAt >= Self.ledgerInterval else { return }
     notedAt = .now
-    try? await NIOThreadPool.singleton.runIfActive { noteLedgerComplete() }
+    try? await NIOThreadPool.singleton.runIfActive { writeLedgerCompletion() }
   }
 
-  private func noteLedgerComplete() {
+  private func writeLedgerCompletion() {
     do {
       try erasures.setComplete(through: server.clock.now().milliseconds)
     } catch {
-      logger.error("the erasure ledger cannot be written; no user is erased", metadata: ["error": "\(error)"])
+      logger.error(
+        "the erasure ledger cannot be written: erasures are refused",
+        metadata: ["error": "\(error)"]
+      )
     }
   }
 
   private static func write(_ now: StoreServer.Statistics, into samples: inout MetricSamples) {
-    samples.counter("tidemark_store_requests_total", help: "Requests taken.", Int64(now.loops.requests))
+    samples.counter("tidemark_store_requests_total", help: "Requests received.", Int64(now.loops.requests))
     samples.counter(
       "tidemark_store_commits_total",
       help: "Groups committed to storage.",
@@ -121,17 +123,17 @@ struct StoreService: Service {
     )
     samples.counter(
       "tidemark_store_channels_loaded_total",
-      help: "Channels looked for on storage.",
+      help: "Channel loads from storage, including channels that do not exist.",
       Int64(now.loops.channelsLoaded)
     )
     samples.counter(
       "tidemark_store_channels_evicted_total",
-      help: "Channels let go from memory.",
+      help: "Channels evicted from memory.",
       Int64(now.loops.channelsEvicted)
     )
     samples.counter(
       "tidemark_store_loads_delayed_total",
-      help: "Channels that were read only when there was room for them in memory.",
+      help: "Channel loads that waited for room in memory.",
       Int64(now.loops.loadsDelayed)
     )
     samples.counter(
@@ -141,12 +143,12 @@ struct StoreService: Service {
     )
     samples.gauge(
       "tidemark_store_subscriptions",
-      help: "Channels and users that gateways watch for events, each as often as it is watched.",
+      help: "Channels and users that gateways watch, counted once per connection.",
       Double(now.now.subscriptions)
     )
     samples.counter(
       "tidemark_store_events_sent_total",
-      help: "Events that left for gateways, each as often as there are connections that watch.",
+      help: "Events sent to gateways, counted once per connection.",
       Int64(now.loops.eventsSent)
     )
     samples.counter(
@@ -156,12 +158,12 @@ struct StoreService: Service {
     )
     samples.counter(
       "tidemark_store_events_dropped_total",
-      help: "Events that were dropped since a gateway did not take them; it asks for what has changed.",
+      help: "Events dropped because a gateway was too slow; it then resynchronises.",
       Int64(now.loops.eventsDropped)
     )
     samples.gauge(
       "tidemark_store_membership_changes_pending",
-      help: "Changes of memberships that are on their way to their users' indexes.",
+      help: "Membership changes that are not yet in their users' indexes.",
       Double(now.now.changesPending)
     )
     samples.gauge(
@@ -176,7 +178,7 @@ struct StoreService: Service {
     )
     samples.counter(
       "tidemark_store_failed_commits_total",
-      help: "Commits that failed; each makes the shards start again.",
+      help: "Failed commits; each makes the shards reload from storage.",
       Int64(now.failedCommits)
     )
     samples.counter(
@@ -197,7 +199,7 @@ struct StoreService: Service {
     )
     samples.gauge(
       "tidemark_store_tail_channels",
-      help: "Channels of the log's tail that are not in memory yet.",
+      help: "Channels in the log's tail that are not yet in memory.",
       Double(now.now.tailChannels)
     )
   }

@@ -12,15 +12,15 @@ import StoreEngine
 import StoreRocksDB
 import StoreServer
 
-/// tidemark-store: flags in, one server out. Which storage engine runs is chosen here and nowhere else.
+/// tidemark-store: flags in, one server out. The storage engine is chosen here and nowhere else.
 @main
 struct TidemarkStore: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark-store",
-    abstract: "Keeps read and delivered positions, durably, and answers gateways over binary frames.",
+    abstract: "Stores read and delivered positions durably, and serves gateways over a binary protocol.",
     discussion: """
       Every flag can also be given as an environment variable (--secret-file is TIDEMARK_SECRET_FILE) or as a key of \
-      --config FILE (YAML or JSON). A flag wins over the environment, that over the file.
+      --config FILE (YAML or JSON). Flags take precedence over the environment, and the environment over the file.
 
       Files of certificates and secrets are read again on SIGHUP and when they change (docs/operations.md, "Reloading").
       """,
@@ -58,28 +58,37 @@ struct TidemarkStore: AsyncParsableCommand {
   var durability: String?
   @Option(
     help: ArgumentHelp(
-      "What channels may occupy in memory, such as 512M or 8G, at least 1M; RocksDB's buffers come on top, some 400M. Default: half of the memory that the machine or the container has.",
+      """
+      Memory for channels, such as 512M or 8G, at least 1M; RocksDB's buffers need some 400M more. Default: \
+      half of the memory that the machine or the container has.
+      """,
       valueName: "size"
     )
   )
   var memory: String?
   @Option(
     help: ArgumentHelp(
-      "Events of channels with more members than this are sent once per interval only, 0 to 16777216. Default 256.",
+      """
+      Channel size above which read, delivery and status events are batched once per interval, 0 to \
+      16777216. Default 256.
+      """,
       valueName: "n"
     )
   )
   var eventIntervalMembers: String?
   @Option(
     help: ArgumentHelp(
-      "That interval, 100ms to 60s; a number alone is in milliseconds. Default 1s.",
+      "Interval of batched events, 100ms to 60s. Default 1s.",
       valueName: "time"
     )
   )
   var eventInterval: String?
   @Option(
     help: ArgumentHelp(
-      "File outside of --data, on another disk, to which each erasure of a user is noted too, as a keyed hash (docs/backup.md). Default: only in --data.",
+      """
+      File outside of --data, on another disk, that also records each erasure of a user, as a keyed hash \
+      (docs/backup.md). Default: only in --data.
+      """,
       valueName: "file"
     )
   )
@@ -87,7 +96,7 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       """
-      How far the clock may be set forward while the store runs; beyond it commands are refused as clock_jump until \
+      Maximum forward jump of the clock while the store runs; above it commands are refused as clock_jump until \
       the clock is right. 1s to 36500d. Default 1h.
       """,
       valueName: "time"
@@ -97,7 +106,7 @@ struct TidemarkStore: AsyncParsableCommand {
   @Option(
     help: ArgumentHelp(
       """
-      How much time may have passed between what was logged last and a start; beyond it commands are refused as \
+      Maximum time between the last log entry and a start; beyond it commands are refused as \
       clock_jump. 1s to 365000d. Default 400d.
       """,
       valueName: "time"
@@ -106,17 +115,20 @@ struct TidemarkStore: AsyncParsableCommand {
   var clockStartMax: String?
   @Option(
     help: ArgumentHelp(
-      "Certificate for TLS with gateways, PEM: names this store as gateways' --store does.",
+      "TLS certificate for gateways, PEM; must be valid for the host in the gateways' --store.",
       valueName: "file"
     )
   )
   var tlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
   @Option(
-    help: ArgumentHelp("Authority that gateways' certificates have to be by, PEM.", valueName: "file")
+    help: ArgumentHelp(
+      "CA certificate that must have signed the gateways' certificates, PEM.",
+      valueName: "file"
+    )
   )
   var tlsCa: String?
-  @Flag(help: "Listen on other addresses than loopback without TLS.") var allowPlaintext = false
+  @Flag(help: "Allow listening without TLS on addresses other than loopback.") var allowPlaintext = false
   @Option(help: ArgumentHelp("YAML or JSON file with the same keys.", valueName: "file"))
   var config: String?
   @Option(
@@ -128,7 +140,7 @@ struct TidemarkStore: AsyncParsableCommand {
   var logLevel: String?
   @Option(
     help: ArgumentHelp(
-      "Ask this http:// URL, print what it says, exit 0 if it is well; nothing else is done.",
+      "Request this http:// URL, print the answer and exit: 0 if healthy.",
       valueName: "url"
     )
   )
@@ -153,7 +165,7 @@ struct TidemarkStore: AsyncParsableCommand {
     }
   }
 
-  /// `sync`, or `interval:` with a time.
+  /// Parses `sync`, or `interval:` with a time.
   private static func durability(_ text: String) -> Durability? {
     let prefix = "interval:"
     guard text.hasPrefix(prefix) else { return Durability(text) }
@@ -161,33 +173,38 @@ struct TidemarkStore: AsyncParsableCommand {
     return TimeSpan.milliseconds(time, unitless: 1).flatMap { Durability("\(prefix)\($0)") }
   }
 
-  /// TLS of the listener for gateways. Without it the store is for this machine only, unless the operator says otherwise.
+  /// TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless the operator
+  /// allows more.
   private func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
     -> LinkTLS?
   {
     if let files = try Self.tlsFiles(settings) { return try LinkTLS(files, end: .store, logger: logger) }
     guard !listen.isLoopback else {
-      logger.notice("without TLS: only this machine's own processes reach the port")
+      logger.notice("TLS is off: only processes on this machine can reach the port")
       return nil
     }
     guard try settings.flag("allow-plaintext") else {
       throw SettingsError(
         "listen",
-        "\(listen): others than this machine would reach a store without TLS there; give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --allow-plaintext"
+        "\(listen): other machines could reach the store there without TLS; "
+          + "give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or give --allow-plaintext"
       )
     }
     logger.warning(
-      "frames are not encrypted (--allow-plaintext): whoever is on the network between gateways and store reads and changes everything"
+      """
+      frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
+      change everything
+      """
     )
     return nil
   }
 
-  /// Those that a running store takes anew: what they name, secrets and certificates. A change of any other waits for a
-  /// restart.
+  /// Keys that a running store reloads: paths of secrets and certificates, and the log level. Changes of other keys
+  /// take effect at a restart.
   private static let reloadedKeys: Set<String> = [
     "tls-cert", "tls-key", "tls-ca", "secret-file", "log-level",
   ]
-  /// Those that name files that are read again.
+  /// Keys that name files to reload.
   private static let fileKeys = ["config", "tls-cert", "tls-key", "tls-ca", "secret-file"]
 
   private static func settings(_ flags: [String: String]) async throws(SettingsError) -> Settings {
@@ -196,13 +213,15 @@ struct TidemarkStore: AsyncParsableCommand {
 
   private static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
     guard let path = try settings.string("secret-file") else {
-      logger.warning("no --secret-file: any process that reaches this port is served")
+      logger.warning(
+        "no --secret-file: gateways are not authenticated: any process that reaches this port is served"
+      )
       return []
     }
     return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
   }
 
-  /// Reads again what the process was started with.
+  /// Makes the service that reloads settings and files.
   private static func reloads(
     _ flags: [String: String],
     _ settings: Settings,
@@ -213,7 +232,7 @@ struct TidemarkStore: AsyncParsableCommand {
     ReloadService(files: settings.files(fileKeys), prefix: "tidemark_store", logger: logger) { watched in
       let fresh = try await Self.settings(flags)
       watched = fresh.files(fileKeys)
-      // Checked as a whole, then taken.
+      // Validate everything first, then apply it.
       let logLevel = try ProcessRunner.logLevel(fresh)
       let secrets = try Self.secrets(fresh, logger)
       let files = try Self.tlsFiles(fresh)
@@ -260,7 +279,7 @@ struct TidemarkStore: AsyncParsableCommand {
     guard let durability = Self.durability(mode) else {
       throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
     }
-    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? MachineMemory.byteCount / 2
+    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? AvailableMemory.byteCount / 2
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
     let logger = Logger(label: "tidemark-store")
@@ -298,7 +317,10 @@ struct TidemarkStore: AsyncParsableCommand {
     logger.info("memory for channels", metadata: ["mebibytes": "\(memory >> 20)"])
     if let interval = durability.syncIntervalMilliseconds {
       logger.warning(
-        "acknowledged commands are synced at intervals: if the machine fails, those since the last sync are lost; if only this process fails, none",
+        """
+        acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
+        lost; if only this process fails, none
+        """,
         metadata: ["milliseconds": "\(interval)"]
       )
     }

@@ -1,21 +1,22 @@
 import ArgumentParser
+import CommandSupport
 import LocalStack
 import TicketPost
 
-/// tidemark ack
+/// Command `tidemark ack`.
 struct AckCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "ack",
     abstract: "Posts tickets as a device does: each marks its message delivered. It needs no token.",
     discussion: """
-      POST /v1/push/acks of a gateway. Tickets are arguments, or lines of standard input. Prints a line for each, in order: \
-      ok with channel, message and user, or why not. Exits with 0 when all were taken, with 1 when one was refused or the \
-      gateway could not be reached; what has no line can be posted again, and harms nothing where it was taken.
+      POST /v1/push/acks of a gateway. Tickets are arguments, or lines of standard input. Prints a line for each, in \
+      order: ok with channel, message and user, or the error. Exits with 0 if all were accepted, with 1 if one was \
+      refused or the gateway could not be reached; tickets without a line can be posted again, which is harmless.
         tidemark ack --gateway https://localhost:8443 --insecure Agd…
       """
   )
 
-  @OptionGroup var place: GatewayOptions
+  @OptionGroup var gatewayOptions: GatewayOptions
   @Flag(help: "Print each answer as a line of JSON.")
   var json = false
   @Argument(help: ArgumentHelp("What came with the push; none: from standard input.", valueName: "ticket"))
@@ -23,7 +24,7 @@ struct AckCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark ack") {
-      let (url, tls) = try place.place()
+      let (url, tls) = try gatewayOptions.resolve()
       let post = try await TicketPost.connect(to: url, tls: tls)
       var refused = 0
       var batch = nextBatch(isFirst: true)
@@ -39,7 +40,7 @@ struct AckCommand: AsyncParsableCommand {
     }
   }
 
-  /// All that were given as arguments, or as many lines as one request takes.
+  /// Return all tickets given as arguments, or as many input lines as fit in one request.
   private func nextBatch(isFirst: Bool) -> [String] {
     guard tickets.isEmpty else { return isFirst ? tickets : [] }
     var batch: [String] = []

@@ -1,31 +1,32 @@
 import ArgumentParser
+import CommandSupport
 import LoadGenerator
 import LocalStack
 import Operations
 import TLSSession
 
-/// tidemark bench
+/// Command `tidemark bench`.
 struct BenchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "bench",
-    abstract: "Loads an HTTP/2 server and measures its answers.",
+    abstract: "Load-tests an HTTP/2 server.",
     subcommands: [
-      LoadCommand.self, CompareCommand.self, RecoveryCommand.self, MemoryCommand.self, ChannelCommand.self,
-      UsersCommand.self, EventsCommand.self, PushCommand.self,
+      LoadCommand.self, Comparison.self, RecoveryBench.self, MemoryBench.self, ChannelBench.self,
+      UserBench.self, EventBench.self, PushBench.self,
     ],
     defaultSubcommand: LoadCommand.self
   )
 }
 
-/// tidemark bench [load]: one run.
+/// Command `tidemark bench [load]`: one run.
 struct LoadCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "load",
     abstract: "One run: GETs of a URL, or marks, registrations or queries against a Tidemark gateway.",
     discussion: """
       For a gateway it makes its own channels, members and messages first, and afterwards checks every watermark and \
-      count, and some answers field by field; if one is not as it has to be, or an answer was no success, it exits with \
-      1. Rows: read-query and read-body (marks that each move a watermark), register (each message a new one), \
+      count, and some answers field by field; it exits with 1 if one is wrong, or if an answer was not a success. \
+      Rows: read-query and read-body (marks that each move a watermark), register (each message a new one), \
       read-state-16 and read-state-100 (by members), status; store-frames is mark_read as frames, pipelined to the \
       store itself (--store), the gateway serving only to set the stage.
       """
@@ -111,9 +112,7 @@ struct LoadCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark bench") {
-      if Machine.isDebugBuild {
-        Terminal.printError("tidemark bench: this is a debug build; measure with a release build")
-      }
+      Machine.warnAboutDebugBuild("tidemark bench")
       let isGood = try await withInterrupts {
         let progress = ProgressLine()
         defer { progress.clear() }
@@ -150,7 +149,7 @@ struct LoadCommand: AsyncParsableCommand {
     guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile, let form = row.form else {
       return false
     }
-    let mint = try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
+    let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
     let secrets = try secretFile.map {
       [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
     }
@@ -191,13 +190,11 @@ struct LoadCommand: AsyncParsableCommand {
 
   private func show(_ report: LoadReport, _ what: String, _ problems: [String]) throws -> Bool {
     if json {
-      Terminal.print(try ReportDocument(what: what, report: report, problems: problems).json())
+      Terminal.print(try report.json(title: what, problems: problems))
     } else {
-      Terminal.print(report.text(what: what))
+      Terminal.print(report.text(title: what))
     }
     for problem in problems { Terminal.printError("tidemark bench: \(problem)") }
     return problems.isEmpty
   }
 }
-
-extension BenchRow: ExpressibleByArgument {}

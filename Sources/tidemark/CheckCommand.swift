@@ -1,19 +1,20 @@
 import ArgumentParser
+import CommandSupport
 import Backup
 import LocalStack
 import Operations
 
-/// tidemark check
+/// Command `tidemark check`.
 struct CheckCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "check",
-    abstract: "Reads a backup or a data directory and says whether it is whole.",
+    abstract: "Verifies a backup or a data directory.",
     discussion: """
-      DIR is a backup, a directory of backups (its newest is checked), or the data directory of a store that is stopped. \
-      Of a backup the manifest and every file's checksum are verified. Then every table, log record and page is read \
-      as a store would read it. Nothing in DIR is changed.
+      DIR is a backup, a directory of backups, of which the newest is checked, or the data directory of a stopped \
+      store. Verifies the manifest and the checksum of every file of a backup. Then reads every table, log record and \
+      page as a store would. Changes nothing in DIR.
 
-      Standard error says how far it is and names each fault with what helps; the last line on standard output is \
+      Progress goes to standard error and names each fault with what helps; the last line on standard output is \
       {"checked","store","shards","pages","log_batches","faults"} as JSON. Ends with 0 only if there is no fault.
 
       Example: tidemark check /var/backups/tidemark

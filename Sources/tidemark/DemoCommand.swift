@@ -1,8 +1,9 @@
 import ArgumentParser
+import CommandSupport
 import Demo
 import LocalStack
 
-/// tidemark demo
+/// Command `tidemark demo`.
 struct DemoCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "demo",
@@ -22,7 +23,7 @@ struct DemoCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark demo") {
-      let executables = try Executables.besideThisOne()
+      let executables = try Executables.besideCurrentExecutable()
       let pause = Terminal.outputIsTerminal && speed > 0 ? 0.7 / speed : 0
       let demo = Demo(usesColor: Terminal.usesColor, pause: pause)
       let isRight = try await withInterrupts { try await demo.run(executables: executables) }

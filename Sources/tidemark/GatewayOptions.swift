@@ -2,7 +2,7 @@ import ArgumentParser
 import LocalStack
 import TLSSession
 
-/// Where a gateway is and how its certificate is verified: the same for every command that is a gateway's client.
+/// Address of a gateway and verification of its certificate, for every command that is a gateway's client.
 struct GatewayOptions: ParsableArguments {
   @Option(help: ArgumentHelp("The gateway; http:// for one with h2c.", valueName: "url"))
   var gateway: String
@@ -21,10 +21,10 @@ struct GatewayOptions: ParsableArguments {
     }
   }
 
-  /// The gateway, and the context for one with TLS.
-  func place() throws -> (url: GatewayURL, tls: TLSContext?) {
+  /// Return the gateway's URL, and the TLS context if it uses TLS.
+  func resolve() throws -> (url: GatewayURL, tls: TLSContext?) {
     guard let url = GatewayURL(gateway) else {
-      throw StackError("--gateway \"\(gateway)\": no gateway's URL")
+      throw StackError("--gateway \"\(gateway)\": not a gateway URL")
     }
     guard url.isTLS else { return (url, nil) }
     var configuration = TLSClientConfiguration(authorityFile: ca)

@@ -1,8 +1,9 @@
 import ArgumentParser
+import CommandSupport
 import IndexRebuild
 import LocalStack
 
-/// tidemark rebuild-index
+/// Command `tidemark rebuild-index`.
 struct RebuildIndexCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "rebuild-index",
@@ -12,21 +13,21 @@ struct RebuildIndexCommand: AsyncParsableCommand {
       channels or totals are not what their channels say. The store goes on serving meanwhile.
 
       First every shard sends the memberships of all its channels to the users' shards again (phase 1); when all have, \
-      every shard removes from its indexes what was not sent (phase 2). Standard error says how far it is; the last \
+      every shard removes from its indexes what was not sent (phase 2). Progress goes to standard error; the last \
       line on standard output is {"epoch","shards","channels","changes","entries"} as JSON. Ends with 0 only if every \
       shard is done. It may be interrupted, and run again at any time: then it begins anew.
       """
   )
 
-  @OptionGroup var place: StoreOptions
+  @OptionGroup var storeOptions: StoreOptions
   @Option(help: ArgumentHelp("How long a shard may give no answer: 90s, 15m.", valueName: "time"))
   var timeout = TimeSpanArgument(seconds: 60)
 
   func run() async throws {
     try await reportingErrors("tidemark rebuild-index") {
-      var rebuild = IndexRebuild(store: try place.endpoint, secrets: try place.secrets)
-      rebuild.tls = try place.tls
-      rebuild.patience = .milliseconds(timeout.milliseconds)
+      var rebuild = IndexRebuild(store: try storeOptions.endpoint, secrets: try storeOptions.secrets)
+      rebuild.tls = try storeOptions.tls
+      rebuild.responseTimeout = .milliseconds(timeout.milliseconds)
       let configured = rebuild
       let progress = ProgressLine()
       let summary = try await withInterrupts {

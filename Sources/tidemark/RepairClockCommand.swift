@@ -1,13 +1,14 @@
 import ArgumentParser
+import CommandSupport
 import Backup
 import LocalStack
 import Operations
 
-/// tidemark repair-clock
+/// Command `tidemark repair-clock`.
 struct RepairClockCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "repair-clock",
-    abstract: "Takes times that lie in the future out of a store's data.",
+    abstract: "Corrects times in a store's data that are in the future.",
     discussion: """
       For a store that has logged commands while its clock was set forward: positions, joins and messages carry that \
       time for ever, and what comes later cannot carry an earlier one. DIR is the data directory of a store that is \
@@ -16,7 +17,7 @@ struct RepairClockCommand: AsyncParsableCommand {
       The repaired store is a new one, as a restored one is: apps get stream.reset and ask anew, tickets of before are \
       refused as ticket_invalid, and gateways begin new sessions. Set the clock right first, and make a copy of DIR.
 
-      Standard error says how far it is; the last line on standard output is \
+      Progress goes to standard error; the last line on standard output is \
       {"repaired","time","dry_run","store","former_store","changed":{kind: rows}} as JSON, former_store null where \
       nothing was changed. A repair that was interrupted can be run again; a store refuses its directory until then.
 

@@ -1,9 +1,10 @@
 import ArgumentParser
+import CommandSupport
 import Backup
 import LocalStack
 import Operations
 
-/// tidemark restore
+/// Command `tidemark restore`.
 struct RestoreCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "restore",
@@ -15,7 +16,7 @@ struct RestoreCommand: AsyncParsableCommand {
       The restored store is a new one: apps get stream.reset and ask anew, tickets of before are refused as \
       ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
 
-      Standard error says how far it is; the last line on standard output is \
+      Progress goes to standard error; the last line on standard output is \
       {"restored","backup","time","store","former_store","shards","pages","log_batches","erased_again",\
       "erasures_complete_through"} as JSON. A restore that was interrupted can be run again; a store refuses its \
       directory until then.
@@ -38,7 +39,7 @@ struct RestoreCommand: AsyncParsableCommand {
   func run() async throws {
     try await reportingErrors("tidemark restore") {
       let progress = ProgressLine()
-      var restore = StoreRestore(source: from, target: directory, executables: try .besideThisOne())
+      var restore = StoreRestore(source: from, target: directory, executables: try .besideCurrentExecutable())
       restore.ledger = erasureLedger
       let configured = restore
       let summary = try await withInterrupts {

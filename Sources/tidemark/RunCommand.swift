@@ -1,17 +1,18 @@
 import ArgumentParser
+import CommandSupport
 import Demo
 import LocalStack
 import Operations
 
-/// tidemark run
+/// Command `tidemark run`.
 struct RunCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "run",
     abstract: "Starts a store and gateways with generated secrets and certificate, and says how to try them.",
     discussion: """
-      Stays up until interrupted. A default port that is taken gives way to a free one, with a message; one that was \
-      given on the command line does not. Port 0 is a free one, and --free-ports has all of them be so: several can run \
-      side by side, each with its own --directory.
+      Runs until interrupted. If a default port is taken, it uses a free one, with a message; a port from the command \
+      line is never replaced. Port 0 is a free port, and --free-ports makes all ports free ones: several can run at \
+      the same time, each with its own --directory.
       """
   )
 
@@ -37,7 +38,7 @@ struct RunCommand: AsyncParsableCommand {
   var hooksFile: String?
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp("Origins whose pages may call.", valueName: "origin")
+    help: ArgumentHelp("Allowed CORS origins.", valueName: "origin")
   )
   var corsOrigin: [String] = []
   @Option(help: ArgumentHelp("Of all processes.", valueName: "level"))
@@ -55,12 +56,12 @@ struct RunCommand: AsyncParsableCommand {
       session.ports.usesDefaults = !freePorts
       if let hooksFile { session.gatewayFlags += ["--hooks-file", hooksFile] }
       if !corsOrigin.isEmpty { session.gatewayFlags += ["--cors-origin"] + corsOrigin }
-      let executables = try Executables.besideThisOne()
+      let executables = try Executables.besideCurrentExecutable()
       let configured = session
       do {
         try await withInterrupts { try await configured.run(executables: executables) }
       } catch is Interrupted {
-        // The way to end it.
+        // The regular end.
       }
     }
   }

@@ -4,7 +4,7 @@ import LocalStack
 import Logging
 import Operations
 
-/// Where a store is, the secret that it shares, and TLS with it.
+/// Address of a store, the secret shared with it, and TLS.
 struct StoreOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp("The store's address for gateways, an IPv6 one in brackets.", valueName: "host:port")
@@ -41,27 +41,27 @@ struct StoreOptions: ParsableArguments {
   var tls: LinkTLS? { get throws { try tlsFiles.tls } }
 }
 
-/// What a gateway is given for TLS with its store.
+/// TLS options for connections to a store.
 struct StoreTLSOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
-      "Speak TLS to the store, whose certificate has to be by this authority, PEM.",
+      "Use TLS to the store and verify its certificate with this authority, PEM.",
       valueName: "file"
     )
   )
   var tlsCa: String?
   @Option(
-    help: ArgumentHelp("Certificate to show the store, PEM: that of a gateway will do.", valueName: "file")
+    help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file")
   )
   var tlsCert: String?
   @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file"))
   var tlsKey: String?
 
-  /// Nil: the store is spoken to in the clear.
+  /// Nil: the connection is not encrypted.
   var tls: LinkTLS? {
     get throws {
       let files = try LinkTLSFiles(certificate: tlsCert, privateKey: tlsKey, authority: tlsCa)
-      // Standard output is for the result alone.
+      // Standard output is reserved for the result.
       let logger = Logger(label: "tidemark") { StreamLogHandler.standardError(label: $0) }
       return try files.map { try LinkTLS($0, end: .gateway, logger: logger) }
     }

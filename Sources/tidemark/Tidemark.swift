@@ -2,13 +2,13 @@ import ArgumentParser
 import Operations
 import Probe
 
-/// tidemark: what a person at a terminal uses. Each command is a thin file over a library.
+/// Executable `tidemark`, for a person at a terminal. Each command is a thin file over a library.
 @main
 struct Tidemark: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "tidemark",
     abstract:
-      "Tidemark on this machine: try it, watch it, load it, look at its frames, mend its index and its times, back it up.",
+      "Tools for Tidemark: demo, events, load tests, frame tests, repair of index and clock, backups.",
     version: ProductVersion.line(of: "tidemark"),
     subcommands: [
       RunCommand.self, DemoCommand.self, TokenCommand.self, WatchCommand.self, AckCommand.self,

@@ -1,7 +1,8 @@
 import ArgumentParser
+import CommandSupport
 import LocalStack
 
-/// tidemark token
+/// Command `tidemark token`.
 struct TokenCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "token",
@@ -44,13 +45,13 @@ struct TokenCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark token") {
-      let mint = try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
+      let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
       let lifetime = Duration.milliseconds(ttl.milliseconds)
       let token: String
       if let user {
         token = try await mint.user(user, lifetime: lifetime, id: id)
       } else {
-        token = try await mint.server(lifetime: lifetime, id: id ?? TokenMint.randomID())
+        token = try await mint.server(lifetime: lifetime, id: id ?? TokenIssuer.randomID())
       }
       Terminal.print(token)
     }

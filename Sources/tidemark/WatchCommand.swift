@@ -1,20 +1,21 @@
 import ArgumentParser
+import CommandSupport
 import LocalStack
 import Watch
 
-/// tidemark watch
+/// Command `tidemark watch`.
 struct WatchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "watch",
     abstract: "Follows what happens in a user's channels, a line an event, until interrupted.",
     discussion: """
-      GET /v1/events of a gateway. A connection that is lost, or ended by the gateway, is made again and goes on from the \
-      last event's id, which standard error says. Times are UTC. docs/events.md tells what each event means.
+      GET /v1/events of a gateway. Reconnects after a lost connection and resumes from the last event's id, with a \
+      message on standard error. Times are UTC. docs/events.md explains the events.
         tidemark watch --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret --user bob
       """
   )
 
-  @OptionGroup var place: GatewayOptions
+  @OptionGroup var gatewayOptions: GatewayOptions
   @Option(help: ArgumentHelp("The token to present.", valueName: "jwt"))
   var token: String?
   @Option(
@@ -52,7 +53,7 @@ struct WatchCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark watch") {
-      let (url, tls) = try place.place()
+      let (url, tls) = try gatewayOptions.resolve()
       let mint = try await mint()
       let (user, given) = (user, token)
       var watch = EventWatch(
@@ -61,7 +62,7 @@ struct WatchCommand: AsyncParsableCommand {
         request: WatchRequest(user: user, channels: cids, wantsTotals: totals)
       ) {
         guard let mint else { return given ?? "" }
-        // A stream ends with its token, so each connection gets a new one.
+        // A stream ends when its token expires, so each connection gets a new token.
         guard let user else { return try await mint.server(lifetime: .seconds(3600)) }
         return try await mint.user(user, lifetime: .seconds(3600))
       }
@@ -71,19 +72,19 @@ struct WatchCommand: AsyncParsableCommand {
       do {
         try await withInterrupts {
           try await configured.run(since: since) { event in
-            Terminal.print(json ? EventSentence.json(event) : EventSentence.line(event))
+            Terminal.print(json ? EventLineFormatter.json(event) : EventLineFormatter.line(event))
           } note: { line in
             Terminal.printError("tidemark watch: \(line)")
           }
         }
       } catch is Interrupted {
-        // The way to end it.
+        // The regular end.
       }
     }
   }
 
-  private func mint() async throws -> TokenMint? {
+  private func mint() async throws -> TokenIssuer? {
     guard let jwtSecretFile else { return nil }
-    return try await TokenMint(secretFile: jwtSecretFile, warn: Terminal.printError)
+    return try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
   }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Backup
 
-/// What a backup says of itself, and who is not believed.
+/// A backup's manifest, and the manifests that are rejected.
 @Suite struct BackupManifestTests {
   private let manifest = BackupManifest(
     format: 1,
@@ -44,17 +44,17 @@ import Testing
   @Test(arguments: [
     ("000012", "000013"), ("\"size\" : 3", "\"size\" : 4"), ("abab", "abac"), ("    \"format\" : 1,\n", ""),
   ])
-  func aChangedOneIsRefused(_ text: String, _ other: String) throws {
+  func changedManifestIsRejected(_ text: String, _ other: String) throws {
     try inDirectory { directory in
       try manifest.write(to: directory)
       try change(directory, text, to: other)
       let failure = #expect(throws: BackupFailure.self) { try BackupManifest.read(from: directory) }
-      #expect(failure?.description.contains("is not as it was written") == true)
+      #expect(failure?.description.contains("is corrupt") == true)
     }
   }
 
   @Test(arguments: ["", ".", "..", "../x", "a/b", "/x", "a\0b", "Zoë"])
-  func aFileElsewhereIsRefused(_ name: String) throws {
+  func fileNamesOutsideDirectoryAreRejected(_ name: String) throws {
     try inDirectory { directory in
       var manifest = manifest
       manifest.files[0].name = name

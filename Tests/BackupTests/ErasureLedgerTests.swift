@@ -4,8 +4,8 @@ import Testing
 @testable import Backup
 @testable import ErasureLedger
 
-/// The ledger of erasures: what is written is read back, what was torn or damaged is told apart, and nobody's id is in
-/// it.
+/// The erasure ledger: it reads back what it wrote, distinguishes torn lines from damaged ones, and contains no user
+/// id.
 @Suite struct ErasureLedgerTests {
   private func inDirectory(_ body: (String) throws -> Void) throws {
     let directory = NSTemporaryDirectory() + "tidemark-ledger-\(UUID().uuidString)"
@@ -31,7 +31,7 @@ import Testing
     try file.close()
   }
 
-  @Test func knowsWhoWasErasedAndNobodyElse() throws {
+  @Test func containsOnlyErasedUsers() throws {
     try inDirectory { directory in
       let ledger = try open(directory)
       try ledger.record(Array("alice".utf8), at: 10)
@@ -51,7 +51,7 @@ import Testing
     }
   }
 
-  /// A key that only one store has: the same user has another hash elsewhere.
+  /// Each store has a key of its own: the same user has another hash in another store.
   @Test func storesHaveKeysOfTheirOwn() throws {
     var hashes: Set<[UInt8]> = []
     for _ in 0..<2 {
@@ -63,7 +63,7 @@ import Testing
     #expect(hashes.count == 2)
   }
 
-  @Test func goesOnAfterALineThatWasTorn() throws {
+  @Test func recoversFromTornLine() throws {
     try inDirectory { directory in
       try open(directory).record(Array("alice".utf8), at: 10)
       for name in ["/outside", "/data/erasures"] { try append("erased 20 abab", to: directory + name) }
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func aDamagedLineIsRefused() throws {
+  @Test func damagedLineIsRejected() throws {
     try inDirectory { directory in
       try open(directory).record(Array("alice".utf8), at: 10)
       let path = directory + "/outside"
@@ -89,13 +89,13 @@ import Testing
       #expect(fault?.description.contains("line 4: is damaged") == true, "\(fault?.description ?? "")")
     }
     #expect(throws: ErasureRecords.Fault.self) { try ErasureRecords(Array("hello\n".utf8), name: "x") }
-    // Written over in place, it may be torn; the records are whole.
+    // A line that is overwritten in place may be torn; the records are whole.
     let torn = ErasureRecords.header + "through 00000\n"
     #expect(try ErasureRecords(Array(torn.utf8), name: "x").through == nil)
   }
 
-  /// A copy that was cut off would be taken as complete.
-  @Test func aFileThatIsCutOffIsRefused() throws {
+  /// A truncated copy must not pass for a complete one.
+  @Test func truncatedFileIsRejected() throws {
     try inDirectory { directory in
       let ledger = try open(directory)
       for user in ["alice", "bob"] { try ledger.record(Array(user.utf8), at: 10) }
@@ -106,12 +106,12 @@ import Testing
         let fault = #expect(throws: ErasureRecords.Fault.self) {
           try ErasureRecords(Array(whole.dropLast(cut)), name: "x")
         }
-        #expect(fault?.description.contains("is cut off") == true, "\(fault?.description ?? "")")
+        #expect(fault?.description.contains("is truncated") == true, "\(fault?.description ?? "")")
       }
     }
   }
 
-  @Test func aLedgerOfAnotherStoreIsToldApart() throws {
+  @Test func otherStoresLedgerIsRejected() throws {
     try inDirectory { one in
       try inDirectory { other in
         try open(one).record(Array("alice".utf8), at: 10)
@@ -124,8 +124,8 @@ import Testing
     }
   }
 
-  /// A backup from before the store's first erasure has a ledger with a key alone.
-  @Test func aBackupWithoutErasuresTakesItsOwnStoresLedgerOnly() throws {
+  /// A backup from before the store's first erasure has a ledger that contains only a key.
+  @Test func backupWithoutErasuresAcceptsOnlyOwnLedger() throws {
     try inDirectory { one in
       try inDirectory { other in
         let ledger = try open(one)
@@ -137,7 +137,7 @@ import Testing
         #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
         let replay = try ErasureReplay(data: backup, outside: one + "/outside")
         #expect(replay.records.records.count == 1)
-        // Copies that were cut off before the key.
+        // Copies that were truncated before the key.
         let whole = try #require(FileManager.default.contents(atPath: one + "/outside"))
         for count in [0, 27, 60, 70] {
           try whole.prefix(count).write(to: URL(fileURLWithPath: one + "/cut"))
@@ -145,7 +145,7 @@ import Testing
             try ErasureReplay(data: backup, outside: one + "/cut")
           }
         }
-        // What is restored from it goes on with the same key.
+        // A store restored from it continues with the same key.
         let none = try ErasureReplay(data: backup, outside: nil)
         try none.write(to: backup, through: 20)
         #expect(try records(backup + "/erasures").isOfSameStore(as: records(one + "/outside")))
@@ -154,8 +154,8 @@ import Testing
     }
   }
 
-  /// The first version's second line had no count: such a file is written anew as it is opened.
-  @Test func aFileOfTheFirstVersionIsTakenOver() throws {
+  /// The second line of the first version had no count: such a file is rewritten when it is opened.
+  @Test func firstVersionFileIsMigrated() throws {
     try inDirectory { directory in
       try open(directory).record(Array("alice".utf8), at: 10)
       let path = directory + "/outside"
@@ -175,11 +175,11 @@ import Testing
     }
   }
 
-  /// The file outside gets what it lacks; what it has more of, the data directory is too old for.
-  @Test func bothFilesAgree() throws {
+  /// The outside file gets the records that it lacks. If it has more, the data directory is too old for it.
+  @Test func innerAndOuterFilesAreReconciled() throws {
     try inDirectory { directory in
       let alone = try open(directory, outside: false)
-      #expect(!alone.hasOutside)
+      #expect(!alone.hasExternalFile)
       try alone.record(Array("alice".utf8), at: 10)
       try open(directory).record(Array("bob".utf8), at: 20)
       #expect(try records(directory + "/outside").records == records(directory + "/data/erasures").records)
@@ -189,7 +189,7 @@ import Testing
     }
   }
 
-  @Test func aFileThatIsTakenAwayIsNotBegunAnew() throws {
+  @Test func removedFileIsNotRecreated() throws {
     try inDirectory { directory in
       let ledger = try open(directory)
       try ledger.record(Array("alice".utf8), at: 10)

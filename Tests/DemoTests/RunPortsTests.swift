@@ -4,7 +4,7 @@ import Testing
 
 @testable import Demo
 
-/// Where the processes of `tidemark run` listen.
+/// The ports on which the processes of `tidemark run` listen.
 struct RunPortsTests {
   private let spare = (0..<RunPorts.count).map { Endpoint(host: "127.0.0.1", port: 20_000 + $0) }
 
@@ -20,7 +20,7 @@ struct RunPortsTests {
     )
   }
 
-  @Test func defaultsAndWhatIsTaken() throws {
+  @Test func defaultPortsAndPortsInUse() throws {
     let free = try choose(RunPorts())
     #expect(free.ports == [7410, 7411, 8443, 8444, 8080, 8081] && free.notes.isEmpty)
     let taken = try choose(RunPorts(), taken: [8080, 8081])
@@ -32,8 +32,8 @@ struct RunPortsTests {
     )
   }
 
-  /// A default gives way to a port that was given for another listener.
-  @Test func whatIsGivenComesFirst() throws {
+  /// A default port gives way to a port that was given for another listener.
+  @Test func givenPortsTakePrecedence() throws {
     var ports = RunPorts()
     ports.tls = Endpoint(host: "0.0.0.0", port: 8444)
     ports.h2c = Endpoint(host: "127.0.0.1", port: 20_005)

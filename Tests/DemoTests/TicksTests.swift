@@ -21,12 +21,12 @@ import Testing
     #expect(MessageView.list([]) == "nobody")
   }
 
-  @Test func withoutColourWordsSayAll() {
+  @Test func textWithoutColourIsComplete() {
     let line = Ink(usesColor: false).line(view(.delivered, deliveredTo: ["bob"]), textWidth: 5, nameWidth: 3)
     #expect(line == "    al   “Hi”     delivered to bob")
   }
 
-  @Test func aMismatchIsSaidAndRemembered() {
+  @Test func mismatchIsReportedAndCounted() {
     var checks = Checks()
     #expect(checks.expect("the count", 1, 1) == nil)
     #expect(checks.expect("the count", 2, 1) == "the count: expected 2, actual 1")
@@ -34,14 +34,14 @@ import Testing
     #expect(checks.mismatches == ["the count: expected 2, actual 1"])
   }
 
-  @Test func oneGreyTwoGreyTwoBlue() {
+  @Test func tickColours() {
     let ink = Ink(usesColor: true)
     #expect(ink.ticks(.sent) == "\u{1B}[90m✓  \u{1B}[0m")
     #expect(ink.ticks(.delivered) == "\u{1B}[90m✓✓ \u{1B}[0m")
     #expect(ink.ticks(.read) == "\u{1B}[94m✓✓ \u{1B}[0m")
   }
 
-  @Test func linesToPasteNameTheirFilesAndPorts() throws {
+  @Test func sampleCommandsContainFilesAndPorts() throws {
     let plan = StackPlan(
       store: Endpoint(host: "127.0.0.1", port: 1),
       storeAdmin: Endpoint(host: "127.0.0.1", port: 2),

@@ -58,7 +58,7 @@ import Yams
       #expect(Self.route(method, path) == operation["operationId"] as? String, "\(method) \(path)")
     }
     let described = operations.compactMap { $0.operation["operationId"] as? String }
-    let built = Route.allCases.filter(\.isBuilt)
+    let built = Route.allCases.filter(\.isImplemented)
     #expect(described.count == built.count)
     #expect(Set(described) == Set(built.map { "\($0.name)" }))
     // No described path takes a method that is not described.
@@ -72,7 +72,7 @@ import Yams
 
   /// Who may ask, and what is not built yet.
   @Test func callersAreThoseOfTheRoutes() throws {
-    for route in Route.allCases where route.isBuilt {
+    for route in Route.allCases where route.isImplemented {
       let operation = try operation(of: route)
       let security =
         operation["security"] as? [[String: Any]] ?? document["security"] as? [[String: Any]] ?? []
@@ -172,11 +172,11 @@ import Yams
     let properties = try #require(schema["properties"] as? Object, "\(path)")
     var built: Set<String> = []
     for (name, content) in zip(known.names.map { "\($0)" }, known.contents) {
-      if case .notBuilt = content { continue }
+      if case .notImplemented = content { continue }
       built.insert(name)
       guard let property = properties[name] else { continue }
       switch content {
-      case .value, .notBuilt: continue
+      case .value, .notImplemented: continue
       case .object(let fields): try expect(property, describes: fields, "\(path).\(name)")
       case .objects(let fields):
         let array = try resolved(try #require(property as? Object))

@@ -1,4 +1,5 @@
 import NIOCore
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -90,16 +91,16 @@ import Testing
     case "waiting": return "\(order.waiting)"
     case "take":
       defer { order.taken() }
-      return String(buffer: order.inTurn)
+      return String(buffer: order.orderedAnswers)
     default: return "what is \(event)?"
     }
-    return String(buffer: order.inTurn)
+    return String(buffer: order.orderedAnswers)
   }
 
   /// However answers come, they leave in order, each with what it was begun with; what is kept stays within its bounds.
   @Test(arguments: 0..<20)
   func randomAnswersLeaveInOrder(_ seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let answerBytesMax = 400
     let limits = AckOrder.Limits(entries: Int.random(in: 1...300, using: &generator), bytes: 20_000)
     var order = AckOrder(limits: limits)
@@ -125,14 +126,14 @@ import Testing
         order.finish(entry) { $0.writeString(answer(entry)) }
       }
       if Int.random(in: 0..<10, using: &generator) == 0 || order.waiting == 0 {
-        taken += String(buffer: order.inTurn)
+        taken += String(buffer: order.orderedAnswers)
         order.taken()
       }
       #expect(
         order.waiting <= limits.entries && order.heldBytes <= limits.bytes + limits.entries * answerBytesMax
       )
     }
-    taken += String(buffer: order.inTurn)
+    taken += String(buffer: order.orderedAnswers)
     #expect(order.waiting == 0 && taken == expected, "seed \(seed)")
   }
 }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-/// Acknowledgements as lines (API.md, "Push"): answered in order while others still come.
+/// Acknowledgements as lines (Proto/openapi.yaml): answered in order while others still come.
 @Suite struct AckStreamTests {
   private static func line(_ message: String, _ user: String = "bob", cid: String = "messaging:c") -> String {
     #"{"cid":"\#(cid)","message_id":"\#(message)","user_id":"\#(user)"}"# + "\n"

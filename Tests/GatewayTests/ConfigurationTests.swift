@@ -75,7 +75,7 @@ import Testing
       #expect(configuration.storeSecrets.isEmpty)
       #expect(
         warnings == [
-          "no --secret-file: any process that answers at this address is believed: 127.0.0.1:1"
+          "no --secret-file: any process at this address is trusted as the store: 127.0.0.1:1"
         ]
       )
     }

@@ -133,7 +133,7 @@ import Testing
   }
 
   @Test func aChannelThatFailsIsTriedAgainAndAgain() {
-    for (found, stallsMax) in [(nil, Erasure.stallsMax), (Self.settings(), Erasure.stallsMaxSettling)] {
+    for (found, stallsMax) in [(nil, Erasure.stallsMax), (Self.settings(), Erasure.stallsMaxInBackground)] {
       failsForEver(found, stallsMax)
     }
   }

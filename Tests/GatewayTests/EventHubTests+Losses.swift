@@ -29,9 +29,9 @@ extension EventHubTests {
     #expect(hub.told(of: 1) == .everybody && !hub.hasID(ref))
     // What comes before the answer does not say that all was told.
     hub.passed(ShardID(1), through: Self.time(400))
-    #expect(hub.shards[1].through == Self.time(200))
+    #expect(hub.progress.through(1) == Self.time(200))
     hub.subscribed(1, through: Self.time(390), isComplete: true)
-    #expect(hub.shards[1].through == Self.time(390))
+    #expect(hub.progress.through(1) == Self.time(390))
     hub.userSubscribed(0, through: Self.time(395))
     #expect(text(&hub) == ["list 0 alice"])
     let other = Self.cids(2, 1)[0]
@@ -61,7 +61,7 @@ extension EventHubTests {
     hub.subscribed(4, through: Self.time(500), isComplete: true)
     hub.subscribed(3, through: Self.time(510), isComplete: false)
     #expect(text(&hub) == ["reset 0", "list 0 \(user)"])
-    #expect(hub.shards[1].through == Self.time(500))
+    #expect(hub.progress.through(1) == Self.time(500))
     hub.listed(ref, entries(cids), next: nil)
     #expect(hub.hasID(ref))
   }

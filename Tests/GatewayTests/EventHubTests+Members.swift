@@ -26,9 +26,9 @@ extension EventHubTests {
     // Of the other one it tells what has come of them.
     hub.membership(user: 0, entry(cids[1], joined: 90), at: Self.time(90), isGone: false)
     for place in places {
-      hub.passedOn(removed("alice", at: 80), channel: place, to: [alice], later: [])
+      hub.detachAfter(removed("alice", at: 80), channel: place, to: [alice], later: [])
       #expect(hub.refs(ofChannel: place) == [alice])
-      hub.passedOn(removed("alice", at: 95), channel: place, to: [alice], later: [])
+      hub.detachAfter(removed("alice", at: 95), channel: place, to: [alice], later: [])
       #expect(hub.refs(ofChannel: place) == [])
     }
     hub.tick()
@@ -119,7 +119,7 @@ extension EventHubTests {
       #expect(hub.waitingCount == 1)
       hub.close(ref)
     }
-    #expect(hub.waitingCount == 0 && hub.waiting.count <= 1_100)
+    #expect(hub.waitingCount == 0 && hub.queue.waiting.count <= 1_100)
     _ = try hub.open(EventHub.Request(user: "bob"))
     _ = try hub.open(EventHub.Request(user: "carol"))
     #expect(throws: Problem.self) { _ = try hub.open(EventHub.Request(user: "dave")) }

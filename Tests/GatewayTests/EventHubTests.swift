@@ -85,17 +85,17 @@ import Testing
       case .subscribeUser(_, let name): "subscribe_user \(name)"
       case .unsubscribeUser(_, let name): "unsubscribe_user \(name)"
       case .list(let ref, let user, _, let cursor, let since):
-        "list \(ref.place) \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")"
+        "list \(ref.slot) \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")"
       case .subscribe(let frame, let since):
         "subscribe \(frame): \(hub.cids(of: frame).count)\(since.map { " since \($0.milliseconds)" } ?? "")"
       case .unsubscribe(let frame): "unsubscribe \(hub.cids(of: frame).count)"
-      case .begin(let ref): "begin \(ref.place)"
-      case .live(let ref): "live \(ref.place)"
-      case .reset(let ref): "reset \(ref.place)"
-      case .refuse(let ref, let code, _): "refuse \(ref.place) \(code.rawValue)"
-      case .end(let ref): "end \(ref.place)"
-      case .left(let ref, let cid, _): "left \(ref.place) \(cid)"
-      case .deleted(let ref, let cid, let time): "deleted \(ref.place) \(cid) at \(time.milliseconds)"
+      case .begin(let ref): "begin \(ref.slot)"
+      case .live(let ref): "live \(ref.slot)"
+      case .reset(let ref): "reset \(ref.slot)"
+      case .refuse(let ref, let code, _): "refuse \(ref.slot) \(code.rawValue)"
+      case .end(let ref): "end \(ref.slot)"
+      case .left(let ref, let cid, _): "left \(ref.slot) \(cid)"
+      case .deleted(let ref, let cid, let time): "deleted \(ref.slot) \(cid) at \(time.milliseconds)"
       }
     }
   }
@@ -185,10 +185,10 @@ import Testing
     hub.listed(second, entries(cids), next: nil)
     #expect(text(&hub) == ["begin 2", "live 2"])
     let place = hub.place(ofChannel: cids[0])!
-    #expect(hub.refs(ofChannel: place).map(\.place) == [0, 1, 2])
+    #expect(hub.refs(ofChannel: place).map(\.slot) == [0, 1, 2])
     // Who has gone leaves no channel to others; the last one's is given up with the next tick.
     hub.close(bob)
-    #expect(hub.refs(ofChannel: place).map(\.place) == [0, 2])
+    #expect(hub.refs(ofChannel: place).map(\.slot) == [0, 2])
     #expect(Set(ended(&hub)) == ["unsubscribe 1", "unsubscribe_user bob"])
     #expect(hub.channelCount == 3 && hub.userCount == 1)
     hub.close(second)
@@ -327,7 +327,7 @@ import Testing
     let deleted = EventFields.channelDeleted(at: Self.time(150))
     let added = Self.added("alice", at: Self.time(150))
     #expect(hub.heard([deleted, added], by: hub.told(of: 1)).count == 2)
-    hub.passedOn(deleted, channel: place, to: [ref, server], later: [added])
+    hub.detachAfter(deleted, channel: place, to: [ref, server], later: [added])
     #expect(hub.refs(ofChannel: place) == [server] && !hub.hasID(ref))
     hub.subscribed(1, through: Self.time(200), isComplete: true)
     #expect(text(&hub) == ["list 0 alice"])
@@ -380,7 +380,7 @@ import Testing
     #expect(hub.viewer(ref, subject: nil) == .server)
     // It may be made anew.
     let place = hub.place(ofChannel: cids[0])!
-    hub.passedOn(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
+    hub.detachAfter(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
     #expect(hub.refs(ofChannel: place) == [ref])
   }
 
@@ -480,7 +480,7 @@ import Testing
     let place = try #require(hub.place(ofChannel: cid))
     let removed = EventFields.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1)
     #expect(hub.hears(removed, alice, channel: place))
-    hub.passedOn(removed, channel: place, to: [alice, bob], later: [])
+    hub.detachAfter(removed, channel: place, to: [alice, bob], later: [])
     #expect(hub.refs(ofChannel: place) == [bob])
     // The index says so later.
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: true)
@@ -488,9 +488,9 @@ import Testing
     // Removed and added again, told together.
     let added = Self.added("bob", at: Self.time(81))
     let bobRemoved = EventFields.memberRemoved(user: "bob", at: Self.time(81), memberCount: 0)
-    hub.passedOn(bobRemoved, channel: place, to: [bob], later: [added])
+    hub.detachAfter(bobRemoved, channel: place, to: [bob], later: [added])
     #expect(hub.refs(ofChannel: place) == [bob])
-    hub.passedOn(.channelDeleted(at: Self.time(90)), channel: place, to: [bob], later: [])
+    hub.detachAfter(.channelDeleted(at: Self.time(90)), channel: place, to: [bob], later: [])
     #expect(hub.refs(ofChannel: place) == [])
   }
 
@@ -515,7 +515,7 @@ import Testing
     #expect(text(&hub) == ["left 0 \(cid)", "unsubscribe 1"])
     // Left and back within that time.
     hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(90), isGone: false)
-    let frame = hub.nextFrame - 1
+    let frame = hub.frames.nextNumber - 1
     hub.subscribed(frame, through: Self.time(100), isComplete: true)
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(91), isGone: false)
     _ = hub.takeSteps()

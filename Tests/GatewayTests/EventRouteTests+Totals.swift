@@ -47,7 +47,14 @@ extension EventRouteTests {
     limits.events.openings = 1
     try await run(limits: limits, deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.store.set(.ignoringKind(.subscribeUser))
+      _ = try await gateway.store.takeLog()
       let first = try await gateway.client.events(token: carol)
+      // Until then it would be answered below.
+      var asked: [FrameKind] = []
+      try await eventually("the store has been asked for the first stream") {
+        asked += try await gateway.store.takeLog()
+        return asked.contains(.subscribeUser)
+      }
       let now = Int64(Date().timeIntervalSince1970 * 1_000)
       let id = "00000000000000010000000000000002-\(now)"
       let stream = try await gateway.client.events("?totals=true&since=\(id)", token: alice)

@@ -427,7 +427,7 @@ import Testing
       let stream = try await gateway.client.events(token: alice)
       #expect(await stream.live())
       let drained = gateway.eventLoop.flatSubmit { gateway.loop.value.drain() }
-      #expect(await stream.block() == ": this gateway goes away")
+      #expect(await stream.block() == ": this gateway is shutting down")
       #expect(await stream.block() == nil)
       try await drained.value("the end of draining")
     }
@@ -450,7 +450,7 @@ import Testing
       }
       let left = try await gateway.eventLoop.submit {
         let events = gateway.loop.value.events
-        return [events.hub.streamCount, events.hub.channelCount, events.hub.userCount, events.places.count]
+        return [events.hub.streamCount, events.hub.channelCount, events.hub.userCount, events.table.count]
       }.get()
       #expect(left == [0, 0, 0, 0])
     }
@@ -521,21 +521,11 @@ import Testing
       // In one turn, so that nothing of it leaves.
       let (count, resets, isReset) = try await gateway.eventLoop.submit {
         let value = loop.value
-        let shard = ShardID.owning(Array(Self.general.utf8).span.bytes, count: 4)
-        func tell(_ events: [EventFields]) throws {
-          let fields = EventsFields(
-            through: Timestamp(milliseconds: 2_000),
-            channels: [ChannelEventsFields(cid: Self.general, events)]
-          )
-          var buffer = ByteBuffer()
-          fields.write(into: &buffer)
-          try value.storeEvents(shard, buffer.readableBytesSpan)
-        }
-        for number in 1...UInt32(3_000) { try tell([Self.read("bob", number)]) }
-        let events = value.events.streams.compactMap { $0 }[0]
+        for number in 1...UInt32(3_000) { try Self.tell(value, [Self.read("bob", number)]) }
+        let events = value.events.table.all[0]
         let count = events.queue.count
-        for number in 1...UInt32(3_000) { try tell([Self.message("n\(number)", number)]) }
-        return (count, value.events.resets, events.queue.isReset)
+        for number in 1...UInt32(3_000) { try Self.tell(value, [Self.message("n\(number)", number)]) }
+        return (count, value.events.writer.resets, events.queue.isReset)
       }.get()
       #expect(count == 1 && resets == 1 && isReset)
       var types: [String] = []
@@ -552,6 +542,50 @@ import Testing
         last = sequence
       }
       #expect(last == 3_000)
+    }
+  }
+
+  static func tell(_ loop: GatewayLoop, _ events: [EventFields]) throws {
+    let fields = EventsFields(
+      through: Timestamp(milliseconds: 2_000),
+      channels: [ChannelEventsFields(cid: general, events)]
+    )
+    var buffer = ByteBuffer()
+    fields.write(into: &buffer)
+    let shard = ShardID.owning(Array(general.utf8).span.bytes, count: 4)
+    try loop.storeEvents(shard, buffer.readableBytesSpan)
+  }
+
+  /// What waits counts against the memory of the connection: past it the client is told to ask anew.
+  @Test func whatWaitsCountsAsMemory() async throws {
+    var limits = GatewayLimits()
+    limits.eventStreamBytes = 512
+    limits.heartbeat = .seconds(60)
+    var http2 = HTTP2Limits()
+    http2.maxConnectionHeldBytes = 40_000
+    try await run(limits: limits, http2: http2) { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      let loop = gateway.loop
+      let (held, resets) = try await gateway.eventLoop.submit {
+        let value = loop.value
+        var held = (idle: value.resources.heldBytes, most: 0)
+        for number in 1...UInt32(1_000) {
+          try Self.tell(value, [Self.message("n\(number)", number)])
+          held.most = max(held.most, value.resources.heldBytes)
+        }
+        return (held, value.events.writer.resets)
+      }.get()
+      #expect(resets == 1 && held.most > 30_000 && held.most < 42_000, "\(held)")
+      var isReset = false
+      while let event = await stream.event() {
+        if event["type"] as? String == "stream.reset" { isReset = true }
+        if (event["message"] as? NSDictionary)?["seq"] as? Int == 1_000 { break }
+      }
+      #expect(isReset)
+      try await eventually("nothing waits any more") {
+        try await gateway.eventLoop.submit { loop.value.resources.heldBytes <= held.idle }.get()
+      }
     }
   }
 

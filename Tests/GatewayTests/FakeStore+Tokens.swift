@@ -12,7 +12,7 @@ extension FakeModel {
       let after = try reader.varint()
       try reader.end()
       let table = tokens.revokedTokens
-      let isAnew = known == 0 || known < table.takenBackVersion
+      let isAnew = known == 0 || known < table.liftedVersion
       RevokedTokenListFields(
         version: table.version,
         isAnew: isAnew,
@@ -37,7 +37,7 @@ extension FakeModel {
           throw Refused(code: code, detail: "the store's words")
         }
       } else {
-        tokens.decideTakeBack(token: id, into: &effects)
+        tokens.decideLiftRevocation(token: id, into: &effects)
       }
     }
     try reader.end()

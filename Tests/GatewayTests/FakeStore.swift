@@ -66,7 +66,7 @@ final class FakeStore: Sendable {
   }
 
   /// When the tokens behind the requests since the last call were issued; nil for those without.
-  func takeIssued() async throws -> [UInt32?] {
+  func readTokenIssueTime() async throws -> [UInt32?] {
     try await listener.eventLoop.submit {
       defer { self.model.value.issued = [] }
       return self.model.value.issued

@@ -110,7 +110,7 @@ import Testing
       #expect(Set(await stream.verdicts(answers.count)) == Set(answers))
       #expect(stream.status == 200 && stream.contentType == "application/vnd.tidemark.frames")
       // What it says of the token behind a request goes on to the store.
-      #expect(try await gateway.store.takeIssued().compactMap { $0 } == [7])
+      #expect(try await gateway.store.readTokenIssueTime().compactMap { $0 } == [7])
       try await gateway.client.finish(stream)
       #expect(await stream.verdict() == "end")
     }
@@ -130,7 +130,7 @@ import Testing
       let pong = try #require(await stream.frame())
       #expect(pong.0.kind == .pong && pong.0.correlation == 1 && pong.1 == [1, 2, 3, 4, 5, 6, 7, 8])
       for index in 2...7 {
-        #expect(await stream.verdict() == "\(index) not_implemented this kind is not taken here")
+        #expect(await stream.verdict() == "\(index) not_implemented this frame kind is not accepted here")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
     }
@@ -283,7 +283,7 @@ import Testing
         (.listMembers, [], cid, "list: 0 to 4", list(5, 0, 1, "")),
         (.listMembers, [], cid, "order: 0 to 2", list(0, 3, 1, "")),
         (.listMembers, [], cid, "limit: 1 to 100", list(0, 0, 0, "")),
-        (.listMembers, [], cid, "cursor: one that a page has given out", list(0, 0, 1, "a b")),
+        (.listMembers, [], cid, "cursor: a cursor from an earlier page", list(0, 0, 1, "a b")),
         (
           .memberStatuses, [], cid, "users: 1 to 100",
           viewer(1, "") {
@@ -539,7 +539,9 @@ import Testing
       try await gateway.client.send(frames.bytes, stream)
       try await gateway.client.finish(stream)
       let verdicts = await stream.verdicts(501)
-      #expect(verdicts == (0..<500).map { "\($0) not_implemented this kind is not taken here" } + ["end"])
+      #expect(
+        verdicts == (0..<500).map { "\($0) not_implemented this frame kind is not accepted here" } + ["end"]
+      )
     }
   }
 
@@ -628,7 +630,7 @@ import Testing
       try await gateway.client.finish(other)
       #expect(await other.verdict() == "end")
       let left = try await gateway.eventLoop.submit {
-        (gateway.loop.value.requestStreams.inFlight, gateway.loop.value.requestStreams.count)
+        (gateway.loop.value.streams.inFlight, gateway.loop.value.streams.count)
       }.get()
       #expect(left == (0, 0))
     }

@@ -277,7 +277,7 @@ import Testing
         }
       }
       for (expected, answer) in answers { #expect(try await answer.value("the answer").status == expected) }
-      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get()
+      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get()
       #expect(waiting == 0)
     }
   }
@@ -295,7 +295,7 @@ import Testing
         token: TestTokens.user("alice")
       )
       try await eventually {
-        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() >= 11
+        try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() >= 11
       }
       try await other.close()
       try await eventually {
@@ -317,7 +317,7 @@ import Testing
       try await gateway.store.set(.silent)
       let waiting = try await gateway.client.submit(.post, path, nil, token: TestTokens.user("alice"))
       try await eventually {
-        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() != 0
+        try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() != 0
       }
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
       try await Task.sleep(for: .milliseconds(50))

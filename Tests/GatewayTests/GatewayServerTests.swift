@@ -149,7 +149,7 @@ import Testing
       metrics: MetricsRegistry(),
       logger: silent
     )
-    let reasons = ["store: no connection", "tokens: the list of revoked tokens is not known"]
+    let reasons = ["store: no connection", "tokens: the list of revoked tokens is not loaded yet"]
     #expect(readiness.notReadyReasons == reasons)
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }

@@ -71,6 +71,15 @@ import Testing
     }
   }
 
+  /// The same code in base64 whose unused bits are set.
+  @Test func refusesASignatureThatIsNotCanonical() throws {
+    let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+    let last = try #require(Self.signed.dropLast().last)
+    let other = alphabet[try #require(alphabet.firstIndex(of: last)) + 1]
+    let signature = Self.signed.dropLast(2) + "\(other)="
+    #expect(try verdict(String(signature)) == "signature")
+  }
+
   @Test func refusesHeadersThatAreNotOfTheirForm() throws {
     for id in ["", "a b", "é", String(repeating: "i", count: 129)] {
       #expect(try verdict(id: id) == "webhook-id", "\(id)")
@@ -169,7 +178,7 @@ import Testing
     let table: [(String, String)] = [
       ("", "has to be `hooks:`"), ("hooks: []", "has to be `hooks:`"), ("hooks: {}", "has to be `hooks:`"),
       ("hooks: {a: {}}\nother: 1", "has to be `hooks:`"), ("hooks: {", "neither YAML nor JSON"),
-      ("hooks: {a: {}, a: {}}", "neither YAML nor JSON: line 1: a key stands there twice: a"),
+      ("hooks: {a: {}, a: {}}", "neither YAML nor JSON: line 1: duplicate key: a"),
       (
         "hooks:\n  a:\n\t secrets: [\(Self.secret)]",
         "neither YAML nor JSON: line 3, column 1: found character"
@@ -180,19 +189,21 @@ import Testing
       ("hooks: {a/b: {\(good)}}", "hook \"a/b\": the name has to be 1 to 64"),
       (hook("provider: x"), "hook \"relay\", \"secrets\": is missing"),
       (hook("secrets: [whsec_short]"), "hook \"relay\", \"secrets[0]\": has to be `whsec_` and base64"),
-      (hook("secrets: [\(Self.secret), 5]"), "hook \"relay\", \"secrets\": has to be a list of texts"),
+      (hook("secrets: [\(Self.secret), 5]"), "hook \"relay\", \"secrets\": must be a list of strings"),
       (
         hook("secret-files: /none"),
         "--hooks-file /none: the file cannot be read (No such file or directory)"
       ),
-      (hook("\(good), secert: x"), "hook \"relay\", \"secert\": is not known; there are delivered, events"),
+      (
+        hook("\(good), secert: x"), "hook \"relay\", \"secert\": is unknown; known keys are delivered, events"
+      ),
       (hook("\(good), provider: a b"), "hook \"relay\", \"provider\": has to be 1 to 32"),
       (hook("\(good), provider: 5"), "hook \"relay\", \"provider\": has to be a text"),
       (hook("\(good), events: a..b"), "hook \"relay\", \"events\": has to be names with dots"),
       (hook("\(good), delivered: yes"), "hook \"relay\", \"delivered\": has to be one path with its values"),
       (hook("\(good), delivered: {type: []}"), "hook \"relay\", \"delivered\": has to be one path"),
       (hook("\(good), fields: ticket"), "hook \"relay\", \"fields\": has to be names with paths"),
-      (hook("\(good), fields: {tickets: a}"), "hook \"relay\", \"fields.tickets\": is not known"),
+      (hook("\(good), fields: {tickets: a}"), "hook \"relay\", \"fields.tickets\": is unknown"),
       (hook("\(good), fields: {ticket: .a}"), "hook \"relay\", \"fields.ticket\": has to be names with dots"),
       (hook("\(good), fields: {cid: a, user_id: b}"), "hook \"relay\", \"fields\": needs `ticket`, or `cid`"),
       (hook("\(good), fields: {device: a}"), "hook \"relay\", \"fields\": needs `ticket`, or `cid`"),

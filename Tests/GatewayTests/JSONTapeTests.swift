@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -242,7 +243,7 @@ import Testing
     }
   }
 
-  private func randomText(_ generator: inout SeededGenerator, depth: Int) -> String {
+  private func randomText(_ generator: inout SplitMix64, depth: Int) -> String {
     let blank = ["", "", "", " ", "\n", "\t "].randomElement(using: &generator)!
     switch Int.random(in: 0..<(depth > 5 ? 6 : 9), using: &generator) {
     case 0: return blank + ["null", "true", "false"].randomElement(using: &generator)!
@@ -261,7 +262,7 @@ import Testing
     }
   }
 
-  private func randomString(_ generator: inout SeededGenerator) -> String {
+  private func randomString(_ generator: inout SplitMix64) -> String {
     var text = "\""
     for _ in 0..<Int.random(in: 0...30, using: &generator) {
       switch Int.random(in: 0..<12, using: &generator) {
@@ -279,7 +280,7 @@ import Testing
 
   @Test func agreesWithFoundationOnRandomTexts() throws {
     let seed = UInt64.random(in: 0...UInt64.max)
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let tape = JSONTape()
     for round in 0..<3_000 {
       let text = randomText(&generator, depth: 0)
@@ -294,7 +295,7 @@ import Testing
   /// lenient about.
   @Test func agreesWithFoundationOnBrokenTexts() throws {
     let seed = UInt64.random(in: 0...UInt64.max)
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let tape = JSONTape()
     var refused = 0
     for round in 0..<20_000 {

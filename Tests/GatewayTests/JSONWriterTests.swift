@@ -1,5 +1,7 @@
 import Foundation
+import HTTP2Session
 import NIOCore
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -57,14 +59,14 @@ import Testing
   }
 
   @Test func writesTimesAsFoundationDoes() throws {
-    var generator = SeededGenerator(seed: 7)
+    var generator = SplitMix64(seed: 7)
     let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
     var moments: [Int64] = [0, 1, 999, 1_000, CivilTime.millisecondsMax]
     // Each year's last and first moments, and both ends of February.
     for year in 1970...9999 {
       for (month, day) in [(1, 1), (2, 28), (3, 1), (12, 31)] as [(UInt32, UInt32)] {
         var time = CivilTime(milliseconds: 0)
-        (time.year, time.month, time.day) = (UInt32(year), month, day)
+        time.date = CivilDate(year: UInt32(year), month: month, day: day)
         moments.append(time.milliseconds)
         moments.append(time.milliseconds + 86_399_999)
       }

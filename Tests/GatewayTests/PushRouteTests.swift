@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-/// Tickets and acknowledgements in one body (API.md, "Push").
+/// Tickets and acknowledgements in one body (Proto/openapi.yaml).
 @Suite struct PushRouteTests {
   /// The tickets of an answer, codes as they are, others as `ticket`.
   private static func codes(_ answer: TestAnswer) -> [String] {
@@ -173,7 +173,7 @@ import Testing
         #expect(answer.status == 200 && Self.results(answer) == ["messaging:c m2 bob"])
       }
       #expect(try await Self.delivered(gateway, "bob") == 2)
-      #expect(try await gateway.store.takeIssued().suffix(2) == [nil, nil])
+      #expect(try await gateway.store.readTokenIssueTime().suffix(2) == [nil, nil])
     }
   }
 
@@ -326,7 +326,7 @@ import Testing
       let (loop, eventLoop) = (gateway.loop, gateway.eventLoop)
       let told = eventLoop.makePromise(of: [ProblemCode?].self)
       try await eventLoop.submit {
-        let batch = loop.value.beginAcks(.closure { told.succeed($0) }, source: .hook, countMax: 3)
+        let batch = loop.value.push.begin(.closure { told.succeed($0) }, source: .hook, countMax: 3)
         let (text, cid, user) = (Array(ticket.utf8), Array("messaging:c".utf8), Array("eve".utf8))
         let message = Array("m1".utf8)
         let none: [UInt8] = []
@@ -336,7 +336,7 @@ import Testing
             provider: none.span.bytes,
             device: none.span.bytes
           )
-          loop.value.acknowledge(byTicket, in: batch)
+          loop.value.push.acknowledge(byTicket, in: batch)
           let byName = try PushAck(
             cid: cid.span.bytes,
             message: message.span.bytes,
@@ -344,19 +344,19 @@ import Testing
             provider: none.span.bytes,
             device: none.span.bytes
           )
-          loop.value.acknowledge(byName, in: batch)
+          loop.value.push.acknowledge(byName, in: batch)
         } catch {
           Issue.record(error)
         }
-        loop.value.refuseAck(.invalidField, .hook, in: batch)
-        loop.value.endAcks(batch)
+        loop.value.push.refuse(.invalidField, .hook, in: batch)
+        loop.value.push.end(batch)
         loop.value.endTurn()
       }.get()
       #expect(try await told.futureResult.get() == [nil, .memberNotFound, .invalidField])
       try await eventLoop.submit {
-        let batch = loop.value.beginAcks(.closure { #expect($0.isEmpty) }, source: .hook, countMax: 1)
-        loop.value.endAcks(batch)
-        #expect(loop.value.ackBatches.batches.allSatisfy { $0 == nil })
+        let batch = loop.value.push.begin(.closure { #expect($0.isEmpty) }, source: .hook, countMax: 1)
+        loop.value.push.end(batch)
+        #expect(loop.value.push.batchCount == 0)
       }.get()
     }
   }
@@ -420,7 +420,7 @@ import Testing
       try await gateway.store.set(.silent)
       async let waiting = client.post("/v1/push/acks", body(2), token: nil)
       try await eventually {
-        try await gateway.eventLoop.submit({ gateway.loop.value.ackBatches.deviceEntries }).get() != 0
+        try await gateway.eventLoop.submit({ gateway.loop.value.push.deviceEntries }).get() != 0
       }
       #expect(try await client.post("/v1/push/acks", body(2), token: nil).verdict == "503 store_busy")
       #expect(try await waiting.status == 200)

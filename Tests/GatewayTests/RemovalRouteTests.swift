@@ -171,7 +171,7 @@ import Testing
         try await gateway.store.set(mode)
         #expect(try await gateway.client.delete("/v1/users/alice").verdict == expected, "\(mode)")
       }
-      let left = try await gateway.eventLoop.submit { gateway.loop.value.erasures.compactMap { $0 }.count }
+      let left = try await gateway.eventLoop.submit { gateway.loop.value.erasures.count }
         .get()
       #expect(left == 0)
     }

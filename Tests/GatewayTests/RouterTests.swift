@@ -9,7 +9,7 @@ import Testing
 
   /// Method, path, and what it leads to: a route with its parts, or a code.
   private static let table: [(HTTP2Method, String, String)] = [
-    // Every route of API.md.
+    // Every route of Proto/openapi.yaml.
     (.get, "/v1/channel-types", "list_channel_types"),
     (.put, "/v1/channel-types/messaging", "put_channel_type messaging"),
     (.get, "/v1/channel-types/messaging", "get_channel_type messaging"),

@@ -169,7 +169,7 @@ import Testing
     // Now they are due: the first few at once, another when one is done.
     _ = settling.roundIsDue(shardCount: 40)
     var steps = settling.found(values, in: ShardID(0)).filter { $0 != .ask(ShardID(16)) }
-    #expect(steps.count == Settling.spreadsMax)
+    #expect(steps.count == Settling.replicationsMax)
     for _ in 1..<40 { _ = settling.askFailed() }
     var begun = steps.count
     while case .assign(let spread, _, _)? = steps.first {
@@ -189,13 +189,13 @@ import Testing
     let values = (0..<20).map { value($0) }
     _ = round(&settling, values)
     let begun = round(&settling, values)
-    #expect(begun.count == Settling.spreadsMax)
+    #expect(begun.count == Settling.replicationsMax)
     settling.storeIsBusy()
-    for spread in 0..<Settling.spreadsMax {
+    for spread in 0..<Settling.replicationsMax {
       for _ in 0..<2 { #expect(settling.assigned(spread, isDone: false) == []) }
     }
     #expect(!settling.isBusy)
-    #expect(round(&settling, values).count == Settling.spreadsMax)
+    #expect(round(&settling, values).count == Settling.replicationsMax)
   }
 }
 

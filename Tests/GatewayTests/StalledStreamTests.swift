@@ -1,3 +1,4 @@
+import Foundation
 import HTTP2Session
 import NIOCore
 import NIOPosix
@@ -39,16 +40,29 @@ import Testing
 
     /// The preface, SETTINGS with that window for each stream, and a request whose body follows.
     func begin(window: UInt32) async throws {
+      try await begin(
+        window: window,
+        [
+          (":method", "POST"), (":path", "/v1/frames"), ("authorization", "Bearer \(TestTokens.server)"),
+          ("content-type", "application/vnd.tidemark.frames"),
+        ]
+      )
+    }
+
+    /// The preface, SETTINGS with that window for each stream, and a request for events.
+    func beginEvents(window: UInt32, token: String) async throws {
+      let fields = [(":method", "GET"), (":path", "/v1/events"), ("authorization", "Bearer \(token)")]
+      try await begin(window: window, fields, flags: 5)
+    }
+
+    private func begin(window: UInt32, _ fields: [(String, String)], flags: UInt8 = 4) async throws {
       var bytes = ByteBuffer(string: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
       var settings = ByteBuffer()
       settings.writeInteger(UInt16(4))
       settings.writeInteger(window)
       bytes.writeFrame(type: 4, flags: 0, stream: 0, settings)
       var headers = ByteBuffer()
-      for (name, value) in [
-        (":method", "POST"), (":scheme", "http"), (":path", "/v1/frames"), (":authority", "localhost"),
-        ("authorization", "Bearer \(TestTokens.server)"), ("content-type", "application/vnd.tidemark.frames"),
-      ] {
+      for (name, value) in [(":scheme", "http"), (":authority", "localhost")] + fields {
         // RFC 7541 section 6.2.2, with lengths below 127.
         headers.writeInteger(UInt8(0))
         headers.writeInteger(UInt8(name.utf8.count))
@@ -56,7 +70,7 @@ import Testing
         headers.writeInteger(UInt8(value.utf8.count))
         headers.writeString(value)
       }
-      bytes.writeFrame(type: 1, flags: 4, stream: 1, headers)
+      bytes.writeFrame(type: 1, flags: flags, stream: 1, headers)
       try await write(bytes)
     }
 
@@ -151,8 +165,48 @@ import Testing
       // The answers that nobody took have kept the gateway from reading on.
       let asked = try await gateway.store.takeLog().count
       #expect(asked > 0 && asked < 1_000)
-      let left = try await gateway.eventLoop.submit { gateway.loop.value.requestStreams.count }.get()
+      let left = try await gateway.eventLoop.submit { gateway.loop.value.streams.count }.get()
       #expect(left == 0)
+      try await client.close()
+    }
+  }
+
+  @Test func anEventStreamThatIsNotReadIsReset() async throws {
+    var limits = GatewayLimits()
+    limits.eventStreamBytes = 512
+    limits.heartbeat = .milliseconds(50)
+    limits.eventStallTimeout = .milliseconds(500)
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp(EventRouteTests.general, members: ["alice"], messages: ["m1"])
+      let reader = try await gateway.client.events(token: TestTokens.user("alice"))
+      #expect(await reader.live())
+      let held = try await gateway.eventLoop.submit { gateway.loop.value.resources.heldBytes }.get()
+      let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await client.beginEvents(window: 100, token: TestTokens.user("alice"))
+      try await eventually("both streams are open") {
+        try await gateway.eventLoop.submit { gateway.loop.value.events.hub.streamCount == 2 }.get()
+      }
+      try await eventually("the second stream gets events") {
+        try await gateway.eventLoop.submit {
+          for number in 1...UInt32(100) {
+            try EventRouteTests.tell(gateway.loop.value, [EventRouteTests.message("n\(number)", number)])
+          }
+        }.get()
+        return client.answerBytes == 100
+      }
+      #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
+      try await eventually("its memory is given back") {
+        try await gateway.eventLoop.submit {
+          gateway.loop.value.events.hub.streamCount == 1 && gateway.loop.value.resources.heldBytes <= held
+        }.get()
+      }
+      // The stream that is read goes on.
+      try await gateway.eventLoop.submit {
+        try EventRouteTests.tell(gateway.loop.value, [EventRouteTests.message("last", 101)])
+      }.get()
+      while let event = await reader.event() {
+        if (event["message"] as? NSDictionary)?["id"] as? String == "last" { break }
+      }
       try await client.close()
     }
   }

@@ -11,8 +11,8 @@ struct StoreReachabilityTests {
   /// Each row: what happens to which loop, and from when on the gateway is not ready; nil: it stays ready.
   @Test func aGatewayStaysReadyForFiveSecondsAfterALoopLostItsStore() {
     var reachability = StoreReachability(loopCount: 2)
-    #expect(reachability.notReadyFrom == .distantPast)
-    let rows: [(loop: Int, reach: StoreReach, notReadyFrom: NIODeadline?)] = [
+    #expect(reachability.unreadyAt == .distantPast)
+    let rows: [(loop: Int, reach: StoreConnectivity, unreadyAt: NIODeadline?)] = [
       // Not before every loop has had its store once.
       (0, .connected, .distantPast),
       (1, .connected, nil),
@@ -29,7 +29,7 @@ struct StoreReachabilityTests {
     ]
     for row in rows {
       reachability.changed(row.loop, row.reach)
-      #expect(reachability.notReadyFrom == row.notReadyFrom, "\(row)")
+      #expect(reachability.unreadyAt == row.unreadyAt, "\(row)")
     }
   }
 }

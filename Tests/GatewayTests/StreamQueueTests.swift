@@ -39,10 +39,14 @@ import Testing
 
   private func drain(_ queue: inout StreamQueue) -> [String] {
     var left: [String] = []
+    let byteCount = queue.byteCount
+    var held = 0
     while let entry = queue.pop() {
+      held += entry.heldBytes
       left.append(String(buffer: entry.bytes) + (entry.id.map { "@\($0.milliseconds)" } ?? ""))
     }
-    #expect(queue.isEmpty && queue.count == 0)
+    #expect(queue.isEmpty && queue.count == 0 && queue.byteCount == 0)
+    #expect(held == byteCount)
     return left
   }
 

@@ -62,8 +62,8 @@ final class TestEventStream: Sendable {
     return nil
   }
 
-  /// The next event, heartbeats passed over; nil: the stream has ended, or none came among very many heartbeats, which is
-  /// recorded as an issue.
+  /// The next event, heartbeats passed over; nil: the stream has ended, or none came among very many heartbeats, which
+  /// is recorded as an issue.
   func event() async -> NSDictionary? {
     var blockCount = 0
     while let block = await block() {

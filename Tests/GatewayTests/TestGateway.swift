@@ -41,7 +41,7 @@ struct TestGateway: Sendable {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
     var limits = limits
-    limits.settlingInterval = settling
+    limits.replicationInterval = settling
     limits.tokenListInterval = tokenList
     let revokedTokens = RevokedTokens()
     if tokenList == nil { revokedTokens.replace([], version: 0) }
@@ -68,7 +68,7 @@ struct TestGateway: Sendable {
         tickets: tickets,
         hooks: hooks,
         logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
-        storeReachChanged: { if $0 == .connected { ready.succeed() } }
+        storeConnectivityChanged: { if $0 == .connected { ready.succeed() } }
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
@@ -298,7 +298,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     let token = nextToken
     nextToken += 1
     requests[token] = (stream, template)
-    let handle = connection.submit(template, path: path, token: token, streaming: true, endsLater: true)
+    let handle = connection.submit(template, path: path, token: token, streaming: true, hasMoreBody: true)
     connection.flushIfNeeded()
     return handle
   }

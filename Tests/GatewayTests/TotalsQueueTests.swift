@@ -4,7 +4,7 @@ import Testing
 
 /// ``TotalsQueue``: whose turn it is, and when.
 @Suite struct TotalsQueueTests {
-  private func ref(_ place: UInt32) -> EventHub.Ref { EventHub.Ref(place: place, generation: 1) }
+  private func ref(_ place: UInt32) -> EventHub.Ref { EventHub.Ref(slot: place, generation: 1) }
 
   private func queue(_ users: [String]) -> TotalsQueue {
     var queue = TotalsQueue()

@@ -11,7 +11,7 @@ import Testing
   // MARK: Tables
 
   private static let fields: KnownFields = [
-    "message_id", .notBuilt("mentions"), .object("options", ["enabled"]),
+    "message_id", .notImplemented("mentions"), .object("options", ["enabled"]),
     .objects("entries", ["cid", .object("user", ["id"])]), "read_by_channel",
   ]
 

@@ -259,7 +259,7 @@ import Testing
       #expect(all.status == 200 && all.json == ["channels_read": 330, "failed": []])
       let counted = try await gateway.client.get("/v1/users/alice/unread", token: alice)
       #expect(counted.verdict == "409 limit_reached")
-      #expect(counted.json["detail"] as? String == "a request goes over at most 100 channels")
+      #expect(counted.json["detail"] as? String == "a request covers at most 100 channels")
       // A few of those that failed are named, and how many there are.
       try await gateway.store.set(.refusingKind(.markRead, .unavailable))
       let none = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
@@ -275,7 +275,7 @@ import Testing
       try await gateway.store.set(.ignoringKind(.markRead))
       let answer = try await gateway.client.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       try await eventually {
-        try await gateway.eventLoop.submit({ gateway.loop.value.pending.count }).get() >= UserWalk.marksMax
+        try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() >= UserWalk.marksMax
       }
       // A page later the list is not to be had.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
@@ -375,9 +375,9 @@ import Testing
         #expect(
           try await gateway.client.request(method, path, body, token: old).verdict == "401 token_revoked"
         )
-        _ = try await gateway.store.takeIssued()
+        _ = try await gateway.store.readTokenIssueTime()
         #expect(try await gateway.client.request(method, path, body, token: new).status == 200)
-        let issued = try await gateway.store.takeIssued()
+        let issued = try await gateway.store.readTokenIssueTime()
         #expect(!issued.isEmpty && issued.allSatisfy { $0 == 1_700_000_000 }, "\(path)")
       }
     }
@@ -391,7 +391,7 @@ import Testing
       try await gateway.store.set(.ignoringKind(.markRead))
       let answer = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
-      let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pending.count }.get() }
+      let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
       // No more are under way than may be.
       try await eventually { try await waiting() >= UserWalk.marksMax }
       #expect(try await jobs() == 1)

@@ -186,7 +186,7 @@ import Testing
     try await TestGateway.run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
-      _ = try await gateway.store.takeIssued()
+      _ = try await gateway.store.readTokenIssueTime()
       let path = "/v1/channels/messaging:c/read"
       for (claims, expected) in [
         (#""iat":1700000000"#, 1_700_000_000), (#""iat":1700000000.999"#, 1_700_000_000), (#""jti":"x""#, 0),
@@ -195,15 +195,15 @@ import Testing
         let token = TestTokens.make("{\"user_id\":\"alice\",\(claims)}")
         // Three times: verified, found in the cache, known by the connection.
         for _ in 0..<3 { #expect(try await client.post(path, nil, token: token).status == 200) }
-        #expect(try await gateway.store.takeIssued() == [expected, expected, expected], "\(claims)")
+        #expect(try await gateway.store.readTokenIssueTime() == [expected, expected, expected], "\(claims)")
       }
       #expect(try await client.post(path + "?user_id=alice", nil).status == 200)
-      #expect(try await gateway.store.takeIssued() == [nil])
+      #expect(try await gateway.store.readTokenIssueTime() == [nil])
       // What the gateway does by itself for a PUT is not the user's asking.
       let token = TestTokens.make(#"{"user_id":"alice","iat":5}"#)
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put("/v1/users/alice", hide, token: token).status == 200)
-      #expect(try await gateway.store.takeIssued() == [5, nil, nil, nil, nil, nil, nil])
+      #expect(try await gateway.store.readTokenIssueTime() == [5, nil, nil, nil, nil, nil, nil])
     }
   }
 }

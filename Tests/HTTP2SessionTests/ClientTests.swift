@@ -277,7 +277,7 @@ struct StreamedBodyTests {
         body: ByteBuffer(string: "on"),
         token: 1,
         streaming: true,
-        endsLater: true
+        hasMoreBody: true
       )
     )
     pair.run()
@@ -309,7 +309,7 @@ struct StreamedBodyTests {
     var left = 200
     var most = 0
     let handle = try #require(
-      pair.client.submit(template, path: "/acks", token: 1, streaming: true, endsLater: true)
+      pair.client.submit(template, path: "/acks", token: 1, streaming: true, hasMoreBody: true)
     )
     let fill = { (client: HTTP2ClientConnection<TestClient>) in
       while let queued = client.queuedBytes(handle), queued < 20_000 {
@@ -336,7 +336,7 @@ struct StreamedBodyTests {
   func empty() throws {
     let (pair, template) = try pair()
     lines(pair)
-    let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, endsLater: true))
+    let handle = try #require(pair.client.submit(template, path: "/acks", token: 1, hasMoreBody: true))
     pair.client.finish(handle)
     pair.run()
     #expect(pair.delegate.log == ["1 200 application/x-ndjson "])
@@ -356,7 +356,7 @@ struct StreamedBodyTests {
     pair.server.delegate.onRequest = { handle, _ in stream = handle }
     let body = ByteBuffer(repeating: 7, count: 1_000_000)
     let sent = try #require(
-      pair.client.submit(template, path: "/acks", body: body, token: 1, endsLater: true)
+      pair.client.submit(template, path: "/acks", body: body, token: 1, hasMoreBody: true)
     )
     pair.run()
     #expect(pair.client.queuedBytes(sent) == 900_000)
@@ -383,7 +383,7 @@ struct StreamedBodyTests {
   }
 
   @Test("what was never read of a stream that is reset goes back to the connection's window")
-  func windowOfResetStreams() throws {
+  func resetStreamsReturnWindow() throws {
     let server = try TestServer(streamedContentTypes: [.ndjson])
     server.delegate.onRequest = { _, _ in }
     var window = 4 * 1024 * 1024

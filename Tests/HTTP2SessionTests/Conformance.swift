@@ -1,24 +1,24 @@
 import HTTP2Session
 import Testing
 
-/// What the RFC demands of a server that receives certain frames.
+/// The behaviour that the RFC requires of a server after certain frames.
 enum Expected: Sendable {
-  /// A complete answer with that status on that stream, and the connection goes on.
+  /// A complete response with that status on that stream; the connection stays open.
   case answer(Int, stream: Int32 = 1)
-  /// Nothing: the connection goes on, as a PING shows.
+  /// No response; the connection stays open, as a PING shows.
   case alive
-  /// RST_STREAM with one of the codes, and the connection goes on.
+  /// RST_STREAM with one of the codes; the connection stays open.
   case streamError(HTTP2ErrorCode, stream: Int32 = 1)
   /// GOAWAY with one of the codes, then the connection is closed.
   case connectionError([HTTP2ErrorCode])
-  /// Either of the two above: where the RFC leaves the choice, or lets a stream error be treated as the other
+  /// Either of the two above, where the RFC leaves the choice or lets a stream error be treated as a connection error
   /// (section 5.4.2).
   case anyError([HTTP2ErrorCode], stream: Int32 = 1)
-  /// These frames are among those sent, and the connection goes on.
+  /// These frames are among those sent; the connection stays open.
   case sent([Frame])
 }
 
-/// One case of the suite. Its steps are sent one after the other, each after the answer to the one before.
+/// One case of the suite. Each step is sent after the response to the step before.
 struct Conformance: CustomTestStringConvertible, Sendable {
   let name: String
   let steps: [[UInt8]]
@@ -51,14 +51,14 @@ struct Conformance: CustomTestStringConvertible, Sendable {
   static let all = genericCases + connectionCases + streamCases + frameCases + messageCases + hpackCases
 }
 
-/// How a step's bytes are cut into reads.
+/// How a step's bytes are split into reads.
 enum Delivery: String, CaseIterable, Sendable {
   case whole, dripped, inThrees
 }
 
 @Suite("RFC 9113 and RFC 7541")
 struct ConformanceTests {
-  @Test("names are unique, and there are as many cases as the public suite has, or more")
+  @Test("names are unique, and there are at least as many cases as in the public suite")
   func count() {
     #expect(Set(Conformance.all.map(\.name)).count == Conformance.all.count)
     #expect(Conformance.all.count >= 146)

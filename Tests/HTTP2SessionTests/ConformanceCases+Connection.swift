@@ -1,7 +1,6 @@
 import HTTP2Session
 
-// Connections and frames in general: sections 3.5 (3.4 in RFC 9113), 4 and 5.4 to 5.5, by the public suite's
-// numbers.
+// Connections and frames in general: sections 3.5 (3.4 in RFC 9113), 4 and 5.4 to 5.5, with the public suite's numbers.
 
 private let fourteen = Array(repeating: UInt8(ascii: "x"), count: 16_384)
 

@@ -1,6 +1,6 @@
 import HTTP2Session
 
-// Frame by frame: section 6, by the public suite's numbers.
+// Frame types: section 6, with the public suite's numbers.
 
 let frameCases: [Conformance] = [
   Conformance("6.1/1 DATA on stream 0", [data(0)], expect: .connectionError([.protocolError])),

@@ -1,4 +1,4 @@
-// What every server has to accept: the public suite's "generic" part, by its numbers.
+// Input that every server must accept: the public suite's "generic" part, with its numbers.
 
 private let padding: [UInt8] = Array(repeating: 0, count: 6)
 

@@ -1,12 +1,12 @@
 import HTTP2Session
 
-// HTTP messages (section 8) and header compression (RFC 7541), by the public suite's numbers.
+// HTTP messages (section 8) and header compression (RFC 7541), with the public suite's numbers.
 
 private func without(_ name: String) -> Fields { getFields.filter { $0.0 != name } }
 
 private let indexedGet: [UInt8] = [0x82, 0x86, 0x84, 0x41] + HPACK.string("localhost")
 
-/// Malformed requests are stream errors (section 8.1.1); nghttp2 may not end the connection for them.
+/// Malformed requests are stream errors (section 8.1.1); nghttp2 must not close the connection for them.
 private let malformed = Expected.streamError(.protocolError)
 
 let messageCases: [Conformance] = [

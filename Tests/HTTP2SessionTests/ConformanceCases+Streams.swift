@@ -1,6 +1,6 @@
 import HTTP2Session
 
-// Streams: section 5.1 to 5.3, by the public suite's numbers, and some cases of our own.
+// Streams: sections 5.1 to 5.3, with the public suite's numbers, and some cases of our own.
 
 private func limited() -> HTTP2Limits {
   var limits = HTTP2Limits()

@@ -5,7 +5,7 @@ import Testing
 @Suite("Content types")
 struct ContentTypeTests {
   @Test(
-    "a header names a type in any case and with any parameters",
+    "a content type matches in any case and with any parameters",
     arguments: [
       ("application/x-ndjson", true), ("Application/X-NDJSON", true),
       ("application/x-ndjson;charset=utf-8", true), ("application/x-ndjson ; charset=utf-8", true),

@@ -1,22 +1,10 @@
 import HTTP2Session
+import TestSupport
 import Testing
-
-/// A small generator, so that a failure can be played again from its seed.
-private struct Seeded: RandomNumberGenerator {
-  var state: UInt64
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9e37_79b9_7f4a_7c15
-    var z = state
-    z = (z ^ (z >> 30)) &* 0xbf58_476d_1ce4_e5b9
-    z = (z ^ (z >> 27)) &* 0x94d0_49bb_1331_11eb
-    return z ^ (z >> 31)
-  }
-}
 
 @Suite("Fragmentation")
 struct FragmentationTests {
-  /// One connection's worth of all that a client may send.
+  /// One connection with every kind of frame that a client may send.
   private static let exchange: [Frame] = [
     settings([(4, 1_000_000), (1, 4096)]), settings(ack: true), get(1), post(3, [("content-length", "8")]),
     data(3, "1234", end: false), ping(), data(3, "5678"), windowUpdate(0, 1_000), priority(7, dependsOn: 3),
@@ -37,7 +25,7 @@ struct FragmentationTests {
     headers(19, block: [0x82, 0x86, 0xc0, 0xbf, 0xbe]), ping("the end."),
   ]
 
-  /// What the peer sees, but for how it is cut into frames and when windows are given back.
+  /// The frames that the peer sees, regardless of how they are split and when windows are updated.
   private func outcome(_ reads: [[UInt8]]) throws -> [String] {
     let server = try TestServer(preface: false)
     for read in reads { server.send(read) }
@@ -53,7 +41,7 @@ struct FragmentationTests {
 
   private var bytes: [UInt8] { TestServer.preface + FragmentationTests.exchange.flatMap(\.bytes) }
 
-  @Test("whole, frame by frame and byte by byte come to the same")
+  @Test("whole, frame-by-frame and byte-by-byte delivery give the same result")
   func same() throws {
     let whole = try outcome([bytes])
     #expect(whole.contains("post / 8") && whole.contains("get /indexed 0"))
@@ -62,11 +50,11 @@ struct FragmentationTests {
     #expect(try outcome(bytes.map { [$0] }) == whole)
   }
 
-  @Test("so does every cut into two, and random ones into many", arguments: 0..<8)
+  @Test("every split in two, and random splits into many pieces, give the same result", arguments: 0..<8)
   func cuts(_ part: Int) throws {
     let whole = try outcome([bytes])
     let seed = UInt64.random(in: 0 ... .max)
-    var random = Seeded(state: seed)
+    var random = SplitMix64(seed: seed)
     for cut in stride(from: part, to: bytes.count, by: 64) {
       #expect(try outcome([Array(bytes[..<cut]), Array(bytes[cut...])]) == whole, "cut at \(cut)")
     }

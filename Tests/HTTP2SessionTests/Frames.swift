@@ -1,4 +1,4 @@
-/// One HTTP/2 frame, built and read by hand, so that the tests share nothing with what they test.
+/// One HTTP/2 frame, built and parsed by hand, so that the tests share no code with the implementation.
 struct Frame: Equatable, Sendable {
   enum Kind: UInt8 {
     case data = 0, headers, priority, rstStream, settings, pushPromise, ping, goAway, windowUpdate,
@@ -15,7 +15,7 @@ struct Frame: Equatable, Sendable {
   var flags: UInt8
   var stream: Int32
   var payload: [UInt8]
-  /// The length field, where it is to be another than the payload's.
+  /// The length field, where it differs from the payload's length.
   var claimedLength: Int?
 
   init(_ kind: Kind, flags: UInt8 = 0, stream: Int32, _ payload: [UInt8] = []) {
@@ -37,7 +37,15 @@ struct Frame: Equatable, Sendable {
       + be32(UInt32(bitPattern: stream)) + payload
   }
 
-  /// The error code of RST_STREAM or GOAWAY.
+  /// The values of a SETTINGS frame by their identifiers.
+  var settings: [UInt16: UInt32] {
+    var values: [UInt16: UInt32] = [:]
+    for at in stride(from: 0, to: payload.count, by: 6) {
+      values[UInt16(payload[at]) << 8 | UInt16(payload[at + 1])] = read32(payload, at + 2)
+    }
+    return values
+  }
+
   var errorCode: UInt32? {
     switch kind {
     case .rstStream where payload.count >= 4: read32(payload, 0)
@@ -46,7 +54,7 @@ struct Frame: Equatable, Sendable {
     }
   }
 
-  /// Frames out of bytes; a rest that is no whole frame stays.
+  /// Parses whole frames; an incomplete rest stays in `bytes`.
   static func parse(_ bytes: inout [UInt8]) -> [Frame] {
     var frames: [Frame] = []
     var at = 0
@@ -76,10 +84,10 @@ func read32(_ bytes: [UInt8], _ at: Int) -> UInt32 {
   UInt32(bytes[at]) << 24 | UInt32(bytes[at + 1]) << 16 | UInt32(bytes[at + 2]) << 8 | UInt32(bytes[at + 3])
 }
 
-// MARK: HPACK (RFC 7541), as far as a test has to write it
+// MARK: HPACK (RFC 7541), as far as tests need it
 
 enum HPACK {
-  /// An integer with a prefix of so many bits.
+  /// An integer with a prefix of this many bits.
   static func integer(_ value: Int, prefix: Int, first: UInt8 = 0) -> [UInt8] {
     let most = (1 << prefix) - 1
     if value < most { return [first | UInt8(value)] }
@@ -95,13 +103,12 @@ enum HPACK {
   /// A string without Huffman code.
   static func string(_ text: String) -> [UInt8] { integer(text.utf8.count, prefix: 7) + Array(text.utf8) }
 
-  /// Literal fields without indexing, with names spelt out (section 6.2.2).
+  /// Literal fields without indexing, with literal names (section 6.2.2).
   static func plain(_ fields: [(String, String)]) -> [UInt8] {
     fields.flatMap { [0x00] + string($0.0) + string($0.1) }
   }
 
-  /// The status of a header block as nghttp2 writes it: an index of the static table, or a literal with that
-  /// name.
+  /// The status in a header block as nghttp2 writes it: an index of the static table, or a literal with that name.
   static func status(_ block: [UInt8]) -> Int? {
     guard var first = block.first else { return nil }
     var rest = block[...]
@@ -130,7 +137,7 @@ enum HPACK {
   }
 }
 
-// MARK: Frames that most tests begin with
+// MARK: Common frames
 
 typealias Fields = [(String, String)]
 

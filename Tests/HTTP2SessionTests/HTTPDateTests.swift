@@ -21,7 +21,7 @@ struct HTTPDateTests {
     #expect(text(4_107_542_400) == "Mon, 01 Mar 2100 00:00:00 GMT")
   }
 
-  @Test("the same as Foundation's")
+  @Test("dates equal Foundation's")
   func foundation() {
     let formatter = DateFormatter()
     formatter.locale = Locale(identifier: "en_US_POSIX")

@@ -209,7 +209,7 @@ struct LimitTests {
   }
 
   @Test("maxBodyBytes: a body of just that size is fine, and one that ends past it needs no reset")
-  func bodyOfTheLimit() throws {
+  func bodyOfExactLimit() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 4
     let server = try TestServer(limits: limits)
@@ -249,7 +249,6 @@ struct LimitTests {
     var limits = HTTP2Limits()
     limits.maxWriteBytes = 32 * 1024
     let server = try TestServer(limits: limits)
-    server.connection.isProven = true
     let body = ByteBuffer(repeating: 7, count: 100_000)
     server.delegate.onRequest = { stream, connection in
       connection.respond(stream, status: 200, contentType: .bytes, body: body)

@@ -3,15 +3,15 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("What streams hold, and what a header block stands for") struct MemoryBudgetTests {
-  /// Fields that take one byte each, and stand for a table's entry of 3,900 (RFC 7541 section 6.1).
+@Suite("Memory of streams and of decoded header blocks") struct MemoryBudgetTests {
+  /// Fields of one byte each that refer to a table entry of 3,900 bytes (RFC 7541 section 6.1).
   private func bomb(_ count: Int) -> [UInt8] {
-    // Literal with incremental indexing, a new name; the value's length is 127 + 3,773.
+    // Literal with incremental indexing and a new name; the value's length is 127 + 3,773.
     [0x40, 5] + Array("x-big".utf8) + [0x7f, 0xbd, 0x1d] + Array(repeating: UInt8(ascii: "x"), count: 3_900)
       + Array(repeating: 0xbe, count: count)
   }
 
-  @Test("a block that stands for more than 64 KiB ends the connection", arguments: [true, false])
+  @Test("a block that decodes to more than 64 KiB closes the connection", arguments: [true, false])
   func headerBomb(inTrailers: Bool) throws {
     let server = try TestServer()
     let block = bomb(10_000)
@@ -24,7 +24,7 @@ import Testing
     }
     #expect(server.frames(.goAway).last?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
     #expect(server.isClosed && server.connection.counters.limitsHit == 1)
-    // Some of it is 431, as ever.
+    // A smaller block is answered with 431 as usual.
     let calm = try TestServer()
     calm.send(
       Frame(.headers, flags: Frame.endHeaders | Frame.endStream, stream: 1, HPACK.plain(getFields) + bomb(10))
@@ -32,7 +32,7 @@ import Testing
     #expect(calm.status(1) == 431 && !calm.isClosed)
   }
 
-  @Test("of header fields only those are kept that are asked for")
+  @Test("only the requested header fields are kept")
   func keptHeaders() throws {
     var limits = HTTP2Limits()
     limits.keptHeaders = ["x-kept"]
@@ -50,13 +50,12 @@ import Testing
     #expect(found == ["get", "/a", "Bearer x", "2"])
   }
 
-  @Test("who holds most is refused first, others are served, and all of it is given back")
+  @Test("the largest holder of memory is refused first, others are served, and all memory is returned")
   func shares() throws {
     var limits = HTTP2Limits()
     limits.maxHeldBytes = 1 << 20
     let resources = HTTP2ServerResources(limits: limits)
     let greedy = try TestServer(resources: resources)
-    greedy.connection.isProven = true
     let neighbour = try TestServer(resources: resources)
     let streams = (0..<Int32(900)).map { $0 * 2 + 1 }
     greedy.send(streams.flatMap { post($0).bytes })
@@ -68,20 +67,19 @@ import Testing
       neighbour.send(post(stream), data(stream))
       #expect(neighbour.status(stream) == 200)
     }
-    // A body that goes on is reset.
+    // A body that continues is reset.
     greedy.send(data(1, String(repeating: "x", count: 1_000), end: false))
     #expect(greedy.frames(.rstStream, stream: 1).last?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
     _ = try? greedy.channel.finish(acceptAlreadyClosed: true)
     #expect(resources.heldBytes == 0)
   }
 
-  @Test("answers that nobody takes count, and are given back with their streams")
+  @Test("unread answers count, and are returned with their streams")
   func answers() throws {
     var limits = HTTP2Limits()
     limits.maxConnectionHeldBytes = 100_000
     let resources = HTTP2ServerResources(limits: limits)
     let server = try TestServer(resources: resources)
-    server.connection.isProven = true
     server.delegate.onRequest = { stream, connection in
       connection.respond(stream, status: 200) { $0.writeRepeatingByte(7, count: 40_000) }
     }
@@ -101,29 +99,149 @@ import Testing
     #expect(server.status(11) == 200)
   }
 
-  @Test("who has not shown who it is holds less, bodies aside")
+  @Test("an unproven peer has a smaller share")
   func unproven() throws {
     var limits = HTTP2Limits()
     limits.maxUnprovenHeldBytes = 50_000
-    let server = try TestServer(limits: limits)
+    let server = try TestServer(limits: limits, isProven: false)
     let streams = (0..<Int32(100)).map { $0 * 2 + 1 }
     server.send(streams.flatMap { post($0).bytes })
     #expect((60...75).contains(server.frames(.rstStream).count), "\(server.frames(.rstStream).count)")
     _ = server.takeFrames()
-    server.connection.isProven = true
+    server.connection.markProven()
     server.send(post(1_001), data(1_001))
     #expect(server.status(1_001) == 200)
   }
 
-  @Test("what somebody holds counts over all of their connections, and their neighbours on one go on")
+  @Test("connections without a valid token share a quarter of the memory")
+  func unprovenTogether() throws {
+    var limits = HTTP2Limits()
+    limits.maxHeldBytes = 400_000
+    let resources = HTTP2ServerResources(limits: limits)
+    let body = String(repeating: "x", count: 5_000)
+    let strangers = try (0..<40).map { _ in try TestServer(resources: resources, isProven: false) }
+    for stranger in strangers {
+      stranger.send(post(1))
+      for _ in 0..<4 { stranger.send(data(1, body, end: false)) }
+    }
+    // A quarter, and what one frame and one stream of each may add.
+    #expect(resources.heldBytes < 100_000 + 40 * 4_096 + 10_000, "\(resources.heldBytes)")
+    #expect(strangers.count { $0.frames(.rstStream, stream: 1).isEmpty } < 10)
+    // A newcomer's first request is taken, and all of it once its token is known.
+    let newcomer = try TestServer(resources: resources, isProven: false)
+    newcomer.send(get(1))
+    #expect(newcomer.status(1) == 200)
+    newcomer.connection.markProven()
+    newcomer.send(post(3), data(3, body, end: false), data(3, body, end: false), data(3, body))
+    #expect(newcomer.status(3) == 200)
+    for stranger in strangers { _ = try? stranger.channel.finish(acceptAlreadyClosed: true) }
+    #expect(resources.heldBytes == 0)
+    let later = try TestServer(resources: resources, isProven: false)
+    later.send(post(1), data(1, body, end: false), data(1, body, end: false), data(1, body))
+    #expect(later.status(1) == 200)
+  }
+
+  @Test("unused memory is freed after many connections without streams have closed")
+  func connections() throws {
+    let resources = HTTP2ServerResources()
+    do {
+      let servers = try (0..<1_100).map { _ in try TestServer(resources: resources) }
+      #expect(!resources.freeUnused() && servers.allSatisfy { !$0.isClosed })
+    }
+    #expect(resources.freeUnused() && !resources.freeUnused())
+  }
+
+  @Test("an unproven peer has few streams and HTTP/2's default window, until it is proven")
+  func unprovenPeerHasFewStreams() throws {
+    let server = try TestServer(preface: false, isProven: false)
+    server.send(TestServer.preface + settings().bytes + settings(ack: true).bytes)
+    #expect(server.frames(.settings).first?.settings[3] == 100 && server.frames(.windowUpdate).isEmpty)
+    _ = server.takeFrames()
+    server.connection.markProven()
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.frames(.settings).first?.settings[3] == 1_000)
+    #expect(server.frames(.windowUpdate).map { read32($0.payload, 0) } == [4 * 1024 * 1024 - 65_535])
+    server.send(settings(ack: true))
+    for stream in 0..<200 { server.send(post(Int32(stream) * 2 + 1)) }
+    #expect(server.frames(.rstStream).isEmpty && server.connection.openStreams == 200)
+  }
+
+  @Test("an unproven peer's request is announced before its body, and can be refused then")
+  func announced() throws {
+    let server = try TestServer(isProven: false)
+    var announced: [String] = []
+    server.delegate.onAnnounced = { stream, connection in
+      let path = connection.withHeaders(stream) { text($0.path) } ?? ""
+      announced.append("\(path) \(connection.isOpen(stream))")
+      return announced.count != 2
+    }
+    // The request arrived whole in one read, so it is not announced.
+    server.send(post(1), data(1))
+    #expect(announced == [] && server.status(1) == 200)
+    server.send(post(3))
+    server.send(data(3))
+    #expect(announced == ["/ false"] && server.status(3) == 200)
+    server.send(post(5))
+    #expect(announced.count == 2 && server.status(5) == 200, "answered, and the body has yet to come")
+    server.send(data(5, String(repeating: "x", count: 1_000), end: true))
+    #expect(server.connection.bufferedBodyBytes == 0 && server.connection.openStreams == 0)
+    #expect(server.delegate.log == ["post / 4", "post / 4", "post / 0"])
+    // Refused later, after a part has arrived.
+    var waiting: HTTP2StreamHandle?
+    server.delegate.onAnnounced = { stream, _ in
+      waiting = stream
+      return true
+    }
+    server.send(post(7))
+    server.send(data(7, "1234", end: false))
+    server.connection.refuseBody(try #require(waiting))
+    server.connection.flushIfNeeded()
+    server.collect()
+    #expect(server.status(7) == 200 && server.delegate.log.last == "post / 4")
+    server.send(data(7))
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+    server.connection.markProven()
+    server.send(post(9))
+    #expect(server.connection.withHeaders(try #require(waiting)) { _ in 0 } == nil && !server.isClosed)
+  }
+
+  @Test("unsent data of streaming responses counts, and so does the application's data for them")
+  func streaming() throws {
+    var limits = HTTP2Limits()
+    limits.maxConnectionHeldBytes = 100_000
+    let resources = HTTP2ServerResources(limits: limits)
+    let server = try TestServer(resources: resources)
+    var streams: [HTTP2StreamHandle] = []
+    server.delegate.onRequest = { stream, connection in
+      connection.startStreaming(stream, status: 200, contentType: .text)
+      streams.append(stream)
+    }
+    server.send(settings([(4, 0)]), get(1), get(3))
+    let (first, second) = (streams[0], streams[1])
+    let idle = resources.heldBytes
+    let piece = ByteBuffer(repeating: 7, count: 30_000)
+    // The first piece is shared with other streams, and counts for its creator.
+    #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle)
+    #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle + 60_000)
+    #expect(server.connection.setRetainedBytes(second, 30_000) && resources.heldBytes == idle + 90_000)
+    #expect(!server.connection.setRetainedBytes(second, 60_000) && resources.heldBytes == idle + 120_000)
+    #expect(server.connection.write(first, ByteBuffer(repeating: 7, count: 1)) == .full)
+    #expect(server.connection.setRetainedBytes(second, 0) && resources.heldBytes == idle + 60_000)
+    server.send(windowUpdate(1, 60_000))
+    #expect(resources.heldBytes == idle && server.delegate.log.last == "drained")
+    server.send(rst(1), rst(3))
+    #expect(resources.heldBytes == 0)
+  }
+
+  @Test("a caller's memory counts over all of their connections, and other callers on them continue")
   func sharesOfCallers() throws {
     var limits = HTTP2Limits()
     limits.maxConnectionHeldBytes = 100_000
     let resources = HTTP2ServerResources(limits: limits)
     let servers = try (0..<2).map { _ in try TestServer(resources: resources) }
     for server in servers {
-      server.connection.isProven = true
-      // Who asks under an even stream of four is greedy.
+      // Requests on every second stream come from the greedy caller.
       server.delegate.onRequest = { stream, connection in
         let path = connection.withRequest(stream) { text($0.path) }
         guard connection.admit(stream, for: path == "/greedy" ? 7 : 9, answerBytes: 0) else {
@@ -148,7 +266,7 @@ import Testing
     #expect(servers[0].status(9) == 200)
   }
 
-  @Test("on a connection that clients share each has its own part, and its limits end nobody else's streams")
+  @Test("clients that share a connection have separate shares, and limits end only their own streams")
   func sharedConnection() throws {
     var limits = HTTP2Limits()
     limits.maxConnectionHeldBytes = 40_000
@@ -158,7 +276,7 @@ import Testing
     let resources = HTTP2ServerResources(limits: limits)
     resources.clientKey = { text($0.forwardedFor).hasSuffix("192.0.2.1") ? 7 : 9 }
     let server = try TestServer(resources: resources, isShared: true)
-    // Bodies that do not end, of one client.
+    // Unfinished bodies, all of one client.
     for stream in stride(from: Int32(1), to: 101, by: 2) {
       server.send(post(stream, [("x-forwarded-for", "203.0.113.1, 192.0.2.1")]))
     }
@@ -166,7 +284,7 @@ import Testing
     #expect((20...30).contains(refused.count), "\(refused.count)")
     server.send(post(201, [("x-forwarded-for", "192.0.2.2")]), data(201))
     #expect(server.status(201) == 200)
-    // A block that would end a connection of one client.
+    // A block that would close the connection of a single client.
     server.send(
       Frame(
         .headers,

@@ -46,6 +46,25 @@ struct RequestTests {
     )
   }
 
+  @Test("a client that expects it is told to continue, unless the body is refused", arguments: [true, false])
+  func expectsContinue(isProven: Bool) throws {
+    func statuses(_ server: TestServer, _ stream: Int32) -> [Int?] {
+      server.frames(.headers, stream: stream).map { HPACK.status($0.payload) }
+    }
+    let server = try TestServer(isProven: isProven)
+    // Without a body there is nothing to wait for.
+    server.send(get(1, extra: [("expect", "100-Continue")]))
+    #expect(statuses(server, 1) == [200])
+    server.send(post(3, [("expect", "100-continue")]))
+    #expect(statuses(server, 3) == [100] && server.delegate.log == ["get / 0"])
+    server.send(data(3))
+    #expect(statuses(server, 3) == [100, 200])
+    let refusing = try TestServer(isProven: isProven)
+    refusing.delegate.onAnnounced = { _, _ in false }
+    refusing.send(post(1, [("expect", "100-continue")]))
+    #expect(statuses(refusing, 1) == (isProven ? [100] : [200]))
+  }
+
   @Test(
     "methods",
     arguments: [
@@ -128,7 +147,7 @@ struct RequestTests {
     "RFC 9113 section 8.2.1: another value that begins or ends with a blank is malformed",
     arguments: [" a", "a ", "\ta", "a\t", " "]
   )
-  func blankEnds(_ value: String) throws {
+  func whitespaceAtValueEnds(_ value: String) throws {
     let server = try TestServer()
     server.send(get(1, extra: [("x-other", value)]), get(3, extra: [("x-other", "a b")]))
     #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [1])
@@ -238,7 +257,7 @@ struct RequestTests {
   }
 
   @Test("a stream that is reset in the read that brought it is never delivered")
-  func resetAtOnce() throws {
+  func resetInSameRead() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), rst(1), post(3), rst(3))
     #expect(server.delegate.log.isEmpty)

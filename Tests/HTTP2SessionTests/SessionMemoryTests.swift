@@ -3,7 +3,7 @@ import Testing
 @testable import HTTP2Session
 
 @Suite("nghttp2's memory") struct SessionMemoryTests {
-  @Test("blocks have the room that was asked for, are aligned, and are used again")
+  @Test("blocks have the requested size, are aligned, and are reused")
   func blocks() throws {
     var memory = SessionMemory()
     defer { memory.destroy() }
@@ -19,7 +19,7 @@ import Testing
     #expect(memory.take(.max) == nil)
   }
 
-  @Test("a block that grows keeps what is in it")
+  @Test("a block that grows keeps its content")
   func growing() throws {
     var memory = SessionMemory()
     defer { memory.destroy() }
@@ -34,7 +34,7 @@ import Testing
     memory.give(block)
   }
 
-  @Test("what is kept free is bounded")
+  @Test("the free list is bounded")
   func bound() {
     var memory = SessionMemory()
     defer { memory.destroy() }

@@ -145,7 +145,7 @@ struct StalledTests {
   }
 
   @Test("maxBufferedBodyBytes: a client that does not keep to the windows is reset, stream by stream")
-  func bodiesPastTheirWindows() throws {
+  func bodiesBeyondTheirWindows() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 3 * StalledTests.piece
     limits.initialWindowSize = UInt32(StalledTests.piece)
@@ -169,7 +169,7 @@ struct StalledTests {
   @Test(
     "maxBufferedBodyBytes: a client that has not acknowledged the settings may send 65,535 bytes, if there is room"
   )
-  func bodiesBeforeTheSettings() throws {
+  func bodiesBeforeTheSettingsAck() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 10 * StalledTests.piece
     limits.maxBodyBytes = 10 * StalledTests.piece
@@ -191,7 +191,7 @@ struct StalledTests {
   }
 
   @Test("maxBufferedBodyBytes: complete bodies hold the connection's window until they are answered")
-  func pushesBack() throws {
+  func completeBodiesHoldTheWindow() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 4 * StalledTests.piece
     limits.connectionWindowSize = 8 * Int32(StalledTests.piece)
@@ -262,7 +262,7 @@ struct StalledTests {
   }
 
   @Test("writeTimeout: an answer that waits its turn behind another is not reset")
-  func waitsItsTurn() throws {
+  func queuedAnswerIsNotReset() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)
     server.delegate.onRequest = { stream, connection in

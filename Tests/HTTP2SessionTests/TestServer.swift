@@ -2,12 +2,20 @@ import HTTP2Session
 import NIOCore
 import NIOEmbedded
 
-/// Answers what the path asks for, and remembers what it was told.
+/// Answers by the request's path, and logs the delegate's calls.
 final class TestDelegate: HTTP2ServerDelegate {
   var log: [String] = []
   var held: [HTTP2StreamHandle] = []
+  var onAnnounced: ((HTTP2StreamHandle, HTTP2ServerConnection<TestDelegate>) -> Bool)?
   var onBody: ((HTTP2StreamHandle, HTTP2ServerConnection<TestDelegate>) -> Void)?
   var onRequest: ((HTTP2StreamHandle, HTTP2ServerConnection<TestDelegate>) -> Void)?
+
+  func http2RequestAnnounced(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<TestDelegate>
+  ) -> Bool {
+    onAnnounced?(stream, connection) ?? true
+  }
 
   func http2RequestReceived(_ stream: HTTP2StreamHandle, on connection: HTTP2ServerConnection<TestDelegate>) {
     var path = ""
@@ -47,7 +55,7 @@ final class TestDelegate: HTTP2ServerDelegate {
 
 func text(_ span: RawSpan) -> String { span.withUnsafeBytes { String(decoding: $0, as: UTF8.self) } }
 
-/// A server connection in memory, and the frames that it has sent.
+/// A server connection in memory, with the frames that it has sent.
 final class TestServer {
   static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
 
@@ -56,7 +64,7 @@ final class TestServer {
   let connection: HTTP2ServerConnection<TestDelegate>
   private var output: [UInt8] = []
   private(set) var frames: [Frame] = []
-  /// Sizes of the writes that the connection made.
+  /// The sizes of the connection's writes.
   private(set) var writes: [Int] = []
 
   init(
@@ -64,13 +72,15 @@ final class TestServer {
     preface: Bool = true,
     streamedContentTypes: [HTTP2ContentType] = [],
     resources: HTTP2ServerResources? = nil,
-    isShared: Bool = false
+    isShared: Bool = false,
+    isProven: Bool = true
   ) throws {
     connection = HTTP2ServerConnection(
       delegate: delegate,
       resources: resources ?? HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
     )
     connection.isShared = isShared
+    if isProven { connection.markProven() }
     try channel.pipeline.syncOperations.addHandler(connection)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     if preface {
@@ -84,7 +94,7 @@ final class TestServer {
 
   var isClosed: Bool { !channel.isActive }
 
-  /// Sends bytes in one read; false if the connection is closed.
+  /// Delivers bytes in one read.
   func send(_ bytes: [UInt8]) {
     if channel.isActive { _ = try? channel.writeInbound(ByteBuffer(bytes: bytes)) }
     collect()
@@ -116,7 +126,7 @@ final class TestServer {
 
   func body(_ stream: Int32) -> [UInt8] { frames(.data, stream: stream).flatMap(\.payload) }
 
-  /// Whether the peer has been told that this stream's answer is complete.
+  /// Whether the peer has received the end of this stream's response.
   func isEnded(_ stream: Int32) -> Bool {
     (frames(.data, stream: stream) + frames(.headers, stream: stream)).contains {
       $0.flags & Frame.endStream != 0

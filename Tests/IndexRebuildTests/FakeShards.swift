@@ -3,21 +3,21 @@ import ReceiptWire
 
 @testable import IndexRebuild
 
-/// Shards as Proto/frames.md has them answer rebuild_index: each is through a phase after some questions. A restart
-/// forgets what was under way, not the epoch.
+/// Fake shards that answer rebuild_index as Proto/frames.md says: each finishes a phase after a few requests. A
+/// restart loses the running phase, but not the epoch.
 struct FakeShards {
   struct Shard {
     var epoch: UInt64
     var channels: UInt64
     var phase = RebuildFields.Phase.none
     var done: UInt64 = 0
-    /// The epochs that it has sent everything with, and swept to.
+    /// The last epochs with which the shard has sent everything, and to which it has swept.
     var sent: UInt64 = 0
     var swept: UInt64 = 0
   }
 
   var shards: [Shard]
-  /// Entries of each channel.
+  /// The number of index entries of each channel.
   static let members: UInt64 = 3
 
   init(epochs: [UInt64], channels: UInt64 = 2) {
@@ -31,15 +31,15 @@ struct FakeShards {
     var shard = shards[index]
     switch request.kind {
     case .ask: break
-    case .sendAgain:
+    case .resend:
       shard.epoch = max(shard.epoch, request.epoch)
-      if shard.phase != .sendingAgain { (shard.phase, shard.done) = (.sendingAgain, 0) }
+      if shard.phase != .resending { (shard.phase, shard.done) = (.resending, 0) }
     case .sweep:
       if shard.phase != .sweeping { (shard.phase, shard.done) = (.sweeping, 0) }
     }
     if shard.phase != .none, request.kind == .ask { shard.done += 1 }
     if shard.done >= shard.channels, shard.phase != .none {
-      if shard.phase == .sendingAgain { shard.sent = shard.epoch } else { shard.swept = shard.epoch }
+      if shard.phase == .resending { shard.sent = shard.epoch } else { shard.swept = shard.epoch }
       shard.phase = .none
     }
     shards[index] = shard

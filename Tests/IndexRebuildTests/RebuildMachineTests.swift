@@ -1,14 +1,15 @@
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import IndexRebuild
 
-/// The order in which shards are told what, and what becomes of it where something fails.
+/// The order of the requests to the shards, and the handling of failures.
 struct RebuildMachineTests {
-  /// A machine with two shards that is at a stage, and what it had sent when it got there.
+  /// A machine with two shards at a stage, and the requests that it sent on reaching it.
   private func machine(at stage: RebuildRequest.Kind, epoch: UInt64 = 4) -> RebuildMachine {
-    var machine = RebuildMachine(patience: .seconds(60))
+    var machine = RebuildMachine(responseTimeout: .seconds(60))
     #expect(
       machine.connected(shardCount: 2, now: .zero) == .send([request(.ask, 0), request(.ask, 1)])
     )
@@ -16,9 +17,9 @@ struct RebuildMachineTests {
     #expect(machine.replied(ShardID(0), reply(.none, epoch - 1), now: .zero) == .send([]))
     #expect(
       machine.replied(ShardID(1), reply(.none, 0), now: .zero)
-        == .send([request(.sendAgain, 0, epoch), request(.sendAgain, 1, epoch)])
+        == .send([request(.resend, 0, epoch), request(.resend, 1, epoch)])
     )
-    if stage == .sendAgain { return machine }
+    if stage == .resend { return machine }
     #expect(machine.replied(ShardID(0), reply(.none, epoch, done: 5), now: .zero) == .send([]))
     #expect(
       machine.replied(ShardID(1), reply(.none, epoch, done: 6), now: .zero)
@@ -45,26 +46,26 @@ struct RebuildMachineTests {
     #expect(
       summary.document == #"{"epoch":9,"shards":2,"channels":11,"changes":110,"entries":50}"#
     )
-    // It is over: nothing that comes later is acted upon.
+    // The rebuild is over: later replies cause no action.
     #expect(machine.replied(ShardID(0), reply(.none, 9), now: .zero) == .send([]))
     #expect(machine.tick(now: .seconds(1000)) == .send([]))
     #expect(machine.connected(shardCount: 2, now: .zero) == .send([]))
   }
 
-  /// Who is under way is asked with each tick, one question at a time; what the answers say is how far it is.
-  @Test func whoIsUnderWayIsAsked() {
-    var machine = machine(at: .sendAgain)
+  /// Each tick asks the shards that are working, with one request in flight each. Their replies give the progress.
+  @Test func ticksPollWorkingShards() {
+    var machine = machine(at: .resend)
     #expect(machine.tick(now: .seconds(1)) == .send([]))
-    #expect(machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(1)) == .send([]))
+    #expect(machine.replied(ShardID(0), reply(.resending, 4), now: .seconds(1)) == .send([]))
     #expect(machine.tick(now: .seconds(2)) == .send([request(.ask, 0)]))
     #expect(machine.tick(now: .seconds(3)) == .send([]))
-    #expect(machine.replied(ShardID(0), reply(.sendingAgain, 4, done: 7), now: .seconds(3)) == .send([]))
+    #expect(machine.replied(ShardID(0), reply(.resending, 4, done: 7), now: .seconds(3)) == .send([]))
     #expect(
       machine.progress.description
-        == "phase 1 of 2, epoch 4: memberships are sent again, 0 of 2 shards done, 7 of 7 channels, 70 memberships"
+        == "phase 1 of 2, epoch 4: resending memberships, 0 of 2 shards done, 7 of 7 channels, 70 memberships"
     )
-    // The second phase begins when the last shard is through the first, whichever that is. What is told after the end
-    // is less than what was told before.
+    // The second phase begins when the last shard has finished the first, whichever that is. A reply after the end of
+    // a phase counts less than the last one before it.
     #expect(machine.replied(ShardID(1), reply(.none, 4), now: .seconds(3)) == .send([]))
     #expect(machine.progress.shardsDone == 1)
     #expect(machine.tick(now: .seconds(4)) == .send([request(.ask, 0)]))
@@ -81,81 +82,81 @@ struct RebuildMachineTests {
     #expect(summary.channels == 7 && summary.changes == 70 && summary.entries == 0)
   }
 
-  /// A store that was started again has forgotten what was under way: nothing under way is then no end.
-  @Test func afterALostConnectionWhatWasUnderWayIsBegunAgain() {
-    for stage in [RebuildRequest.Kind.sendAgain, .sweep] {
-      let phase = stage == .sweep ? RebuildFields.Phase.sweeping : .sendingAgain
+  /// A restarted store has forgotten its running phase, so the reply "no phase" does not mean that the phase is done.
+  @Test func lostPhasesRestartAfterReconnecting() {
+    for stage in [RebuildRequest.Kind.resend, .sweep] {
+      let phase = stage == .sweep ? RebuildFields.Phase.sweeping : .resending
       var machine = machine(at: stage)
       _ = machine.replied(ShardID(0), reply(phase, 4), now: .zero)
       _ = machine.replied(ShardID(1), reply(.none, 4), now: .zero)
       #expect(machine.tick(now: .seconds(1)) == .send([request(.ask, 0)]))
       machine.connectionLost()
-      // The question was under way, and is asked again by the client.
+      // The request was in flight, and the client resends it.
       #expect(
         machine.replied(ShardID(0), reply(.none, 4), now: .seconds(2)) == .send([request(stage, 0, 4)])
       )
       #expect(machine.progress.shardsDone == 1)
-      // Without a question under way the tick does it.
+      // Without a request in flight, the tick restarts the phase.
       _ = machine.replied(ShardID(0), reply(phase, 4), now: .seconds(2))
       machine.connectionLost()
       #expect(machine.connected(shardCount: 2, now: .seconds(3)) == .send([]))
       #expect(machine.tick(now: .seconds(3)) == .send([request(stage, 0, 4)]))
-      // And here nothing under way is the end.
+      // Now the reply "no phase" does mean the end.
       let action = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(3))
       if case .fail = action { Issue.record("\(action)") }
       #expect(action != .send([]))
     }
   }
 
-  @Test func whoCannotAnswerNowIsAskedAgain() {
-    for stage in [RebuildRequest.Kind.ask, .sendAgain, .sweep] {
+  @Test func retryableErrorsAreRetried() {
+    for stage in [RebuildRequest.Kind.ask, .resend, .sweep] {
       let epoch: UInt64 = stage == .ask ? 0 : 4
       var machine = machine(at: stage)
       for code in [ErrorCode.busy, .unavailable, .outcomeUnknown] {
         #expect(machine.refused(ShardID(1), code, detail: "", now: .zero) == .send([]))
         #expect(machine.tick(now: .seconds(1)) == .send([request(stage, 1, epoch)]))
       }
-      machine.unanswered(ShardID(0))
+      machine.requestFailed(ShardID(0))
       #expect(machine.tick(now: .seconds(60)) == .send([request(stage, 0, epoch)]))
       #expect(machine.progress.shardsDone == 0)
     }
   }
 
-  /// Patience is with each shard since its last answer, and what it said instead is told.
-  @Test func patienceEnds() {
-    var machine = machine(at: .sendAgain)
-    _ = machine.replied(ShardID(1), reply(.sendingAgain, 4), now: .seconds(50))
+  /// The timeout runs for each shard since its last success, and the error reports the replies in between.
+  @Test func silentShardsTimeOut() {
+    var machine = machine(at: .resend)
+    _ = machine.replied(ShardID(1), reply(.resending, 4), now: .seconds(50))
     _ = machine.refused(ShardID(0), .unavailable, detail: "starting", now: .seconds(55))
-    #expect(machine.tick(now: .seconds(60)) == .send([request(.sendAgain, 0, 4), request(.ask, 1)]))
+    #expect(machine.tick(now: .seconds(60)) == .send([request(.resend, 0, 4), request(.ask, 1)]))
     #expect(machine.tick(now: .seconds(61)) == .fail(.silent(ShardID(0), .unavailable, .seconds(60))))
 
-    machine = self.machine(at: .sendAgain)
-    _ = machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(50))
+    machine = self.machine(at: .resend)
+    _ = machine.replied(ShardID(0), reply(.resending, 4), now: .seconds(50))
     #expect(machine.tick(now: .seconds(61)) == .fail(.silent(ShardID(1), nil, .seconds(60))))
 
-    // Of who is done nothing more is waited for; a phase begins with new patience.
-    machine = self.machine(at: .sendAgain)
+    // A finished shard has no timeout, and each phase starts with a new one.
+    machine = self.machine(at: .resend)
     _ = machine.replied(ShardID(0), reply(.none, 4), now: .seconds(1))
-    _ = machine.replied(ShardID(1), reply(.sendingAgain, 4), now: .seconds(55))
+    _ = machine.replied(ShardID(1), reply(.resending, 4), now: .seconds(55))
     #expect(machine.tick(now: .seconds(100)) == .send([request(.ask, 1)]))
     _ = machine.replied(ShardID(1), reply(.none, 4), now: .seconds(100))
     #expect(machine.tick(now: .seconds(160)) == .send([]))
     #expect(machine.tick(now: .seconds(161)) == .fail(.silent(ShardID(0), nil, .seconds(60))))
 
-    // A shard that is busy is well: an interrupted rebuild that still goes on is waited for, however long.
-    machine = self.machine(at: .sendAgain)
+    // A busy shard is healthy: the machine waits for an interrupted rebuild that is still running, without a timeout.
+    machine = self.machine(at: .resend)
     _ = machine.replied(ShardID(1), reply(.none, 4), now: .zero)
     for minute in 1...100 {
       _ = machine.refused(ShardID(0), .busy, detail: "another", now: .seconds(60 * minute))
-      #expect(machine.tick(now: .seconds(60 * minute)) == .send([request(.sendAgain, 0, 4)]))
+      #expect(machine.tick(now: .seconds(60 * minute)) == .send([request(.resend, 0, 4)]))
     }
     #expect(
       machine.progress.description.hasSuffix("; waiting for 1 that are busy, perhaps with another rebuild")
     )
-    _ = machine.replied(ShardID(0), reply(.sendingAgain, 4), now: .seconds(6_001))
+    _ = machine.replied(ShardID(0), reply(.resending, 4), now: .seconds(6_001))
     #expect(machine.progress.shardsBusy == 0)
 
-    machine = RebuildMachine(patience: .seconds(60))
+    machine = RebuildMachine(responseTimeout: .seconds(60))
     #expect(machine.tick(now: .seconds(60)) == .send([]))
     #expect(machine.tick(now: .seconds(61)) == .fail(.unreachable(.seconds(60))))
   }
@@ -175,27 +176,27 @@ struct RebuildMachineTests {
       ),
       End(
         event: { $0.refused(ShardID(0), .notImplemented, detail: "", now: .zero) },
-        failure: .tooOld,
-        says: ["older version", "upgrade"]
+        failure: .unsupportedByStore,
+        says: ["does not support", "upgrade"]
       ),
       End(
         event: { $0.refused(ShardID(0), .unknownKind, detail: "", now: .zero) },
-        failure: .tooOld,
-        says: ["older"]
+        failure: .unsupportedByStore,
+        says: ["upgrade it first"]
       ),
       End(
-        event: { [self] in $0.replied(ShardID(1), reply(.sendingAgain, 5), now: .zero) },
-        failure: .overtaken(ShardID(1), epoch: 5),
+        event: { [self] in $0.replied(ShardID(1), reply(.resending, 5), now: .zero) },
+        failure: .superseded(ShardID(1), epoch: 5),
         says: ["shard 1", "epoch 5", "run this again"]
       ),
       End(
         event: { [self] in $0.replied(ShardID(1), reply(.sweeping, 4), now: .zero) },
-        failure: .overtaken(ShardID(1), epoch: 4),
+        failure: .superseded(ShardID(1), epoch: 4),
         says: ["another rebuild"]
       ),
       End(
-        event: { [self] in $0.replied(ShardID(1), reply(.sendingAgain, 3), now: .zero) },
-        failure: .notTaken(ShardID(1)),
+        event: { [self] in $0.replied(ShardID(1), reply(.resending, 3), now: .zero) },
+        failure: .epochNotAdopted(ShardID(1)),
         says: ["shard 1", "run this again"]
       ),
       End(
@@ -211,10 +212,10 @@ struct RebuildMachineTests {
     ]
   }
 
-  /// What ends it names the shard and what to do, and is the end.
-  @Test func whatEndsIt() {
+  /// Each fatal error names the shard and the remedy, and ends the rebuild.
+  @Test func fatalErrorsNameShardAndRemedy() {
     for end in ends {
-      var machine = machine(at: .sendAgain)
+      var machine = machine(at: .resend)
       #expect(end.event(&machine) == .fail(end.failure))
       for text in end.says { #expect(end.failure.description.contains(text), "\(end.failure)") }
       #expect(machine.tick(now: .seconds(1000)) == .send([]))
@@ -222,22 +223,22 @@ struct RebuildMachineTests {
     }
   }
 
-  @Test func theLastEpochIsNotGoneBeyond() {
+  @Test func lastEpochIsNotExceeded() {
     var machine = machine(at: .ask)
     _ = machine.replied(ShardID(0), reply(.none, .max), now: .zero)
-    #expect(machine.replied(ShardID(1), reply(.none, 0), now: .zero) == .fail(.epochsUsedUp))
+    #expect(machine.replied(ShardID(1), reply(.none, 0), now: .zero) == .fail(.epochsExhausted))
   }
 
-  /// Shards that answer late, in any order, with connections lost and stores started again in between: in the end every
-  /// shard has sent everything with the new epoch and then swept to it, and none was told to sweep before all had sent.
+  /// Shards answer late and in any order; connections are lost and stores restart in between. In the end every shard
+  /// has sent everything with the new epoch and then swept to it. No shard was told to sweep before all had sent.
   @Test(arguments: 0..<200)
-  func anyOrder(_ seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
+  func randomReplyOrdersComplete(_ seed: UInt64) {
+    var generator = SplitMix64(seed: seed)
     let count = Int.random(in: 1...5, using: &generator)
     let epochs = (0..<count).map { _ in UInt64.random(in: 0...9, using: &generator) }
     var store = FakeShards(epochs: epochs, channels: UInt64.random(in: 0...3, using: &generator))
-    var machine = RebuildMachine(patience: .seconds(1_000_000))
-    // Sent and not answered; the client sends them again after a lost connection.
+    var machine = RebuildMachine(responseTimeout: .seconds(1_000_000))
+    // In flight: sent and not answered; the client resends them after a lost connection.
     var underWay: [RebuildRequest] = []
     var summary: RebuildSummary?
     var restarts = 0

@@ -9,7 +9,7 @@ import Testing
 
 @testable import IndexRebuild
 
-/// The whole of it against a store that listens on loopback.
+/// Complete rebuilds against a fake store that listens on loopback.
 struct RebuildRunTests {
   @Test func everyShardIsRebuilt() async throws {
     let listener = try await Listener.start(FakeShards(epochs: [0, 6, 2]))
@@ -25,14 +25,14 @@ struct RebuildRunTests {
     #expect(said.first == "connecting to the store")
     #expect(said.contains { $0.hasPrefix("phase 1 of 2, epoch 7: ") })
     #expect(
-      said.last == "phase 2 of 2, epoch 7: what was not sent is removed, 3 of 3 shards done, 18 entries"
+      said.last == "phase 2 of 2, epoch 7: removing stale entries, 3 of 3 shards done, 18 entries"
     )
     try await listener.stop()
   }
 
-  /// The store is started again in each phase.
-  @Test(arguments: [RebuildFields.Phase.sendingAgain, .sweeping])
-  func aStoreThatIsStartedAgain(_ phase: RebuildFields.Phase) async throws {
+  /// The store restarts in each phase.
+  @Test(arguments: [RebuildFields.Phase.resending, .sweeping])
+  func rebuildSurvivesStoreRestart(_ phase: RebuildFields.Phase) async throws {
     let listener = try await Listener.start(FakeShards(epochs: [1, 0], channels: 3), restartsIn: phase)
     let summary = try await listener.rebuild.run { _ in }
     #expect(summary.epoch == 2 && summary.shards == 2)
@@ -40,28 +40,28 @@ struct RebuildRunTests {
     try await listener.stop()
   }
 
-  @Test func aStoreThatDoesNotKnowIt() async throws {
+  @Test func unsupportedStoreFails() async throws {
     let listener = try await Listener.start(FakeShards(epochs: [0]), refusal: .notImplemented)
-    await #expect(throws: RebuildFailure.tooOld) { _ = try await listener.rebuild.run { _ in } }
+    await #expect(throws: RebuildFailure.unsupportedByStore) { _ = try await listener.rebuild.run { _ in } }
     try await listener.stop()
   }
 
-  @Test func nobodyListens() async throws {
+  @Test func unreachableStoreFails() async throws {
     let listener = try await Listener.start(FakeShards(epochs: [0]))
     var rebuild = listener.rebuild
     try await listener.stop()
-    rebuild.patience = .milliseconds(50)
+    rebuild.responseTimeout = .milliseconds(50)
     await #expect(throws: RebuildFailure.unreachable(.milliseconds(50))) {
       _ = try await rebuild.run { _ in }
     }
   }
 
-  @Test func itCanBeInterrupted() async throws {
+  @Test func rebuildCanBeCancelled() async throws {
     let listener = try await Listener.start(FakeShards(epochs: [0], channels: .max))
     let (reached, reach) = AsyncStream.makeStream(of: Void.self)
     let rebuild = listener.rebuild
     let task = Task {
-      try await rebuild.run { if $0.step == .sendingAgain { reach.yield() } }
+      try await rebuild.run { if $0.step == .resending { reach.yield() } }
     }
     try await within("the rebuild's first step") { for await _ in reached { break } }
     task.cancel()
@@ -70,7 +70,7 @@ struct RebuildRunTests {
   }
 }
 
-/// Enough of a store for this: the opening, and rebuild_index.
+/// A fake store with just two features: the handshake, and rebuild_index.
 private final class Listener: Sendable {
   private let channel: any Channel
   let connections: Box<Int>
@@ -115,7 +115,7 @@ private final class Listener: Sendable {
     var refusal: ErrorCode?
   }
 
-  /// Shared by the connections' loops.
+  /// Shared by the connections' event loops.
   final class Box<Value: Sendable>: Sendable {
     private let value: Mutex<Value>
     init(_ value: Value) { self.value = Mutex(value) }
@@ -157,7 +157,7 @@ private final class Listener: Sendable {
       }
     }
 
-    /// False: the store ends here.
+    /// False if the store closes the connection here.
     private func answer(_ header: FrameHeader, _ payload: ByteBuffer, _ output: inout ByteBuffer) throws
       -> Bool
     {

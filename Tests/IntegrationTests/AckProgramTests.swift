@@ -5,9 +5,9 @@ import Testing
 
 extension RealProcesses {
   @Suite struct AckProgram {
-    /// Tickets are all that `tidemark ack` has: over TLS as arguments, over h2c as lines; what is refused has its line
-    /// and the exit code, and what is wrong with the command another.
-    @Test func ticketsAreAllItHas() async throws {
+    /// `tidemark ack` needs only tickets: over TLS as arguments, over h2c as lines. A refused ticket gets its line
+    /// and an exit code; a wrong command gets another exit code.
+    @Test func ackNeedsOnlyTickets() async throws {
       try await Pair.with { pair in
         let channel = "/v1/channels/messaging:ack"
         let server = pair.serverToken

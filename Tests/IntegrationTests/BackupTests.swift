@@ -7,10 +7,10 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Copies of a store that serves: `tidemark backup`, `check` and `restore`.
+  /// Backups of a running store: `tidemark backup`, `check` and `restore`.
   @Suite struct Backups {
-    /// Ten copies under load, each restored and served: every one has what had been acknowledged before it was begun.
-    @Test func copiesUnderLoadHaveWhatWasAcknowledged() async throws {
+    /// Ten backups under load, each restored and served: each contains everything acknowledged before it began.
+    @Test func backupsUnderLoadContainAcknowledgedMarks() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: (0..<5).map { "messaging:copy-\($0)" },
@@ -50,7 +50,7 @@ extension RealProcesses {
           let check = try await Self.tidemark("check", to + "/" + folder)
           #expect(check.status == 0 && check.out.contains(#""faults":0"#), "\(check)")
         }
-        // Its own data the store is still at work on.
+        // The store still has its own data directory open.
         let check = try await Self.tidemark("check", pair.stack.files.data)
         #expect(check.status == 1 && check.error.contains("has it open; stop that store"), "\(check)")
         await pair.stack.stopStore()
@@ -59,9 +59,9 @@ extension RealProcesses {
       }
     }
 
-    /// One at a time; whoever ends in the middle, client or store, leaves nothing that is taken for a whole copy, and
-    /// nothing in the way of the next.
-    @Test func whatIsTornIsNoBackup() async throws {
+    /// One backup runs at a time. If the client or the store dies during a backup, no partial backup passes for a
+    /// whole one, and the next backup is not blocked.
+    @Test func partialBackupsAreRejected() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: (0..<5).map { "messaging:torn-\($0)" },
@@ -76,7 +76,7 @@ extension RealProcesses {
         let to = pair.directory + "/backups"
         let checkpoint = pair.stack.files.data + "/checkpoint"
 
-        // Somebody has begun one, and then is gone without a word.
+        // A client begins a backup and then disappears without closing it.
         let holder = try await Self.hold(pair)
         #expect(FileManager.default.fileExists(atPath: checkpoint + "/CURRENT"))
         let refused = try await Self.tidemark("backup", pair, to)
@@ -87,7 +87,7 @@ extension RealProcesses {
         }
         try await pair.backup(to)
 
-        // The store is killed with a checkpoint, and while clients copy it.
+        // The store is killed while it holds a checkpoint and clients copy it.
         let other = try await Self.hold(pair)
         await pair.stack.killStore()
         #expect(FileManager.default.fileExists(atPath: checkpoint))
@@ -141,8 +141,8 @@ extension RealProcesses {
       }
     }
 
-    /// What is damaged, cut, of another store, or in the way, is named.
-    @Test func faultsAreNamed() async throws {
+    /// A backup that is damaged, cut short, of another store, or in the way is reported by name.
+    @Test func backupFaultsAreReported() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let to = pair.directory + "/backups"
@@ -169,10 +169,10 @@ extension RealProcesses {
         }
         try await expectFault("is missing") { try FileManager.default.removeItem(atPath: data + "/CURRENT") }
         try await expectFault("bytes, ") { truncate(data + "/" + table, 100) }
-        try await expectFault("is not as it was written") { try Self.flip(backup + "/manifest.json", at: 40) }
-        try await expectFault("without it this is no whole backup") {
+        try await expectFault("is corrupt") { try Self.flip(backup + "/manifest.json", at: 40) }
+        try await expectFault("without it the backup is incomplete") {
           try FileManager.default.removeItem(atPath: backup + "/manifest.json")
-          // As restore and check are given it: the folder itself.
+          // The folder itself, as `restore` and `check` get it.
           try FileManager.default.createDirectory(
             atPath: backup + "/manifest.json",
             withIntermediateDirectories: true
@@ -196,7 +196,7 @@ extension RealProcesses {
         )
         #expect(unproven.status == 1 && unproven.error.contains("compare --secret-file"), "\(unproven)")
 
-        // A restore that is not finished is no data directory, and can be run again.
+        // An unfinished restore is not a data directory, and can be run again.
         let half = pair.directory + "/half"
         try FileManager.default.createDirectory(
           atPath: half + "/.restoring",
@@ -212,7 +212,7 @@ extension RealProcesses {
         #expect(again.status == 0, "\(again)")
         #expect(try await Self.tidemark("check", half).status == 0)
 
-        // The backups of a store are not mixed with another's.
+        // A directory does not mix backups of two stores.
         let restored = try await pair.withRestored(to, "other", flags: []) { stack in
           try await Self.tidemark(
             "backup",
@@ -227,7 +227,7 @@ extension RealProcesses {
       }
     }
 
-    /// A disk that fills up keeps no half of a backup, and the store does not notice.
+    /// A full disk leaves no partial backup, and the store is not affected.
     @Test func fullDisk() async throws {
       try await Pair.with { pair in
         try await pair.makeChannels(["messaging:full"], messages: 20_000, users: 2)
@@ -267,7 +267,7 @@ extension RealProcesses {
       try FileManager.default.contentsOfDirectory(atPath: to).filter { !$0.hasPrefix(".") }.sorted()
     }
 
-    /// A client that has begun a backup and does nothing more.
+    /// A client that begins a backup and then does nothing.
     private static func hold(_ pair: Pair) async throws -> Companion {
       let script = pair.directory + "/hold.probe"
       try "open\nsend backup_begin\nexpect backup_begin_reply\nexpect drain\n".write(
@@ -298,7 +298,7 @@ extension RealProcesses {
 }
 
 extension Pair {
-  /// Backs up the pair's store, which has to succeed; returns what the command says of it.
+  /// Backs up the pair's store, which has to succeed; returns the command's report.
   @discardableResult
   func backup(_ to: String) async throws -> [String: Any] {
     let output = try await RealProcesses.Backups.tidemark("backup", self, to)
@@ -341,7 +341,7 @@ extension Pair {
     }
   }
 
-  /// The same for who needs the gateway's port alone.
+  /// The same for callers that need only the gateway's port.
   func withRestored<Result>(
     _ from: String,
     _ name: String,

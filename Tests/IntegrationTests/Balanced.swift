@@ -3,9 +3,9 @@ import LocalStack
 import Operations
 import TestPrograms
 
-/// A store, two h2c gateways, and HAProxy before them with the configuration that is deployed, on free loopback ports.
+/// A store, two h2c gateways, and HAProxy in front of them with the deployed configuration, on free loopback ports.
 struct Balanced: Sendable {
-  /// One request's answer, as curl has it.
+  /// One request's answer, as curl reports it.
   struct Answer: Sendable {
     var version: String
     var status: Int
@@ -15,7 +15,7 @@ struct Balanced: Sendable {
   }
 
   static let configuration = Pair.packageRoot + "/Deploy/haproxy/haproxy.cfg"
-  /// How long HAProxy may take to notice something before a test gives up.
+  /// The longest time that HAProxy may take to notice a change before a test fails.
   static let noticeDurationMax = Duration.seconds(60)
 
   let stack: LocalStack
@@ -24,12 +24,12 @@ struct Balanced: Sendable {
   let operations: Endpoint
   let directory: String
   let serverToken: String
-  let mint: TokenMint
+  let mint: TokenIssuer
 
   var url: String { "https://localhost:\(listen.port)" }
   var certificate: String { stack.files.certificate }
 
-  /// Starts all of it, waits until HAProxy has found both gateways, runs `body`, and ends everything whatever comes.
+  /// Starts all processes, waits until HAProxy has found both gateways, runs `body`, and always stops the processes.
   static func with(gatewayFlags: [String] = [], _ body: (Balanced) async throws -> Void) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -43,7 +43,9 @@ struct Balanced: Sendable {
         StackPlan.Gateway(name: "gateway-2", listen: ports[4], admin: ports[5], usesTLS: false),
       ]
     )
-    for index in plan.gateways.indices { plan.gateways[index].flags = gatewayFlags }
+    // HAProxy passes on the client address of each connection.
+    let proxyFlags = ["--trusted-proxies", source, "--proxy-protocol"]
+    for index in plan.gateways.indices { plan.gateways[index].flags = proxyFlags + gatewayFlags }
     let stack = LocalStack(
       plan: plan,
       files: StackFiles(directory: directory),
@@ -58,7 +60,7 @@ struct Balanced: Sendable {
         files: stack.files
       )
       do {
-        let mint = try await TokenMint(secretFile: stack.files.jwtSecret)
+        let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
         let balanced = Balanced(
           stack: stack,
           haproxy: haproxy,
@@ -82,7 +84,7 @@ struct Balanced: Sendable {
     await stack.stop()
   }
 
-  /// HAProxy with the committed file; what differs from a deployment is said by the variables that the file names.
+  /// HAProxy with the committed file; the variables of the file set what differs from a deployment.
   static func start(
     gateways: [(listen: Endpoint, adminPort: Int)],
     listen: Endpoint,
@@ -94,14 +96,17 @@ struct Balanced: Sendable {
       name: "haproxy",
       executable: "/usr/bin/env",
       arguments: try environment(gateways: gateways, listen: listen, operations: operations, files: files) + [
-        // As the image's entry point does: a master, which SIGUSR2 has read the file and the certificate anew.
+        // As the image's entry point does: a master process, which reloads the file and the certificate on SIGUSR2.
         program, "-W", "-db", "-f", configuration,
       ],
       logFile: files.log(of: "haproxy")
     )
   }
 
-  /// The file that HAProxy has its certificate from.
+  /// The address from which HAProxy connects to the gateways.
+  private static let source = "127.0.0.9"
+
+  /// The file from which HAProxy loads its certificate.
   static func certificateAndKey(_ files: StackFiles) -> String { files.directory + "/haproxy.pem" }
 
   /// The file's variables, as arguments of env(1).
@@ -115,7 +120,8 @@ struct Balanced: Sendable {
     let pem = certificateAndKey(files)
     try files.write(both.joined(separator: "\n") + "\n", to: pem)
     var variables = [
-      "LB_LISTEN=\(listen)", "LB_OPERATIONS=\(operations)", "LB_CERTIFICATE=\(pem)", "LB_MAXCONN=200",
+      "LB_LISTEN=\(listen)", "LB_OPERATIONS=\(operations)", "LB_CERTIFICATE=\(pem)", "LB_MAXCONN=4000",
+      "LB_SOURCE=\(source)",
     ]
     for (index, gateway) in gateways.enumerated() {
       variables += [
@@ -125,7 +131,7 @@ struct Balanced: Sendable {
     return variables
   }
 
-  /// One request with curl through HAProxy. It may not hang: a request without answer is a failure after 30 s.
+  /// One request with curl through HAProxy. A request without an answer fails after 30 s.
   func curl(
     _ method: String,
     _ path: String,
@@ -152,7 +158,7 @@ struct Balanced: Sendable {
     )
   }
 
-  /// The same, which has to be answered with `status` over HTTP/2; returns the body.
+  /// The same request, which must be answered with `status` over HTTP/2; returns the body.
   @discardableResult
   func expect(
     _ status: Int,
@@ -168,7 +174,7 @@ struct Balanced: Sendable {
     return answer.body
   }
 
-  /// What HAProxy thinks of one of its servers: `UP`, `DOWN` and so on.
+  /// HAProxy's state of one of its servers: `UP`, `DOWN` and so on.
   func state(of server: String) async throws -> String {
     let output = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(operations)/stats;csv"])
     let row = output.out.split(separator: "\n").first { $0.hasPrefix("gateways,\(server),") }
@@ -190,7 +196,7 @@ struct Balanced: Sendable {
     }
   }
 
-  /// Requests that a gateway has answered, by its own count.
+  /// The number of requests that a gateway has answered, by its own count.
   func answered(byGateway index: Int) async throws -> Int {
     let admin = stack.plan.gateways[index].admin
     let output = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])

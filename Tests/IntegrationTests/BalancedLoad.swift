@@ -4,11 +4,11 @@ import Operations
 import Synchronization
 import TestPrograms
 
-/// Requests through HAProxy without a pause. What is not answered 2xx is found, and so is a connection that is refused.
+/// Requests through HAProxy without a pause. It records every answer other than 2xx, and every refused connection.
 final class BalancedLoad: Sendable {
   struct Result: Sendable {
     var answered = 0
-    /// What was answered otherwise, or not at all.
+    /// The failed requests: another status, or no answer.
     var faults: [String] = []
   }
 
@@ -20,7 +20,8 @@ final class BalancedLoad: Sendable {
   private let state = Mutex(State())
   private let task: Mutex<Task<Void, any Error>?> = Mutex(nil)
 
-  /// - Parameter round: some requests; run again and again. Gives how many were answered, and what went wrong.
+  /// - Parameter round: sends some requests, and is run again and again. Returns the number of answers and the
+  ///   failures.
   private init(_ round: @escaping @Sendable () async throws -> Result) {
     let running = Task {
       while !self.state.withLock({ $0.isEnding }) {
@@ -34,9 +35,9 @@ final class BalancedLoad: Sendable {
     task.withLock { $0 = running }
   }
 
-  /// Marks from h2load, over connections that are made anew for every few hundred of them.
+  /// Read marks from h2load, which opens new connections for every few hundred marks.
   ///
-  /// h2load makes no other connection when one is told to go away, so it is none for a drain of HAProxy itself.
+  /// h2load does not reconnect after a GOAWAY, so it cannot test a drain of HAProxy itself.
   ///
   /// - Parameter body: the file with the body of a read mark in `path`.
   static func streams(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
@@ -59,7 +60,7 @@ final class BalancedLoad: Sendable {
     }
   }
 
-  /// Marks from curl, each over a connection of its own, four at a time. They take any certificate.
+  /// Read marks from curl, each over a connection of its own, four at a time. curl accepts any certificate.
   static func connections(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
     let arguments = [
       "-sS", "--insecure", "--http2", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}", "-H",
@@ -83,10 +84,10 @@ final class BalancedLoad: Sendable {
     }
   }
 
-  /// So far.
+  /// The result so far.
   var result: Result { state.withLock { $0.result } }
 
-  /// Waits for the last requests, and says what came of all.
+  /// Waits for the last requests, and returns the result of all.
   @discardableResult
   func end() async throws -> Result {
     state.withLock { $0.isEnding = true }

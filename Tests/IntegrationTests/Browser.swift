@@ -3,12 +3,11 @@ import LocalStack
 import Operations
 import TestPrograms
 
-/// A headless Chromium with a page that runs a script of the docs, and what the page reports.
+/// A headless Chromium with a page that runs a script of the docs, and the page's reports.
 final class Browser {
-  /// What a page reports: what its EventSource goes through, the types of events with their data, and the functions
-  /// that the script calls.
+  /// A report of a page: an EventSource's state, an event's type and data, or a call of a function by the script.
   private struct Report: Decodable, CustomStringConvertible {
-    /// Of the page's origin; nil where the server itself reports.
+    /// The port of the page's origin; nil where the server itself reports.
     var port: Int?
     var what: String
     var data: String?
@@ -16,10 +15,10 @@ final class Browser {
     var description: String { "\(what) \(data ?? "")" }
   }
 
-  /// Debian's. The script in /usr/bin stays between it and whoever started it.
+  /// Debian's binary. The script in /usr/bin would stay between the browser and the process that started it.
   private static let program = "/usr/lib/chromium/chromium-headless-shell"
 
-  /// How long all that a test waits for may take.
+  /// The time limit for everything that a test waits for.
   private static let secondsMax = 180
 
   private let server: Companion
@@ -29,11 +28,11 @@ final class Browser {
   private var reports: [String] = []
   private var seen = 0
 
-  /// Where a page may come from, and where it finds the gateway.
+  /// The possible origins of a page, and the address of the gateway.
   struct Place {
-    /// Of origins that the gateway lists, and of others.
+    /// An origin that the gateway lists, and another one.
     var listed, other: Endpoint
-    /// Leads to the gateway, until it is cut.
+    /// The proxy to the gateway, which a test can cut.
     var way: Endpoint
 
     init() throws {
@@ -42,14 +41,14 @@ final class Browser {
     }
   }
 
-  /// What a page is made of.
+  /// The files of a page.
   struct Content {
-    /// The page itself, one of the clients.
+    /// The page itself, a file of Clients.
     var document: String
-    /// Further files of it, by name.
+    /// Further files of the page, by name.
     var files: [String: String]
 
-    /// It follows events, as docs/events.md says.
+    /// A page that follows events, as docs/events.md says.
     static func events() throws -> Content {
       Content(
         document: "browser_page.html",
@@ -58,11 +57,11 @@ final class Browser {
     }
   }
 
-  /// Opens the page from one of its origins. Where its files name the docs' gateway, they find this pair's.
+  /// Opens the page from one of its origins. Where its files name the gateway of the docs, they get this pair's.
   ///
   /// - Parameters:
-  ///   - page: which of the place's origins.
-  ///   - token: what the page presents at first; see ``setToken(_:_:)``.
+  ///   - page: one of the place's origins.
+  ///   - token: the token that the page presents first; see ``setToken(_:_:)``.
   init(_ pair: Pair, _ place: Place, page: Endpoint, token: String, _ content: Content) async throws {
     guard FileManager.default.isExecutableFile(atPath: Self.program) else {
       throw Unexpected("\(Self.program) is missing: `make test` installs Debian's chromium-headless-shell")
@@ -94,11 +93,11 @@ final class Browser {
         name: "chromium",
         executable: Self.program,
         arguments: [
-          // Root's has none; the page is our own.
+          // Root cannot use the sandbox; the page is our own.
           "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
           "--user-data-dir=\(directory)-\(page.port)",
           "--enable-logging=stderr", "--ignore-certificate-errors-spki-list=\(try await Self.pin(pair))",
-          // It asks nobody but this machine.
+          // The browser connects only to this machine.
           "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1", "--no-proxy-server",
           "--disable-background-networking", "--disable-component-update", "--disable-sync",
           "http://\(page)/",
@@ -111,27 +110,27 @@ final class Browser {
     }
   }
 
-  /// Ends it, whatever it is at.
+  /// Stops the browser in any state.
   func end() async {
     await process.stop(grace: .seconds(5))
     server.end()
   }
 
-  /// The token that the page fetches when it makes a stream.
+  /// Sets the token that the page fetches when it opens a stream.
   static func setToken(_ token: String, _ pair: Pair) throws {
     try token.write(toFile: pair.directory + "/page/token", atomically: true, encoding: .utf8)
   }
 
-  /// Breaks the way to the gateway, or mends it.
+  /// Cuts the proxy to the gateway, or restores it.
   func way(_ command: String) async throws {
     server.send(command)
     while let what = try await next() { if what == command { return } }
     throw Unexpected("the way to the gateway was not \(command): the page's server has ended")
   }
 
-  /// Waits until the page has reported all of these since the last wait, in whatever order.
+  /// Waits until the page has reported all of these since the last wait, in any order.
   ///
-  /// - Parameter wanted: of each what it is, then parts of its data.
+  /// - Parameter wanted: for each report its kind, then parts of its data.
   func wait(for wanted: [String]...) async throws {
     while let missing = wanted.first(where: { !hasReported($0) }) {
       guard try await next() != nil else {
@@ -142,10 +141,10 @@ final class Browser {
     seen = reports.count
   }
 
-  /// How often it was reported so far.
+  /// The number of these reports so far.
   func count(_ what: String) -> Int { reports.count { $0.hasPrefix(what + " ") } }
 
-  /// What the browser says to whoever opens its console.
+  /// The text of the browser's console.
   var console: String { (try? String(contentsOfFile: log, encoding: .utf8)) ?? "" }
 
   private func hasReported(_ wanted: [String]) -> Bool {
@@ -167,7 +166,7 @@ final class Browser {
     return try JSONDecoder().decode(Report.self, from: Data(line.utf8))
   }
 
-  /// The hash of the certificate's key: that of this test is trusted, no other.
+  /// The hash of the certificate's key: the browser trusts only the key of this test.
   private static func pin(_ pair: Pair) async throws -> String {
     let script =
       "set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"

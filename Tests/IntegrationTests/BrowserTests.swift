@@ -8,10 +8,9 @@ extension RealProcesses {
   @Suite struct Browsers {
     private static let channel = "/v1/channels/messaging:web"
 
-    /// Events come by their types; after the gateway was killed the browser goes on by itself from the last id, and
-    /// after its token was revoked the script does, with a new token. Neither misses anything, and no token is in a
-    /// log.
-    @Test func anEventSourceFollowsAndComesBack() async throws {
+    /// Events arrive by type. After the gateway was killed, the browser resumes by itself from the last id. After its
+    /// token was revoked, the script resumes with a new token. No event is lost, and no token is in a log.
+    @Test func eventSourceFollowsAndReconnects() async throws {
       let place = try Browser.Place()
       try await Pair.with(gatewayFlags: [
         "--cors-origin", "https://first.example.org", "http://\(place.listed)",
@@ -22,8 +21,8 @@ extension RealProcesses {
         do {
           try await browser.wait(for: ["made"], ["open"])
           try await Self.follow(browser, pair)
-          try await Self.comeBack(browser, pair)
-          let second = try await Self.comeBackWithAnotherToken(browser, pair)
+          try await Self.reconnectBrowser(browser, pair)
+          let second = try await Self.reconnectBrowserWithNewToken(browser, pair)
           #expect(browser.count("stream.reset") == 0)
           #expect(browser.count("queryAnew") == 0)
           #expect(browser.count("broken") == 0)
@@ -39,8 +38,9 @@ extension RealProcesses {
       }
     }
 
-    /// The browser keeps the answer from a page whose origin is not listed; the same page of the listed origin gets it.
-    @Test func aPageOfAnOriginThatIsNotListedIsRefused() async throws {
+    /// The browser withholds the answer from a page of an unlisted origin; the same page of the listed origin gets
+    /// it.
+    @Test func unlistedOriginIsRefused() async throws {
       let place = try Browser.Place()
       try await Pair.with(gatewayFlags: [
         "--cors-origin", "http://\(place.listed)", "--cors-origin", "https://last.example.org",
@@ -112,8 +112,8 @@ extension RealProcesses {
       )
     }
 
-    private static func comeBack(_ browser: Browser, _ pair: Pair) async throws {
-      // The way is mended when the gateway is ready: an answer of 503 would end the EventSource.
+    private static func reconnectBrowser(_ browser: Browser, _ pair: Pair) async throws {
+      // The proxy is restored once the gateway is ready: an answer of 503 would end the EventSource.
       try await browser.way("cut")
       await pair.stack.killGateway(0)
       try await register("m3", by: "alice", pair)
@@ -133,7 +133,8 @@ extension RealProcesses {
     }
 
     /// - Returns: the token.
-    private static func comeBackWithAnotherToken(_ browser: Browser, _ pair: Pair) async throws -> String {
+    private static func reconnectBrowserWithNewToken(_ browser: Browser, _ pair: Pair) async throws -> String
+    {
       let now = Date(timeIntervalSince1970: Date().timeIntervalSince1970.rounded(.down))
       let revoke = #"{"revoke_tokens_before":"\#(now.ISO8601Format())"}"#
       try await pair.expect(200, "PUT", "/v1/users/alice", token: pair.serverToken, json: revoke)
@@ -146,7 +147,7 @@ extension RealProcesses {
       return token
     }
 
-    /// Streams that went on from an id, since the gateway with TLS was started.
+    /// The number of streams that resumed from an id since the gateway with TLS was started.
     private static func resumes(_ pair: Pair) async throws -> Int? {
       let admin = pair.stack.plan.gateways[0].admin
       let metrics = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])

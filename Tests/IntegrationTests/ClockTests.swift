@@ -11,12 +11,12 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The clock of a real store, set forward and back (R20).
+  /// A real store whose clock jumps forward and back (R20).
   @Suite struct Clocks {
     private static let hour: Int64 = 3_600
     private static let day: Int64 = 24 * hour
 
-    @Test func aJumpIsHeldUntilTheClockIsRight() async throws {
+    @Test func clockJumpIsHeldUntilCorrected() async throws {
       try await Self.with { pair, clock in
         let type = #"{"receipt_ttl":3600}"#
         try await pair.expect(200, "PUT", "/v1/channel-types/timed", token: pair.serverToken, json: type)
@@ -32,49 +32,52 @@ extension RealProcesses {
         let state = channel + "/read-state"
         let before = try await pair.curl("GET", state, token: bob)
 
-        try clock.set(aheadSeconds: 2 * Self.hour)
-        try await pair.waitForStore(503, saying: "clock: the clock is 7")
-        let refused = try await pair.curl(
-          "POST",
-          channel + "/read",
-          token: bob,
-          json: #"{"message_id":"m2"}"#,
-          arguments: ["-i"]
-        )
-        #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
-        #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
-        let delivered = try await pair.curl(
-          "POST",
-          "/v1/channels/delivered",
-          token: bob,
-          json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
-        )
-        #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
-        // Also in shards that this gateway has asked nothing of before.
-        for number in 0..<24 {
-          let path = "/v1/channels/timed:new-\(number)"
-          let answer = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
-          #expect(answer.status == 503 && answer.body.contains("clock_jump"), "\(answer)")
-        }
-        try await pair.expect(
-          503,
-          "PUT",
-          "/v1/channels/timed:b",
-          token: pair.serverToken,
-          json: members
-        )
-        // Queries go on: nothing has moved, and no receipt has expired.
-        #expect(try await pair.curl("GET", state, token: bob).body == before.body)
-        let status = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
-        #expect(status.body.contains(#""receipt_status":"processing""#), "\(status)")
-        let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", pair))
-        #expect(try await Self.metric("tidemark_store_clock_held", pair) == 1)
-        #expect(ahead > 7_190 && ahead < 7_330, "\(ahead)")
+        // Queries are answered throughout.
+        try await pair.withNeighbour("GET", state, token: bob, beside: "a clock set forward") {
+          try clock.set(aheadSeconds: 2 * Self.hour)
+          try await pair.waitForStore(503, saying: "clock: the clock is 7")
+          let refused = try await pair.curl(
+            "POST",
+            channel + "/read",
+            token: bob,
+            json: #"{"message_id":"m2"}"#,
+            arguments: ["-i"]
+          )
+          #expect(refused.status == 503 && refused.body.contains(#""code":"clock_jump""#), "\(refused)")
+          #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
+          let delivered = try await pair.curl(
+            "POST",
+            "/v1/channels/delivered",
+            token: bob,
+            json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
+          )
+          #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
+          // Also in shards that this gateway has not asked for anything before.
+          for number in 0..<24 {
+            let path = "/v1/channels/timed:new-\(number)"
+            let answer = try await pair.curl("PUT", path, token: pair.serverToken, json: members)
+            #expect(answer.status == 503 && answer.body.contains("clock_jump"), "\(answer)")
+          }
+          try await pair.expect(
+            503,
+            "PUT",
+            "/v1/channels/timed:b",
+            token: pair.serverToken,
+            json: members
+          )
+          // Queries still work: no mark has moved, and no acknowledgement request has expired.
+          #expect(try await pair.curl("GET", state, token: bob).body == before.body)
+          let status = try await pair.curl("GET", channel + "/messages/m2/status", token: bob)
+          #expect(status.body.contains(#""receipt_status":"processing""#), "\(status)")
+          let ahead = try #require(try await Self.metric("tidemark_store_clock_ahead_seconds", pair))
+          #expect(try await Self.metric("tidemark_store_clock_held", pair) == 1)
+          #expect(ahead > 7_190 && ahead < 7_330, "\(ahead)")
 
-        // By itself, with a clock that is within the bound, which is where the next step is counted from.
-        for minutes in [30, 80] {
-          try clock.set(aheadSeconds: Int64(minutes) * 60)
-          try await pair.waitForStore(200)
+          // The store catches up by itself with a clock that is within the bound. The next step is counted from there.
+          for minutes in [30, 80] {
+            try clock.set(aheadSeconds: Int64(minutes) * 60)
+            try await pair.waitForStore(200)
+          }
         }
         try await pair.expect(200, "POST", channel + "/read", token: bob, json: #"{"message_id":"m2"}"#)
         #expect(try await Self.metric("tidemark_store_clock_held", pair) == 0)
@@ -86,10 +89,10 @@ extension RealProcesses {
         #expect(log.count { $0.contains("The clock was set forward: commands are refused") } == 1)
         #expect(log.count { $0.contains("The clock is within its bound again") } == 1)
         let latest = try Self.times(in: pair.stack.files.data).max() ?? 0
-        // The receipt's end aside, which is an hour after its message.
+        // Except the end of the acknowledgement request, which is an hour after its message.
         #expect(latest < Self.now() + 81 * 60_000, "\(latest)")
 
-        // Stopped for a year, as far as it can tell: taken, and told.
+        // The store was stopped for what looks like a year: it accepts the clock and logs that.
         try clock.set(aheadSeconds: 366 * Self.day)
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
@@ -99,7 +102,8 @@ extension RealProcesses {
         #expect(year.count == 1 && year[0].contains("last-logged=") && year[0].contains("clock="), "\(year)")
         try await pair.expect(200, "POST", channel + "/unread", token: bob, json: #"{"message_id":"m1"}"#)
 
-        // For longer than is plausible: it answers queries alone, until the clock is right or the operator says so.
+        // Longer than is plausible: it answers only queries, until the clock is right or the operator confirms the
+        // time.
         await pair.stack.stopStore()
         try clock.set(aheadSeconds: 1_000 * Self.day)
         try await pair.stack.startStore(untilReady: false)
@@ -120,12 +124,12 @@ extension RealProcesses {
       }
     }
 
-    /// Everything that a store keeps a time of, logged in 2262, and repaired.
-    @Test func whatWasLoggedInTheFutureIsRepaired() async throws {
+    /// Each record with a timestamp is logged in the year 2262 and then repaired.
+    @Test func futureTimestampsAreRepaired() async throws {
       let ahead: Int64 = 236 * 365 * Self.day
       try await Self.with(aheadSeconds: ahead) { pair, clock in
         let stale = try await Self.writeOneOfEach(pair)
-        // Into pages too, not the log alone.
+        // Into pages too, not only the log.
         try await eventually("no page is dirty") {
           try await Self.metric("tidemark_store_dirty_pages", pair) == 0
         }
@@ -147,7 +151,7 @@ extension RealProcesses {
         for kind in expected { #expect((kinds[kind.rawValue] ?? 0) > 0, "\(kind.rawValue): \(counted)") }
         #expect(try Self.times(in: data) == before, "a dry run changes nothing")
 
-        // Ended in its midst, or soon after: no store opens it until it is run again.
+        // The repair is killed while it runs, or soon after: no store opens the data until the repair has run again.
         let killed = try Self.killedRepair(data, pair)
         let isHalf = FileManager.default.fileExists(atPath: data + "/" + RocksDBEngine.repairingName)
         #expect(isHalf, "\(killed)")
@@ -243,7 +247,7 @@ extension RealProcesses {
       }
     }
 
-    /// Nothing over the API tells of 2262, positions move forward from now, and old event ids are of no use.
+    /// No answer of the API contains a time in 2262, positions move from now on, and old event ids are invalid.
     private static func checkAnswers(_ pair: Pair, staleEvent: String) async throws {
       let bob = try await pair.token("bob")
       let channel = "/v1/channels/messaging:a"
@@ -277,7 +281,7 @@ extension RealProcesses {
       }
     }
 
-    /// A repair that is ended as soon as it has begun to write.
+    /// A repair that is killed as soon as it has begun to write.
     private static func killedRepair(_ data: String, _ pair: Pair) throws -> String {
       let marker = data + "/" + RocksDBEngine.repairingName
       let repair = try ChildProcess(
@@ -288,7 +292,7 @@ extension RealProcesses {
       )
       while repair.isRunning, !FileManager.default.fileExists(atPath: marker) { usleep(100) }
       repair.kill()
-      return "\(repair.waitForExitHere())"
+      return "\(repair.waitForExitBlocking())"
     }
 
     private static func changed(_ output: Command.Output) throws -> [String: Int] {
@@ -296,8 +300,8 @@ extension RealProcesses {
       return try #require(object?["changed"] as? [String: Int], "\(output)")
     }
 
-    /// The times in all pages and batches of a store that stands still, in milliseconds since 1970; but when receipts
-    /// end, which is in the future.
+    /// All times in the pages and batches of a stopped store, in milliseconds since 1970, except the ends of
+    /// acknowledgement requests, which lie in the future.
     private static func times(in data: String) throws -> [Int64] {
       let reader = try RocksDBReader(data)
       defer { reader.close() }
@@ -309,9 +313,9 @@ extension RealProcesses {
             record.receiptExpiresAt = .none
             effect = .messageAssigned(number, sequence, record)
           }
-          // Its end is its caller's to choose.
+          // The caller chooses when a revocation ends.
           if case .tokenRevoked = effect { continue }
-          // However deep they lie: every time prints as this.
+          // Finds times at any depth: every timestamp prints in this form.
           for match in "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/) {
             found.append(try #require(Int64(match.1)))
           }
@@ -348,7 +352,7 @@ extension RealProcesses {
 
     private static func now() -> Int64 { Int64(Date().timeIntervalSince1970 * 1_000) }
 
-    /// The latest time that an answer tells.
+    /// The latest time in an answer.
     private static func latest(_ body: String) throws -> Int64 {
       var latest: Int64 = 0
       for match in body.matches(of: /\d{4}-\d\d-\d\dT[0-9:.]+Z/) {

@@ -3,13 +3,13 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Lists take commas, several values and repetition, and times one notation, whatever the command.
+  /// List flags accept commas, several values and repetition, and times have one notation, in every command.
   @Suite struct CommandLines {
     private static func tidemark(_ arguments: [String]) async throws -> Command.Output {
       try await Command.run(Pair.binaries + "/tidemark", arguments)
     }
 
-    /// Each command line is wrong in one thing only: the flag that its error has to name, behind all others.
+    /// Each command line has one mistake: the flag that the error must name comes after all others.
     @Test func listsAndTimesHaveOneNotation() async throws {
       let table: [([String], error: String)] = [
         (["bench", "compare", "--rows", "read-query,status", "--rounds", "0"], "--rounds"),

@@ -6,18 +6,17 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The real store over data with wrong or missing bytes: it serves what was acknowledged, or stops in one line that
-  /// names the place, or answers 503 for what it cannot read. It never ends by a signal, and never serves less without
-  /// a word.
+  /// The real store over data with wrong or missing bytes. It serves what was acknowledged, exits with one line that
+  /// names the place, or answers 503 for unreadable data. It never dies by a signal, and never loses data silently.
   @Suite struct DamagedStores {
     private static let channels = (0..<3).map { "messaging:damage-\($0)" }
-    /// Marks of one user, one after the other, going round the channels.
+    /// Marks of one user, one after the other, round-robin over the channels.
     private static let marks = 90
 
     private enum Outcome {
-      /// How many of the marks are there, or nil where a channel answers 503.
+      /// The number of marks present in each channel, or nil where the channel answers 503.
       case serves([Int?])
-      /// What it printed.
+      /// The program's output.
       case refuses(String)
     }
 
@@ -69,7 +68,7 @@ extension RealProcesses {
           "\(counts.refused) refused, \(counts.unread) with channels that answer 503, \(counts.whole) whole"
         )
         #expect(counts.refused > 0)
-        // The store as it was is well: what was seen above came from the damage.
+        // The undamaged store works: the faults above came from the damage.
         try Self.restore(source, pair)
         guard case .serves(let found) = try await Self.start(pair), found == Self.positions(after: Self.marks)
         else {
@@ -78,7 +77,7 @@ extension RealProcesses {
       }
     }
 
-    /// Cut short inside a record: the marks up to some mark are there, and none behind it.
+    /// A log cut short inside a record: it keeps every mark up to some mark, and none after it.
     @Test func tornLog() async throws {
       var random = SeededPlaces()
       print("cut logs of the real store: TIDEMARK_SEED=\(random.seed)")
@@ -91,7 +90,7 @@ extension RealProcesses {
           FileManager.default.attributesOfItem(atPath: source + "/" + log)[.size] as? Int
         )
         try #require(size > 1_000)
-        // The last record byte by byte is in StoreRocksDBTests; here the whole way of the data to the caller.
+        // StoreRocksDBTests cuts the last record byte by byte; this test covers the whole path to the caller.
         for length in [size - 1, size - 20] + (0..<4).map({ _ in random.below(size) }) {
           try Self.restore(source, pair)
           try #require(truncate(pair.stack.files.data + "/" + log, off_t(length)) == 0)
@@ -111,22 +110,22 @@ extension RealProcesses {
       }
     }
 
-    /// RocksDB takes no more writes once it has come upon damage while it merges tables; the store goes on without
-    /// merging, and serves what is not damaged.
-    @Test func damageMetWhileTablesAreMerged() async throws {
+    /// RocksDB takes no more writes after it finds damage during a compaction. The store keeps running without
+    /// compactions, and serves the undamaged data.
+    @Test func damageFoundDuringCompaction() async throws {
       try await Pair.with { pair in
         let source = try await Self.killedStore(pair)
         let expected = try await Self.damageOneTableOfPages(pair, source)
         let token = try await pair.token("user-0")
-        // Each start writes a table, and a few of them are merged.
+        // Each start writes a table, and RocksDB compacts a few of them.
         for round in 0..<8 {
           try await pair.stack.startStore()
           try await pair.stack.waitUntilGatewaysAreReady()
           try await Self.makeChannel("messaging:new-\(round)", pair)
-          for _ in 0..<20 where !Self.storeLog(pair).contains("tables are not merged") {
+          for _ in 0..<20 where !Self.storeLog(pair).contains("compaction is off") {
             try await Task.sleep(for: .milliseconds(100))
           }
-          if Self.storeLog(pair).contains("tables are not merged") {
+          if Self.storeLog(pair).contains("compaction is off") {
             try await pair.stack.waitUntilGatewaysAreReady()
             try await Self.makeChannel("messaging:after", pair)
             #expect(try await Self.ask(pair) == expected)
@@ -158,10 +157,10 @@ extension RealProcesses {
       (try? String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
     }
 
-    /// Leaves the pair's data with a wrong byte that some channel cannot be read for; returns what is served over it.
+    /// Leaves a wrong byte in the pair's data that makes a channel unreadable; returns the answers served from it.
     private static func damageOneTableOfPages(_ pair: Pair, _ source: String) async throws -> [Int?] {
       let files = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".sst") }
-      // Their beginning has the channels' names, without which none of them is found.
+      // The start of a table holds the channels' names; without it no channel is found.
       for (file, part) in files.sorted().reversed().flatMap({ file in [0.5, 0.35, 0.65].map { (file, $0) } })
       {
         func damage() throws {
@@ -182,19 +181,19 @@ extension RealProcesses {
       throw Unexpected("no table of \(files) has pages of some channels and not of others in the middle")
     }
 
-    /// Where the user is in each channel after so many marks.
+    /// The user's position in each channel after `count` marks.
     private static func positions(after count: Int) -> [Int?] {
       channels.indices.map { channel in (0..<count).filter { $0 % channels.count == channel }.count }
     }
 
-    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables, a new
-    /// log on top of them.
+    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables,
+    /// with a new log after them.
     private static func killedStore(_ pair: Pair) async throws -> String {
       try await pair.makeChannels(channels, messages: 2_000, users: 1)
       let token = try await pair.token("user-0")
       for mark in 0..<marks {
-        // At a start, what the log holds is made pages at once; at the next one, what RocksDB's own log holds is
-        // written to tables.
+        // A start writes the log's contents to pages at once. The next start writes the contents of RocksDB's own log
+        // to tables.
         if mark == marks / 3 || mark == marks / 2 {
           await pair.stack.killStore()
           try await pair.stack.startStore()
@@ -219,7 +218,7 @@ extension RealProcesses {
       try FileManager.default.copyItem(atPath: source, toPath: pair.stack.files.data)
     }
 
-    /// Starts the store over its data, asks for every channel, and kills it again.
+    /// Starts the store over its data, queries every channel, and kills it again.
     private static func start(_ pair: Pair) async throws -> Outcome {
       do {
         try await pair.stack.startStore()
@@ -233,7 +232,7 @@ extension RealProcesses {
       return .serves(found)
     }
 
-    /// Where the user is in each channel; nil where the answer is 503.
+    /// The user's position in each channel; nil where the answer is 503.
     private static func ask(_ pair: Pair) async throws -> [Int?] {
       var found: [Int?] = []
       for cid in channels {
@@ -254,7 +253,7 @@ extension RealProcesses {
   }
 }
 
-/// Numbers from a seed that is printed, and played again with TIDEMARK_SEED.
+/// Random numbers from a printed seed; TIDEMARK_SEED replays them.
 struct SeededPlaces {
   let seed: UInt64
   private var state: UInt64

@@ -5,7 +5,7 @@ import Testing
 
 extension RealProcesses {
   @Suite struct DemoProgram {
-    /// Its own checks hold, and each of alice's ticks stands behind the event that changed it.
+    /// The demo's own checks pass, and each change of alice's ticks follows the event that caused it.
     @Test func ticksFollowEvents() async throws {
       let output = try await Command.run(Pair.binaries + "/tidemark", ["demo", "--speed", "0"])
       #expect(output.status == 0 && output.error.isEmpty, "\(output)")

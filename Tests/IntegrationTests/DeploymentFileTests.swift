@@ -5,8 +5,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The files under Deploy and the compose file, held against the programs that they start. `make deploy-check`
-  /// carries them out; these find what has drifted apart in seconds.
+  /// Checks the files under Deploy and the compose file against the programs that they start. `make deploy-check`
+  /// runs them; these tests find drift within seconds.
   @Suite struct DeploymentFiles {
     /// One command line of a container file or of the compose file.
     private struct Line: Decodable {
@@ -41,9 +41,9 @@ extension RealProcesses {
       #expect(!(output.out + output.error).contains("WARNING"), "\(output)")
     }
 
-    /// Every flag of every command line is one that the program's own help lists, and every secret is handed to its
-    /// service.
-    @Test func commandLinesAreWhatTheProgramsTake() async throws {
+    /// The help of each program lists every flag of its command lines, and each service gets every secret that it
+    /// uses.
+    @Test func commandLinesMatchPrograms() async throws {
       let lines = try await Self.lines()
       let programs = Set(lines.map(\.program))
       #expect(programs == ["tidemark-store", "tidemark-gateway", "tidemark", "haproxy"])
@@ -76,8 +76,8 @@ extension RealProcesses {
       }
     }
 
-    /// A service's compose command differs from its image's own in nothing: what `docker run` starts is what is
-    /// checked.
+    /// A service's compose command is the same as its image's own: `docker run` starts the command that the tests
+    /// check.
     @Test func composeAndImagesAgree() async throws {
       let lines = try await Self.lines()
       func words(_ place: String, _ program: String) throws -> [String] {
@@ -96,7 +96,7 @@ extension RealProcesses {
       }
     }
 
-    /// What the check cannot carry out it refuses, by line, instead of passing over it.
+    /// The check reports an instruction that it cannot run, with its line, instead of skipping it.
     @Test(
       arguments: [
         ("FROM debian:bookworm-slim AS a\nADD x /x", "line 2: ADD is not handled"),
@@ -111,7 +111,7 @@ extension RealProcesses {
         ("FROM a AS a\nRUN true \\", "line 2: continued past the end"),
       ]
     )
-    func theCheckRefusesWhatItDoesNotHandle(text: String, complaint: String) async throws {
+    func checkRejectsUnsupportedInstructions(text: String, complaint: String) async throws {
       let path = NSTemporaryDirectory() + "tidemark-container-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: path) }
       try text.write(toFile: path, atomically: true, encoding: .utf8)
@@ -119,7 +119,7 @@ extension RealProcesses {
       #expect(output.status == 1 && output.error.hasPrefix(complaint), "\(output)")
     }
 
-    /// Secrets are made once, and for nobody else's eyes.
+    /// Secrets are created once, and only their owner can read them.
     @Test func secretsAreMadeOnce() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-secrets-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -143,8 +143,8 @@ extension RealProcesses {
       #expect(mode == 0o700)
     }
 
-    /// docker-compose reads the compose file without an engine; what it makes of it and of the container file is
-    /// described.
+    /// The command lines of the compose file and of the container file. docker-compose parses the compose file
+    /// without an engine.
     private static func lines() async throws -> [Line] {
       let compose = Pair.packageRoot + "/docker-compose.yml"
       let output = try await Command.run(

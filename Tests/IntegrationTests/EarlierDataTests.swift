@@ -9,19 +9,19 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Data directories of earlier builds open with this one, and everything in them is intact.
+  /// This build opens data directories of earlier builds, with all their data intact.
   ///
-  /// `Fixtures/data_directory.py make` wrote the directory and its answers with the earlier build. A value in the
-  /// answers may change only with the rule that it follows, in the commit that changes the rule.
+  /// `Fixtures/data_directory.py make` wrote the directory and its answers with the earlier build. An answer may
+  /// change only with its rule, in the same commit.
   @Suite struct EarlierData {
     private static let fixtures = Pair.packageRoot + "/Tests/IntegrationTests/Fixtures/"
 
-    @Test func theDirectoryOfBeforeTheRepairsAnswersAsBefore() async throws {
+    @Test func earlierDirectoryAnswersAsBefore() async throws {
       try await Pair.with(prepare: { try await Self.unpack("before_repairs", to: $0.directory) }) { pair in
         let output = try await Self.compare("before_repairs", pair)
         #expect(output.status == 0, "\(output.out)\(output.error)")
         print(output.out, terminator: "")
-        // Once more over pages and a log that this build has written.
+        // Again, from pages and a log that this build has written.
         await pair.stack.killStore()
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
@@ -30,8 +30,8 @@ extension RealProcesses {
       }
     }
 
-    /// The directory has what it is kept for.
-    @Test func theDirectoryHasEveryKindOfPageAndATailOfTheLog() async throws {
+    /// The directory contains every kind of record that the test needs.
+    @Test func earlierDirectoryHasEveryKindOfRecord() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-fixture-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -56,8 +56,8 @@ extension RealProcesses {
         "missing: \(inTheTail.subtracting(found.logged).sorted())"
       )
       let missing = StoredKinds.all.subtracting(found.logged).subtracting(found.paged)
-      // Erasing leaves its effects in no log, and pages say otherwise which steps are kept. The other two need a
-      // channel of more than 4,096 members, or an index without channels.
+      // An erasure leaves its effects in no log, and pages record in another way which steps are kept. The other two
+      // need a channel of more than 4,096 members, or an index without channels.
       #expect(
         missing == ["rowErased", "senderErased", "stepsTrimmed", "deletionBegun", "membershipRemoved"],
         "\(missing.sorted())"
@@ -78,13 +78,13 @@ extension RealProcesses {
   }
 }
 
-/// The kinds of pages, and of effects in pages and in the log, of a data directory.
+/// The kinds of pages in a data directory, and the kinds of effects in its pages and its log.
 struct StoredKinds {
   private(set) var pages: Set<String> = []
   private(set) var paged: Set<String> = []
   private(set) var logged: Set<String> = []
 
-  /// The effects that there were before the repairs.
+  /// The effects that existed before the repairs.
   static let all: Set<String> = [
     "channelAssigned", "rowAssigned", "rowLeft", "roleAssigned", "readMoved", "deliveredMoved",
     "markerAssigned", "messageAssigned",

@@ -7,9 +7,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Erasures that a backup does not have yet are carried out again when it is restored.
+  /// A restore repeats the erasures that are newer than the backup.
   @Suite struct ErasureLedgers {
-    @Test func whoWasErasedStaysErased() async throws {
+    @Test func erasedUsersStayErasedAfterRestore() async throws {
       let folder = NSTemporaryDirectory() + "tidemark-ledger-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -35,12 +35,12 @@ extension RealProcesses {
         let text = try String(contentsOfFile: ledger, encoding: .utf8)
         #expect(text.components(separatedBy: "\nerased ").count >= 3 && !text.contains("who-goes"), "\(text)")
 
-        // The backup alone does not know of bob.
+        // The backup alone does not contain bob's erasure.
         let unknown = try await Self.restore(to, pair.directory + "/unknown")
         #expect(unknown["erased_again"] as? Int == 0)
         let backupTime = try #require(unknown["time"] as? String)
         #expect(unknown["erasures_complete_through"] as? String == backupTime)
-        // With the ledger he is gone before anybody is served.
+        // With the ledger, bob is erased before the store serves any request.
         let (members, summary) = try await pair.withRestored(
           to,
           "known",
@@ -61,7 +61,7 @@ extension RealProcesses {
         #expect(try #require(known["erasures_complete_through"] as? String) >= backupTime)
         #expect(!FileManager.default.fileExists(atPath: pair.directory + "/again/.restoring"))
 
-        // An older state is not served behind the ledger's back.
+        // The store refuses data that is older than the ledger.
         let older = try await Command.run(
           Pair.binaries + "/tidemark-store",
           ["--data", pair.directory + "/unknown", "--listen", "127.0.0.1:0", "--erasure-ledger", ledger]
@@ -71,7 +71,7 @@ extension RealProcesses {
           "\(older)"
         )
 
-        // A ledger that cannot be written: nobody is erased, everything else goes on.
+        // While the ledger cannot be written, erasures fail and everything else works.
         try FileManager.default.moveItem(atPath: ledger, toPath: ledger + ".away")
         let refused = try await pair.curl("DELETE", "/v1/users/alice", token: server)
         #expect(refused.status == 503, "\(refused)")

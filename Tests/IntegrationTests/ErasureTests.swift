@@ -4,10 +4,10 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// An erased user is found in no file that the store has written, RocksDB's tables aside, nor by anybody who asks
+  /// After an erasure, no file of the store except RocksDB's tables contains the user's name, and no answer does
   /// (R16).
   @Suite struct Erasure {
-    @Test func nothingIsLeftInFiles() async throws {
+    @Test func erasedUserIsInNoFile() async throws {
       let name = "erika.mustermann@example.org"
       try await Pair.with { pair in
         let server = pair.serverToken
@@ -44,7 +44,7 @@ extension RealProcesses {
             json: #"{"message_ids":["a"],"note":"read by \#(name)","user_id":"\#(name)"}"#
           )
         }
-        // Where they were once, and where they only sent.
+        // Channels that the user had left, and channels in which the user only sent messages.
         try await pair.expect(
           200,
           "POST",
@@ -77,7 +77,7 @@ extension RealProcesses {
 
         try await pair.expect(200, "DELETE", "/v1/users/\(name)", token: server)
         #expect(try Self.files(with: name, in: pair.stack.files.data) == [])
-        // Nor do the channels say the name, nor does a store that reads everything again.
+        // The channels do not contain the name either, nor does a store that has read all data again.
         for _ in 0..<2 {
           for cid in (0..<4).map({ "messaging:room-\($0)" }) + ["messaging:guest"] {
             let state = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: server)
@@ -99,9 +99,9 @@ extension RealProcesses {
       }
     }
 
-    /// Purges of one another's, and of deleted channels, hold nobody's up: each asker waits for a round with a number
-    /// (Proto/frames.md, 0x2B).
-    @Test func manyAtOnceBesideDeletions() async throws {
+    /// Purges for one another and for deleted channels do not delay each other: each caller waits for a numbered
+    /// round (Proto/frames.md, 0x2B).
+    @Test func concurrentErasuresAndDeletions() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
@@ -113,7 +113,7 @@ extension RealProcesses {
       }
     }
 
-    /// Files of the data directory, RocksDB's tables aside, that hold the text.
+    /// Files of the data directory, RocksDB's tables aside, that contain the text.
     private static func files(with text: String, in directory: String) throws -> [String] {
       let enumerator = FileManager.default.enumerator(atPath: directory)
       let wanted = Data(text.utf8)

@@ -3,9 +3,9 @@ import LocalStack
 import TestPrograms
 import Testing
 
-/// The blocks of code of a page of docs, which are run as they are printed.
+/// Code blocks of a page of the docs, which run as printed.
 enum Documented {
-  /// All blocks of a language, as they follow each other.
+  /// All blocks of a language, in order.
   static func blocks(_ language: String, of page: String) throws -> [String] {
     let text = try String(contentsOfFile: Pair.packageRoot + "/docs/" + page, encoding: .utf8)
     return try text.components(separatedBy: "\n```\(language)\n").dropFirst().map { block in
@@ -16,7 +16,7 @@ enum Documented {
     }
   }
 
-  /// The one block of a language.
+  /// The only block of a language.
   static func block(_ language: String, of page: String) throws -> String {
     let blocks = try blocks(language, of: page)
     guard blocks.count == 1 else {
@@ -25,7 +25,7 @@ enum Documented {
     return blocks[0]
   }
 
-  /// The document's ports and folders become a pair's; all else is as printed.
+  /// Replaces the document's ports and folders by a pair's; everything else stays as printed.
   static func here(_ text: String, _ pair: Pair) -> String {
     text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
       .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
@@ -35,10 +35,10 @@ enum Documented {
 }
 
 extension RealProcesses {
-  /// What docs/events.md says to run is run: `tidemark watch`, curl over TLS and h2c, Python's httpx over both.
+  /// The examples of docs/events.md run: `tidemark watch`, curl over TLS and h2c, and Python's httpx over both.
   @Suite struct DocumentedStreams {
     private static let channel = "/v1/channels/messaging:tour"
-    /// How long an answer may take.
+    /// The time limit for an answer.
     private static let secondsMax = 120
 
     @Test func commands() async throws {
@@ -75,7 +75,7 @@ extension RealProcesses {
       }
     }
 
-    /// Goes on after its gateway was killed: what happened meanwhile comes first.
+    /// The client resumes after its gateway was killed: events from the outage come first.
     @Test(arguments: [true, false])
     func httpx(usesTLS: Bool) async throws {
       try await Self.withTour { pair in
@@ -102,7 +102,7 @@ extension RealProcesses {
 
     // MARK: Steps
 
-    /// A pair as `make run` leaves it, with the channel of README's tour.
+    /// A pair as `make run` leaves it, with the channel of the README's tour.
     private static func withTour(_ body: (Pair) async throws -> Void) async throws {
       try await Pair.with { pair in
         try await (pair.token("alice") + "\n").write(
@@ -126,7 +126,7 @@ extension RealProcesses {
       throw Unexpected("no line with \(parts) among \(lines)")
     }
 
-    /// What happens is told to whoever has a stream by then.
+    /// Waits until the gateway has an open stream: only streams that are already open get new events.
     private static func waitUntilOpen(_ gateway: Int, _ pair: Pair) async throws {
       let admin = pair.stack.plan.gateways[gateway].admin
       let line = "tidemark_gateway_event_streams 1\n"
@@ -143,7 +143,7 @@ extension RealProcesses {
       try await pair.expect(201, "POST", channel + "/messages", token: pair.serverToken, json: message)
     }
 
-    /// - Parameter overTLS: by the pair's first gateway.
+    /// - Parameter overTLS: through the pair's first gateway.
     private static func readByBob(_ id: String, _ pair: Pair, overTLS: Bool = false) async throws {
       let output = try await Command.run(
         "curl",

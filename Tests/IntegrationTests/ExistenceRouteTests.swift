@@ -3,9 +3,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Ids of channels and users cannot be guessed: a user's token is answered alike whether one exists or not.
+  /// Ids of channels and users cannot be probed: a user's token gets the same answers whether an id exists or not.
   @Suite struct ExistenceRoutes {
-    @Test func nothingIsSaidOfWhatIsNotOnesOwn() async throws {
+    @Test func foreignIDsAreNotRevealed() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

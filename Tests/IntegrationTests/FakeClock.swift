@@ -1,15 +1,15 @@
 import Foundation
 import TestPrograms
 
-/// A wall clock for one program that a test sets, also while the program runs (`Clients/fake_clock.c`). Built by the
-/// machine's C compiler, which Swift needs too.
+/// A wall clock for one program that a test sets, also while the program runs (`Clients/fake_clock.c`). The machine's
+/// C compiler builds it, which Swift needs too.
 struct FakeClock: Sendable {
   private let directory: String
 
   private var file: String { directory + "/fake-clock" }
   private var library: String { directory + "/fake_clock.so" }
 
-  /// - Parameter directory: where the library and the clock's setting go.
+  /// - Parameter directory: the directory of the library and of the file with the clock's setting.
   init(in directory: String, aheadSeconds: Int64 = 0) async throws {
     self.directory = directory
     try Data(count: 8).write(to: URL(fileURLWithPath: file))
@@ -19,13 +19,13 @@ struct FakeClock: Sendable {
     try set(aheadSeconds: aheadSeconds)
   }
 
-  /// What a program needs in its environment.
+  /// The environment variables that a program needs.
   var variables: [String: String] { ["LD_PRELOAD": library, "FAKE_CLOCK": file] }
 
-  /// Sets the clock, from now on.
+  /// Sets the clock, with immediate effect.
   func set(aheadSeconds: Int64) throws {
     let handle = try FileHandle(forWritingTo: URL(fileURLWithPath: file))
-    // In place and at once: the program has it mapped.
+    // In place and in one write: the program has the file mapped.
     try handle.write(contentsOf: withUnsafeBytes(of: aheadSeconds) { Data($0) })
     try handle.close()
   }

@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Clients that nobody here wrote, against the real pair.
+  /// Third-party clients against the real pair.
   @Suite struct ForeignClients {
     @Test func curlOverTLSAndInTheClear() async throws {
       try await Pair.with { pair in
@@ -61,7 +61,7 @@ extension RealProcesses {
       }
     }
 
-    /// 2,000 requests over 8 connections and 10 streams each: every one is answered 200.
+    /// 2,000 requests over 8 connections with 10 streams each: every request is answered 200.
     @Test func h2load() async throws {
       try await Pair.with { pair in
         try await pair.expect(

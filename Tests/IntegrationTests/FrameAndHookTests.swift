@@ -23,11 +23,11 @@ extension RealProcesses {
         "standardwebhooks is not installed: `make test-deps` gets it from PyPI"
       )
     )
-    func webhooksSignedByTheStandardsOwnPackage() async throws {
+    func webhooksSignedByStandardWebhooks() async throws {
       let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
       let other = "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
       let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString)"
-      // The one that signs is the older of two.
+      // The older of the two secrets signs.
       try "hooks: {relay: {secrets: [\(other.replacing("IC", with: "IB")), \(secret)]}}"
         .write(toFile: hooks, atomically: true, encoding: .utf8)
       defer { try? FileManager.default.removeItem(atPath: hooks) }

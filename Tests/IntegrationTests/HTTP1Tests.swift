@@ -5,9 +5,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Clients that speak HTTP/1.1: told by a gateway what to do, served behind the load balancer.
+  /// Clients that speak HTTP/1.1: a gateway rejects them with an explanation; the load balancer serves them.
   @Suite struct HTTP1 {
-    /// Python's own client, which speaks nothing newer: over TLS without ALPN and with `http/1.1`, and in the clear;
+    /// Python's own client, which speaks nothing newer. Over TLS without ALPN, with `http/1.1`, and in cleartext;
     /// with a body, slowly, and with a request line that never ends.
     private static let client = """
       import http.client, json, socket, ssl, sys
@@ -65,7 +65,7 @@ extension RealProcesses {
       print("ok")
       """
 
-    @Test func aGatewayTellsThem() async throws {
+    @Test func gatewayRejectsHTTP1() async throws {
       try await Pair.with { pair in
         let tlsPort = pair.stack.plan.gateways[0].listen.port
         let output = try await Command.run(
@@ -73,7 +73,7 @@ extension RealProcesses {
           ["-c", Self.client, "\(tlsPort)", "\(pair.h2cPort)", pair.stack.files.certificate]
         )
         #expect(output.status == 0 && output.out.hasSuffix("ok\n"), "\(output.out)\(output.error)")
-        // And as everybody tries first.
+        // The commands that people try first.
         for arguments in [
           ["--cacert", pair.stack.files.certificate, "https://localhost:\(tlsPort)/v1/events"],
           ["http://127.0.0.1:\(pair.h2cPort)/v1/events"],
@@ -91,7 +91,7 @@ extension RealProcesses {
       }
     }
 
-    /// Nothing but the shipped configuration between them.
+    /// The only component in between is the shipped configuration.
     private static let balancedClient = """
       import http.client, json, ssl, sys
       port, certificate, token = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -119,7 +119,7 @@ extension RealProcesses {
       print("ok")
       """
 
-    @Test func behindTheShippedHAProxyTheyAreServed() async throws {
+    @Test func haproxyServesHTTP1() async throws {
       try await Balanced.with { balanced in
         let output = try await Command.run(
           Pair.python,

@@ -3,10 +3,10 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// R6 on every route and in events: two channels that differ only before a newcomer joined under hidden history are
-  /// alike to the newcomer.
+  /// R6 on every route and in events: two channels that differ only before a member joined under hidden history look
+  /// the same to that member.
   @Suite struct HistoryRoutes {
-    @Test func nothingFromBeforeTheJoinIsTold() async throws {
+    @Test func hiddenHistoryIsNotRevealed() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -3,8 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// What the hosted products do for receipts, each feature by itself against the real pair (docs/semantics.md, "What
-  /// the hosted products do").
+  /// The receipt features of the hosted products, one by one against the real pair (docs/semantics.md, "What the
+  /// hosted products do").
   @Suite struct HostedFeatures {
     @Test func allOfThem() async throws {
       try await Pair.with { pair in

@@ -6,28 +6,33 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Callers who ask too often, or show tokens of no key (`Clients/hostile_callers.py`), beside one that behaves.
+  /// Callers that send too many requests, or tokens that are refused (`Clients/hostile_callers.py`), beside a
+  /// well-behaved one.
   @Suite struct HostileCallers {
     @Test func aRateHoldsForUserServerAndAddress() async throws {
       let flags = ["--rate-user", "5", "--rate-server", "20", "--rate-address", "10"]
       try await Self.play("rates", gatewayFlags: flags)
     }
 
-    @Test(arguments: ["bad_tokens", "bad_tokens_behind_a_proxy"])
-    func tokensOfNoKeyCostTheirSender(_ name: String) async throws {
-      // With a share for each address also this machine's addresses count.
+    @Test(arguments: ["bad_tokens", "malformed_tokens", "bad_tokens_behind_a_proxy"])
+    func refusedTokensAreRateLimited(_ name: String) async throws {
+      // With a limit for each address, the addresses of this machine count too.
       try await Self.play(name, gatewayFlags: ["--connections-per-address", "1000"])
     }
 
-    @Test func whatOneHoldsStopsNobodyOnASharedConnection() async throws {
+    @Test func heldResourcesDoNotBlockSharedConnection() async throws {
       try await Self.play(
         "shared_connection",
         gatewayFlags: ["--gateway-memory", "64M", "--rate-server", "20"]
       )
     }
 
-    @Test func aBalancerInTCPModeNamesTheClient() async throws {
-      try await Self.play("proxy_headers", gatewayFlags: ["--proxy-protocol", "--rate-address", "10"])
+    @Test func connectionsWithoutTokenAreRestricted() async throws {
+      try await Self.play("strangers", gatewayFlags: [])
+    }
+
+    @Test func proxyHeaderNamesTheClient() async throws {
+      try await Self.play("proxy_headers", gatewayFlags: ["--proxy-protocol", "--rate-address", "1"])
     }
 
     private static func play(_ name: String, gatewayFlags: [String]) async throws {

@@ -6,27 +6,37 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Strangers who take up connections (`Clients/hostile_connections.py`), beside a client that behaves.
+  /// Attackers that occupy connections (`Clients/hostile_connections.py`), beside a well-behaved client.
   @Suite struct HostileConnections {
-    @Test func silentOnesAtTheStoreGiveWay() async throws {
+    @Test func silentStoreConnectionsAreEvicted() async throws {
       try await Self.play("silent_at_the_store") { pair, driver in
         try await driver.lastLine(restartingIn: pair)
       }
     }
 
-    @Test func anAddressHasItsShare() async throws {
+    @Test func connectionsPerAddressAreLimited() async throws {
       try await Self.play(
         "of_one_address",
         gatewayFlags: ["--connections", "400", "--connections-per-address", "20"]
       )
     }
 
-    @Test func whoHasShownNoTokenGivesWay() async throws {
+    @Test func connectionsWithoutTokenAreEvicted() async throws {
       try await Self.play("unproven", gatewayFlags: ["--connections", "40"])
     }
 
-    /// What strangers cause is logged once a second for each kind, with a count.
-    @Test func refusedOnesDoNotFillTheLog() async throws {
+    @Test func withoutDescriptorsAGatewayWaits() async throws {
+      try await Self.play("descriptors", gatewayFlags: ["--loops", "1"]) { pair, driver in
+        let line = try await driver.lastLine()
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let refused = log.split(separator: "\n").filter { $0.contains("Connections are refused") }
+        #expect((1...8).contains(refused.count), "\(refused)")
+        return line
+      }
+    }
+
+    /// Log lines that attackers cause are limited to one per second and kind, with a count.
+    @Test func refusedConnectionsAreLoggedRateLimited() async throws {
       try await Self.play("refused") { pair, driver in
         func lines() throws -> [Substring] {
           try ["tidemark-store", "gateway-tls", "gateway-h2c"].flatMap { name in
@@ -56,7 +66,7 @@ extension RealProcesses {
         let specification: [String: Any] = [
           "gateway": pair.h2cPort, "admin": plan.gateways[1].admin.port, "store": plan.store.port,
           "store_admin": plan.storeAdmin.port, "server": pair.serverToken,
-          "token": try await pair.token("bob"),
+          "token": try await pair.token("bob"), "pid": Int(try await pair.gatewayProcess.processID),
         ]
         try await Companion.play("hostile_connections.py", name, specification, pair) {
           try await body(pair, $0)

@@ -6,11 +6,11 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`); what concerns single frames is in
+  /// Streams whose clients are hostile or unlucky (`Clients/hostile_streams.py`). Tests of single frames are in
   /// `Proto/scripts/http2/events.probe`.
   @Suite struct HostileStreams {
-    /// The gateway holds what it has to for streams that nobody reads, and no more; who reads is told everything.
-    @Test func whoNeverReadsCostsNoMoreThanTheBound() async throws {
+    /// The gateway's memory for unread streams is bounded; a client that reads gets every event.
+    @Test func unreadStreamsUseBoundedMemory() async throws {
       try await Self.play("never_reading", users: 30) { pair, driver in
         let memory = MemoryWatch(try await pair.gatewayProcess)
         await memory.start()
@@ -21,28 +21,28 @@ extension RealProcesses {
       }
     }
 
-    @Test func howeverAStreamEndsNothingIsLeftOfIt() async throws {
+    @Test func endedStreamsLeaveNoState() async throws {
       try await Self.play("ending", users: 12) { _, driver in try await driver.lastLine() }
     }
 
-    /// Hundreds come back at once to a gateway that was killed and started again; two thousand in a long run.
-    @Test func allComeBackAtOnce() async throws {
+    /// Hundreds of clients reconnect at once to a gateway that was killed and restarted; two thousand in a long run.
+    @Test func allClientsReconnectAtOnce() async throws {
       try await Self.play("crowd", users: 200) { pair, driver in
         try await driver.lastLine(restartingIn: pair)
       }
     }
 
-    @Test func idsFromAnywhere() async throws {
+    @Test func arbitraryIDsResetOrAreRejected() async throws {
       try await Self.play("cursors", users: 1) { _, driver in try await driver.lastLine() }
     }
 
-    @Test func newcomersTakeNobodysIDsBack() async throws {
+    @Test func newStreamsDoNotLowerIDs() async throws {
       try await Self.play("newcomers", users: 30) { _, driver in try await driver.lastLine() }
     }
 
-    /// Plays a case of the script against the h2c gateway.
+    /// Runs a case of the script against the h2c gateway.
     ///
-    /// - Parameter body: hears the script to its end, and returns its last line.
+    /// - Parameter body: reads the script's output to its end, and returns its last line.
     private static func play(
       _ name: String,
       users: Int,

@@ -4,9 +4,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Ids of other systems (API.md, first section): `auth0|5f7c`, `@bob:example.org`, `a/b`, `Zoë`.
+  /// Ids of other systems (docs/guide-backend.md): `auth0 5f7c`, `@bob:example.org`, `a/b`, `Zoë`.
   @Suite struct Identifiers {
-    @Test func idsOfOtherSystemsAreKeptApartOnEveryRoute() async throws {
+    @Test func foreignIDsStayDistinctOnEveryRoute() async throws {
       try await Pair.with { pair in
         #expect(try await Self.run(pair, "first") == "ok 21 users, 8 channels, 9 messages\n")
         // From the log, then from pages.
@@ -21,14 +21,15 @@ extension RealProcesses {
         #expect(kinds.logged.union(kinds.paged).contains("idsWidened"), "older builds are not kept out")
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
-        #expect(try await Self.run(pair, "erase") == "ok 21 users, 8 channels, 9 messages\n")
+        let erased = try await Self.run(pair, "erase")
+        #expect(erased == "ok 21 users, 8 channels, 9 messages\n")
         for program in ["tidemark-store", "gateway-h2c"] {
           let log = try String(contentsOfFile: pair.stack.files.log(of: program), encoding: .utf8)
           for id in ["auth0", "example.org", "Zo", "quoted"] {
             #expect(!log.contains(id), "\(program) logs ids")
           }
         }
-        // An erased user is in no file (R16), whatever their id is made of; tables are merged a day later.
+        // No file contains an erased user (R16), whatever characters the id has; tables are compacted a day later.
         await pair.stack.stopStore()
         for id in ["auth0|5f7c", "@bob:example.org", "plain:"] {
           let found = try await Command.run("grep", ["-rlF", "--exclude=*.sst", id, pair.stack.files.data])
@@ -37,8 +38,9 @@ extension RealProcesses {
       }
     }
 
-    /// The way back: with ids of before alone, an older build finds nothing that it does not know.
-    @Test func ordinaryIDsKeepTheDirectoryAsItWas() async throws {
+    /// The way back to an older build: with ids in the old character set alone, it finds no record that it does not
+    /// know.
+    @Test func ordinaryIDsKeepTheOldFormat() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:!members-1", message: "m:1~x")
         try await pair.expect(

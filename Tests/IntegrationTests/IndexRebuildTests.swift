@@ -9,10 +9,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// An index of a user's channels that does not say what the channels say is made anew while the store serves (R13,
-  /// R14).
+  /// A user's index that disagrees with the channels is rebuilt while the store serves (R13, R14).
   @Suite struct IndexRebuild {
-    @Test func aBrokenIndexIsMended() async throws {
+    @Test func damagedIndexIsRebuilt() async throws {
       try await Pair.with { pair in
         let cids = (0..<6).map { "messaging:room-\($0)" }
         for cid in cids {
@@ -34,8 +33,8 @@ extension RealProcesses {
         try await Self.waitUntilWritten(pair)
         await pair.stack.stopStore()
 
-        // By hand: one channel is not in bob's index any more, and carol's has one that there never was, and one that
-        // she has left.
+        // Manual damage: bob's index lacks one of his channels. carol's index has a channel that never existed, and
+        // one that she has left.
         try Self.alter("bob", in: pair) { entries in entries.removeAll { $0.cid == cids[2] } }
         try Self.alter("carol", in: pair) { entries in
           for place in entries.indices where entries[place].cid == cids[5] { entries[place].isMember = true }
@@ -55,7 +54,7 @@ extension RealProcesses {
         #expect(rebuilt.status == 0, "\(rebuilt)")
         #expect(try await Self.channels("bob", pair) == cids)
         #expect(try await Self.channels("carol", pair) == Array(cids[..<5]))
-        // Twice changes nothing.
+        // A second rebuild changes nothing.
         #expect(try await Self.rebuild(pair).status == 0)
         #expect(try await Self.channels("bob", pair) == cids)
       }
@@ -77,7 +76,7 @@ extension RealProcesses {
       return entries.compactMap { $0["cid"] as? String }.sorted()
     }
 
-    /// Until nothing stands in the log only: what is altered on storage is then what the store will read.
+    /// Waits until the log has no tail: the store then reads what the test changes on storage.
     private static func waitUntilWritten(_ pair: Pair) async throws {
       for _ in 0..<300 {
         let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
@@ -92,7 +91,7 @@ extension RealProcesses {
       throw Unexpected("pages are not written after 30 s")
     }
 
-    /// Changes the entries of a user's index on storage; nobody has it open.
+    /// Changes the entries of a user's index on storage; no process has it open.
     private static func alter(
       _ user: String,
       in pair: Pair,

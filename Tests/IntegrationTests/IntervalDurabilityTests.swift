@@ -5,9 +5,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// `--durability interval:MS`: what it gives up, and what it does not.
+  /// `--durability interval:MS`: the losses that a crash can cause in this mode.
   @Suite struct IntervalDurability {
-    /// A crash of the process loses nothing: what was written is the kernel's.
+    /// A crash of the process loses nothing: the kernel has all written bytes.
     @Test func killsLoseNothing() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:200"]) { pair in
         let channels = (0..<3).map { "messaging:interval-\($0)" }
@@ -15,7 +15,7 @@ extension RealProcesses {
       }
     }
 
-    /// Replies do not wait for a sync, syncs come all the same, and the log and a metric say so.
+    /// Replies do not wait for a sync. Syncs still happen, and the log and a metric show the mode.
     @Test func syncsAtIntervals() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:100"]) { pair in
         try await pair.makeChannels(["messaging:interval"], messages: 60, users: 1)
@@ -32,13 +32,12 @@ extension RealProcesses {
         }
         try await Task.sleep(for: .milliseconds(300))
         await strace.stop()
-        let events = SyncTrace.events(
+        let recorded = SyncTrace(
           try String(contentsOfFile: trace, encoding: .utf8),
           port: pair.stack.plan.store.port
         )
-        let (_, bare) = SyncTrace.replies(events)
-        #expect(bare > 0, "every reply waited for a sync")
-        #expect(events.contains(.syncReturned), "nothing was ever synced")
+        #expect(recorded.replies.bare > 0, "every reply waited for a sync")
+        #expect(recorded.events.contains(.syncReturned), "nothing was ever synced")
         let metrics = await HealthCheck.get("http://\(pair.stack.plan.storeAdmin)/metrics")?.body ?? ""
         #expect(metrics.contains("\ntidemark_store_sync_interval_milliseconds 100"))
         let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
@@ -47,7 +46,7 @@ extension RealProcesses {
     }
 
     @Test(
-      "a mode that is none is refused by name",
+      "an unknown mode is rejected by name",
       arguments: [
         "often", "interval", "interval:", "interval:0", "interval:60001", "interval:-1", "interval:1x",
       ]

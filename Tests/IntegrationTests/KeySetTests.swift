@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Tokens of an identity provider: RSA keys of a JWKS that has other keys too, signed by OpenSSL's own program.
+  /// Tokens of an identity provider: RSA keys of a JWKS that also has other keys, signed by OpenSSL's own program.
   @Suite struct KeySets {
     static func base64URL(_ data: Data) -> String {
       data.base64EncodedString().replacingOccurrences(of: "+", with: "-")
@@ -19,7 +19,7 @@ extension RealProcesses {
 
     /// Makes a key pair.
     ///
-    /// - Returns: its modulus, as a JWK has it.
+    /// - Returns: its modulus, as in a JWK.
     static func makeKey(_ path: String) async throws -> String {
       let hex = try await shell(
         "openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out $1; openssl rsa -in $1 -noout -modulus",
@@ -46,7 +46,7 @@ extension RealProcesses {
       return signed + "." + base64URL(Data(base64Encoded: signature) ?? Data())
     }
 
-    @Test func rsaKeysAreTakenAndOthersPassedOver() async throws {
+    @Test func rsaKeysAreUsedAndOthersSkipped() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-keys-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -73,7 +73,7 @@ extension RealProcesses {
         for (token, expected) in [
           (good, 200), (try await Self.token(second, kid: "open", "RS256"), 200),
           (try await Self.token(second, kid: "open", "PS256"), 200),
-          // Not what the key is for, not its owner, not what was signed.
+          // The wrong algorithm for the key, another key's owner, and a wrong signature.
           (try await Self.token(first, kid: "declared", "PS256"), 401),
           (try await Self.token(second, kid: "declared", "RS256"), 401),
           (String(good.dropLast(8)) + "AAAAAAAA", 401), (pair.serverToken, 200),
@@ -82,7 +82,7 @@ extension RealProcesses {
           #expect(answer.status == expected, "\(token): \(answer)")
         }
         let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
-        let lines = log.split(separator: "\n").filter { $0.contains("A key of the key set is passed over") }
+        let lines = log.split(separator: "\n").filter { $0.contains("Skipping a key of the key set") }
         #expect(lines.count == 2, "\(log)")
         for kid in ["for-encryption", "another-curve"] {
           #expect(lines.contains { $0.contains(kid) }, "\(lines)")

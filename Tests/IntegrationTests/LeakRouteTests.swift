@@ -5,9 +5,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// R7 on every route of the real pair: what a hidden user does is seen in nobody else's answers.
+  /// R7 on every route of the real pair: the reads of a hidden user appear in no other user's answers.
   @Suite struct LeakRoutes {
-    @Test func nothingOfTheHiddenIsSeen() async throws {
+    @Test func hiddenActionsAreInvisible() async throws {
       let seed = TestRun.seed
       print("leaks on routes: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in

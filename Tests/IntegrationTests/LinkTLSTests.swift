@@ -7,7 +7,7 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// TLS between gateways and store: what is on the wire, who is let in, and what is said of who is not.
+  /// TLS between gateways and store: the bytes on the wire, the accepted peers, and the errors for rejected peers.
   @Suite struct LinkTLS {
     @Test func framesAreEncryptedAndBothEndsVerified() async throws {
       try await Self.withTLS { pair in
@@ -15,7 +15,7 @@ extension RealProcesses {
         let proxy = try await RecordingProxy.start(to: store.port)
         defer { Task { await proxy.stop() } }
 
-        // Over a gateway of either kind, and over one whose frames are recorded.
+        // Through a gateway of each kind, and through one whose frames are recorded.
         try await pair.makeChannel("messaging:secret-room", message: "m1")
         let token = try await pair.token("bob")
         let own = Self.link(pair, "gateway")
@@ -41,10 +41,20 @@ extension RealProcesses {
         for text in ["secret-room", "bob", "alice", "tidemark-gateway"] {
           #expect(!proxy.hasSeen(text), "\(text) is on the wire")
         }
-        // TLS 1.3 all along: a handshake, then application data.
+        // TLS 1.3 only: a handshake, then application data.
         #expect(proxy.bytes.prefix(2) == [22, 3])
 
-        // The commands that speak to a store.
+        // Valid for 825 days.
+        let ends = [
+          (pair.stack.plan.storeAdmin, "tidemark_store_tls_certificate_expires_timestamp_seconds"),
+          (recorded.admin, "tidemark_gateway_store_tls_certificate_expires_timestamp_seconds"),
+        ]
+        for (admin, name) in ends {
+          let days = (try await Self.metric(name, admin) - Date().timeIntervalSince1970) / 86_400
+          #expect(days > 824 && days <= 825, "\(name): in \(days) days")
+        }
+
+        // The commands that connect to a store.
         let address = "\(store)"
         let place = ["--store", address, "--secret-file", pair.stack.files.frameSecret]
         let backups = pair.directory + "/backups"
@@ -58,49 +68,56 @@ extension RealProcesses {
         #expect(answered.status == 0 && answered.out.contains("TLSv1.3"), "\(answered)")
         #expect(answered.out.contains("ALPN tidemark/1"), "\(answered)")
 
-        // Whom the store does not let in.
-        let before = try await Self.failedHandshakes(pair)
-        let ca = ["--tls-ca", Self.file(pair, "link-ca.pem")]
-        let anonymous = try await Self.tidemark(probe + secret + ca)
-        #expect(anonymous.status == 1, "\(anonymous)")
-        let strange = Self.link(pair, "stranger", authority: "link", directory: "strange")
-        let foreign = try await Self.tidemark(["backup"] + place + strange + [backups])
-        #expect(foreign.status == 1, "\(foreign)")
-        #expect(foreign.error.contains("the store refuses this side's certificate"), "\(foreign)")
-        let plain = try await Self.tidemark(["backup"] + place + [backups])
-        #expect(plain.status == 1 && plain.error.contains("this store speaks TLS"), "\(plain)")
-        try await eventually("the store has counted three failed handshakes") {
-          try await Self.failedHandshakes(pair) == before + 3
-        }
-        let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
-        #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
-        #expect(log.contains("the peer shows no certificate"), "\(log.suffix(2_000))")
-        #expect(
-          log.contains("remedy=give the gateway --store-tls-cert and --store-tls-key"),
-          "\(log.suffix(2_000))"
-        )
-
-        // Which store a gateway does not use, and what it says.
-        let otherName = "localhost:\(store.port)"
-        let foreignFlags = [
-          "--tls-ca", Self.file(pair, "strange/link-ca.pem"), "--tls-cert",
-          Self.file(pair, "gateway-cert.pem"),
-          "--tls-key", Self.file(pair, "gateway-key.pem"),
-        ]
-        for (name, address, flags, texts) in [
-          ("other-authority", address, foreignFlags, ["self-signed certificate in certificate chain"]),
-          ("other-name", otherName, own, ["hostname mismatch", "name the host of --store"]),
-          ("no-tls", address, [], ["this store speaks TLS", "frames to the store are not encrypted"]),
-        ] {
-          let gateway = try await Self.gateway(pair, name, store: address, flags)
-          try await eventually("\(name): the gateway says why it has no store") {
-            let log = try String(contentsOfFile: gateway.log, encoding: .utf8)
-            return texts.allSatisfy { log.contains($0) }
+        try await pair.withNeighbour(
+          "POST",
+          "/v1/channels/messaging:secret-room/read",
+          token: token,
+          beside: "peers without the right certificate"
+        ) {
+          // Peers that the store rejects.
+          let before = try await Self.failedHandshakes(pair)
+          let ca = ["--tls-ca", Self.file(pair, "link-ca.pem")]
+          let anonymous = try await Self.tidemark(probe + secret + ca)
+          #expect(anonymous.status == 1, "\(anonymous)")
+          let strange = Self.link(pair, "stranger", authority: "link", directory: "strange")
+          let foreign = try await Self.tidemark(["backup"] + place + strange + [backups])
+          #expect(foreign.status == 1, "\(foreign)")
+          #expect(foreign.error.contains("the store refuses this side's certificate"), "\(foreign)")
+          let plain = try await Self.tidemark(["backup"] + place + [backups])
+          #expect(plain.status == 1 && plain.error.contains("this store speaks TLS"), "\(plain)")
+          try await eventually("the store has counted three failed handshakes") {
+            try await Self.failedHandshakes(pair) == before + 3
           }
-          let ready = try await Command.run("curl", ["-sS", "http://\(gateway.admin)/ready"])
-          #expect(ready.out.contains("no connection"), "\(name): \(ready)")
-          #expect(gateway.process.isRunning)
-          await gateway.process.stop()
+          let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
+          #expect(log.contains("tidemark-store is listening on \(address) (TLS)"), "\(log)")
+          #expect(log.contains("the peer presented no certificate"), "\(log.suffix(2_000))")
+          #expect(
+            log.contains("remedy=give the gateway --store-tls-cert and --store-tls-key"),
+            "\(log.suffix(2_000))"
+          )
+
+          // Stores that a gateway rejects, and the error for each.
+          let otherName = "localhost:\(store.port)"
+          let foreignFlags = [
+            "--tls-ca", Self.file(pair, "strange/link-ca.pem"), "--tls-cert",
+            Self.file(pair, "gateway-cert.pem"),
+            "--tls-key", Self.file(pair, "gateway-key.pem"),
+          ]
+          for (name, address, flags, texts) in [
+            ("other-authority", address, foreignFlags, ["self-signed certificate in certificate chain"]),
+            ("other-name", otherName, own, ["hostname mismatch", "name the host of --store"]),
+            ("no-tls", address, [], ["this store speaks TLS", "traffic to the store is not encrypted"]),
+          ] {
+            let gateway = try await Self.gateway(pair, name, store: address, flags)
+            try await eventually("\(name): the gateway says why it has no store") {
+              let log = try String(contentsOfFile: gateway.log, encoding: .utf8)
+              return texts.allSatisfy { log.contains($0) }
+            }
+            let ready = try await Command.run("curl", ["-sS", "http://\(gateway.admin)/ready"])
+            #expect(ready.out.contains("no connection"), "\(name): \(ready)")
+            #expect(gateway.process.isRunning)
+            await gateway.process.stop()
+          }
         }
         try await pair.expect(
           200,
@@ -111,8 +128,8 @@ extension RealProcesses {
       }
     }
 
-    /// A store without TLS says so, is for this machine only, and says what is wrong to a gateway with TLS.
-    @Test func withoutTLSAStoreIsForThisMachine() async throws {
+    /// A store without TLS logs that, listens only on this machine, and reports the mismatch to a gateway with TLS.
+    @Test func storeWithoutTLSListensLocally() async throws {
       try await Self.withTLS(isUsed: false) { pair in
         let address = "\(pair.stack.plan.store)"
         let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
@@ -128,7 +145,7 @@ extension RealProcesses {
         }
         #expect(gateway.process.isRunning)
         await gateway.process.stop()
-        // It goes on serving those that speak plaintext.
+        // It keeps serving peers that use plaintext.
         try await pair.makeChannel("messaging:plain", message: "m1")
 
         let files = [
@@ -144,13 +161,16 @@ extension RealProcesses {
             .flatMap { flag, file in file.map { [flag, $0] } ?? [] }
         }
         let refused: [([String], String)] = [
-          (["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0: others than this machine would reach"),
+          (["--listen", "0.0.0.0:0"], "--listen 0.0.0.0:0: other machines could reach the store"),
           (["--listen", "[::]:0"], "give --tls-cert, --tls-key and --tls-ca"),
           (local + flags(certificate, key, nil), "--tls-ca is missing"),
           (local + flags(nil, key, authority), "--tls-cert is missing"),
           (local + flags(certificate, nil, authority), "--tls-key is missing"),
           (local + flags(certificate, key, "/none"), "--tls-ca /none: No such file"),
-          (local + flags(certificate, otherKey, authority), "gateway-key.pem: key values mismatch"),
+          (
+            local + flags(certificate, otherKey, authority),
+            "gateway-key.pem: is not the private key of the certificate"
+          ),
         ]
         for (flags, text) in refused {
           let output = try await Command.run(Pair.binaries + "/tidemark-store", base + flags)
@@ -174,11 +194,11 @@ extension RealProcesses {
       }
     }
 
-    // MARK: What they work with
+    // MARK: Helpers
 
     static func file(_ pair: Pair, _ name: String) -> String { pair.directory + "/link/" + name }
 
-    /// Flags of a gateway, or of a command that speaks to a store.
+    /// Flags of a gateway, or of a command that connects to a store.
     static func link(
       _ pair: Pair,
       _ name: String,
@@ -192,14 +212,14 @@ extension RealProcesses {
       ]
     }
 
-    /// Makes a certificate as operators do.
+    /// Makes a certificate in the way operators do.
     static func makeCertificate(_ directory: String, _ name: String, _ alternatives: String) async throws {
       let script = Pair.packageRoot + "/Deploy/link-certificates.sh"
       let output = try await Command.run("/bin/bash", [script, directory, name, alternatives])
       guard output.status == 0 else { throw Unexpected("\(script): \(output)") }
     }
 
-    /// A pair with certificates, which it uses or not: an authority's for store and gateways, and one of a stranger's.
+    /// A pair with link certificates, in use or not: an authority for store and gateways, and an unrelated one.
     static func withTLS(isUsed: Bool = true, _ body: (Pair) async throws -> Void) async throws {
       let link = NSTemporaryDirectory() + "tidemark-link-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: link) }
@@ -228,13 +248,16 @@ extension RealProcesses {
     }
 
     static func failedHandshakes(_ pair: Pair) async throws -> Int {
-      let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
-      let name = "tidemark_store_tls_handshakes_failed_total "
-      let line = metrics.out.split(separator: "\n").first { $0.hasPrefix(name) }
-      guard let count = line.flatMap({ Int($0.dropFirst(name.count)) }) else {
+      Int(try await metric("tidemark_store_tls_handshakes_failed_total", pair.stack.plan.storeAdmin))
+    }
+
+    static func metric(_ name: String, _ admin: Endpoint) async throws -> Double {
+      let metrics = try await Command.run("curl", ["-sS", "http://\(admin)/metrics"])
+      let line = metrics.out.split(separator: "\n").first { $0.hasPrefix(name + " ") }
+      guard let value = line.flatMap({ Double($0.dropFirst(name.count + 1)) }) else {
         throw Unexpected("no \(name): \(metrics)")
       }
-      return count
+      return value
     }
 
     struct Gateway {

@@ -7,12 +7,12 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// The real services behind a real HAProxy, with the file that is deployed.
+  /// The real services behind a real HAProxy with the deployed configuration.
   @Suite struct LoadBalancer {
     static let channel = "/v1/channels/messaging:balanced"
 
-    /// From a client's TLS to the store and back, the whole way of a receipt; both gateways have their part in it.
-    @Test func aReceiptAndBack() async throws {
+    /// A receipt from a client's TLS to the store and back. Both gateways take part.
+    @Test func receiptsPassThroughHAProxy() async throws {
       try await Balanced.with { balanced in
         try await Self.prepare(balanced)
         let alice = try await balanced.mint.user("alice", lifetime: .seconds(3600))
@@ -32,7 +32,7 @@ extension RealProcesses {
           json: #"{"message_id":"m1"}"#
         )
         #expect(row.contains(#""last_read_message_id":"m1""#), "\(row)")
-        // Roundrobin: each of the two is asked, and what went through one is seen through the other.
+        // Round robin: both gateways get requests, and a change through one is visible through the other.
         for _ in 0..<4 {
           let after = try await balanced.expect(
             200,
@@ -48,7 +48,7 @@ extension RealProcesses {
             "gateway \(index + 1) has had no traffic"
           )
         }
-        // A problem of the gateway's comes through as it is.
+        // A gateway's error document passes through unchanged.
         let refused = try await balanced.curl("GET", Self.channel, token: "nonsense")
         #expect(
           refused.status == 401 && refused.body.contains(#""code":"token_malformed""#),
@@ -65,10 +65,10 @@ extension RealProcesses {
       }
     }
 
-    /// A gateway that dies, or drains, under load costs no request: what it refused or did not answer goes to the
-    /// other.
+    /// A gateway that dies or drains under load costs no request: requests that it refused or did not answer go to
+    /// the other.
     @Test(arguments: [SIGKILL, SIGTERM])
-    func aGatewayGoes(signal: Int32) async throws {
+    func gatewayLossCostsNoRequest(signal: Int32) async throws {
       try await Balanced.with { balanced in
         try await Self.prepare(balanced)
         let total = 40_000
@@ -83,7 +83,7 @@ extension RealProcesses {
         )
         let gateway = await balanced.stack.gatewayProcesses[0]
         let atFirst = try await balanced.answered(byGateway: 0)
-        // In the middle of it, by the gateway's own count.
+        // In the middle of the load, by the gateway's own count.
         let deadline = ContinuousClock.now + Balanced.noticeDurationMax
         while try await balanced.answered(byGateway: 0) < atFirst + 500 {
           guard ContinuousClock.now < deadline else { throw Unexpected("gateway-1 gets no traffic") }
@@ -97,7 +97,7 @@ extension RealProcesses {
           "\(output)"
         )
         #expect(output.out.contains("status codes: \(total) 2xx"), "\(output)")
-        // It was gone before the end: the other one had the most of it.
+        // The gateway was gone before the end: the other one answered most of the requests.
         #expect(try await balanced.answered(byGateway: 1) > total / 2)
 
         try await balanced.wait(for: "gateway-1", toBe: "DOWN")
@@ -106,8 +106,24 @@ extension RealProcesses {
       }
     }
 
-    /// Without any gateway, and before HAProxy has noticed, callers are told so in the API's own way; nothing hangs.
-    @Test func noGatewayIsLeft() async throws {
+    /// One address has a tenth of HAProxy's connections; the others are closed at once, and other addresses are served.
+    @Test func oneAddressCannotTakeAllConnections() async throws {
+      try await Balanced.with { balanced in
+        try await Self.prepare(balanced)
+        let script = Pair.client("many_connections.py")
+        let crowd = try Companion(Pair.python, [script, "\(balanced.listen.port)", "450"])
+        defer { crowd.end() }
+        let counts = try await within("the count of closed connections") {
+          for await line in crowd.lines { return line }
+          return crowd.errors
+        }
+        #expect(counts == "open 400 closed 50")
+        try await balanced.expect(200, "GET", Self.channel, token: balanced.serverToken)
+      }
+    }
+
+    /// Without any gateway, and before HAProxy has noticed, callers get the API's own errors; no request hangs.
+    @Test func withoutGatewaysCallersGetErrors() async throws {
       try await Balanced.with { balanced in
         try await Self.prepare(balanced)
         for gateway in await balanced.stack.gatewayProcesses {
@@ -137,18 +153,21 @@ extension RealProcesses {
       }
     }
 
-    /// What the gateways get to see beside the request, looked at with nghttpd in a gateway's place.
+    /// The headers that gateways get beside the request. nghttpd takes a gateway's place, behind an nghttpx that
+    /// accepts the PROXY header.
     @Test func forwardedHeaders() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let files = StackFiles(directory: directory)
       try files.prepare()
-      // A file to find under /ready, for HAProxy's check; Python's server speaks HTTP/1.1 as the operations listener
-      // does.
+      // A file to serve under /ready, for HAProxy's check. Python's server speaks HTTP/1.1, as the operations
+      // listener does.
       try files.write("ready", to: directory + "/ready")
-      let ports = try LoopbackPorts.free(6)
-      guard let nghttpd = Executables.find("nghttpd") else { throw Unexpected("nghttpd is not installed") }
+      let ports = try LoopbackPorts.free(7)
+      guard let nghttpd = Executables.find("nghttpd"), let nghttpx = Executables.find("nghttpx") else {
+        throw Unexpected("nghttpd or nghttpx is not installed")
+      }
       var children: [ChildProcess] = []
       func finish() async { for child in children { await child.stop(grace: .seconds(1)) } }
       do {
@@ -156,8 +175,20 @@ extension RealProcesses {
           try ChildProcess(
             name: "nghttpd",
             executable: nghttpd,
-            arguments: ["-v", "--no-tls", "-a", "127.0.0.1", "-d", directory, "\(ports[0].port)"],
+            arguments: ["-v", "--no-tls", "-a", "127.0.0.1", "-d", directory, "\(ports[6].port)"],
             logFile: files.log(of: "nghttpd")
+          )
+        )
+        children.append(
+          try ChildProcess(
+            name: "nghttpx",
+            executable: nghttpx,
+            arguments: [
+              "--frontend=127.0.0.1,\(ports[0].port);no-tls;proxyproto",
+              "--backend=127.0.0.1,\(ports[6].port);;proto=h2",
+              "--no-add-x-forwarded-proto", "--no-strip-incoming-x-forwarded-proto",
+            ],
+            logFile: files.log(of: "nghttpx")
           )
         )
         children.append(
@@ -177,7 +208,7 @@ extension RealProcesses {
           files: files
         )
         children.append(haproxy)
-        let mint = try await TokenMint(secretFile: files.jwtSecret)
+        let mint = try await TokenIssuer(secretFile: files.jwtSecret)
         let stack = LocalStack(
           plan: StackPlan(store: ports[2], storeAdmin: ports[3], gateways: []),
           files: files,
@@ -199,7 +230,7 @@ extension RealProcesses {
           arguments: ["-H", "x-forwarded-for: 203.0.113.7", "-H", "x-forwarded-proto: gopher"]
         )
         #expect(answer.status == 200, "\(answer)")
-        // One that fails, for the log: HAProxy writes what went wrong, and no path of it.
+        // A failing request, for the log: HAProxy logs the failure without the path.
         _ = try await balanced.curl("GET", "/nowhere?access_token=private")
       } catch {
         await finish()

@@ -6,24 +6,24 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Events leave nothing out, whatever happens to clients, gateways and the store: pictures that are made of events
-  /// alone are what the queries answer in the end. The clients are foreign (`Clients/loss.py`), and so is what they
-  /// make of events (`Clients/event_picture.py`). `TIDEMARK_SEED` has them decide the same again,
-  /// `TIDEMARK_LOSS_SECONDS` is how long they go on; `make loss-test` has them do so for five minutes.
+  /// Clients build a picture from events alone; in the end it must equal the answers of the queries. Failures of
+  /// clients, gateways and the store may lose no event. The clients (`Clients/loss.py`) and their pictures
+  /// (`Clients/event_picture.py`) share no code with the project. `TIDEMARK_SEED` repeats their random choices.
+  /// `TIDEMARK_LOSS_SECONDS` sets the duration; `make loss-test` runs five minutes.
   @Suite struct Losses {
     static let seconds = TestRun.number("TIDEMARK_LOSS_SECONDS") ?? TestRun.count(20, long: 300)
 
-    @Test func picturesOfEventsAreWhatQueriesAnswer() async throws {
+    @Test func eventsMatchQueries() async throws {
       try await Self.run("disturbed", seconds: Self.seconds) { tally in
-        // It is no test of quiet streams: so much is the least of a minute, on a slow machine.
+        // The test must not pass on quiet streams: each figure is the minimum per minute, on a slow machine.
         for (what, least) in ["events": 5_000, "resumes": 100, "gateways ended": 2, "slow readers": 10] {
           #expect(tally[what, default: 0] >= least * Self.seconds / 60, "\(what): \(tally)")
         }
       }
     }
 
-    /// The control: each client ignores one kind of event, and for each kind somebody's picture is found to be wrong.
-    @Test func whatIsDroppedIsMissed() async throws {
+    /// The control: each client ignores one kind of event, and for each kind some client's picture is wrong.
+    @Test func droppedEventsAreDetected() async throws {
       try await Self.run("control", seconds: 0) { _ in }
     }
 
@@ -54,7 +54,7 @@ extension RealProcesses {
         var tally: [String: Int] = [:]
         for await line in driver.lines {
           last = line
-          if try await obey(line, pair.stack) {
+          if try await performRequest(line, pair.stack) {
             driver.send("done")
           } else {
             print(line)
@@ -69,8 +69,8 @@ extension RealProcesses {
       }
     }
 
-    /// What the driver asks for; false: it only says something.
-    private static func obey(_ line: String, _ stack: LocalStack) async throws -> Bool {
+    /// Performs a request of the driver; returns false where the line is only output.
+    private static func performRequest(_ line: String, _ stack: LocalStack) async throws -> Bool {
       let words = line.split(separator: " ").map(String.init)
       switch (words.first, words.dropFirst().first) {
       case ("kill", "store"):
@@ -89,7 +89,7 @@ extension RealProcesses {
       return true
     }
 
-    /// Nobody has ended who was not ended by this test.
+    /// Every process still runs that this test did not stop.
     private static func expectAllRun(_ stack: LocalStack) async throws {
       let store = await stack.storeProcess.map { [$0] } ?? []
       for process in store + (await stack.gatewayProcesses) where !process.isRunning {

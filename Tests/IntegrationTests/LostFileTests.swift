@@ -6,11 +6,11 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A real store whose files go, or that can open none.
+  /// A real store whose files disappear, or that cannot open files.
   @Suite struct LostFiles {
     private static let read = "/v1/channels/messaging:a/read"
 
-    @Test func aDirectoryThatIsRemovedIsNoticed() async throws {
+    @Test func removedDirectoryIsDetected() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let bob = try await pair.token("bob")
@@ -26,17 +26,17 @@ extension RealProcesses {
           #expect(refused.body.lowercased().contains("retry-after: 10"), "\(refused)")
           try await pair.expect(200, "GET", "/v1/channels/messaging:a/read-state", token: bob)
         }
-        // Another directory in its place, none, and back again: it goes on.
+        // Another directory in its place, then none, then the original: the store resumes.
         try files.moveItem(atPath: data, toPath: data + ".away")
-        try await refuses("was removed while it was served")
+        try await refuses("was removed while the store was running")
         try files.createDirectory(atPath: data, withIntermediateDirectories: false)
-        try await refuses("another directory than the one that was opened")
+        try await refuses("is not the directory that was opened")
         #expect(try files.contentsOfDirectory(atPath: data) == [], "nothing is made there")
         try files.removeItem(atPath: data)
         try files.moveItem(atPath: data + ".away", toPath: data)
         try await pair.waitForStore(200)
         try await pair.expect(200, "POST", Self.read, token: bob, json: "{}")
-        // The files alone.
+        // Only the files.
         for name in try files.contentsOfDirectory(atPath: data) {
           try files.removeItem(atPath: data + "/" + name)
         }
@@ -49,8 +49,8 @@ extension RealProcesses {
       }
     }
 
-    /// With few descriptors left, erasures and backups fail in words, marks go on, and all is well afterwards.
-    @Test func withoutDescriptorsItStays() async throws {
+    /// With few descriptors left, erasures and backups fail with a message, marks still work, and the store recovers.
+    @Test func storeSurvivesDescriptorExhaustion() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let bob = try await pair.token("bob")
@@ -100,13 +100,13 @@ extension RealProcesses {
       }
     }
 
-    /// The number that the next file would get.
+    /// The descriptor number that the next opened file would get.
     private static func lowestFree(_ process: ChildProcess) throws -> Int {
       let taken = Set(try FileManager.default.contentsOfDirectory(atPath: "/proc/\(process.processID)/fd"))
       return (0...).first { !taken.contains("\($0)") } ?? 0
     }
 
-    /// Sets the soft limit of a process's descriptors; its hard one stays.
+    /// Sets the soft limit of a process's descriptors; the hard limit stays.
     private static func limit(_ process: ChildProcess, to count: Int) async throws {
       let set = try await Command.run("prlimit", ["--pid", "\(process.processID)", "--nofile=\(count):"])
       guard set.status == 0 else { throw Unexpected("prlimit: \(set)") }

@@ -6,11 +6,11 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A resend after a lost connection is applied exactly once, whoever else acts in between.
+  /// A command that is resent after a lost connection is applied exactly once, whatever other callers do in between.
   @Suite struct ExactlyOnce {
-    /// A member is added, removed and added again through two gateways whose connections to the store are cut at
-    /// random, in the middle of frames.
-    @Test func membershipEndsAsAcknowledged() async throws {
+    /// A member is added, removed and added again through two gateways. A proxy cuts their connections to the store
+    /// at random, in the middle of frames.
+    @Test func membershipMatchesAcknowledgedCommands() async throws {
       try await Self.overCutConnections("membership over cut connections") { pair, ports, seed in
         try await pair.expect(
           201,
@@ -29,9 +29,9 @@ extension RealProcesses {
       }
     }
 
-    /// Many users join, leave, change what they hide and are erased beside each other (R7, R13, R16); the index of each
-    /// one's channels too ends as acknowledged.
-    @Test func usersEndAsAcknowledged() async throws {
+    /// Many users join, leave, change privacy settings and are erased concurrently (R7, R13, R16). The index of each
+    /// user's channels also ends as acknowledged.
+    @Test func usersMatchAcknowledgedCommands() async throws {
       try await Self.overCutConnections("users over cut connections") { pair, ports, seed in
         try await Command.run(
           Pair.python,
@@ -43,10 +43,10 @@ extension RealProcesses {
       }
     }
 
-    /// Runs a client against two gateways whose connections to the store are cut at random; it has to succeed, and
-    /// connections have to have been cut.
+    /// Runs a client against two gateways whose connections to the store are cut at random. The client must succeed,
+    /// and connections must have been cut.
     ///
-    /// - Parameter client: is given the pair, the gateways' ports and the seed.
+    /// - Parameter client: gets the pair, the gateways' ports and the seed.
     private static func overCutConnections(
       _ name: String,
       _ client: (Pair, [Int], Int) async throws -> Command.Output
@@ -84,7 +84,7 @@ extension RealProcesses {
         let output = try await client(pair, [ports[2].port, ports[3].port], seed)
         let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
         for gateway in gateways { await gateway.stop() }
-        // Two gateways of the pair, two behind the proxies; every further connection is one that was cut.
+        // Two gateways of the pair, two behind the proxies; each further connection replaces a cut one.
         let opened = metrics.out.split(separator: "\n").first {
           $0.hasPrefix("tidemark_store_connections_opened_total ")
         }

@@ -3,9 +3,9 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Conflicting registrations, impossible times of acknowledgement (R20), and `mark_unread: public` (R4).
+  /// Conflicting registrations, impossible acknowledgement times (R20), and `mark_unread: public` (R4).
   @Suite struct MessageRules {
-    @Test func holdOverTheRealPair() async throws {
+    @Test func messageRulesHold() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -5,7 +5,7 @@ import TestPrograms
 import TestSupport
 import Testing
 
-/// What `make test` installs from PyPI (Clients/requirements.txt), beside the programs' folder.
+/// The tools that `make test` installs from PyPI (Clients/requirements.txt), beside the programs' folder.
 enum PythonTools {
   static let directory =
     URL(fileURLWithPath: Pair.binaries).deletingLastPathComponent().path + "/python/bin"
@@ -13,11 +13,11 @@ enum PythonTools {
 }
 
 extension RealProcesses {
-  /// Proto/openapi.yaml, and the real programs held against it by schemathesis, which makes requests out of the file,
-  /// good ones and bad ones, and looks at every answer.
+  /// Checks Proto/openapi.yaml, and the real programs against it with schemathesis. schemathesis generates valid and
+  /// invalid requests from the file, and checks every answer.
   ///
-  /// It speaks HTTP/1.1 only, so nghttpx stands before the gateway. Both come with `make test`; where PyPI could not be
-  /// reached these tests are skipped.
+  /// It speaks only HTTP/1.1, so nghttpx stands in front of the gateway. `make test` installs both; without PyPI
+  /// these tests are skipped.
   @Suite(
     .needs(
       PythonTools.areInstalled,
@@ -30,10 +30,10 @@ extension RealProcesses {
       "response_headers_conformance",
       "response_schema_conformance",
     ]
-    /// What takes away what the other routes are asked about.
+    /// Operations that remove the objects of the other requests.
     private static let removals = ["delete_channel", "truncate_channel", "delete_user", "delete_message"]
 
-    @Test func theFileIsValidAndItsExamplesAreAsDescribed() async throws {
+    @Test func specificationAndExamplesAreValid() async throws {
       let output = try await Command.run(
         PythonTools.directory + "/python",
         [Pair.client("schema_check.py"), Pair.packageRoot + "/Proto/openapi.yaml"]
@@ -41,7 +41,7 @@ extension RealProcesses {
       #expect(output.status == 0, "\(output.out)\(output.error)")
     }
 
-    @Test func everyAnswerIsAsDescribed() async throws {
+    @Test func answersConformToSpecification() async throws {
       let seed = TestRun.seed
       print("answers as openapi.yaml has them: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in
@@ -68,11 +68,11 @@ extension RealProcesses {
             ]
           )
           guard ready.status == 0 else { throw Unexpected("nghttpx does not serve: \(ready.error)") }
-          // A user first: what they may not do takes nothing away from the server's run, whose settings and removals
-          // would.
+          // A user's run comes first: with a user's rights it removes nothing that the server's run needs. The
+          // server's run changes settings and deletes objects.
           let bob = try await pair.token("bob")
-          // An answer of events has no end: each would be waited for until the time-out. Its refusals and its events
-          // have tests of their own.
+          // A stream of events does not end, so each one would run until the time-out. Other tests cover its errors
+          // and events.
           let finite = ["--exclude-operation-id", "events"]
           let kept = finite + Self.removals.flatMap { ["--exclude-operation-id", $0] }
           let removed = Self.removals.flatMap { ["--include-operation-id", $0] }
@@ -81,7 +81,7 @@ extension RealProcesses {
             ("a server that removes", pair.serverToken, removed),
           ] {
             let output = try await Self.ask(url, token, routes, seed, pair)
-            // The end has the summary; failures, each with the request that shows it, stand before.
+            // The summary is at the end; the failures come before it, each with its request.
             print(output.out.suffix(700))
             #expect(output.status == 0, "\(name): TIDEMARK_SEED=\(seed)\n\(output.out)\(output.error)")
           }
@@ -110,13 +110,13 @@ extension RealProcesses {
           "--continue-on-failure",
           "--no-shrink", "--generation-database", "none", "--request-timeout", "20", "--warnings", "off",
         ] + routes,
-        // It keeps files where it runs.
+        // schemathesis writes files to its working directory.
         directory: pair.directory,
         environment: ["PYTHONPATH": Pair.client("")]
       )
     }
 
-    /// What the file's examples name.
+    /// Creates the objects that the file's examples name.
     private static func prepare(_ pair: Pair) async throws {
       let server = pair.serverToken
       try await pair.expect(

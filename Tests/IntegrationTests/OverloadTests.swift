@@ -7,17 +7,17 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// More than the store can take, and a store that is away: callers are told in time, memory stays bounded, nothing
-  /// acknowledged is lost, and all returns by itself.
+  /// More load than the store can take, and a store that is down. Callers get errors in time, memory stays bounded,
+  /// no acknowledged mark is lost, and the service recovers by itself.
   @Suite struct Overload {
-    /// What a gateway may grow by while 45,000 positions wait: 64 MiB of requests that may be sent again
-    /// (`StoreClientLimits.retainedBytesMax`), the bodies of two connections (4 MiB each, twice as large in their
-    /// buffers), and streams.
+    /// The most that a gateway may grow while 45,000 positions wait. It holds 64 MiB of requests that may be resent
+    /// (`StoreClientLimits.retainedBytesMax`), streams, and the bodies of two connections: 4 MiB each, and twice that
+    /// in their buffers.
     static let gatewayGrowthMax = 128 << 20
-    /// What a store may grow by: it takes no more than a window of 32,768 requests from each connection.
+    /// The most that a store may grow: it takes at most a window of 32,768 requests from each connection.
     static let storeGrowthMax = 128 << 20
 
-    /// More positions than the window of 32,768 holds.
+    /// Enough for more positions than the window of 32,768 holds.
     static let floods = 450
 
     struct Answers: Decodable {
@@ -36,7 +36,7 @@ extension RealProcesses {
       try JSONDecoder().decode(Answers.self, from: Data((await client.line() ?? "the client ended").utf8))
     }
 
-    /// Requests to the store and streams that are open, when nobody asks for anything, are none.
+    /// Without load there are no pending store requests and no open streams.
     private func expectAtRest(_ pair: Pair) async throws {
       try await eventually("no request waits in the gateway") {
         let waiting = await pair.gatewayMetric("tidemark_gateway_store_requests_in_flight")
@@ -45,10 +45,10 @@ extension RealProcesses {
       }
     }
 
-    /// Runs `hinder` between the start of the load and the flood, `relieve` after the answers under overload and is
-    /// given what the first returned; checks what callers were told, memory, and that all is well afterwards.
+    /// Runs `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
+    /// `relieve` gets the result of `hinder`. Then checks the callers' answers, memory, and the recovery.
     ///
-    /// - Returns: what the flood was answered.
+    /// - Returns: the answers to the flood.
     @discardableResult
     private func overload(
       _ name: String,
@@ -86,7 +86,7 @@ extension RealProcesses {
         let probed = try await answers(crowd)
         #expect(probed.answers["503 store_busy", default: 0] > 0, "\(name): \(probed)")
         #expect(probed.bare == 0 && probed.unanswered == 0, "\(name): \(probed)")
-        // Batches that found no room wait for it.
+        // Batches without room in the window wait for it.
         let delayed = await pair.gatewayMetric("tidemark_gateway_batches_delayed_total") ?? 0
         #expect(delayed > 0, "\(name)")
         try await relieve(pair, tracer)
@@ -99,7 +99,7 @@ extension RealProcesses {
           "\(name): the window was not full: \(flooded)"
         )
         try await pair.stack.waitUntilGatewaysAreReady()
-        // A mark is acknowledged again, by itself, and nothing that was is lost.
+        // Marks are acknowledged again without intervention, and no acknowledged mark is lost.
         try await eventually("marks are taken again") {
           crowd.send("probe 5")
           return (try? await answers(crowd))?.answers["200", default: 0] ?? 0 > 0
@@ -125,7 +125,7 @@ extension RealProcesses {
       return flood
     }
 
-    /// A store that stands still answers nothing and closes nothing.
+    /// A suspended store answers nothing and closes nothing.
     @Test func stoppedStore() async throws {
       let flooded = try await overload("stopped store") { pair in
         try await pair.storeProcess.signal(SIGSTOP)
@@ -135,11 +135,11 @@ extension RealProcesses {
         try await Task.sleep(for: .seconds(6))
         try await pair.storeProcess.signal(SIGCONT)
       }
-      // What the window held was given up at the deadline.
+      // Requests in the window failed at the deadline.
       #expect(flooded?.answers["entry outcome_unknown", default: 0] ?? 0 > 0)
     }
 
-    /// Every sync takes three seconds, as strace makes the kernel's call wait.
+    /// Every sync takes three seconds: strace delays the system call.
     @Test func slowDisk() async throws {
       try await overload("slow disk") { pair in
         let tracer = try ChildProcess(
@@ -161,8 +161,8 @@ extension RealProcesses {
       }
     }
 
-    /// 64 batches of 1,000 messages side by side on one connection are slowed down by HTTP/2's windows and by the room
-    /// among the requests to the store: no stream is reset, and no message is refused for want of room.
+    /// 64 concurrent batches of 1,000 messages on one connection are throttled by HTTP/2's windows and by the room
+    /// for requests to the store. No stream is reset, and no message is refused for lack of room.
     @Test func parallelBatches() async throws {
       struct Said: Decodable {
         var answers: [String: Int]
@@ -192,14 +192,14 @@ extension RealProcesses {
         #expect(said.answers == ["200": 64] && said.unanswered == 0, "\(said)")
         #expect(said.entries == ["ok": 64_000], "\(said)")
         #expect(said.resets.isEmpty && said.goaways == 0, "\(said)")
-        // They were more than a connection holds, and may have been more than the store's window.
+        // The batches exceeded one connection's buffer, and possibly the store's window.
         #expect(said.bytes > 5 << 20)
         try await expectAtRest(pair)
         print("64 batches of 1,000 messages, \(said.bytes >> 10) KiB: \(said.answers), \(said.entries)")
       }
     }
 
-    /// A gateway that has lost its store for more than 5 s says so, and why; and no longer once it has it back.
+    /// A gateway that lost its store more than 5 s ago reports that with the reason, until the store is back.
     @Test func readiness() async throws {
       try await Pair.with { pair in
         #expect(await pair.readiness()?.status == 200)
@@ -230,8 +230,7 @@ extension RealProcesses {
       }
     }
 
-    /// A store that is stopped or killed, and back before a command's deadline of 5 s: callers wait, and are told of
-    /// nothing.
+    /// If a store is stopped or killed and is back before a command's deadline of 5 s, callers wait and see no error.
     @Test(arguments: ["stop", "kill"])
     func shortRestart(_ way: String) async throws {
       try await Pair.with { pair in
@@ -260,7 +259,7 @@ extension RealProcesses {
           client.send("refusals")
           let told = try JSONDecoder().decode(Refusals.self, from: Data((await client.line() ?? "").utf8))
           let refused = told.refusals.values.reduce(0, +)
-          // On a busy machine a restart may take longer than what is promised for: such a round shows nothing.
+          // On a busy machine a restart may take longer than the guarantee covers: such a round proves nothing.
           if away < .seconds(4) {
             short += 1
             #expect(refused == refusedBefore, "\(way), round \(round), away \(away): \(told)")

@@ -3,7 +3,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// What a member keeps for themselves, and what a send says of its sender, against the real pair (R4, R5, R14).
+  /// A member's own state, and the effect of a send on its sender, against the real pair (R4, R5, R14).
   @Suite struct OwnMarks {
     @Test func allOfThem() async throws {
       try await Pair.with { pair in

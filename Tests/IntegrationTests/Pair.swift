@@ -11,7 +11,7 @@ struct Pair: Sendable {
   let stack: LocalStack
   let directory: String
   let serverToken: String
-  let mint: TokenMint
+  let mint: TokenIssuer
 
   /// Base URL of the first gateway: TLS, by ALPN.
   var tlsURL: String { "https://localhost:\(stack.plan.gateways[0].listen.port)" }
@@ -24,13 +24,13 @@ struct Pair: Sendable {
     try await mint.user(user, lifetime: .seconds(3600))
   }
 
-  /// Starts a store, a TLS gateway and an h2c gateway, runs `body`, and ends them whatever comes.
+  /// Starts a store, a TLS gateway and an h2c gateway, runs `body`, and always stops them.
   ///
   /// - Parameters:
   ///   - storeFlags: further flags of the store.
   ///   - storeVariables: added to the store's environment.
   ///   - gatewayFlags: further flags of both gateways.
-  ///   - prepare: puts files into the pair's directory before anything starts.
+  ///   - prepare: writes files into the pair's directory before any process starts.
   static func with(
     storeFlags: [String] = [],
     storeVariables: [String: String] = [:],
@@ -61,7 +61,7 @@ struct Pair: Sendable {
     )
     do {
       try await stack.start()
-      let mint = try await TokenMint(secretFile: stack.files.jwtSecret)
+      let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
       let server = try await mint.server(lifetime: .seconds(3600))
       try await body(Pair(stack: stack, directory: directory, serverToken: server, mint: mint))
     } catch {
@@ -71,7 +71,7 @@ struct Pair: Sendable {
     await stack.stop()
   }
 
-  /// Where the programs were built: TIDEMARK_BIN, or the folder that this test's own package builds into.
+  /// The folder of the built programs: TIDEMARK_BIN, or the build folder of this test's own package.
   static var binaries: String {
     ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot + "/.build/debug"
   }
@@ -82,12 +82,12 @@ struct Pair: Sendable {
 
   static func client(_ name: String) -> String { packageRoot + "/Tests/IntegrationTests/Clients/" + name }
 
-  /// Debian's own interpreter: the foreign HTTP/2 libraries are installed for it.
+  /// Debian's own interpreter, for which the foreign HTTP/2 libraries are installed.
   static let python = "/usr/bin/python3"
 
   // MARK: curl
 
-  /// One request with curl over h2c; returns the status and the body.
+  /// Sends one request with curl over h2c; returns the status and the body.
   func curl(
     _ method: String,
     _ path: String,
@@ -106,7 +106,7 @@ struct Pair: Sendable {
     return (Int(lines.last ?? "") ?? 0, lines.dropLast().joined(separator: "\n"))
   }
 
-  /// The same, which has to answer `status`; returns the JSON object.
+  /// The same request, which must be answered with `status`; returns the JSON object.
   @discardableResult
   func expect(
     _ status: Int,
@@ -123,7 +123,7 @@ struct Pair: Sendable {
     return (try? JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]) ?? [:]
   }
 
-  /// Makes a channel of alice and bob with a message of alice's.
+  /// Makes a channel with members alice and bob, and a message by alice.
   func makeChannel(_ cid: String, message: String) async throws {
     let path = "/v1/channels/\(cid)"
     try await expect(201, "PUT", path, token: serverToken, json: #"{"members":["alice","bob"]}"#)
@@ -135,7 +135,7 @@ struct Pair: Sendable {
 extension Pair {
   /// Waits for an answer of the store's `/ready`.
   ///
-  /// - Parameter text: a part of it.
+  /// - Parameter text: a part of the answer.
   func waitForStore(_ status: Int, saying text: String = "") async throws {
     let url = "http://\(stack.plan.storeAdmin)/ready"
     try await eventually("the store's /ready answers \(status) \(text)") {
@@ -145,7 +145,7 @@ extension Pair {
   }
 }
 
-/// Something answered differently than it should have.
+/// An answer differed from the expected one.
 struct Unexpected: Error, CustomStringConvertible {
   let description: String
   init(_ description: String) { self.description = description }

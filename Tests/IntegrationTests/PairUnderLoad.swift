@@ -4,7 +4,7 @@ import Operations
 import TestPrograms
 import Testing
 
-/// What tests under load have in common.
+/// Helpers of the tests under load.
 extension Pair {
   /// Makes channels with members `user-0` and on, and messages `m1` and on.
   func makeChannels(_ channels: [String], messages: Int, users: Int) async throws {
@@ -30,7 +30,7 @@ extension Pair {
     }
   }
 
-  /// Makes them, and the file that tells the clients of them; returns its path.
+  /// Makes the channels and the file that describes them to the clients; returns its path.
   func prepareLoad(channels: [String], messages: Int, users: Int) async throws -> String {
     try await makeChannels(channels, messages: messages, users: users)
     var tokens: [String: String] = [:]
@@ -43,10 +43,10 @@ extension Pair {
     return path
   }
 
-  /// Kills the store under load so many times in a row; a foreign client keeps its own record of what was acknowledged,
-  /// and after each time reads everything back.
+  /// Kills the store under load `rounds` times. A foreign client records what was acknowledged, and after each kill
+  /// reads everything back.
   ///
-  /// - Returns: how many marks were acknowledged.
+  /// - Returns: the number of acknowledged marks.
   func expectKillsLoseNothing(_ rounds: Int, channels: [String], messages: Int, users: Int) async throws
     -> Int
   {
@@ -69,13 +69,13 @@ extension Pair {
     return last
   }
 
-  /// Has strace write down what the store reads, writes and syncs, for ``SyncTrace``.
+  /// Has strace record the store's reads, writes and syncs, for ``SyncTrace``.
   func traceStore(into trace: String) async throws -> ChildProcess {
     try ChildProcess(
       name: "strace",
       executable: "/usr/bin/strace",
       arguments: [
-        "-f", "-yy", "-s", "0", "-e",
+        "-f", "-yy", "-xx", "-s", "65536", "-e",
         "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
         "-p", "\(try await storeProcess.processID)",
       ],
@@ -83,7 +83,7 @@ extension Pair {
     )
   }
 
-  /// The h2c gateway's process, which the clients talk to.
+  /// The process of the h2c gateway, which the clients use.
   var gatewayProcess: ChildProcess {
     get async throws {
       let processes = await stack.gatewayProcesses
@@ -99,12 +99,12 @@ extension Pair {
     }
   }
 
-  /// What the h2c gateway's `/ready` says.
+  /// The answer of the h2c gateway's `/ready`.
   func readiness() async -> (status: Int, body: String)? {
     await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/ready")
   }
 
-  /// A metric of the h2c gateway, all its values added up.
+  /// A metric of the h2c gateway, summed over its labels.
   func gatewayMetric(_ name: String) async -> Double? {
     let answer = await HealthCheck.get("http://\(stack.plan.gateways[1].admin)/metrics")
     let values = answer?.body.split(separator: "\n").filter {
@@ -115,7 +115,7 @@ extension Pair {
   }
 }
 
-/// A process's resident memory, looked at ten times a second while something happens.
+/// Samples a process's resident memory ten times a second.
 actor MemoryWatch {
   private let processID: Int32
   private(set) var first = 0
@@ -136,7 +136,7 @@ actor MemoryWatch {
     }
   }
 
-  /// By how many bytes the process grew at most.
+  /// The largest growth of the process, in bytes.
   func stop() -> Int {
     task?.cancel()
     look()

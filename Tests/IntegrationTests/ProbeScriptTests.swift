@@ -6,11 +6,11 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Every script of Proto/scripts against the real services, by the real `tidemark probe run`.
+  /// Every script of Proto/scripts against the real services, run by the real `tidemark probe run`.
   @Suite struct ProbeScripts {
-    /// These are for a store without a secret.
+    /// Scripts for a store without a secret.
     private static let secretless = ["opening.probe"]
-    /// This one wants to see the store end.
+    /// A script that expects the store to end.
     private static let draining = "draining.probe"
 
     @Test func storeScripts() async throws {
@@ -45,7 +45,7 @@ extension RealProcesses {
         }
         for name in Self.secretless { try await Self.play(name, port: ports[0].port) }
 
-        // The probe is connected once its ping was answered; then the store is told to stop.
+        // The probe is connected once its ping is answered; then the store is told to stop.
         let probe = try Companion(
           Pair.binaries + "/tidemark",
           ["probe", "run", "127.0.0.1:\(ports[0].port)", Self.folder + Self.draining]
@@ -76,7 +76,7 @@ extension RealProcesses {
         for name in names {
           count += try await Self.play("http2/" + name, port: pair.h2cPort, environment: tokens)
         }
-        // As many cases as the pair has to stand, whatever becomes of the folder.
+        // The pair must pass at least this many cases, whatever happens to the folder.
         #expect(count >= 150, "\(count) cases were played")
         for name in names {
           let port = pair.stack.plan.gateways[0].listen.port
@@ -85,8 +85,8 @@ extension RealProcesses {
       }
     }
 
-    /// The control: what does not hold is told, and the exit code says so.
-    @Test func whatDoesNotHoldFails() async throws {
+    /// The control: a failed expectation is reported, and the exit code shows it.
+    @Test func failedExpectationsAreReported() async throws {
       try await Pair.with { pair in
         let rows: [(script: String, says: [String])] = [
           (
@@ -120,14 +120,14 @@ extension RealProcesses {
           #expect(output.status == 1, "\(script): \(output)")
           for line in says { #expect((output.out + output.error).contains(line), "\(script): \(output)") }
         }
-        // TLS that cannot be trusted is not spoken over, unless asked for; a plain port speaks none.
+        // The probe rejects an untrusted TLS certificate unless told to accept it; a plain port does not speak TLS.
         let preface = Self.folder + "http2/preface.probe"
         let tls = pair.stack.plan.gateways[0].listen.port
         let untrusted = try await Self.run(preface, port: tls, ["--tls"])
         #expect(untrusted.status == 1 && untrusted.error.contains("no connection to"), "\(untrusted)")
         #expect(try await Self.run(preface, port: tls, ["--insecure"]).status == 0)
         #expect(try await Self.run(preface, port: pair.h2cPort, ["--insecure"]).status == 1)
-        // A mistake of the command line is another code.
+        // A command line mistake has another exit code.
         #expect(
           try await Self.run(preface, port: tls, ["--insecure", "--ca", pair.certificate]).status == 64
         )
@@ -146,7 +146,7 @@ extension RealProcesses {
         )
         #expect(output.status == 0, "\(output)")
         #expect(output.out.contains("← headers stream=1 :status=404"), "\(output)")
-        // What was sent is shown without what gives its reader bob's rights.
+        // The transcript hides the secrets that would give a reader bob's rights.
         #expect(
           !output.out.contains(token) && output.out.contains("authorization=\"Bearer ...\""),
           "\(output)"
@@ -181,7 +181,7 @@ extension RealProcesses {
       )
     }
 
-    /// Plays a script, which has to hold; returns how many cases it has.
+    /// Runs a script, which has to pass; returns its number of cases.
     @discardableResult
     private static func play(
       _ name: String,
@@ -191,14 +191,14 @@ extension RealProcesses {
     ) async throws -> Int {
       let output = try await run(folder + name, port: port, arguments, environment: environment)
       if output.status != 0 {
-        // The end of a transcript says what did not hold; all of it may be long.
+        // The end of a transcript lists the failures; the whole transcript may be long.
         Issue.record("\(name) \(arguments): \(output.error)\(failures(output.out))")
       }
       let last = output.out.split(separator: "\n").last { $0.hasSuffix(" cases held") } ?? ""
       return Int(last.split(separator: " ").first ?? "") ?? 0
     }
 
-    /// What stands around the lines that say what did not hold.
+    /// The lines around each reported failure.
     private static func failures(_ transcript: String) -> String {
       let lines = transcript.split(separator: "\n", omittingEmptySubsequences: false)
       let marks = lines.indices.filter { lines[$0].hasPrefix("line ") }

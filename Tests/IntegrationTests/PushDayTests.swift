@@ -6,15 +6,15 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A push worker's day over two gateways and one store. The clients are foreign (`Clients/push_day.py`), and so is
-  /// what they make of the acks that were answered ok (`Clients/push_model.py`). `TIDEMARK_SEED` has the backend decide
-  /// the same again.
+  /// A push worker's day over two gateways and one store. The clients (`Clients/push_day.py`) and their model of the
+  /// acks answered ok (`Clients/push_model.py`) share no code with the project. `TIDEMARK_SEED` repeats the backend's
+  /// random choices.
   @Suite struct PushDays {
-    /// 10,000 messages to 1,000 users, half of them offline. In the end the control: the model forgets one ack that was
-    /// answered ok, and the comparison finds it.
-    @Test func positionsAreWhatTheAcksSay() async throws {
+    /// 10,000 messages to 1,000 users, half of them offline. The control comes last: the model forgets one ack that
+    /// was answered ok, and the comparison finds it.
+    @Test func positionsMatchAcks() async throws {
       let tally = try await Self.run(users: 1_000, channels: 300, messages: 10_000)
-      // It is no day of few pushes, and everything that disturbs has happened.
+      // The day must have enough pushes, and every kind of disturbance must have happened.
       let leasts = [
         "messages": 10_000, "tickets": 10_000, "badges": 1_000, "acks ok": 10_000, "acks not_a_member": 1,
         "acks member_not_found": 1,

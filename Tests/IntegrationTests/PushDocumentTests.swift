@@ -5,12 +5,12 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// What docs/push.md says to run is run: curl, Python's httpx and h2, the service worker in Chromium.
+  /// The examples of docs/push.md run: curl, Python's httpx and h2, and the service worker in Chromium.
   @Suite struct DocumentedPushes {
     private static let channel = "/v1/channels/messaging:tour"
     private static let page = "push.md"
 
-    /// A line that says what it answers has it under it, behind `#>`.
+    /// Where an example shows its answer, the answer follows the line after `#>`.
     @Test func commands() async throws {
       try await Self.withSecrets { pair in
         let block = try Documented.block("sh", of: Self.page)
@@ -61,13 +61,13 @@ extension RealProcesses {
       try await Self.withMessage { pair in
         let blocks = try Documented.blocks("python", of: Self.page)
         let lines = try await Self.python(Array(blocks[1...2]), pair)
-        // What the first of them prints comes first, and has marked the message.
+        // The first block's output comes first, and the message is already marked.
         #expect(Set(lines.dropFirst(3)) == ["0 moved 0", "1 code 33", "2 moved 0"], "\(lines)")
         try await Self.expectDelivered(pair)
       }
     }
 
-    /// The file of hooks is taken as it stands, and what each of its comments shows is a delivery.
+    /// The hooks file is used unchanged, and the example in each of its comments is a delivery.
     @Test func webhooks() async throws {
       let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString).yaml"
       defer { try? FileManager.default.removeItem(atPath: hooks) }
@@ -77,14 +77,14 @@ extension RealProcesses {
         let sender = try #require(try Documented.blocks("python", of: Self.page).last)
         let lines = try await Self.python([sender, Self.shownEvents], pair, [file])
         let done = #"200 {"results":[{"ok":true}],"ignored":0}"#
-        // Of the sender itself; then of the events: "…" is no ticket.
+        // First the answers to the sender's own request; then those to the events: "…" is not a ticket.
         let none = #"200 {"results":[{"ok":false,"code":"ticket_invalid"}],"ignored":0}"#
         #expect(lines == [done, none, none, done], "\(lines)")
         try await Self.expectDelivered(pair)
       }
     }
 
-    /// Posts the events that stand in the comments of a file of hooks, each with the first secret behind it.
+    /// Posts the events shown in the comments of a hooks file, each with its hook's first secret.
     private static let shownEvents = """
       import re, sys
       for event, name, secret in re.findall(r'# ({.*})\\n(?:  # .*\\n)*  (\\w+):[^{]*?(whsec_[\\w=+/]+)', sys.argv[1]):
@@ -92,7 +92,7 @@ extension RealProcesses {
           print(answer.status_code, answer.text, flush=True)
       """
 
-    /// A browser's own fetch, from a page of another origin; the push is made by the page.
+    /// A browser's own fetch, from a page of another origin; the page makes the push.
     @Test func serviceWorker() async throws {
       let place = try Browser.Place()
       try await Self.withMessage(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
@@ -132,7 +132,7 @@ extension RealProcesses {
       }
     }
 
-    /// The extension's Swift is type-checked with a stand-in for Apple's module.
+    /// The extension's Swift code is type-checked against a stand-in for Apple's module.
     @Test func anExtensionInSwift() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-extension-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
@@ -169,7 +169,7 @@ extension RealProcesses {
       }
     }
 
-    /// The same with the channel and the message that the page's code is about.
+    /// The same, with the channel and the message that the document's code uses.
     private static func withMessage(
       gatewayFlags: [String] = [],
       _ body: (Pair) async throws -> Void
@@ -180,7 +180,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs blocks behind each other, and returns what they print.
+    /// Runs blocks one after another, and returns their output.
     private static func python(_ blocks: [String], _ pair: Pair, _ arguments: [String] = []) async throws
       -> [String]
     {

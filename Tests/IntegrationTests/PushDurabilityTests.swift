@@ -6,11 +6,10 @@ import Testing
 extension RealProcesses {
   /// Acknowledged pushes are durable.
   @Suite struct PushDurability {
-    /// Acknowledgements flow through one stream, by ticket and by name, while the store is killed and started again
-    /// five times; the stream stays, every acknowledgement is answered, and what a foreign client was answered ok is
-    /// there.
+    /// Push acks flow through one stream, by ticket and by name, while the store is killed and restarted five times.
+    /// The stream stays open and every ack is answered. Everything that a foreign client was answered ok is there.
     @Test(arguments: ["ndjson", "frames"])
-    func whatWasAnsweredIsThereAfterKills(form: String) async throws {
+    func acknowledgedPushesSurviveKills(form: String) async throws {
       try await Pair.with { pair in
         let channels = (0..<5).map { "messaging:push-\($0)" }
         let path = try await pair.prepareLoad(channels: channels, messages: 4_000, users: 4)
@@ -37,7 +36,7 @@ extension RealProcesses {
       }
     }
 
-    /// Waits until some hundreds more were answered ok than so many.
+    /// Waits until some hundreds of acks more than `last` were answered ok.
     private static func count(_ client: Companion, above last: Int) async throws -> Int {
       for _ in 0..<300 {
         client.send("count")

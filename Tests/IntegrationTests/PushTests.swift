@@ -5,9 +5,10 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Tickets and acknowledgements over the real pair, by foreign clients (`Clients/push_acks.py`, curl).
+  /// Tickets and push acks over the real pair, by foreign clients (`Clients/push_acks.py`, curl).
   @Suite struct Pushes {
-    /// Forged, cut, expired, foreign; for what is gone, or was made anew; under the second secret.
+    /// Tickets that are forged, truncated, expired or another store's; for deleted or recreated objects; and under
+    /// the second secret.
     @Test func tickets() async throws {
       try await Self.play("tickets") { pair, driver in
         var last = ""
@@ -16,7 +17,7 @@ extension RealProcesses {
           guard line == "rotate" else { continue }
           let old = try String(contentsOfFile: pair.stack.files.ticketSecret, encoding: .utf8)
           await pair.stack.stopGateway(0)
-          // The other gateway has read it when it started, and knows of no change.
+          // The other gateway read the file when it started, and does not know of the change.
           try pair.stack.files.write(
             "another-secret-of-tickets-long-enough\n" + old,
             to: pair.stack.files.ticketSecret
@@ -32,7 +33,7 @@ extension RealProcesses {
       try await Self.play("lines") { _, driver in try await driver.lastLine() }
     }
 
-    @Test func whoTakesNoAnswersCostsNoMoreThanTheBound() async throws {
+    @Test func unreadAnswersUseBoundedMemory() async throws {
       try await Self.play("silent") { pair, driver in
         let memory = MemoryWatch(try await pair.gatewayProcess)
         await memory.start()
@@ -43,7 +44,7 @@ extension RealProcesses {
       }
     }
 
-    /// curl uploads lines as they are written into it, and prints answers as they come.
+    /// curl uploads each line as soon as it is written, and prints each answer as it arrives.
     @Test func curlSendsLines() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:curl", message: "m1")
@@ -66,7 +67,7 @@ extension RealProcesses {
         let good = #"{"ok":true,"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"#
         #expect(results.count == count + 1 && results.dropLast().allSatisfy { $0 == good })
         #expect(results.last == #"{"ok":false,"code":"invalid_json"}"#)
-        // Refused before a line was read: curl shows the answer.
+        // The request is refused before the gateway reads a line: curl shows the answer.
         let refused = try await pair.curl(
           "POST",
           "/v1/push/acks",
@@ -76,9 +77,9 @@ extension RealProcesses {
       }
     }
 
-    /// Plays a case of the script.
+    /// Runs a case of the script.
     ///
-    /// - Parameter body: hears the script to its end, and returns its last line.
+    /// - Parameter body: reads the script's output to its end, and returns its last line.
     private static func play(_ name: String, _ body: (Pair, Companion) async throws -> String) async throws {
       try await Pair.with { pair in
         let specification: [String: Any] = [

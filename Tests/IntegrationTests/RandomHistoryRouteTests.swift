@@ -5,20 +5,21 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Random histories of commands and queries over two gateways, held against a naive model that is written from the
-  /// rules alone and answers by going through all that ever happened.
+  /// Random histories of commands and queries over two gateways, checked against a naive model. The model is written
+  /// from the rules alone, and answers by a scan of the whole history.
   ///
-  /// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_STEPS=n` sets how many steps it has.
+  /// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_STEPS=n` sets its number of steps.
   @Suite struct RandomHistories {
     private static let steps = TestRun.number("TIDEMARK_STEPS") ?? TestRun.count(700, long: 20_000)
 
-    @Test func everyAnswerIsAsTheRulesSay() async throws {
+    @Test func answersFollowTheRules() async throws {
       let name = "random histories over two gateways"
       try await Self.run(name, seed: TestRun.seed, ["--steps", "\(Self.steps)"])
     }
 
-    /// The model forgets one rule: that shows. Which one the seed says; not every history has all of them in it.
-    @Test func aRuleThatIsForgottenShows() async throws {
+    /// The control: the model forgets one rule, and the comparison fails. The seed chooses the rule; not every
+    /// history uses all.
+    @Test func forgottenRuleIsDetected() async throws {
       try await Self.run(
         "random histories, control",
         seed: TestRun.number("TIDEMARK_SEED") ?? 2,

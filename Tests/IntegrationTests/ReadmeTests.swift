@@ -5,16 +5,16 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// What the README says is done, line by line.
+  /// The commands of the README run, line by line.
   @Suite struct Readme {
-    @Test func theTourAnswersAsPrinted() async throws {
+    @Test func tourAnswersMatchREADME() async throws {
       try await Pair.with { pair in
         let tour = try Self.tour()
         #expect(
           tour.commands.count > 8,
           "the tour has \(tour.commands.count) commands that say what they answer"
         )
-        // The tour's ports and folder become this pair's; all else is as printed.
+        // The tour's ports and folder are replaced by this pair's; everything else stays as printed.
         func here(_ text: String) -> String {
           text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
             .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
@@ -37,8 +37,8 @@ extension RealProcesses {
       }
     }
 
-    /// The lines of the README's `sh` block: those without an answer prepare, the others have it under them, behind
-    /// `#>`.
+    /// The lines of the README's `sh` block. Lines without an answer are preparation; the other lines have their
+    /// answer below them, after `#>`.
     private static func tour() throws -> (preparation: String, commands: [(String, answer: String)]) {
       let text = try String(contentsOfFile: Pair.packageRoot + "/README.md", encoding: .utf8)
       guard let start = text.range(of: "```sh\n"),

@@ -3,13 +3,13 @@ import NIOConcurrencyHelpers
 import NIOCore
 import NIOPosix
 
-/// A TCP proxy on loopback that keeps what it passes on, as somebody on the network between two processes would.
+/// A TCP proxy on loopback that records the bytes it forwards, like an eavesdropper between two processes.
 final class RecordingProxy: Sendable {
   private let recording: NIOLockedValueBox<[UInt8]>
   private let listener: any Channel
 
   var port: Int { listener.localAddress?.port ?? 0 }
-  /// The bytes of all connections, both ways, in the order in which they came.
+  /// The bytes of all connections, both ways, in the order of arrival.
   var bytes: [UInt8] { recording.withLockedValue { $0 } }
 
   private init(_ listener: any Channel, _ recording: NIOLockedValueBox<[UInt8]>) {
@@ -23,7 +23,7 @@ final class RecordingProxy: Sendable {
       .childChannelInitializer { channel in
         let eventLoop = channel.eventLoop
         let front = NIOLoopBound(Side(recording), eventLoop: eventLoop)
-        // On the same loop, so that each side may call the other.
+        // On the same loop, so that the two sides may call each other.
         return ClientBootstrap(group: eventLoop).channelInitializer { back in
           eventLoop.makeCompletedFuture {
             let other = Side(recording)
@@ -41,7 +41,7 @@ final class RecordingProxy: Sendable {
 
   func stop() async { try? await listener.close() }
 
-  /// Whether a text was passed on as it is.
+  /// Whether a text was forwarded in cleartext.
   func hasSeen(_ text: String) -> Bool { Data(bytes).range(of: Data(text.utf8)) != nil }
 
   private final class Side: ChannelInboundHandler {

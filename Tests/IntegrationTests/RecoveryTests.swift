@@ -3,8 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// `tidemark bench recovery`, which makes the figures of docs/reliability.md, over a small store: killed three times,
-  /// it has what it had acknowledged.
+  /// Runs `tidemark bench recovery`, the source of the figures in docs/reliability.md, over a small store. The store
+  /// is killed three times, and still has everything that it acknowledged.
   @Suite struct Recovery {
     private struct Measurement: Decodable {
       var killed: String
@@ -15,7 +15,7 @@ extension RealProcesses {
       var checked: Int
     }
 
-    @Test func aSmallStore() async throws {
+    @Test func recoveryKeepsAcknowledgedMarks() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-recovery-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let output = try await Command.run(
@@ -32,7 +32,7 @@ extension RealProcesses {
       }
       #expect(kills.map(\.killed) == ["just made", "at rest", "under load"])
       #expect(kills.allSatisfy { $0.checked == 2_000 && $0.logBytes > 0 && $0.residentBytesReady > 0 })
-      // At rest there is nothing to take up; right after it was made there is everything.
+      // At rest the log has no tail to replay; right after the channels were made, all of them are in it.
       #expect(
         kills.count == 3 && kills[0].tailChannels > 0 && kills[1].tailChannels == 0 && kills[2].marks > 0
       )

@@ -10,9 +10,9 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// Certificates, secrets and limits are replaced while clients ask without a pause.
+  /// Certificates, secrets and limits are reloaded while clients send requests without a pause.
   @Suite struct Reloads {
-    @Test func everythingIsRotatedUnderLoad() async throws {
+    @Test func secretsAndCertificatesRotateUnderLoad() async throws {
       let live = NSTemporaryDirectory() + "tidemark-reload-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: live) }
       let files = try await LiveFiles(live)
@@ -40,7 +40,7 @@ extension RealProcesses {
         #expect(failures.isEmpty, "\(failures.count) of \(count) failed: \(failures.prefix(3))")
         #expect(count > 1_000, "only \(count) requests were made")
 
-        // What every process has taken is all that there is: a new store and new connections to it find nothing amiss.
+        // Every process now has the final settings: a new store and new connections to it must work with them too.
         await pair.stack.stopStore()
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
@@ -60,10 +60,11 @@ extension RealProcesses {
       try await rotateFrameSecret(pair, files)
       try await rotateLink(pair, files)
       try await rotatePush(pair, files)
-      try await refuseWhatIsBroken(pair, files)
+      try await rejectUnusableSettings(pair, files)
     }
 
-    /// By the files alone, as Kubernetes replaces a mounted Secret; a client's session goes on.
+    /// Rotates the listener's certificate without a signal, as Kubernetes replaces a mounted Secret. A client's
+    /// session stays.
     private func rotateListener(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
       let next = files.path("web-2")
       try await LiveFiles.makeCertificate(next, pair.directory + "/..v2")
@@ -73,7 +74,7 @@ extension RealProcesses {
       let onlyNew = try TLSContext(client: TLSClientConfiguration(authorityFile: next + "/link-ca.pem"))
       let listen = Endpoint(host: "localhost", port: pair.stack.plan.gateways[0].listen.port)
       try await eventually("new connections get the new certificate") {
-        guard let caller = try? await HTTP2Caller.connect(to: listen, tls: onlyNew) else { return false }
+        guard let caller = try? await AsyncHTTP2Client.connect(to: listen, tls: onlyNew) else { return false }
         await caller.close()
         return true
       }
@@ -84,10 +85,10 @@ extension RealProcesses {
       let (old, secret) = (try await pair.token("bob"), pair.stack.files.jwtSecret)
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "fresh-", count: 8)
-      let new = try await TokenMint(secret: Array(second.utf8)).user("bob", lifetime: .seconds(3_600))
+      let new = try await TokenIssuer(secret: Array(second.utf8)).user("bob", lifetime: .seconds(3_600))
 
-      // A connection of its own, which has shown the old token and is remembered with it.
-      let caller = try await HTTP2Caller.connect(to: pair.stack.plan.gateways[1].listen)
+      // A connection of its own, on which the old token has been verified and cached.
+      let caller = try await AsyncHTTP2Client.connect(to: pair.stack.plan.gateways[1].listen)
       #expect(try await caller.call(.get, path, token: old).status == 200)
       #expect(try await caller.call(.get, path, token: new).status == 401)
       #expect(try await caller.call(.get, path, token: old).status == 200)
@@ -106,7 +107,7 @@ extension RealProcesses {
         for gateway in 0...1 where try await load.status(gateway, path, token: old) != 401 { return false }
         return true
       }
-      // Neither the cache of tokens nor the connection remembers it.
+      // Neither the token cache nor the connection still accepts it.
       #expect(try await caller.call(.get, path, token: old).text.contains("token_signature_invalid"))
       #expect(try await caller.call(.get, path, token: new).status == 200)
 
@@ -162,14 +163,14 @@ extension RealProcesses {
       for name in ["gateway-cert.pem", "gateway-key.pem"] {
         try FileManager.default.copyItem(atPath: files.path(name), toPath: "\(ofBefore)/\(name)")
       }
-      // Both authorities everywhere, then certificates by the new one, then the new one alone.
+      // Both authorities everywhere, then certificates of the new one, then the new one alone.
       try files.replace(files.path("link-ca.pem"), authorities.joined())
       try await Self.hangUp(pair)
       try await eventually("the store takes certificates by the new authority") {
         try await opens(files.link("gateway", certificates: next))
       }
       for end in ["store", "gateway"] {
-        // The key first: what does not match is not taken.
+        // The key first: a key that does not match its certificate is not loaded.
         for part in ["key", "cert"] {
           let text = try String(contentsOfFile: "\(next)/\(end)-\(part).pem", encoding: .utf8)
           try files.replace(files.path("\(end)-\(part).pem"), text)
@@ -191,7 +192,7 @@ extension RealProcesses {
       let secret = pair.stack.files.ticketSecret
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "ticket", count: 6)
-      let mint = await TokenMint(secret: Array(String(repeating: "fresh-", count: 8).utf8))
+      let mint = await TokenIssuer(secret: Array(String(repeating: "fresh-", count: 8).utf8))
       let server = try await mint.server(lifetime: .seconds(3_600))
       let issued = try await pair.curl(
         "POST",
@@ -221,8 +222,9 @@ extension RealProcesses {
       }
     }
 
-    /// What cannot be used is named, and what was there goes on; a limit is taken, and what waits for a restart named.
-    private func refuseWhatIsBroken(_ pair: Pair, _ files: LiveFiles) async throws {
+    /// Unusable settings are reported by name and the old ones stay in use. A limit is applied at once; settings that
+    /// need a restart are named.
+    private func rejectUnusableSettings(_ pair: Pair, _ files: LiveFiles) async throws {
       let (store, gateway) = (pair.stack.plan.storeAdmin, pair.stack.plan.gateways[1].admin)
       let failed = (
         store: try await Self.metric("tidemark_store_reloads_total{result=\"failed\"}", at: store),
@@ -247,13 +249,24 @@ extension RealProcesses {
       #expect(try log("tidemark-store").contains("--tls-cert \(files.path("store-cert.pem")): "))
       #expect(try log("gateway-h2c").contains("--connections \"0\": give a whole number"))
 
+      // A FIFO has no writer: reading it would never end, and the processes could not be stopped.
+      for name in ["store-cert.pem", "config.yaml"] {
+        try FileManager.default.removeItem(atPath: files.path(name))
+        #expect(mkfifo(files.path(name), 0o600) == 0)
+      }
+      try await Self.hangUp(pair)
+      try await eventually("both refuse a FIFO") {
+        try log("tidemark-store").contains("store-cert.pem: it is not a regular file")
+          && log("gateway-h2c").contains("config.yaml: the file cannot be read (it is not a regular file)")
+      }
+
       let before = try await Self.metric(
         "tidemark_gateway_last_reload_success_timestamp_seconds",
         at: gateway
       )
       try files.replace(files.path("store-cert.pem"), good)
       try files.replace(files.path("config.yaml"), "connections: 900\nloops: 7\n")
-      // Without a signal: the files have changed.
+      // Without a signal: the processes notice that the files have changed.
       try await eventually("both have read good files again") {
         let isGood = try await Self.metric("tidemark_store_last_reload_successful", at: store)
         let name = "tidemark_gateway_last_reload_success_timestamp_seconds"
@@ -282,12 +295,12 @@ extension RealProcesses {
     }
   }
 
-  /// Files that a pair works with and that are replaced while it does.
+  /// The files that a pair uses and that the test replaces while the pair runs.
   struct LiveFiles: Sendable {
     let directory: String
-    /// Key sets of one key each.
+    /// JWKS files with one key each.
     let keySets: (first: String, second: String)
-    /// Tokens by those keys.
+    /// Tokens signed with those keys.
     let keyTokens: (first: String, second: String)
 
     init(_ directory: String) async throws {
@@ -311,11 +324,11 @@ extension RealProcesses {
 
     func path(_ name: String) -> String { directory + "/" + name }
 
-    /// Flags of one end of the link, or of a command.
+    /// Link flags of one end of the link, or of a command.
     ///
     /// - Parameters:
-    ///   - flags: the first part of those of certificate and key.
-    ///   - certificates: the directory of these.
+    ///   - flags: the prefix of the certificate and key flags.
+    ///   - certificates: the directory with the certificates.
     func link(
       _ end: String,
       flags: String = "--tls",
@@ -329,7 +342,7 @@ extension RealProcesses {
       ]
     }
 
-    /// Another file in place of one, as `mv` does it: nobody sees half of either.
+    /// Replaces a file atomically, as `mv` does: no reader sees half of either version.
     func replace(_ path: String, _ text: String) throws {
       let new = path + ".new"
       guard
@@ -341,7 +354,7 @@ extension RealProcesses {
       else { throw Unexpected("\(path) cannot be written") }
     }
 
-    /// The certificate of the pair's listener, behind symbolic links as in a volume that Kubernetes mounts.
+    /// Puts the listener's certificate behind symbolic links, as in a volume that Kubernetes mounts.
     func mountCertificate(in files: StackFiles) async throws {
       try await Self.makeCertificate(path("web-1"), files.directory + "/..v1")
       symlink("..v1", files.directory + "/..data")
@@ -349,7 +362,8 @@ extension RealProcesses {
       symlink("..data/tls-key.pem", files.key)
     }
 
-    /// A certificate of this machine by an authority of its own, in a directory with the names that a pair has for it.
+    /// Makes a certificate for this machine with an authority of its own, in a directory with the file names of a
+    /// pair.
     static func makeCertificate(_ authority: String, _ directory: String) async throws {
       try await LinkTLS.makeCertificate(authority, "web", "DNS:localhost,IP:127.0.0.1")
       let manager = FileManager.default
@@ -365,7 +379,8 @@ extension RealProcesses {
     }
   }
 
-  /// Clients that ask without a pause: on connections that stay, one at each gateway, and on a new one each time.
+  /// Clients that send requests without a pause: one persistent connection to each gateway, and a new connection each
+  /// time.
   final class Load: Sendable {
     private struct State {
       var token: String
@@ -395,14 +410,14 @@ extension RealProcesses {
       return load
     }
 
-    /// Ends; returns how many requests there were, and what went wrong with which.
+    /// Stops the load; returns the number of requests, and a description of each failure.
     func stop() async -> (Int, [String]) {
       state.withLockedValue { $0.isEnding = true }
       for task in tasks.withLockedValue({ $0 }) { await task.value }
       return state.withLockedValue { ($0.counts.reduce(0, +), $0.failures) }
     }
 
-    /// Has new connections trust one certificate more.
+    /// Makes new connections trust one more certificate.
     func trust(_ certificate: String) {
       state.withLockedValue { state in
         let texts = [state.authority, certificate].compactMap {
@@ -413,7 +428,7 @@ extension RealProcesses {
       }
     }
 
-    /// Returns when all clients show another token.
+    /// Returns when all clients use another token.
     func use(_ token: String) async throws {
       let counts = state.withLockedValue { state in
         state.token = token
@@ -424,7 +439,7 @@ extension RealProcesses {
       }
     }
 
-    /// What a new connection to a gateway gets.
+    /// The status of a request on a new connection to a gateway.
     func status(_ gateway: Int, _ path: String, token: String) async throws -> Int {
       let caller = try await connect(gateway)
       let answer = try await caller.call(.get, path, token: token)
@@ -432,23 +447,23 @@ extension RealProcesses {
       return answer.status
     }
 
-    private func connect(_ gateway: Int) async throws -> HTTP2Caller {
+    private func connect(_ gateway: Int) async throws -> AsyncHTTP2Client {
       let port = pair.stack.plan.gateways[gateway].listen.port
       guard gateway == 0 else {
-        return try await HTTP2Caller.connect(to: Endpoint(host: "127.0.0.1", port: port))
+        return try await AsyncHTTP2Client.connect(to: Endpoint(host: "127.0.0.1", port: port))
       }
       let authority = state.withLockedValue { $0.authority }
       let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: authority))
-      return try await HTTP2Caller.connect(to: Endpoint(host: "localhost", port: port), tls: tls)
+      return try await AsyncHTTP2Client.connect(to: Endpoint(host: "localhost", port: port), tls: tls)
     }
 
     private func ask(_ number: Int) async {
-      var kept: HTTP2Caller?
+      var kept: AsyncHTTP2Client?
       while !state.withLockedValue({ $0.isEnding }) {
         let token = state.withLockedValue { $0.token }
         var failure: String?
         do {
-          let caller: HTTP2Caller
+          let caller: AsyncHTTP2Client
           if let kept { caller = kept } else { caller = try await connect(min(number, 1)) }
           kept = number < 2 ? caller : nil
           let answer = try await caller.call(
@@ -461,7 +476,7 @@ extension RealProcesses {
           if kept == nil { await caller.close() }
         } catch {
           failure = "\(error)"
-          // A connection that was to stay has ended: that counts, and the next one is made.
+          // A persistent connection has closed: that counts as a failure, and the next one is opened.
           kept = nil
         }
         state.withLockedValue { state in

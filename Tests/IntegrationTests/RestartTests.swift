@@ -6,19 +6,19 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// What an operator does to a running installation behind the shipped HAProxy costs no request: the steps of
-  /// docs/deploy.md and docs/operations.md, under load.
+  /// Maintenance of a running installation behind the shipped HAProxy costs no request: the steps of docs/deploy.md
+  /// and docs/operations.md, under load.
   @Suite struct Restarts {
     private static let channel = "/v1/channels/messaging:restarts"
 
-    /// How often the store is restarted.
+    /// The number of store restarts.
     private static let restarts = TestRun.number("TIDEMARK_RESTARTS") ?? TestRun.count(3, long: 20)
 
-    /// How long the store stays away: HAProxy's checks notice an unready gateway within 2.5 s, a request waits for 5 s.
+    /// How long the store stays away: HAProxy notices an unready gateway within 2.5 s, and a request waits for 5 s.
     private static let away = Duration.milliseconds(2_800)
 
-    /// A store that is back before a command's deadline, stopped or killed, costs no request.
-    @Test func aStoreRestart() async throws {
+    /// A stopped or killed store that is back before a command's deadline costs no request.
+    @Test func storeRestartCostsNoRequest() async throws {
       try await Balanced.with { balanced in
         let body = try await Self.prepare(balanced)
         var short = 0
@@ -34,12 +34,12 @@ extension RealProcesses {
           try await Self.moreAnswers(load)
           let away = ContinuousClock.now - left
           let result = try await load.end()
-          // On a busy machine a restart may take longer than what is promised for: such a round shows nothing.
+          // On a busy machine a restart may take longer than the guarantee covers: such a round proves nothing.
           if away < .milliseconds(4_500) {
             short += 1
             #expect(result.faults.isEmpty, "restart \(short), away \(away): \(result)")
           } else {
-            // Gateways may have been taken out: the next round begins with both.
+            // HAProxy may have taken gateways out: the next round begins with both.
             for name in ["gateway-1", "gateway-2"] { try await balanced.wait(for: name, toBe: "UP") }
           }
         }
@@ -48,8 +48,8 @@ extension RealProcesses {
       }
     }
 
-    /// The order in docs/operations.md: gateways learn the new secret, then the store, then all forget the old one.
-    @Test func aNewFrameSecret() async throws {
+    /// The order in docs/operations.md: gateways get the new secret, then the store, then all drop the old one.
+    @Test func frameSecretRotates() async throws {
       try await Balanced.with { balanced in
         let body = try await Self.prepare(balanced)
         let files = balanced.stack.files
@@ -81,8 +81,8 @@ extension RealProcesses {
       }
     }
 
-    /// A new certificate by reload: no connection is refused meanwhile, and a stream that is open stays so.
-    @Test func aNewCertificate() async throws {
+    /// A reload with a new certificate: meanwhile no connection is refused, and an open stream stays open.
+    @Test func certificateReloads() async throws {
       try await Balanced.with { balanced in
         let body = try await Self.prepare(balanced)
         let files = balanced.stack.files
@@ -134,10 +134,9 @@ extension RealProcesses {
       }
     }
 
-    /// The standby of docs/availability.md: the store is lost, another process at another address takes its data
-    /// directory over, and gateways that name both addresses go on with it. A mark that was sent in between is
-    /// answered.
-    @Test func aStandbyTakesTheDiskOver() async throws {
+    /// The standby of docs/availability.md. After the store is lost, another process at another address takes over
+    /// its data directory. Gateways that know both addresses reconnect to it. A mark sent in between is answered.
+    @Test func standbyTakesOverDataDirectory() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -158,7 +157,7 @@ extension RealProcesses {
       var standby: ChildProcess?
       do {
         try await stack.start()
-        let token = try await TokenMint(secretFile: stack.files.jwtSecret).server(lifetime: .seconds(3600))
+        let token = try await TokenIssuer(secretFile: stack.files.jwtSecret).server(lifetime: .seconds(3600))
         func call(_ method: String, _ path: String, _ json: String? = nil) async throws -> String {
           let body = json.map { ["-H", "content-type: application/json", "-d", $0] } ?? []
           let output = try await Command.run(
@@ -197,7 +196,7 @@ extension RealProcesses {
       await stack.stop()
     }
 
-    /// Waits until the load has got more answers.
+    /// Waits until the load has received more answers.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
       try await eventually("the load goes on: \(load.result)") {
@@ -205,7 +204,7 @@ extension RealProcesses {
       }
     }
 
-    /// Makes the channel and a message; returns the file with the body of a read mark.
+    /// Makes the channel and a message; returns the path of a file with the body of a read mark.
     private static func prepare(_ balanced: Balanced) async throws -> String {
       try await balanced.expect(
         201,

@@ -7,11 +7,11 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A store that comes back from a backup, under gateways that knew it before.
+  /// A store restored from a backup, under gateways that were connected before.
   @Suite struct Restores {
-    /// Nothing of before goes on as if the store were the same: open streams, resumed streams, tickets, and commands
-    /// that had no answer.
-    @Test func theRestoredStoreIsAnother() async throws {
+    /// No state from before the restore continues as if the store were the same: open streams, resumed streams,
+    /// tickets, and commands without an answer.
+    @Test func restoredStoreInvalidatesOldState() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let alice = try await pair.token("alice")
@@ -20,7 +20,7 @@ extension RealProcesses {
         let to = pair.directory + "/backups"
         try await pair.backup(to)
 
-        // What comes after the backup, and is told.
+        // Events after the backup, which the stream delivers.
         let stream = try Self.stream(pair, alice)
         defer { stream.end() }
         try await Self.wait(stream, for: "id: ")
@@ -45,9 +45,10 @@ extension RealProcesses {
         try await pair.stack.startStore()
         try await pair.stack.waitUntilGatewaysAreReady()
 
-        // The open stream is told, and ends; whoever resumes it is told too.
+        // The open stream gets a reset and ends; a client that resumes it gets one too.
         try await Self.wait(stream, for: "event: stream.reset")
-        #expect(try await Self.rest(of: stream).contains { $0.contains("the way to the store was lost") })
+        let end = try await Self.rest(of: stream)
+        #expect(end.contains { $0.contains("the connection to the store was lost") }, "\(end)")
         let resumed = try Self.stream(pair, alice, ["-H", "Last-Event-ID: " + id.dropFirst(4)])
         defer { resumed.end() }
         try await Self.wait(resumed, for: "event: stream.reset")
@@ -58,7 +59,7 @@ extension RealProcesses {
           let acks = try await pair.curl("POST", "/v1/push/acks", json: #"{"tickets":["\#(ticket)"]}"#)
           #expect(acks.body.contains("ticket_invalid"), "\(acks)")
         }
-        // The same number is another message now, of which the resumed stream tells.
+        // The same number is another message now, and the resumed stream reports it.
         let other = #"{"id":"other","user_id":"alice"}"#
         try await pair.expect(
           201,
@@ -78,9 +79,9 @@ extension RealProcesses {
       }
     }
 
-    /// Gateways under load go over to the restored store by themselves, and their sessions do not: every mark that it
-    /// acknowledges from then on is there.
-    @Test func gatewaysUnderLoadGoOver() async throws {
+    /// Gateways under load reconnect to the restored store by themselves; their sessions do not carry over. Every
+    /// mark that the restored store acknowledges is kept.
+    @Test func gatewaysReconnectUnderLoad() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: ["messaging:over"],
@@ -124,7 +125,7 @@ extension RealProcesses {
           ("127.0.0.1:7410", "\(pair.stack.plan.store)"), ("127.0.0.1:7499", "\(ports[0])"),
           ("/etc/tidemark/frame-secret", pair.stack.files.frameSecret),
           ("/var/backups/tidemark", pair.directory + "/backups"),
-          // The one that begins like the other comes first.
+          // The longer path comes first, because the other one is its prefix.
           ("/var/lib/tidemark-again", pair.directory + "/again"),
           ("/var/lib/tidemark", pair.directory + "/restored"),
           ("/mnt/other/erasures", pair.directory + "/erasures"),
@@ -132,7 +133,7 @@ extension RealProcesses {
         ]
         var played = 0
         for line in try Self.documented() {
-          // A store of its own, beside the one that is backed up.
+          // A separate store, beside the one that is backed up.
           let isStore = line.hasPrefix("tidemark-store ")
           let words = (isStore ? [("127.0.0.1:7410", "\(ports[1])")] + places : places).reduce(line) {
             $0.replacingOccurrences(of: $1.0, with: $1.1)
@@ -154,7 +155,7 @@ extension RealProcesses {
 
     // MARK: Details
 
-    /// The lines of the `sh` blocks that are this project's programs.
+    /// The lines of the `sh` blocks that run this project's programs.
     private static func documented() throws -> [String] {
       let text = try String(contentsOfFile: Pair.packageRoot + "/docs/backup.md", encoding: .utf8)
       return text.components(separatedBy: "```sh\n").dropFirst().flatMap { block in
@@ -195,7 +196,7 @@ extension RealProcesses {
       return lines
     }
 
-    /// The next line with a text in it; where another is named, the last such line before one with that.
+    /// The next line that contains `text`; with `other`, the last such line before a line with `other`.
     @discardableResult
     private static func wait(_ stream: Companion, for text: String, after other: String? = nil) async throws
       -> String

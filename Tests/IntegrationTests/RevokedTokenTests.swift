@@ -7,13 +7,13 @@ import Testing
 extension RealProcesses {
   /// Tokens that are revoked by their ids, on both gateways of a store.
   @Suite struct RevokedTokens {
-    @Test func oneByOneOnEveryGateway() async throws {
+    @Test func revocationReachesEveryGateway() async throws {
       try await Pair.with { pair in
         try await Self.play("revoke", pair)
         await pair.stack.killStore()
         await pair.stack.killGateway(1)
         try await pair.stack.startStore()
-        // From its first answer on: a gateway is not ready before it has the list.
+        // From the gateway's first answer on: it is not ready before it has the list.
         try await pair.stack.startGateway(1)
         try await pair.stack.waitUntilGatewaysAreReady()
         let backups = pair.directory + "/backups"
@@ -43,7 +43,7 @@ extension RealProcesses {
       #expect(output.status == 0 && output.out == "ok\n", "\(part): \(output)")
     }
 
-    @Test func idsOfTheProgramsTokens() async throws {
+    @Test func programTokensHaveUniqueIDs() async throws {
       let secret = NSTemporaryDirectory() + "tidemark-secret-\(UUID().uuidString)"
       try "0123456789abcdef0123456789abcdef\n".write(toFile: secret, atomically: true, encoding: .utf8)
       defer { try? FileManager.default.removeItem(atPath: secret) }

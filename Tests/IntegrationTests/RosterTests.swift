@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// What backends reconcile with, and what is asked and made in bulk.
+  /// Routes with which backends reconcile, and bulk queries and commands.
   @Suite struct Rosters {
     @Test func rostersMessagesAndBulkRequests() async throws {
       try await Pair.with { pair in

@@ -4,12 +4,12 @@ import TestPrograms
 import Testing
 
 extension Companion {
-  /// Plays a case of a script of `Clients`: its last line has to begin with `ok`, and no gateway may have ended by
+  /// Runs a case of a script in `Clients`: its last line must begin with `ok`, and no gateway may have exited by
   /// itself.
   ///
   /// - Parameters:
-  ///   - specification: what the script reads as JSON.
-  ///   - body: hears the script to its end, and returns its last line.
+  ///   - specification: the JSON that the script reads.
+  ///   - body: reads the script's output to its end, and returns its last line.
   static func play(
     _ script: String,
     _ name: String,
@@ -39,11 +39,11 @@ extension Companion {
     for gateway in await stack.gatewayProcesses { #expect(gateway.isRunning) }
   }
 
-  /// Hears the script to its end.
+  /// Reads the script's output to its end.
   ///
-  /// - Parameter pair: where the script says `restart`, the second gateway of this is killed and started again, and the
-  ///   script told `done`.
-  /// - Returns: its last line.
+  /// - Parameter pair: on the line `restart`, this pair's second gateway is killed and restarted, and the script gets
+  ///   `done`.
+  /// - Returns: the last line.
   func lastLine(restartingIn pair: Pair? = nil) async throws -> String {
     var last = ""
     for await line in lines {

@@ -5,10 +5,10 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// A change of a user's settings or of a channel type reaches every shard, though the gateway that makes it is killed
-  /// half-way (R7, R8).
+  /// A change of a user's settings or of a channel type reaches every shard, even if the gateway is killed half-way
+  /// (R7, R8).
   @Suite struct Settling {
-    @Test func resumesAfterTheGatewayWasKilled() async throws {
+    @Test func replicationSurvivesGatewayKill() async throws {
       let seed = TestRun.seed
       print("settings through a gateway that is killed: TIDEMARK_SEED=\(seed)")
       try await Pair.with { pair in

@@ -7,13 +7,13 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// What a power cut leaves: a killed process leaves its page cache behind, so here everything is cut off that was
-  /// written after the last sync.
+  /// The data that survives a power cut. A killed process leaves its page cache behind, so this test cuts off
+  /// everything that was written after the last sync.
   @Suite struct SyncedCopies {
-    /// The store is stopped at random moments under load; a copy of its data, each file cut to what the kernel had been
-    /// made to sync, has every mark that had been acknowledged by then. To show that this can fail: cut one sync
-    /// earlier, marks are missing.
-    @Test func theSyncedPartHasEveryAcknowledgedMark() async throws {
+    /// The store is stopped at random moments under load. Each file of a copy is cut to the length that the kernel
+    /// had synced. The copy has every mark acknowledged by then. As a control, a copy cut one sync earlier lacks
+    /// marks.
+    @Test func syncedDataHasAllAcknowledgedMarks() async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: (0..<5).map { "messaging:cut-\($0)" },
@@ -27,7 +27,7 @@ extension RealProcesses {
           executable: "/usr/bin/strace",
           arguments: [
             "-f", "-y", "-s", "0", "-e", "trace=write,writev,pwrite64,pwritev,pwritev2,fdatasync,fsync", "-e",
-            // So that most stops find a write that is not synced yet.
+            // So that most stops hit a write that is not synced yet.
             "inject=fdatasync:delay_enter=10000", "-o", trace, "-p", "\(store.processID)",
           ],
           logFile: pair.directory + "/strace.log"
@@ -45,7 +45,7 @@ extension RealProcesses {
         for round in 1...4 {
           try await Task.sleep(for: .milliseconds(.random(in: 300...1500)))
           store.signal(SIGSTOP)
-          // What it had sent comes in; until then its last calls have come to their ends and are in the trace.
+          // Replies in flight arrive; meanwhile the last system calls return and are in the trace.
           client.send("hold")
           let held = await client.line() ?? "the client ended"
           #expect(held.hasPrefix("held "), "round \(round): \(held)")
@@ -73,8 +73,8 @@ extension RealProcesses {
       }
     }
 
-    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes, and has the client compare it
-    /// with what was acknowledged to it.
+    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes. The client compares it with
+    /// the marks that were acknowledged to it.
     private func check(
       _ pair: Pair,
       _ client: Companion,
@@ -120,23 +120,23 @@ extension RealProcesses {
   }
 }
 
-/// From strace's report of a process's writes and syncs: how much of each file was written after the beginning of its
-/// last sync that came to an end.
+/// Reads strace's report of a process's writes and syncs: the length of each file that was written before its last
+/// completed sync began.
 struct SyncedLengths {
   private struct File {
     var written = 0
-    /// What had been written when each completed sync began, in rising order.
+    /// The length written when each completed sync began, in ascending order.
     var synced: [Int] = []
   }
 
   private var files: [String: File] = [:]
-  /// The process stands still: what the kernel still does for it is too late for a power cut at this moment, and no
-  /// reply can follow it.
+  /// Whether the process is stopped. What the kernel completes after that is too late for a power cut at this moment,
+  /// and no reply can follow it.
   private var isStopped = false
   private var late: [(file: String, synced: Int)] = []
 
   init(_ trace: String, directory: String) {
-    // By thread: the call that another thread interrupted in the report.
+    // By thread: the system call that the report shows as interrupted by another thread.
     var pending: [Substring: (file: String, syncedAtStart: Int?)] = [:]
     for line in trace.split(separator: "\n") {
       guard let space = line.firstIndex(of: " ") else { continue }
@@ -160,7 +160,7 @@ struct SyncedLengths {
     }
   }
 
-  /// A call has returned: a sync where `syncedAtStart` is set, else a write.
+  /// Records a system call that has returned: a sync where `syncedAtStart` is set, else a write.
   private mutating func end(_ file: String, _ syncedAtStart: Int?, _ call: Substring) {
     guard let equals = call.range(of: "= ", options: .backwards) else { return }
     guard let result = Int(call[equals.upperBound...].prefix { $0.isNumber || $0 == "-" }), result >= 0 else {
@@ -183,7 +183,7 @@ struct SyncedLengths {
     late = []
   }
 
-  /// The name of the file that a call is about, if it is right in that directory: strace shows `call(FD</path>, …`.
+  /// The name of the file of a system call, if it is directly in that directory: strace shows `call(FD</path>, …`.
   private static func file(_ call: Substring, _ directory: String) -> String? {
     guard let open = call.firstIndex(of: "<"), let close = call[open...].firstIndex(of: ">") else {
       return nil
@@ -193,26 +193,26 @@ struct SyncedLengths {
     return String(path.dropFirst(directory.utf8.count + 1))
   }
 
-  /// Bytes at the end of the file that a power cut could take.
+  /// The number of bytes at the end of the file that a power cut could lose.
   func unsynced(_ file: String) -> Int {
     guard let file = files[file] else { return 0 }
     return file.written - (file.synced.last ?? 0)
   }
 
-  /// The same, had the last sync not come to its end.
+  /// The same number if the last sync had not completed.
   func unsyncedOneSyncEarlier(_ file: String) -> Int {
     guard let file = files[file] else { return 0 }
     return file.written - (file.synced.dropLast().last ?? 0)
   }
 }
 
-/// The reading of traces is itself tested.
+/// Tests of the trace reader itself.
 @Suite struct SyncedLengthsTests {
   private func lengths(_ lines: [String]) -> SyncedLengths {
     SyncedLengths(lines.joined(separator: "\n"), directory: "/data")
   }
 
-  @Test func whatIsWrittenAfterASyncHasBegunIsNotSynced() {
+  @Test func writesAfterSyncStartAreUnsynced() {
     let lengths = lengths([
       #"7 write(12</data/4.log>, ""..., 100) = 100"#,
       "7 fdatasync(12</data/4.log> <unfinished ...>",
@@ -227,7 +227,7 @@ struct SyncedLengths {
     #expect(lengths.unsynced("6.sst") == 0)
   }
 
-  @Test func whatIsSyncedWhileTheProcessIsStoppedIsTooLate() {
+  @Test func syncsWhileStoppedAreIgnored() {
     let write = #"7 write(12</data/4.log>, ""..., 10) = 10"#
     var lines = [
       write, "7 fdatasync(12</data/4.log> <unfinished ...>", "8 --- stopped by SIGSTOP ---",
@@ -239,7 +239,7 @@ struct SyncedLengths {
     #expect(lengths(lines).unsyncedOneSyncEarlier("4.log") == 20)
   }
 
-  @Test func aSyncThatHasNotReturnedCountsForNothing() {
+  @Test func unreturnedSyncsAreIgnored() {
     let write = #"7 write(12</data/4.log>, ""..., 10) = 10"#
     let lengths = lengths([
       write, "7 fdatasync(12</data/4.log>) = 0", write, "7 fdatasync(12</data/4.log>) = 0", write,

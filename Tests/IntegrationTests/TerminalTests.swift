@@ -6,14 +6,14 @@ import TestSupport
 import Testing
 
 extension RealProcesses {
-  /// What the program for the terminal says where something does not fit: one line, at once.
+  /// The errors of the command-line program: one line, at once.
   @Suite struct TerminalProgram {
     private func tidemark(_ arguments: [String]) async throws -> Command.Output {
       try await Command.run(Pair.binaries + "/tidemark", arguments, limit: .seconds(60))
     }
 
-    /// What no second try would mend is not tried again.
-    @Test func whatCannotBeMendedEndsAtOnce() async throws {
+    /// A failure that a retry cannot fix is not retried.
+    @Test func permanentFailuresAreNotRetried() async throws {
       try await Pair.with { pair in
         let watch = try await tidemark([
           "watch", "--gateway", "https://localhost:\(pair.stack.plan.gateways[0].listen.port)", "--user",
@@ -44,7 +44,7 @@ extension RealProcesses {
           )
         }
 
-        // A port that is taken, in words.
+        // A port in use is reported in words.
         let gateway = try await Command.run(
           Pair.binaries + "/tidemark-gateway",
           [

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension RealProcesses {
-  /// Threads and acknowledgements as their senders and receivers see them (R9, R15).
+  /// Threads and acknowledgements as their senders and recipients see them (R9, R15).
   @Suite struct ThreadsAndReceipts {
     /// A status in words, as its sender sees it.
     private static func status(_ pair: Pair, _ cid: String, _ message: String) async throws -> String {
@@ -33,7 +33,7 @@ extension RealProcesses {
       }
     }
 
-    @Test("R15: replies are delivered and read in a channel of two, and what counts nowhere says so")
+    @Test("R15: replies are delivered and read in a two-member channel; uncounted replies say so")
     func threads() async throws {
       try await Pair.with { pair in
         let (two, three) = ("messaging:two", "messaging:three")
@@ -60,7 +60,7 @@ extension RealProcesses {
         #expect(read["counted"] == nil)
         #expect(try await Self.status(pair, two, "r1") == "read 1 1 1")
 
-        // Three members: bob reads an older reply, carol has one delivered without taking part.
+        // Three members: bob reads an older reply; one reply is delivered to carol, who does not take part.
         try await pair.expect(
           201,
           "PUT",
@@ -123,7 +123,7 @@ extension RealProcesses {
           token: try await pair.token("alice")
         )
         #expect(Self.names(second["read"]) == ["bob"] && second["next"] == nil)
-        // Who takes part by reading only, and hides that, is on nobody's page but their own.
+        // A participant who only reads, and hides reads, appears only on their own page.
         try await pair.expect(
           200,
           "PUT",
@@ -184,7 +184,7 @@ extension RealProcesses {
         try await pair.expect(200, "POST", path + "/read?user_id=bob", token: pair.serverToken)
         #expect(try await Self.status(pair, cid, "m1") == "read 1 1 2 0")
         #expect(try await Self.status(pair, cid, "m2") == "read 1 1 2")
-        // Where the sender's stream is before the acknowledgement.
+        // The position of the sender's stream before the acknowledgement.
         async let stream = Self.events(pair, "alice", since: nil)
         for number in 0..<25 {
           try await Self.send(pair, cid, [#"{"id":"tick\#(number)","user_id":"alice","silent":true}"#])
@@ -227,11 +227,11 @@ extension RealProcesses {
         )
         #expect(Self.values(done["receipts"], "message_id") == ["m1"])
         #expect(Self.values(done["receipts"], "note") == ["on it"])
-        // After a resume, too.
+        // The event is also sent after a resume.
         let told = try await Self.events(pair, "alice", since: since).filter { $0.type == "message.receipt" }
         #expect(told.map(\.user) == ["bob"])
         #expect(told.first?.body.contains(#""acknowledged_count":1,"acknowledged_at":"#) == true)
-        // It stays shown where nobody is told who has read, and does not count as reading there.
+        // The acknowledgement stays visible where readers are hidden, and does not count as a read there.
         try await pair.expect(
           200,
           "PUT",
@@ -241,7 +241,7 @@ extension RealProcesses {
         )
         #expect(try await Self.status(pair, cid, "m1") == "sent 0 0 2 1")
         try await pair.expect(403, "GET", "/v1/users/bob/receipts", token: try await pair.token("carol"))
-        // Who hides that they read is not shown to have acknowledged either.
+        // A user who hides reads is not shown to have acknowledged either.
         try await pair.expect(
           200,
           "PUT",
@@ -326,7 +326,7 @@ extension RealProcesses {
       var body: String
     }
 
-    /// What a user's stream says within three seconds.
+    /// The events of a user's stream within three seconds.
     private static func events(_ pair: Pair, _ user: String, since: String?) async throws -> [Event] {
       let answer = try await pair.curl(
         "GET",

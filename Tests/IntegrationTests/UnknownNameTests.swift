@@ -2,8 +2,8 @@ import Foundation
 import Testing
 
 extension RealProcesses {
-  /// A misspelt name does not widen a request: what would mean *everything* or *the newest* without the field is
-  /// refused, and nothing has changed.
+  /// A misspelt field name does not widen a request: where omitting the field means *everything* or *the newest*, the
+  /// request is rejected and changes nothing.
   @Suite struct UnknownNames {
     private struct Case {
       var method = "POST"
@@ -11,7 +11,7 @@ extension RealProcesses {
       var body: String?
       var isServer = false
       var code = "unknown_field"
-      /// What the detail has to name.
+      /// Texts that the error's detail must contain.
       var names: [String] = []
     }
 
@@ -77,7 +77,7 @@ extension RealProcesses {
       Case(method: "GET", path: "/v1/feed?consumer=a&partition=0/1", isServer: true, code: "not_implemented"),
     ]
 
-    @Test func areRefusedAndChangeNothing() async throws {
+    @Test func unknownNamesAreRejectedWithoutEffect() async throws {
       try await Pair.with { pair in
         let server = pair.serverToken
         let bob = try await pair.token("bob")
@@ -107,7 +107,7 @@ extension RealProcesses {
           for name in item.names { #expect(detail.contains("\"\(name)\""), "\(item.path): \(detail)") }
         }
         #expect(try await Self.state(pair, bob) == before)
-        try await Self.whatIsRightIsDone(pair, bob)
+        try await Self.expectAcceptedForms(pair, bob)
       }
     }
 
@@ -126,8 +126,9 @@ extension RealProcesses {
       return found
     }
 
-    /// Lists with commas and repetition, an empty query value, what Stream's clients add, and everything by its name.
-    private static func whatIsRightIsDone(_ pair: Pair, _ bob: String) async throws {
+    /// Accepted forms: lists with commas and repetition, an empty query value, parameters that Stream's clients add,
+    /// and every field by its name.
+    private static func expectAcceptedForms(_ pair: Pair, _ bob: String) async throws {
       for query in [
         "user_ids=alice,bob", "user_ids=alice&user_ids=bob", "user_ids=alice,b%6Fb&api_key=k&connection_id=c",
       ] {

@@ -6,14 +6,14 @@ import Testing
 extension RealProcesses {
   @Suite struct Version {
     @Test(arguments: ["tidemark-store", "tidemark-gateway", "tidemark"])
-    func everyProgramSaysItsVersion(_ program: String) async throws {
+    func programsPrintTheirVersion(_ program: String) async throws {
       let output = try await Command.run("\(Pair.binaries)/\(program)", ["--version"])
       #expect(output.status == 0 && output.out == "\(program) \(ProductVersion.current)\n", "\(output)")
       let help = try await Command.run("\(Pair.binaries)/\(program)", ["--help"])
       #expect(help.out.contains("--version"), "\(help)")
     }
 
-    /// The change log's newest section is of the version that the programs say.
+    /// The newest section of the change log is for the version that the programs print.
     @Test func theChangeLogIsOfThisVersion() throws {
       let log = try String(contentsOfFile: Pair.packageRoot + "/CHANGELOG.md", encoding: .utf8)
       let newest = log.split(separator: "\n").first { $0.hasPrefix("## [") }

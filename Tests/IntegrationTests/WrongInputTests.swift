@@ -5,7 +5,7 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// Wrong input gets its named error and nothing else: the process goes on serving.
+  /// Wrong input gets its own error code and has no other effect: the process keeps serving.
   @Suite struct WrongInput {
     private struct Case {
       var name: String
@@ -26,10 +26,10 @@ extension RealProcesses {
     private static let long = String(repeating: "x", count: 256)
 
     private static let cases: [Case] = [
-      Case(name: "JSON that ends too early", body: "{\"message_id\":", status: 400, code: "invalid_json"),
-      Case(name: "no object", body: "[1,2]", status: 400, code: "invalid_field"),
-      Case(name: "a number for a string", body: #"{"message_id":7}"#, status: 400, code: "invalid_field"),
-      Case(name: "an epoch below 0", body: #"{"unread_epoch":-1}"#, status: 400, code: "invalid_field"),
+      Case(name: "truncated JSON", body: "{\"message_id\":", status: 400, code: "invalid_json"),
+      Case(name: "not an object", body: "[1,2]", status: 400, code: "invalid_field"),
+      Case(name: "number instead of string", body: #"{"message_id":7}"#, status: 400, code: "invalid_field"),
+      Case(name: "negative epoch", body: #"{"unread_epoch":-1}"#, status: 400, code: "invalid_field"),
       Case(
         name: "over-long message id",
         body: #"{"message_id":"\#(long)"}"#,
@@ -42,7 +42,7 @@ extension RealProcesses {
         status: 400,
         code: "invalid_cid"
       ),
-      Case(name: "a cid without type", path: "/v1/channels/team/read", status: 400, code: "invalid_cid"),
+      Case(name: "cid without type", path: "/v1/channels/team/read", status: 400, code: "invalid_cid"),
       Case(
         name: "unknown channel",
         path: "/v1/channels/messaging:none/read",
@@ -50,28 +50,28 @@ extension RealProcesses {
         code: "channel_not_found"
       ),
       Case(name: "unknown message", body: #"{"message_id":"none"}"#, status: 404, code: "message_not_found"),
-      Case(name: "no member", token: .mallory, status: 404, code: "channel_not_found"),
+      Case(name: "not a member", token: .mallory, status: 404, code: "channel_not_found"),
       Case(
-        name: "a server for no member",
+        name: "server for a non-member",
         token: .server,
         body: #"{"user_id":"mallory"}"#,
         status: 404,
         code: "member_not_found"
       ),
-      Case(name: "a server for nobody", token: .server, status: 400, code: "user_id_required"),
+      Case(name: "server without user_id", token: .server, status: 400, code: "user_id_required"),
       Case(name: "another user's name", body: #"{"user_id":"alice"}"#, status: 403, code: "user_id_mismatch"),
-      Case(name: "no token", token: .nobody, status: 401, code: "token_missing"),
+      Case(name: "missing token", token: .nobody, status: 401, code: "token_missing"),
       Case(
-        name: "a token that is empty",
+        name: "empty token",
         token: .nobody,
         arguments: ["-H", "authorization: Bearer "],
         status: 401,
         code: "token_missing"
       ),
-      Case(name: "no JWT", token: .raw("abc"), status: 401, code: "token_malformed"),
+      Case(name: "not a JWT", token: .raw("abc"), status: 401, code: "token_malformed"),
       Case(name: "wrong method", method: "DELETE", body: nil, status: 405, code: "method_not_allowed"),
       Case(
-        name: "no such route",
+        name: "unknown route",
         method: "GET",
         path: "/v2/nothing",
         body: nil,
@@ -79,20 +79,20 @@ extension RealProcesses {
         code: "route_not_found"
       ),
       Case(
-        name: "not JSON by its type",
+        name: "wrong content type",
         arguments: ["-H", "content-type: text/plain"],
         status: 415,
         code: "content_type_not_supported"
       ),
-      Case(name: "no thread id", body: #"{"thread_id":"\u0007"}"#, status: 400, code: "invalid_message_id"),
+      Case(name: "bad thread id", body: #"{"thread_id":"\u0007"}"#, status: 400, code: "invalid_message_id"),
       Case(
-        name: "truncate by a user",
+        name: "truncate with a user token",
         path: "/v1/channels/messaging:team/truncate",
         status: 403,
         code: "server_token_required"
       ),
       Case(
-        name: "truncate at no message id",
+        name: "truncate at an invalid message id",
         path: "/v1/channels/messaging:team/truncate",
         token: .server,
         body: #"{"before":"\u0007"}"#,
@@ -100,14 +100,14 @@ extension RealProcesses {
         code: "invalid_message_id"
       ),
       Case(
-        name: "mark all for nobody",
+        name: "mark all without user_id",
         path: "/v1/channels/read",
         token: .server,
         status: 400,
         code: "user_id_required"
       ),
       Case(
-        name: "totals that are no yes or no",
+        name: "totals with a value that is not Boolean",
         path: "/v1/channels/messaging:team/read?totals=1",
         status: 400,
         code: "invalid_query"
@@ -121,7 +121,7 @@ extension RealProcesses {
         code: "user_id_mismatch"
       ),
       Case(
-        name: "events since what was no event",
+        name: "events since an invalid event id",
         method: "GET",
         path: "/v1/events?since=yesterday",
         body: nil,
@@ -129,7 +129,7 @@ extension RealProcesses {
         code: "invalid_field"
       ),
       Case(
-        name: "set-up by a user",
+        name: "channel creation with a user token",
         method: "PUT",
         path: "/v1/channels/messaging:mine",
         status: 403,
@@ -145,7 +145,7 @@ extension RealProcesses {
         code: "unknown_field"
       ),
       Case(
-        name: "an option's value out of range",
+        name: "option value out of range",
         method: "PUT",
         path: "/v1/channel-types/messaging",
         token: .server,
@@ -154,7 +154,7 @@ extension RealProcesses {
         code: "invalid_option"
       ),
       Case(
-        name: "a limit of 0",
+        name: "limit of 0",
         method: "GET",
         path: "/v1/channels/messaging:team/read-state?limit=0",
         body: nil,
@@ -162,7 +162,7 @@ extension RealProcesses {
         code: "invalid_query"
       ),
       Case(
-        name: "a cursor of somebody's making",
+        name: "forged cursor",
         method: "GET",
         path: "/v1/channels/messaging:team/read-state?cursor=zzz",
         body: nil,
@@ -171,7 +171,7 @@ extension RealProcesses {
       ),
     ]
 
-    @Test func eachHasItsName() async throws {
+    @Test func wrongInputHasItsOwnCode() async throws {
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let tokens = [try await pair.token("bob"), try await pair.token("mallory")]
@@ -184,7 +184,7 @@ extension RealProcesses {
             case .nobody: nil
             case .raw(let text): text
             }
-          // An explicit content type among the arguments comes instead of JSON's.
+          // An explicit content type among the arguments replaces the JSON default.
           var arguments = item.arguments
           var json = item.body
           if !arguments.isEmpty, let body = json {
@@ -205,10 +205,10 @@ extension RealProcesses {
       }
     }
 
-    @Test func tokensThatAreNotOurs() async throws {
+    @Test func foreignTokensAreRejected() async throws {
       try await Pair.with { pair in
         try await Self.prepare(pair)
-        let foreign = await TokenMint(secret: Array("another secret of at least 32 bytes".utf8))
+        let foreign = await TokenIssuer(secret: Array("another secret of at least 32 bytes".utf8))
         func segment(_ json: String) -> String {
           Data(json.utf8).base64EncodedString().replacingOccurrences(of: "+", with: "-")
             .replacingOccurrences(of: "/", with: "_").replacingOccurrences(of: "=", with: "")
@@ -229,7 +229,7 @@ extension RealProcesses {
           let answer = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: token)
           #expect(answer.status == 401 && answer.body.contains("\"code\":\"\(code)\""), "\(name): \(answer)")
         }
-        // What `none` is called is the library's affair; that it is refused is ours.
+        // The library chooses the code for `none`; this test checks only that the token is rejected.
         let answer = try await pair.curl("POST", "/v1/channels/messaging:team/read", token: unsigned)
         #expect(answer.status == 401 && answer.body.contains("\"code\":\"token_"), "alg none: \(answer)")
         try await Self.isWell(pair)
@@ -265,13 +265,12 @@ extension RealProcesses {
       }
     }
 
-    /// On the gateway's port: GOAWAY or close. On the store's: an error frame, then close.
-    @Test func garbageOnBothPorts() async throws {
+    /// On the gateway's port: GOAWAY or close. On the store's port: an error frame, then close.
+    @Test func garbageClosesConnections() async throws {
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let store = pair.stack.plan.store.port
-        // Whatever comes back is HTTP/2 frames; a GOAWAY frame (type 7) is among them, or nothing at all came before
-        // the close.
+        // Every answer consists of HTTP/2 frames. It contains a GOAWAY frame (type 7), or is empty before the close.
         let frames = try await Self.exchange(
           String(repeating: "\u{1}garbage", count: 500),
           port: pair.h2cPort
@@ -293,8 +292,8 @@ extension RealProcesses {
             raw: bytes,
             port: store
           )
-          // An error frame: kind 0x0F behind the length, its code the first byte of the payload; then the close that
-          // ended the reading.
+          // An error frame: kind 0x0F after the length, and its code in the first byte of the payload. Then the close
+          // that ended the read.
           #expect(
             answer.count > 12 && answer[4] == 0x0F && answer[12] == code,
             "\(name): \(Array(answer.prefix(40)))"
@@ -321,7 +320,7 @@ extension RealProcesses {
       )
     }
 
-    /// The others are still served, and nothing of what was refused has been applied.
+    /// Other callers are still served, and no rejected request was applied.
     private static func isWell(_ pair: Pair) async throws {
       let state = try await pair.expect(
         200,
@@ -335,7 +334,7 @@ extension RealProcesses {
       #expect(bob?["last_read_seq"] as? Int == 0)
     }
 
-    /// Sends bytes and reads until the other side closes, 5 s at most.
+    /// Sends bytes and reads until the peer closes, for at most 5 s.
     private static func exchange(_ text: String, raw: [UInt8]? = nil, port: Int) async throws -> [UInt8] {
       let path = NSTemporaryDirectory() + "tidemark-bytes-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: path) }
@@ -365,7 +364,7 @@ extension RealProcesses {
       return bytes
     }
 
-    /// A flag is an environment variable too, also the one that only asks.
+    /// Each flag also works as an environment variable, `--health-check` included.
     @Test(arguments: ["tidemark-gateway", "tidemark-store"])
     func healthCheck(_ program: String) async throws {
       let url = "http://127.0.0.1:\(try LoopbackPorts.free(1)[0].port)/ready"

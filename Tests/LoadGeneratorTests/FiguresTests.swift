@@ -28,18 +28,19 @@ import Testing
         "5 µs", "1000 µs", "4.21 ms", "1.30 s",
       ]
     )
-    #expect(ComparisonTable.median([3, 1, 2]) == 2)
-    #expect(ComparisonTable.median([4, 1, 2, 3]) == 2.5)
-    #expect(ComparisonTable.median([]) == nil)
+    #expect([3, 1, 2].medianValue(\.self) == 2)
+    #expect([4, 1, 2, 3].medianValue(\.self) == 2.5)
+    #expect([Double]().medianValue(\.self) == nil)
   }
 
   @Test func aTableLinesUp() {
-    let table = ComparisonTable.table(
-      head: ["n", "what"],
-      rows: [["1", "a"], ["100", "longer"]],
-      leftAligned: [1]
+    let table = ReportTable<(Int, String)>(columns: [.count("n", \.0), .text("what", \.1)])
+    #expect(
+      table.markdown([(1, "a"), (100, "longer")])
+        == "|   n | what   |\n| --: | ------ |\n|   1 | a      |\n| 100 | longer |"
     )
-    #expect(table == "|   n | what   |\n| --: | ------ |\n|   1 | a      |\n| 100 | longer |")
+    #expect(table.markdown([]) == nil)
+    #expect(table.heading == "| n | what |\n| ---: | ---- |" && table.line((1, "a")) == "| 1 | a |")
   }
 
   @Test func processTimesAreReadPastAnyName() throws {

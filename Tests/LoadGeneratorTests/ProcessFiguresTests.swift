@@ -28,7 +28,7 @@ import Testing
     }
     let before = ProcessFigures.peakBytes(of: process.processID)
     let peak = try? MemoryPeak(process.processID)
-    let after = try? peak?.look()
+    let after = try? peak?.growth()
     process.signal(9)
     await process.waitForExit()
     #expect(try #require(before) > 50_000_000)

@@ -10,7 +10,7 @@ import Testing
 
 @Suite struct PushWalkTests {
   /// Carries a walk out naively.
-  private func carryOut(_ walk: PushWalk) -> (moves: Int, count: Int, watermarks: Set<Int>) {
+  private func applyEffects(_ walk: PushWalk) -> (moves: Int, count: Int, watermarks: Set<Int>) {
     var watermarks = [Int](repeating: 0, count: walk.pairs)
     var moves = 0
     for block in 0..<walk.blocks {
@@ -26,7 +26,7 @@ import Testing
   @Test(arguments: [(1, 3, 2), (12, 3, 2), (13, 3, 2), (1_000, 7, 3), (1_000, 1, 1)])
   func halfOfItMovesAndAllArriveAtTheLast(_ atLeast: Int, _ channels: Int, _ members: Int) {
     let walk = PushWalk(atLeast: atLeast, channels: channels, members: members)
-    let (moves, count, watermarks) = carryOut(walk)
+    let (moves, count, watermarks) = applyEffects(walk)
     #expect(walk.moves == moves && walk.count == count && count >= atLeast)
     #expect(count - atLeast < 2 * walk.pairs)
     #expect(watermarks == [walk.messages])
@@ -202,16 +202,16 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
       read(PushReplies(Self.walk, .framesName), replies.flatMap(\.self), pieces: 100).error
     }
     #expect(error(good).isEmpty)
-    #expect(error(good + [reply(1, moved: 0)]) == "a reply to 1, which is not waited for")
-    #expect(error([reply(7, moved: 1)]) == "a reply to 7, which is not waited for")
-    #expect(error([reply(0, moved: 1)]) == "a reply to 0, which is not waited for")
+    #expect(error(good + [reply(1, moved: 0)]) == "a reply to 1, which is not expected")
+    #expect(error([reply(7, moved: 1)]) == "a reply to 7, which is not expected")
+    #expect(error([reply(0, moved: 1)]) == "a reply to 0, which is not expected")
     #expect(error(Array(good.dropLast())) == "11 replies to 12 acknowledgements")
-    #expect(error(good.dropLast() + [reply(6, moved: 1)]) == "7 watermarks were moved, not 6")
-    #expect(error([reply(1, moved: 2)]).hasPrefix("a reply is no delivery"))
-    #expect(error([reply(1, moved: 1, names: "x")]).hasPrefix("a reply is no delivery"))
-    #expect(error([reply(1, moved: 1, kind: .presentTicketReply)]).hasPrefix("a reply of another kind"))
+    #expect(error(good.dropLast() + [reply(6, moved: 1)]) == "7 watermarks were moved, expected 6")
+    #expect(error([reply(1, moved: 2)]).hasPrefix("a reply is not a delivery"))
+    #expect(error([reply(1, moved: 1, names: "x")]).hasPrefix("a reply is not a delivery"))
+    #expect(error([reply(1, moved: 1, kind: .presentTicketReply)]).hasPrefix("an unexpected kind of reply"))
     #expect(error(good.dropLast() + [Array(good[11].dropLast())]) == "the replies end within a frame")
-    #expect(error([[0, 0, 0, 1, 0xC0, 0, 0, 0]]).hasPrefix("the replies are no frames"))
+    #expect(error([[0, 0, 0, 1, 0xC0, 0, 0, 0]]).hasPrefix("invalid frames"))
     var refusal = ByteBuffer()
     refusal.writeError(.notAMember, correlation: 3, detail: "gone")
     #expect(

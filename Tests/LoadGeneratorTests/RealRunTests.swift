@@ -1,3 +1,4 @@
+import ArgumentParser
 import Foundation
 import LocalStack
 import Operations
@@ -26,24 +27,22 @@ import Testing
     )
   }
 
+  /// Measure in a new directory, and expect that none is left.
+  private func measure<Bench: Benchmark>(_ bench: Bench) async throws -> Bench.Report {
+    let parent = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
+    let run = BenchRun(executables: try executables(), directory: parent + "/run", note: { _ in })
+    let report = try await bench.measure(run)
+    #expect(try FileManager.default.contentsOfDirectory(atPath: parent) == [])
+    try FileManager.default.removeItem(atPath: parent)
+    return report
+  }
+
   private func run(_ rows: [BenchRow]) async throws -> [Comparison.Measurement] {
-    var comparison = Comparison()
-    comparison.rows = rows
-    comparison.connections = 3
-    comparison.channels = 12
-    comparison.streams = [4]
-    comparison.rounds = 1
-    comparison.seconds = 0.5
-    comparison.requests = { _ in 3_000 }
-    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
-    let measurements = try await comparison.run(
-      executables: try executables(),
-      directory: directory,
-      note: { _ in },
-      measured: { _ in }
-    )
-    #expect(!FileManager.default.fileExists(atPath: directory))
-    return measurements
+    let comparison = try Comparison.parse([
+      "--connections", "3", "--channels", "12", "--streams", "4", "--rounds", "1", "--seconds", "0.5",
+      "--requests", "3000", "--rows", rows.map(\.rawValue).joined(separator: ","),
+    ])
+    return try await measure(comparison)
   }
 
   @Test(.timeLimit(.minutes(15)))
@@ -63,17 +62,12 @@ import Testing
 
   @Test(.timeLimit(.minutes(15)))
   func liveEvents() async throws {
-    var bench = EventBench()
-    bench.rounds = 1
-    bench.seconds = 0.5
-    bench.rate = 200
-    bench.streams = 60
-    bench.connections = 3
-    bench.awaitsHeartbeat = false
-    bench.events = 2
-    bench.marks = 2_000
-    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
-    let report = try await bench.run(executables: try executables(), directory: directory, note: { _ in })
+    let report = try await measure(
+      try EventBench.parse([
+        "--rounds", "1", "--seconds", "0.5", "--rate", "200", "--streams", "60", "--connections", "3",
+        "--no-awaits-heartbeat", "--events", "2", "--marks", "2000",
+      ])
+    )
     #expect(report.latencies.map(\.load) == EventReport.Load.allCases)
     #expect(report.latencies.allSatisfy { $0.marks > 0 && $0.eventP50 > 0 && $0.eventP50 <= $0.eventMax })
     #expect(report.idle.map(\.streams) == [60])
@@ -85,13 +79,9 @@ import Testing
 
   @Test(.timeLimit(.minutes(15)))
   func pushAcknowledgements() async throws {
-    var bench = PushBench()
-    bench.rounds = 1
-    bench.count = 6_000
-    bench.channels = 500
-    bench.members = 3
-    let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
-    let report = try await bench.run(executables: try executables(), directory: directory, note: { _ in })
+    let report = try await measure(
+      try PushBench.parse(["--rounds", "1", "--count", "6000", "--channels", "500", "--members", "3"])
+    )
     #expect(report.runs.map(\.way) == PushWay.allCases)
     #expect(
       report.runs.allSatisfy { $0.acknowledgements == 6_000 && $0.perSecond > 0 && $0.rowsChecked == 300 }

@@ -18,7 +18,7 @@ import Testing
     return FileManager.default.contents(atPath: log).map { String(decoding: $0, as: UTF8.self) } ?? ""
   }
 
-  @Test func saysHowItEnded() async throws {
+  @Test func exitStatusIsReported() async throws {
     let child = try shell("echo out; echo err >&2; exit 3")
     #expect(await child.waitForExit() == .exited(code: 3))
     #expect(await child.waitForExit() == .exited(code: 3))
@@ -34,14 +34,14 @@ import Testing
     _ = output()
   }
 
-  @Test func isKilledIfItWillNotStop() async throws {
+  @Test func isKilledAfterGracePeriod() async throws {
     let child = try shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
     try await eventually { (FileManager.default.contents(atPath: log)?.count ?? 0) != 0 }
     #expect(await child.stop(grace: .milliseconds(100)) == .signalled(SIGKILL))
     _ = output()
   }
 
-  @Test func saysThatAProgramIsNotThere() {
+  @Test func missingProgramIsReported() {
     #expect(throws: StackError("cannot start /no/such/program: No such file or directory")) {
       try ChildProcess(name: "none", executable: "/no/such/program", arguments: [], logFile: "/dev/null")
     }
@@ -59,7 +59,8 @@ import Testing
   @Test func portsAreFreeUntilSomeoneListens() async throws {
     let ports = try LoopbackPorts.free(20)
     #expect(Set(ports).count == 20)
-    // A child that another test starts at this moment holds what this process had open until it has become its program.
+    // A child that another test starts right now inherits this process's descriptors until it has executed its
+    // program.
     try await eventually("all 20 ports are free") { ports.allSatisfy { LoopbackPorts.isFree($0.port) } }
   }
 }

@@ -34,9 +34,9 @@ private final class Hello: HTTP2ServerDelegate {
     try await body(directory)
   }
 
-  @Test func tokensSayWhoAndHowLong() async throws {
+  @Test func tokensContainUserAndExpiry() async throws {
     let secret = Array("0123456789abcdef0123456789abcdef".utf8)
-    let mint = await TokenMint(secret: secret)
+    let mint = await TokenIssuer(secret: secret)
     let keys = JWTKeyCollection()
     await keys.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
     let user = try await keys.verify(try await mint.user("bob", lifetime: .seconds(60)), as: Claims.self)
@@ -51,12 +51,12 @@ private final class Hello: HTTP2ServerDelegate {
       let files = StackFiles(directory: directory)
       try files.prepare()
       try files.write("short\n", to: files.jwtSecret)
-      await #expect(throws: SettingsError.self) { _ = try await TokenMint(secretFile: files.jwtSecret) }
-      await #expect(throws: SettingsError.self) { _ = try await TokenMint(secretFile: directory + "/none") }
+      await #expect(throws: SettingsError.self) { _ = try await TokenIssuer(secretFile: files.jwtSecret) }
+      await #expect(throws: SettingsError.self) { _ = try await TokenIssuer(secretFile: directory + "/none") }
     }
   }
 
-  @Test func filesAreMadeOnceAndForTheirOwnerOnly() async throws {
+  @Test func filesAreCreatedOnceWithOwnerOnlyAccess() async throws {
     try await withDirectory { directory in
       let files = StackFiles(directory: directory)
       try files.prepare()
@@ -69,7 +69,7 @@ private final class Hello: HTTP2ServerDelegate {
       }
       try files.prepare()
       #expect(paths.map { FileManager.default.contents(atPath: $0) } == before)
-      // A year later the certificate is made anew; secrets stay.
+      // A year later the certificate is renewed; secrets stay.
       try files.prepare(now: Date().addingTimeInterval(SelfSignedCertificate.lifetime + 1))
       let after = paths.map { FileManager.default.contents(atPath: $0) }
       #expect(after[0..<3] == before[0..<3])
@@ -107,8 +107,8 @@ private final class Hello: HTTP2ServerDelegate {
         .bind(host: "127.0.0.1", port: 0).get()
       let endpoint = Endpoint(host: host, port: server.localAddress?.port ?? 0)
       let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: files.certificate))
-      let caller = try await HTTP2Caller.connect(to: endpoint, tls: tls)
-      // Overlapping calls, each with its own answer.
+      let caller = try await AsyncHTTP2Client.connect(to: endpoint, tls: tls)
+      // Concurrent calls, each with its own answer.
       try await withThrowingTaskGroup(of: Bool.self) { group in
         for number in 0..<50 {
           group.addTask {
@@ -120,10 +120,10 @@ private final class Hello: HTTP2ServerDelegate {
       }
       await caller.close()
       await #expect(throws: CallError.closed) { _ = try await caller.call(.get, "/") }
-      // Who does not trust it does not connect.
+      // A client that does not trust the certificate fails to connect.
       let stranger = try TLSContext(client: TLSClientConfiguration())
       await #expect(throws: (any Error).self) {
-        _ = try await HTTP2Caller.connect(to: endpoint, tls: stranger)
+        _ = try await AsyncHTTP2Client.connect(to: endpoint, tls: stranger)
       }
       try await server.close()
       try await group.shutdownGracefully()

@@ -47,7 +47,7 @@ import Testing
   }
 
   /// A reason may count from a time on only, and is gone with what it was set for.
-  @Test func aReasonCountsFromItsStart() {
+  @Test func reasonsTakeEffectAtTheirStart() {
     let readiness = Readiness()
     readiness.set("process", nil)
     let start = NIODeadline.now() + .hours(1)
@@ -59,7 +59,7 @@ import Testing
     #expect(readiness.notReadyReasons(at: start).isEmpty)
   }
 
-  @Test func answersItsThreeRoutes() async throws {
+  @Test func servesThreeRoutes() async throws {
     try await withServer { server, readiness, group in
       func get(_ path: String, method: String = "GET") async throws -> String {
         try await exchange(
@@ -93,7 +93,7 @@ import Testing
     }
   }
 
-  @Test func theHealthCheckAsksIt() async throws {
+  @Test func healthCheckQueriesTheServer() async throws {
     try await withServer { server, readiness, _ in
       let base = "http://127.0.0.1:\(server.address.port)"
       #expect(await HealthCheck.run("\(base)/health").exitCode == 0)
@@ -120,7 +120,7 @@ import Testing
     #expect(target.path == path)
   }
 
-  @Test func aTakenPortIsNamed() async throws {
+  @Test func portInUseIsNamed() async throws {
     try await withServer { server, _, group in
       let error = await #expect(throws: SettingsError.self) {
         _ = try await AdminServer.start(

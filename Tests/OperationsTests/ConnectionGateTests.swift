@@ -80,8 +80,8 @@ import Testing
     let gate = gate(unproven: 2)
     let peers = try (1...5).map { try peer("10.0.0.\($0)") }
     #expect(gate.admits(peers[0]) && gate.admits(peers[1]))
-    gate.prove(peers[0])
-    gate.prove(peers[0])
+    gate.markProven(peers[0])
+    gate.markProven(peers[0])
     #expect(gate.admits(peers[2]) && gate.counts.endedUnproven == 0)
     // The first is proven, so the second is the oldest.
     #expect(gate.admits(peers[3]) && gate.counts.endedUnproven == 1)
@@ -118,7 +118,7 @@ import Testing
 
   @Test("what may happen a thousand times a second is logged once")
   func note() {
-    var note = RefusalNote()
+    var note = LogRateLimiter()
     let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
     #expect(note.refused(at: start) == 1)
     for _ in 0..<1_000 { #expect(note.refused(at: start + .milliseconds(999)) == nil) }
@@ -131,7 +131,7 @@ import Testing
     ("::/0", "8.8.8.8", true), ("2001:db8::/32", "2001:db8:ffff::1", true), ("::1", "::1", true),
     ("2001:db8::/33", "2001:db8:8000::", false), ("::1/128", "::2", false),
   ])
-  func rangesHaveAddresses(range: String, address: String, isIn: Bool) throws {
+  func rangesContainAddresses(range: String, address: String, isIn: Bool) throws {
     let range = try #require(AddressRange(range))
     let address = try #require(PeerAddress(SocketAddress(ipAddress: address, port: 1)))
     #expect(range.contains(address) == isIn)
@@ -140,9 +140,9 @@ import Testing
   @Test(arguments: [
     "", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0/8", "::/129", "host", "10.0.0.0/8/8", "10.0.0.0/",
   ])
-  func whatIsNoRangeIsRefused(text: String) { #expect(AddressRange(text) == nil) }
+  func invalidRangesAreRefused(text: String) { #expect(AddressRange(text) == nil) }
 
-  @Test func theSoftLimitOfDescriptorsIsRaised() {
+  @Test func descriptorSoftLimitIsRaised() {
     let limit = DescriptorLimit.raise()
     #expect(limit >= 256 && DescriptorLimit.raise() == limit)
     #expect(

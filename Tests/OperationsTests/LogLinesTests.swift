@@ -7,7 +7,7 @@ import Testing
 
 /// What a peer says cannot forge a line of the log, nor change a terminal that shows it.
 struct LogLinesTests {
-  @Test func everythingIsOneLine() {
+  @Test func eachEntryIsOneLine() {
     let lines = NIOLockedValueBox<[String]>([])
     var logger = Logger(label: "test") { label in
       LogLines.handler(label: label) { line in lines.withLockedValue { $0.append(line) } }
@@ -32,12 +32,12 @@ struct LogLinesTests {
   @Test(arguments: [("", ""), ("plain 😀 é", "plain 😀 é"), ("\r\n", #"\r\n"#), ("a\\n", "a\\n")])
   func escapes(_ text: String, _ expected: String) { #expect(LogLines.escaped(text) == expected) }
 
-  @Test func kindsAreThrottledEachByItself() {
+  @Test func kindsAreThrottledSeparately() {
     let throttle = LogThrottle()
     let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
-    #expect(throttle.due("a", at: start) == 1 && throttle.due("b", at: start) == 1)
-    for _ in 0..<499 { #expect(throttle.due("a", at: start + .milliseconds(500)) == nil) }
-    #expect(throttle.due("a", at: start + .seconds(1)) == 500)
-    #expect(throttle.due("b", at: start + .seconds(1)) == 1)
+    #expect(throttle.occurrencesToLog("a", at: start) == 1 && throttle.occurrencesToLog("b", at: start) == 1)
+    for _ in 0..<499 { #expect(throttle.occurrencesToLog("a", at: start + .milliseconds(500)) == nil) }
+    #expect(throttle.occurrencesToLog("a", at: start + .seconds(1)) == 500)
+    #expect(throttle.occurrencesToLog("b", at: start + .seconds(1)) == 1)
   }
 }

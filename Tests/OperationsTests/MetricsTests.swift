@@ -120,7 +120,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// Where Prometheus' own checker is installed, it has the last word on the format.
+  /// Where Prometheus' promtool is installed, it checks the format.
   private func checkWithPromtool(_ exposition: String) async throws {
     guard FileManager.default.isExecutableFile(atPath: "/usr/bin/promtool") else { return }
     let output = try await Command.run("/usr/bin/promtool", ["check", "metrics"], input: exposition)

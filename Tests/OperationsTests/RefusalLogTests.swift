@@ -5,8 +5,8 @@ import Testing
 
 @testable import Operations
 
-@Suite("Addresses, and what of theirs was refused") struct RefusalLogTests {
-  /// Keeps what is logged.
+@Suite("Log of refusals by address") struct RefusalLogTests {
+  /// Collects logged lines.
   private struct Lines: LogHandler {
     let lines: NIOLockedValueBox<[String]>
     var metadata: Logger.Metadata = [:]
@@ -23,7 +23,7 @@ import Testing
     }
   }
 
-  @Test("a writing has a line for each of those with most, and one for all others")
+  @Test("each report has a line for each of the top addresses, and one for all others")
   func writes() throws {
     let lines = NIOLockedValueBox<[String]>([])
     let log = RefusalLog(logger: Logger(label: "test") { _ in Lines(lines: lines) })
@@ -44,7 +44,7 @@ import Testing
   }
 
   @Test(
-    "an address in text, with a port or not",
+    "an address as text, with or without a port",
     arguments: [
       ("192.0.2.7", "192.0.2.7"), ("192.0.2.7:5000", "192.0.2.7"), ("2001:db8::7", "2001:db8:0:0:0:0:0:7"),
       ("[2001:db8::7]:443", "2001:db8:0:0:0:0:0:7"), ("[2001:db8::7]", "2001:db8:0:0:0:0:0:7"),

@@ -6,7 +6,7 @@ import Testing
 
 @Suite struct FileStateTests {
   /// Whatever way a file is changed in, its state is another.
-  @Test func noticesEveryWayOfReplacingAFile() async throws {
+  @Test func noticesEveryKindOfFileChange() async throws {
     try await withTemporaryDirectory { directory in
       let manager = FileManager.default
       let path = directory + "/secret"
@@ -56,7 +56,7 @@ import Testing
 
 @Suite struct LogLevelTests {
   /// A logger follows the process's level, those that were made before too, until it is given one of its own.
-  @Test func loggersFollowTheProcess() {
+  @Test func loggersFollowTheProcessLevel() {
     let before = AdjustableLogHandler.level
     defer { AdjustableLogHandler.level = before }
     AdjustableLogHandler.level = .error

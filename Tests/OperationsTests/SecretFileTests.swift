@@ -28,14 +28,14 @@ import Testing
     #expect(error?.description.contains(part) == true)
   }
 
-  @Test func refusesAShortSecretOfEitherLine() {
+  @Test func shortSecretsAreRefusedOnEitherLine() {
     let long = String(repeating: "x", count: 32)
     #expect(throws: Never.self) { try parse(long, byteCountMin: 32) }
     #expect(throws: SettingsError.self) { try parse(String(long.dropLast()), byteCountMin: 32) }
     #expect(throws: SettingsError.self) { try parse("\(long)\nshort", byteCountMin: 32) }
   }
 
-  @Test func readsAFileAndWarnsWhereAllMayReadIt() async throws {
+  @Test func warnsWhereAllUsersCanReadTheFile() async throws {
     try await withTemporaryDirectory { directory in
       let path = directory + "/secret"
       try "s3cret\n".write(toFile: path, atomically: true, encoding: .utf8)

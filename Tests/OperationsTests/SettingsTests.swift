@@ -34,7 +34,7 @@ import Testing
     }
   }
 
-  @Test func namesWhatDiffers() async throws {
+  @Test func differencesAreNamed() async throws {
     let first = try await settings(file: "loops: 1\nstore: [a:1, b:2]\nlisten: 127.0.0.1:1\n")
     let second = try await settings(file: "loops: 2\nstore: [a:1]\nlisten: 127.0.0.1:1\nmemory: 1G\n")
     #expect(
@@ -48,7 +48,7 @@ import Testing
     #expect(second.files(["listen", "h2c"]) == ["127.0.0.1:1"])
   }
 
-  @Test func aFlagWinsOverTheEnvironmentAndThatOverTheFile() async throws {
+  @Test func flagsOverrideEnvironmentOverridesFile() async throws {
     let file = "loops: 1\nlisten: 127.0.0.1:1\nstore: 127.0.0.1:2\n"
     let environment = ["TIDEMARK_LOOPS": "2", "TIDEMARK_LISTEN": "127.0.0.1:3", "LOOPS": "9"]
     let all = try await settings(flags: ["loops": "3"], environment: environment, file: file)
@@ -58,7 +58,7 @@ import Testing
     #expect(try all.string("memory") == nil)
   }
 
-  @Test func hyphenatedKeysMeanTheSameEverywhere() async throws {
+  @Test func hyphenatedKeysAreEquivalent() async throws {
     let fromEnvironment = try await settings(environment: ["TIDEMARK_JWT_SECRET_FILE": "e"])
     #expect(try fromEnvironment.string("jwt-secret-file") == "e")
     let fromFile = try await settings(file: "jwt-secret-file: f\n")
@@ -72,7 +72,7 @@ import Testing
     #expect(try fromJSON.integer("loops", in: 1...8) == 4)
   }
 
-  @Test func listsComeWithCommasOrAsListsOfTheFile() async throws {
+  @Test func listsAreReadFromCommasOrFileLists() async throws {
     let flags = try await settings(flags: ["store": "a:1, b:2,"])
     #expect(try flags.endpoints("store").map(\.description) == ["a:1", "b:2"])
     let block = try await settings(file: "store:\n  - a:1\n  - b:2\ncors-origin:\n- https://x\n")
@@ -84,7 +84,7 @@ import Testing
     #expect(try none.list("store").isEmpty)
   }
 
-  @Test func anEmptyValueIsNotSet() async throws {
+  @Test func emptyValuesCountAsUnset() async throws {
     let all = try await settings(
       flags: ["listen": ""],
       environment: ["TIDEMARK_LISTEN": ""],
@@ -116,7 +116,7 @@ import Testing
       "--memory \"99999999999G\": give a size such as 512M or 4G, from 1 to 2048 bytes"
     ),
   ])
-  func aWrongValueIsNamed(_ key: String, _ value: String, _ line: String) async throws {
+  func invalidValuesAreNamed(_ key: String, _ value: String, _ line: String) async throws {
     for source in 0..<3 {
       let variable = "TIDEMARK_" + key.uppercased().replacingOccurrences(of: "-", with: "_")
       let all =
@@ -135,7 +135,7 @@ import Testing
     }
   }
 
-  @Test func aMisspeltVariableIsNamed() async throws {
+  @Test func misspeltVariablesAreNamed() async throws {
     let found = await problem {
       _ = try await settings(environment: ["TIDEMARK_LITSEN": "a:1", "TIDEMARK_STORE": "b:1"])
     }
@@ -152,37 +152,43 @@ import Testing
   @Test(arguments: [
     ("liten: a:1\n", "unknown key \"liten\""),
     (#"{"listen": "a:1", "stor": "b:1"}"#, "unknown key \"stor\""),
-    ("listen: a:1\nlisten: b:1\n", "line 2 sets \"listen\" again"),
-    ("just text\n", "line 1 is not `key: value`"),
-    ("{\"listen\": ", "starts like JSON and is not a JSON object"),
+    ("listen: a:1\nlisten: b:1\n", "\"listen\" is set twice"),
+    ("just text\n", "the file is not `key: value` lines or a JSON object"),
+    ("{\"listen\": ", "not readable as YAML or JSON"),
     ("listen: [a\n", "not readable as YAML or JSON"),
     ("'liten': 1\n", "unknown key \"liten\""),
   ])
-  func aWrongFileIsNamed(_ file: String, _ part: String) async throws {
+  func invalidFilesAreNamed(_ file: String, _ part: String) async throws {
     let found = await problem { _ = try await settings(file: file) }
     #expect(found.hasPrefix("--config ") && found.contains(part), "\(found)")
     #expect(!found.contains("\n"))
   }
 
-  @Test func aMissingFileIsNamed() async throws {
+  /// The last setting of a file can be commented out.
+  @Test(arguments: ["", "# listen: a:1\n", "---\n", "{}\n"])
+  func filesWithoutSettingsAreAccepted(_ file: String) async throws {
+    #expect(try await settings(file: file).string("listen") == nil)
+  }
+
+  @Test func missingFilesAreNamed() async throws {
     let found = await problem { _ = try await settings(flags: ["config": "/nonexistent/c.yaml"]) }
     #expect(found == "--config /nonexistent/c.yaml: the file cannot be read (No such file or directory)")
   }
 
-  @Test func aListWhereOneValueIsMeant() async throws {
+  @Test func listForASingleValueIsRefused() async throws {
     let all = try await settings(file: "listen: [a:1, b:1]\n")
     #expect(await problem { _ = try all.endpoint("listen") } == "--listen takes one value, not a list")
     let nested = try await settings(file: "store:\n  host: a\n")
     #expect(try nested.list("store").isEmpty)
   }
 
-  @Test func aMissingValueSaysWhatItIsFor() async throws {
+  @Test func missingValueErrorNamesTheSetting() async throws {
     let all = try await settings()
     let found = await problem { _ = try all.requiredString("store", for: "give the store's HOST:PORT") }
     #expect(found == "--store is missing: give the store's HOST:PORT")
   }
 
-  @Test func commentsAndDocumentMarksAreNoKeys() throws {
+  @Test func commentsAndDocumentMarksAreIgnored() throws {
     let keys = try ConfigFile.keys(
       ofYAML: "---\n# a: b\nlisten: a:1 # c\n\n  # deep\n\"store\" : x\r\nloops:\n  - 1\n"
     )

@@ -14,7 +14,7 @@ import Testing
       ("5s5", nil), ("5w", nil), ("nan", nil), ("99999999999999999999d", nil),
     ] as [(String, Int64?)]
   )
-  func readsTheOneNotation(text: String, expected: Int64?) {
+  func parsesDurations(text: String, expected: Int64?) {
     #expect(TimeSpan.milliseconds(text) == expected, "\(text)")
   }
 
@@ -24,11 +24,11 @@ import Testing
       (315_360_000_000, "3650d"),
     ] as [(Int64, String)]
   )
-  func writesIt(milliseconds: Int64, text: String) {
+  func formatsDurations(milliseconds: Int64, text: String) {
     #expect(TimeSpan.text(milliseconds: milliseconds) == text)
   }
 
-  @Test func aSettingHasARange() async throws {
+  @Test func settingsHaveARange() async throws {
     for (text, expected) in [("0.25", 250), ("250ms", 250), ("2s", 2_000), ("2", 2_000)] as [(String, Int64)]
     {
       let settings = try await Settings(

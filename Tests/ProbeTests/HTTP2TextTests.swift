@@ -1,5 +1,6 @@
 import Foundation
 import HTTP2Session
+import TestSupport
 import Testing
 
 @testable import Probe
@@ -386,7 +387,7 @@ struct HTTP2TextTests {
   @Test func whateverIsPrintedMakesTheSameBytes() throws {
     let given = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
     let seed = given ?? .random(in: .min ... .max)
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     for _ in 0..<2000 {
       var frame = HTTP2Frame(type: .random(in: 0...12, using: &generator))
       frame.flags = .random(in: 0...255, using: &generator)
@@ -409,20 +410,5 @@ struct HTTP2TextTests {
   private func unit(_ hex: String) -> HTTP2Frames.Unit {
     var language = HTTP2Frames()
     return language.read(Hex.bytes(hex) ?? [], .received)
-  }
-}
-
-/// A random generator that a printed seed repeats (SplitMix64).
-private struct SeededGenerator: RandomNumberGenerator {
-  private var state: UInt64
-
-  init(seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var mixed = state
-    mixed = (mixed ^ mixed >> 30) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ mixed >> 27) &* 0x94D0_49BB_1331_11EB
-    return mixed ^ mixed >> 31
   }
 }

@@ -39,9 +39,9 @@ struct ScriptTests {
 
   @Test func wrongStepsAreNamed() {
     for (line, says) in [
-      ("snd ping", "line 2: 'snd ping' is no step"), ("send", "line 2: 'send' is no step"),
+      ("snd ping", "line 2: 'snd ping' is not a step"), ("send", "line 2: 'send' is not a step"),
       ("wait soon", "line 2: a time such as"), ("wait -1s", "line 2: a time such as"),
-      ("open sesame", "line 2: 'open sesame' is no step"),
+      ("open sesame", "line 2: 'open sesame' is not a step"),
     ] {
       do {
         _ = try ProbeScript("# first\n\(line)")

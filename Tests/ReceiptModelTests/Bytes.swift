@@ -1,6 +1,6 @@
 @testable import ReceiptModel
 
-/// The model's span functions over arrays: `#expect` takes apart what it is given, and a span may not leave its owner.
+/// Array versions of the model's span functions: `#expect` captures its operands, and a span cannot escape.
 
 extension UserTable {
   func find(_ id: String) -> UserNumber? {

@@ -1,23 +1,23 @@
-/// Commands and answers in plain text and integers: the language that the tests, the real shard (``TestShard``) and the
-/// independent oracle (``NaiveModel``) have in common, so that neither has to know the other's types.
+/// Commands and answers in plain text and integers. The tests, the real shard (``TestShard``) and the independent
+/// oracle (``NaiveModel``) share them, so that neither shard nor oracle depends on the other's types.
 
-/// Options by the names of API.md; a key that is absent keeps its value.
+/// Options under their names in Proto/openapi.yaml; an absent key keeps its value.
 typealias Settings = [String: String]
 
-/// A member as a command names them; an empty role is none.
-struct Seat: Hashable, Sendable, CustomStringConvertible {
+/// A member as a command names it; an empty role means none.
+struct MemberSpec: Hashable, Sendable, CustomStringConvertible {
   var user: String
   var role = ""
 
   var description: String { role.isEmpty ? user : "\(user)(\(role))" }
 }
 
-/// In a list of those whom a message mentions: everybody.
+/// In a message's mentions: all members.
 let everybody = "*"
 
 enum Command: Hashable, Sendable {
-  case put(cid: String, settings: Settings, members: [Seat])
-  case change(cid: String, add: [Seat], remove: [String])
+  case put(cid: String, settings: Settings, members: [MemberSpec])
+  case change(cid: String, add: [MemberSpec], remove: [String])
   case post(
     cid: String,
     id: String,
@@ -28,70 +28,70 @@ enum Command: Hashable, Sendable {
     movesPosition: Bool = true,
     mentions: [String] = []
   )
-  /// A member's role (empty: stays) and whether they mute the channel (nil: stays); `joins`: who is none becomes one.
+  /// Sets a member's role (empty: keep it) and mute flag (nil: keep it). `joins`: adds the user if they are no member.
   case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
   case delete(cid: String, id: String)
-  /// An empty message is the newest.
+  /// An empty message means the newest.
   case read(cid: String, user: String, message: String, epoch: Int?)
   case delivered(cid: String, user: String, message: String)
-  /// An empty message is the whole channel, or all of a thread.
+  /// An empty message means the whole channel, or all of a thread.
   case unread(cid: String, user: String, message: String, epoch: Int?)
-  /// A push acknowledgement by names; `acked` 0: now.
+  /// A push acknowledgement by channel, user and message; `acked` 0 means now.
   case push(cid: String, user: String, message: String, acked: Int)
-  /// Makes a ticket, and acknowledges by one: by its place among those made for the cid.
+  /// `ticket` creates a ticket; `redeem` acknowledges with one, given by its index among the tickets of the cid.
   case ticket(cid: String, user: String, message: String)
   case redeem(cid: String, ticket: Int, acked: Int)
-  /// One message after the other; an empty note is none.
+  /// Acknowledges the messages one after the other; an empty note means none.
   case acknowledge(cid: String, user: String, messages: [String], note: String)
   case patchType(name: String, settings: Settings)
   case assignType(name: String, version: Int, settings: Settings)
-  /// nil leaves what is there.
+  /// nil keeps the setting.
   case patchUser(String, showsRead: Bool?, showsDelivered: Bool?, revoked: Int?)
   case assignUser(UserView)
-  /// One that a thread can have (post, read, delivered, unread), in the thread of this parent message (R15).
+  /// A command that threads support (post, read, delivered, unread), in the thread of this parent message (R15).
   indirect case inThread(String, Command)
-  /// Those before a message, or all where it is empty (R16).
+  /// Deletes the messages before this one, or all where it is empty (R16).
   case truncate(cid: String, before: String)
   case deleteChannel(cid: String)
   case eraseMember(cid: String, user: String)
-  /// The user is being erased from now on.
+  /// Starts the erasure of a user.
   case eraseUser(String)
-  /// They are gone: from their home shard, as ``assignUser(_:)`` is.
+  /// Ends the erasure: the record comes from the home shard, as in ``assignUser(_:)``.
   case assignErased(String, version: Int)
-  /// Every channel that the user is a member of, each up to its newest message (R13).
+  /// Marks every channel of the user read, each up to its newest message (R13).
   case readAll(String)
 }
 
 extension Command {
-  /// For a tally.
+  /// The case's name, for tallies.
   var name: String { "\(self)".prefix { $0 != "(" }.description }
 }
 
-/// What a command came to.
+/// The result of a command.
 enum Outcome: Hashable, Sendable {
-  /// By the wire's name of the error.
+  /// The error's wire name.
   case refused(String)
   case row(RowView)
-  /// `refusal`: why it has no receipt, where one was asked for; empty: it has one, or none was asked for.
+  /// `refusal`: why a requested receipt was refused; empty where there is a receipt or none was requested.
   case message(sequence: Int, isNew: Bool, refusal: String = "")
   case position(Int)
-  /// What an acknowledgement came to; times are milliseconds, 0 is none.
+  /// The result of a push acknowledgement; times are milliseconds, 0 means none.
   case delivery(isMoved: Bool, sentAt: Int, deliveredAt: Int)
-  /// The place of a ticket among those made for its cid.
+  /// The ticket's index among those of its cid.
   case ticket(Int)
-  /// Per message `ok`, or the wire's name of the error.
+  /// For each message `ok`, or the error's wire name.
   case acknowledged([String])
   case user(UserView)
   case member(role: String, joinedAt: Int, isMuted: Bool, isNew: Bool)
   case channel(isNew: Bool, members: Int, newest: Int)
-  /// Whether there was anything to do.
+  /// Whether the command changed anything.
   case done(Bool)
-  /// The channels that were marked, in the order of their names.
+  /// The marked channels, in the order of their cids.
   case marked([String])
   case type(version: Int, settings: Settings)
 }
 
-/// A user's settings; times are milliseconds, 0 is none.
+/// A user's settings; times are milliseconds, 0 means none.
 struct UserView: Hashable, Sendable {
   var user: String
   var version = 0
@@ -100,33 +100,33 @@ struct UserView: Hashable, Sendable {
   var readShownSince = 0
   var deliveredShownSince = 0
   var revokedBefore = 0
-  /// Nothing new is made in their name (R16).
+  /// Whether the user is being erased: then nothing new is created in their name (R16).
   var isErasing = false
-  /// Nothing is left of them but the version.
+  /// Whether only the version is left of the user.
   var isErased = false
 }
 
-/// One channel in a user's index: every one that knows their id (R13).
+/// One channel in a user's index, which lists every channel that knows the user's id (R13).
 struct MembershipView: Hashable, Sendable {
   var cid: String
-  /// Their last row; nil: they only sent messages there.
+  /// The user's last row; nil if they only sent messages there.
   var row: Int?
   var isMember: Bool
   var joinedAt: Int
 }
 
-/// What counts as unread for a member of one channel (R14).
+/// The unread counts of a member in one channel (R14).
 struct UnreadView: Hashable, Sendable {
   var messages = 0
   var threads = 0
   var mentions = 0
-  /// The channel is flagged unread as a whole (R4).
+  /// Whether the channel is flagged unread as a whole (R4).
   var isFlagged = false
-  /// It is in none of the member's totals.
+  /// Whether the member muted the channel: then it counts in none of their totals.
   var isMuted = false
 }
 
-/// What counts as unread for a user in all their channels (R14).
+/// The unread counts of a user over all their channels (R14).
 struct TotalsView: Hashable, Sendable {
   var messages = 0
   var channels = 0
@@ -134,10 +134,10 @@ struct TotalsView: Hashable, Sendable {
   var mentions = 0
 }
 
-/// A read-state row. Positions are sequence numbers with the ids that they name; 0 and the empty id are "none".
+/// A read-state row. Positions are sequence numbers with the ids of their messages; 0 and the empty id mean none.
 struct RowView: Hashable, Sendable {
   var user: String
-  /// How many messages there were when they joined.
+  /// The number of messages when the member joined.
   var joined = 0
   var lastReadAt: Int
   var lastRead: Int
@@ -151,7 +151,7 @@ struct RowView: Hashable, Sendable {
     var unread: Int
     var firstUnreadID: String
     var epoch: Int
-    /// For nobody else's eyes (R4).
+    /// Visible to the member only (R4).
     var isFlagged = false
     var mentions = 0
   }
@@ -168,17 +168,17 @@ struct StatusView: Hashable, Sendable {
   var readEvents: Bool
   var deliveryEvents: Bool
   var createdAt: Int
-  /// Of a message with a receipt.
+  /// For a message with a receipt.
   var acknowledgedCount: Int?
 }
 
-/// The answer to a status query: the status, or the wire's name of the error.
+/// The answer to a status query: the status, or the error's wire name.
 enum StatusResult: Hashable, Sendable {
   case status(StatusView)
   case refused(String)
 }
 
-/// The lists of the members of a message (R11), and their orders.
+/// The lists of a message's members (R11), and their orders.
 enum ListName: String, CaseIterable, Sendable {
   case readers, delivered, unread, acknowledged, unacknowledged
 }
@@ -187,7 +187,7 @@ enum OrderName: String, CaseIterable, Sendable {
   case joined, time, timeDescending
 }
 
-/// One member in a list.
+/// One entry of a list.
 struct EntryView: Hashable, Sendable {
   var user: String
   var at = 0
@@ -195,7 +195,7 @@ struct EntryView: Hashable, Sendable {
   var note = ""
 }
 
-/// What one member has of one message.
+/// One member's status of one message.
 struct MemberStatusView: Hashable, Sendable {
   var word: String
   var readAt = 0
@@ -205,18 +205,18 @@ struct MemberStatusView: Hashable, Sendable {
   var acknowledgedAt = 0
 }
 
-/// One member of a query for several: the wire's name of the error where there is no status.
+/// One member's answer in a query for several: the status, or the error's wire name.
 enum MemberStatusResult: Hashable, Sendable {
   case status(MemberStatusView)
   case refused(String)
 }
 
-/// Who asks.
+/// The caller of a query.
 enum Viewer: Hashable, Sendable {
-  /// A server that names nobody.
+  /// A server that acts for no user.
   case server
   case member(String)
-  /// A server on behalf of a member: that member's row leads, and every row has own details.
+  /// A server on behalf of a member: that member's row comes first, and every row has own details.
   case serverFor(String)
 
   var user: String? {

@@ -1,48 +1,20 @@
-/// The generator behind every random test: SplitMix64, the same on every machine and in every release.
-struct SplitMix64: RandomNumberGenerator, Sendable {
-  private var state: UInt64
+import TestSupport
 
-  init(seed: UInt64) { state = seed }
-
-  mutating func next() -> UInt64 {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var word = state
-    word = (word ^ (word >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    word = (word ^ (word >> 27)) &* 0x94D0_49BB_1331_11EB
-    return word ^ (word >> 31)
-  }
-
-  /// 0 up to, not including, `limit`.
-  mutating func below(_ limit: Int) -> Int { Int(next() % UInt64(limit)) }
-
-  /// True once in so many times.
-  mutating func oneIn(_ times: Int) -> Bool { below(times) == 0 }
-
-  mutating func pick<Element>(_ elements: [Element]) -> Element { elements[below(elements.count)] }
-
-  /// Not the standard library's, whose way of shuffling may change between releases.
-  mutating func shuffled<Element>(_ elements: [Element]) -> [Element] {
-    var elements = elements
-    for place in stride(from: elements.count - 1, to: 0, by: -1) { elements.swapAt(place, below(place + 1)) }
-    return elements
-  }
-}
-
-/// How large the world of one random history is.
+/// The size and command mix of one random history.
 struct HistoryShape: Sendable {
   var channels: Int
   var users: Int
-  /// Of a hundred commands, how many register messages, and how many change members.
+  /// The percentage of commands that register messages, and of those that change members.
   var posts: Int
   var memberChanges: Int
-  /// Of a hundred commands, how many register replies.
+  /// The percentage of commands that register replies.
   var replies: Int
-  /// Of a thousand commands, how many take away more than a message, or mark all channels.
+  /// The number of commands in a thousand that delete more than one message, or mark all channels.
   var removals: Int
   var shards = 1
 
-  /// Small and hot, wide with segments, many rows with an index, several shards, a direct channel, coming and going,
-  /// busy threads.
+  /// In order: small and hot; wide, with segments; many rows with an index; several shards; a direct channel; frequent
+  /// joins and leaves; busy threads.
   static let all = [
     HistoryShape(channels: 2, users: 6, posts: 15, memberChanges: 6, replies: 8, removals: 12),
     HistoryShape(channels: 1, users: 12, posts: 30, memberChanges: 4, replies: 0, removals: 0),
@@ -54,23 +26,22 @@ struct HistoryShape: Sendable {
   ]
 }
 
-/// Random commands. They depend on the seed, and on what the naive model says there is, so a history replays from its
-/// seed.
+/// Random commands. They depend only on the seed and on the naive model's state, so a seed replays its history.
 struct CommandGenerator: Sendable {
   var random: SplitMix64
-  /// For acknowledgements of pushes alone, so that all else of a seed is as it was before there were any.
+  /// For push acknowledgements only: a separate stream keeps the other commands of older seeds unchanged.
   private var pushes: SplitMix64
-  /// For what a registration says of positions and mentions, likewise.
+  /// For a registration's positions and mentions, for the same reason.
   private var terms: SplitMix64
   let shape: HistoryShape
   let cids: [String]
   let users: [String]
-  /// Ten seconds before midnight (UTC): limits by the day come round.
+  /// Starts ten seconds before midnight (UTC), so that daily limits reset.
   private(set) var clock = 3 * 86_400_000 - 10_000
   private var nextMessage: [String: Int] = [:]
   private var nextReply: [String: Int] = [:]
-  /// Users who are being erased, the first of them in turn.
-  private var leavers: [String] = []
+  /// Users being erased; the first is erased first.
+  private var usersBeingErased: [String] = []
 
   init(seed: UInt64) {
     random = SplitMix64(seed: seed)
@@ -78,7 +49,7 @@ struct CommandGenerator: Sendable {
     terms = SplitMix64(seed: seed &* 0xD6E8_FEB8_6659_FD93 &+ 3)
     shape = HistoryShape.all[Int(seed % UInt64(HistoryShape.all.count))]
     cids = (0..<shape.channels).map { "\($0 % 2 == 0 ? "team" : "dm"):c\($0)" }
-    // Some are called like channels, some have ids of other systems.
+    // Some users have ids like cids, some have ids in the style of other systems.
     users = (0..<shape.users).map { number in
       switch number {
       case 1: "team:c0"
@@ -89,8 +60,8 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// Mostly a little forward, sometimes not at all, sometimes back (R20), sometimes over the expiry of receipts, or
-  /// into another day.
+  /// Advances the clock: mostly a little, sometimes not at all, sometimes back (R20), sometimes beyond the expiry of
+  /// receipts or into another day.
   mutating func tick() -> Int {
     switch random.below(1000) {
     case 0..<20: clock -= random.below(2000)
@@ -102,7 +73,7 @@ struct CommandGenerator: Sendable {
   }
 
   mutating func next(_ model: NaiveModel) -> Command {
-    // Now and then one that was never put.
+    // Now and then a cid that was never created.
     let cid = random.oneIn(500) ? "team:none" : random.pick(cids)
     var roll = random.below(100)
     func isWithin(_ share: Int) -> Bool {
@@ -123,13 +94,13 @@ struct CommandGenerator: Sendable {
     if isWithin(shape.posts) { return post(cid, model) }
     if isWithin(shape.replies) { return reply(cid, model) }
     if random.below(1000) < shape.removals { return removal(cid, model) }
-    if !leavers.isEmpty, random.oneIn(6) { return erase(model) }
+    if !usersBeingErased.isEmpty, random.oneIn(6) { return erase(model) }
     if isWithin(3) {
       return .delete(cid: cid, id: random.oneIn(4) ? reply(cid, in: parent(cid, model), model) : message(cid))
     }
     if isWithin(1) { return type() }
     if isWithin(3) { return settingsOf(random.oneIn(30) ? "nobody" : random.pick(users + ["robot"]), model) }
-    // The rest are marks, reads before all.
+    // The other commands are marks, most of them reads.
     let user = user()
     if terms.oneIn(16) { return member(cid, user, model) }
     if shape.replies > 0, random.oneIn(3) { return markInThread(cid, user, model) }
@@ -153,7 +124,7 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// The whole channel flagged unread, or muted, or a role.
+  /// Flags a channel unread, mutes it, or changes a role.
   private mutating func member(_ cid: String, _ user: String, _ model: NaiveModel) -> Command {
     if terms.oneIn(2) { return .unread(cid: cid, user: user, message: "", epoch: epoch(cid, user, model)) }
     return .member(
@@ -167,7 +138,7 @@ struct CommandGenerator: Sendable {
 
   private mutating func post(_ cid: String, _ model: NaiveModel) -> Command {
     var id = message(cid)
-    // A repeat, by itself or with other fields.
+    // A repeat, identical or with other fields.
     if random.oneIn(12), let known = model.channels[cid]?.main.messages.first(where: { $0.id == id }) {
       return .post(
         cid: cid,
@@ -196,17 +167,17 @@ struct CommandGenerator: Sendable {
     )
   }
 
-  /// Nobody as often as not, everybody, or some, members or not, and twice.
+  /// No mentions half of the time; otherwise everybody, or some users, members or not, with duplicates.
   private mutating func mentions() -> [String] {
     if terms.oneIn(2) { return [] }
     if terms.oneIn(3) { return [everybody] }
     return (0...terms.below(4)).map { _ in terms.oneIn(20) ? "nobody" : terms.pick(users) }
   }
 
-  // MARK: Pushes
+  // MARK: Push acknowledgements
 
-  /// In place of a mark as often as not: by names, or by a ticket, mostly a new one, sometimes the first of all.
-  /// Acknowledged now, a moment ago, long ago, or in the future.
+  /// Replaces half of the marks by a push acknowledgement: by names, or by a ticket, mostly a new one, sometimes the
+  /// very first. Its time is now, a moment ago, long ago, or in the future.
   private mutating func pushed(
     _ cid: String,
     _ user: String,
@@ -232,7 +203,7 @@ struct CommandGenerator: Sendable {
 
   // MARK: Threads
 
-  /// Mostly one that has replies, sometimes any message, now and then a reply.
+  /// Mostly a message with replies, sometimes any message, now and then a reply.
   private mutating func parent(_ cid: String, _ model: NaiveModel) -> String {
     guard let channel = model.channels[cid], !channel.threads.isEmpty, !random.oneIn(6) else {
       return message(cid)
@@ -242,7 +213,7 @@ struct CommandGenerator: Sendable {
     return channel.main.messages[random.pick(Array(newest)).parent!].id
   }
 
-  /// Mostly one of the newest of that thread, sometimes any, now and then none.
+  /// Mostly one of the newest replies of that thread, sometimes any reply, now and then none.
   private mutating func reply(_ cid: String, in parent: String, _ model: NaiveModel) -> String {
     guard let channel = model.channels[cid], let place = channel.main.places[parent],
       let thread = channel.threads.first(where: { $0.parent == place }), !random.oneIn(20)
@@ -285,7 +256,7 @@ struct CommandGenerator: Sendable {
     )
   }
 
-  /// With the thread named, or by a reply's id alone.
+  /// Names the thread, or a reply's id alone.
   private mutating func markInThread(_ cid: String, _ user: String, _ model: NaiveModel) -> Command {
     let parent = parent(cid, model)
     let isNamed = !random.oneIn(4)
@@ -313,18 +284,18 @@ struct CommandGenerator: Sendable {
     case 3: return .deleteChannel(cid: cid)
     case 4..<7: return .eraseMember(cid: cid, user: user)
     case 7..<9:
-      if !leavers.contains(user) { leavers.append(user) }
+      if !usersBeingErased.contains(user) { usersBeingErased.append(user) }
       return .eraseUser(user)
     default: return .readAll(user)
     }
   }
 
-  /// One step of erasing a user, as a gateway does it: out of every channel that knows them, then out of the settings.
+  /// One step of erasing a user, as a gateway does it: first out of every channel that knows them, then the settings.
   private mutating func erase(_ model: NaiveModel) -> Command {
-    let user = leavers[0]
+    let user = usersBeingErased[0]
     let left = model.index(of: user)
     if !left.isEmpty { return .eraseMember(cid: random.pick(left).cid, user: user) }
-    leavers.removeFirst()
+    usersBeingErased.removeFirst()
     return .assignErased(user, version: model.settings(of: user).version + 1)
   }
 
@@ -336,13 +307,13 @@ struct CommandGenerator: Sendable {
     return .patchType(name: name, settings: settings(isNew: false))
   }
 
-  /// What a user hides, and when their tokens were revoked.
+  /// Changes a user's receipt settings or the time of their token revocation.
   private mutating func settingsOf(_ user: String, _ model: NaiveModel) -> Command {
     if random.oneIn(5) {
-      // From the user's home shard: versions come late, twice, or not at all.
+      // Copies a version from the user's home shard: late, twice, or not at all.
       var record = model.settings(of: user)
       record.version = max(1, model.settings(of: user).version - 1 + random.below(4))
-      // What comes of one who is being erased is from before.
+      // For a user being erased, delayed updates are older than the erasure.
       if record.isErasing { record.version = max(1, min(record.version, model.settings(of: user).version)) }
       record.isErasing = false
       record.isErased = false
@@ -364,7 +335,7 @@ struct CommandGenerator: Sendable {
 
   private mutating func user() -> String { random.oneIn(60) ? "nobody" : random.pick(users) }
 
-  /// Mostly one of the last twenty, sometimes any, sometimes one that may not be there.
+  /// Mostly one of the last twenty messages, sometimes any, sometimes one that may not exist.
   private mutating func message(_ cid: String) -> String {
     let newest = nextMessage[cid, default: 1]
     if random.oneIn(30) { return "odd\(random.below(4))" }
@@ -372,7 +343,7 @@ struct CommandGenerator: Sendable {
     return "m\(newest - random.below(reach + 1))"
   }
 
-  /// None, the one in force, an older or a newer one.
+  /// No epoch, the current one, an older or a newer one.
   private mutating func epoch(_ cid: String, _ user: String, _ model: NaiveModel) -> Int? {
     if random.oneIn(3) { return nil }
     let current = model.epoch(cid, user)
@@ -384,14 +355,14 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  private mutating func seats(_ most: Int) -> [Seat] {
+  private mutating func seats(_ most: Int) -> [MemberSpec] {
     (0..<random.below(most + 1)).map { _ in
-      Seat(user: random.pick(users), role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "")
+      MemberSpec(user: random.pick(users), role: random.oneIn(3) ? random.pick(["admin", "guest"]) : "")
     }
   }
 
-  /// - Parameter isNew: for a channel that is to be created. Only there `kept_steps` is drawn: what was kept under a
-  ///   higher number may be gone or not when it is raised again, which is no rule but a matter of storage.
+  /// - Parameter isNew: whether the channel is being created. Only then `kept_steps` is drawn: after it is raised
+  ///   again, earlier steps may or may not be left. That depends on storage and is no rule.
   private mutating func settings(isNew: Bool) -> Settings {
     var settings: Settings = [:]
     func draw(_ name: String, _ random: inout SplitMix64, _ values: [String]) {

@@ -1,8 +1,9 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
-/// Counts of random rows, three ways: of many messages in one pass, of one at a time, and as the rules say it.
+/// Counts of random rows, computed three ways: many messages in one pass, one message at a time, and by the rules.
 @Suite("Counting")
 struct CountingTests {
   private struct Member {
@@ -17,16 +18,16 @@ struct CountingTests {
 
   struct Shape: Sendable, CustomTestStringConvertible {
     var testDescription: String
-    /// Positions are up to here: near each other, or farther apart than a table spans.
+    /// The highest position: positions are close together, or farther apart than a table's span.
     var newest: UInt32
     var hides: Bool
     var leaves: Bool
   }
 
   static let shapes = [
-    Shape(testDescription: "near each other", newest: 300, hides: false, leaves: false),
-    Shape(testDescription: "with rows that were left", newest: 300, hides: false, leaves: true),
-    Shape(testDescription: "with members who hide", newest: 300, hides: true, leaves: false),
+    Shape(testDescription: "close together", newest: 300, hides: false, leaves: false),
+    Shape(testDescription: "with former members", newest: 300, hides: false, leaves: true),
+    Shape(testDescription: "with hidden members", newest: 300, hides: true, leaves: false),
     Shape(testDescription: "with both", newest: 300, hides: true, leaves: true),
     Shape(testDescription: "far apart", newest: 4_000_000_000, hides: true, leaves: true),
     Shape(testDescription: "one message", newest: 1, hides: true, leaves: true),
@@ -40,7 +41,7 @@ struct CountingTests {
     return options
   }
 
-  /// R1, R6, R7, R8, R19, member by member.
+  /// The counts by R1, R6, R7, R8 and R19, member by member.
   private func expected(_ members: [Member], _ n: UInt32, _ options: ChannelTypeOptions) -> ReadVector.Counts
   {
     var counts = ReadVector.Counts()
@@ -51,7 +52,7 @@ struct CountingTests {
       let position = options.markUnread == .public ? min(member.read, member.marker ?? .max) : member.read
       let showsRead = options.readEvents && !member.hidesRead
       let hasRead = showsRead && position >= n
-      // Whoever has read it has had it delivered, whatever they have marked unread since (R4).
+      // A member who has read the message has received it, whatever they marked unread later (R4).
       let isDelivered =
         showsRead && member.read >= n
         || options.deliveryEvents && !member.hidesDelivered && member.delivered >= n
@@ -63,9 +64,9 @@ struct CountingTests {
     return counts
   }
 
-  @Test("many at once, one at a time, and by the rules", arguments: shapes)
+  @Test("counts agree: many messages at once, one at a time, and by the rules", arguments: shapes)
   func threeWays(shape: Shape) {
-    var random = SplitMix(seed: UInt64(shape.newest) ^ (shape.hides ? 77 : 3))
+    var random = SplitMix64(seed: UInt64(shape.newest) ^ (shape.hides ? 77 : 3))
     for round in 0..<12 {
       var members = (0..<Int.random(in: 0...400, using: &random)).map { _ in
         let read = UInt32.random(in: 0...shape.newest, using: &random)
@@ -96,7 +97,7 @@ struct CountingTests {
         if member.hasLeft { rows.leave(row, at: .none) }
       }
       let count = round == 0 ? 0 : Int.random(in: 1...100, using: &random)
-      // Both ends, and some of them twice.
+      // Both ends, and some duplicates.
       var targets = (0..<count).map { _ in UInt32.random(in: 1...shape.newest, using: &random) }
       if count > 2 { targets.append(contentsOf: [1, shape.newest, targets[0], targets[1]]) }
       targets.sort()
@@ -115,15 +116,15 @@ struct CountingTests {
     }
   }
 
-  /// Senders, acknowledgements and deleted messages, through a channel.
-  @Test("a batch is answered like its messages one by one, in whatever order they are asked")
+  /// With senders, acknowledgements and deleted messages, through a channel.
+  @Test("a batch of statuses equals its messages one by one, in any order")
   func channel() throws {
-    var random = SplitMix(seed: 5)
+    var random = SplitMix64(seed: 5)
     let users = (0..<12).map { "user\($0)" }
     let room = try Room(users.prefix(6).joined(separator: " "))
     var ids: [String] = []
     for number in 0..<80 {
-      // Who sends has read: mostly it is somebody who is no member.
+      // Sending marks messages read, so most senders are no members.
       let sender = random.next() % 4 == 0 ? users.randomElement(using: &random)! : "robot"
       if random.next() % 3 == 0 {
         try room.postReceipt("m\(number)", by: sender, expiresAt: 1_000 + Int64(random.next() % 20_000))
@@ -144,7 +145,7 @@ struct CountingTests {
       case 5: try room.show(user, .read)
       case 6: try room.change(remove: [user])
       default:
-        // One's own, an expired one, one without a receipt: refused.
+        // Refused for an own message, an expired receipt, or a message without a receipt.
         do { try room.acknowledge(user, message) } catch is Refusal {}
       }
     }
@@ -160,19 +161,6 @@ struct CountingTests {
     }
     for word in ["sent", "delivered", "read", "processing", "expired"] {
       #expect(all.contains { $0.contains(word) }, "no message is \(word)")
-    }
-  }
-
-  /// Numbers for tests: the same for the same seed.
-  private struct SplitMix: RandomNumberGenerator {
-    var state: UInt64
-    init(seed: UInt64) { state = seed }
-    mutating func next() -> UInt64 {
-      state &+= 0x9E37_79B9_7F4A_7C15
-      var z = state
-      z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-      z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-      return z ^ (z >> 31)
     }
   }
 }

@@ -3,9 +3,9 @@ import Testing
 @testable import ReceiptModel
 
 /// R10: `counts_visible_to`.
-@Suite("Who sees counts")
+@Suite("Visibility of counts")
 struct CountsVisibleTests {
-  @Test("the sender alone: others get zeros and sent; a server on nobody's behalf sees all")
+  @Test("with sender only, others get zeros and sent; a server that acts for no user sees all counts")
   func sender() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
@@ -16,14 +16,14 @@ struct CountsVisibleTests {
     #expect(try room.status("m2", as: "bob") == "read 1 1 of 2")
     #expect(try room.status("m1", as: "carol") == "sent 0 0 of 0")
     #expect(try room.status("m1") == "read 2 2 of 2")
-    // On a member's behalf a server is that member.
+    // A server on behalf of a member sees what the member sees.
     let forCarol = try room.viewer("carol", isServer: true)
     #expect(room.state.status(room.slot, room.sequence("m1"), viewer: forCarol).memberCount == 0)
     try room.type { $0.countsVisibleTo = .members }
     #expect(try room.status("m1", as: "carol") == "read 2 2 of 2")
   }
 
-  @Test("who has left and joined again is still the sender; the system's messages are nobody's")
+  @Test("a sender who left and rejoined is still the sender; system messages have no sender")
   func senders() throws {
     let room = try Room("alice bob") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
@@ -34,7 +34,7 @@ struct CountsVisibleTests {
     #expect(try room.status("m1", as: "alice") == "read 1 1 of 1")
     #expect(try room.status("m2", as: "alice") == "sent 0 0 of 0")
     #expect(try room.status("m2") == "read 1 1 of 1")
-    // Registered again by somebody else, it tells them nothing.
+    // Registering it again does not show its counts to another user.
     let (bob, alice) = (Array("bob".utf8), Array("alice".utf8))
     let (other, own) = (
       room.state.sender(bob.span.bytes, in: room.slot), room.state.sender(alice.span.bytes, in: room.slot)
@@ -43,7 +43,7 @@ struct CountsVisibleTests {
     #expect(room.state.status(room.slot, room.sequence("m1"), viewer: own).status == .read)
   }
 
-  @Test("receipts: others are told what they would be if nobody had acknowledged")
+  @Test("receipts: other members see the receipt status as if no member had acknowledged")
   func receipts() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.postReceipt("m1", by: "alice", expiresAt: 2_000)
@@ -52,14 +52,14 @@ struct CountsVisibleTests {
     #expect(try room.status("m1", as: "bob") == "sent 0 0 of 0 processing")
     #expect(try room.status("m2", as: "bob") == "sent 0 0 of 0")
     try room.acknowledge("carol", "m1")
-    // One more: the shard's time is that of its last command.
+    // One command more: the shard's time is that of its last command.
     while room.now.milliseconds < 2_000 { try room.deliver("bob") }
     try room.deliver("bob")
     #expect(try room.status("m1", as: "alice") == "read 2 2 of 2 done")
     #expect(try room.status("m1", as: "bob") == "sent 0 0 of 0 expired")
   }
 
-  @Test("of the read state others see their own row, on the first page, and nothing follows")
+  @Test("read state: other members see only their own row, on the first page, without a next page")
   func rows() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     try room.post("m1", by: "alice")
@@ -73,7 +73,7 @@ struct CountsVisibleTests {
     #expect(try room.page(as: nil, limit: 2).last == "more")
   }
 
-  @Test("many messages at once are told like one at a time")
+  @Test("a batch of statuses equals single queries")
   func batch() throws {
     let room = try Room("alice bob carol") { $0.countsVisibleTo = .sender }
     for number in 0..<60 { try room.post("m\(number)", by: number % 3 == 0 ? "alice" : "bob") }

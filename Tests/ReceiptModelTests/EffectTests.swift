@@ -1,8 +1,9 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
-/// Effects, pages and sessions: what the log and the pages are made of.
+/// Effects, pages and sessions: the contents of the log and of the pages.
 @Suite("Effects and pages")
 struct EffectTests {
   private static let channel = ChannelNumber(5)
@@ -41,7 +42,7 @@ struct EffectTests {
     #expect(session.channel == nil)
   }
 
-  @Test("a page is what was assigned to it, field by field")
+  @Test("a page returns the effects assigned to it, field by field")
   func fields() {
     var shard = ShardState(id: ShardID(0))
     let slot = shard.insert(
@@ -80,21 +81,21 @@ struct EffectTests {
     let rowEffect = Effect.rowAssigned(Self.channel, MemberOrdinal(0), row)
     shard.assign(messageEffect, to: slot)
     shard.assign(rowEffect, to: slot)
-    // Its message is silent.
+    // The page's message is silent.
     let counts = Effect.messageCountsAssigned(Self.channel, newest: SequenceNumber(1), [0])
     #expect(shard.effects(of: .head, in: slot) == [head, counts])
     #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
-    // Nothing on it.
+    // The page is empty.
     #expect(shard.effects(of: .rows(1), in: slot) == [])
     #expect(shard.effects(of: .segment(1), in: slot) == [])
-    // Assigned again, nothing is different.
+    // Assigning the same effects again changes nothing.
     shard.assign(messageEffect, to: slot)
     shard.assign(rowEffect, to: slot)
     #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
     #expect(shard[slot].rows.activeCount == 1)
-    // One who left keeps a place, a name and the times of joining and leaving.
+    // A former member keeps the row, the name and the times of joining and leaving.
     shard.assign(.rowLeft(Self.channel, MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
     let left = RowRecord(
       user: "alice",
@@ -110,11 +111,14 @@ struct EffectTests {
     #expect(shard[slot].rows.activeCount == 0)
   }
 
-  @Test("row pages may come in any order, with the index built on the way", arguments: [1, 2, 3] as [UInt64])
+  @Test(
+    "row pages can be assigned in any order; the index is built meanwhile",
+    arguments: [1, 2, 3] as [UInt64]
+  )
   func rowPagesInAnyOrder(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let story = TestShard()
-    let users = (0..<700).map { Seat(user: "u\($0)") }
+    let users = (0..<700).map { MemberSpec(user: "u\($0)") }
     _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[..<300])), clock: 1)
     _ = story.perform(.post(cid: "team:x", id: "m1", sender: "u0", created: 0, isSilent: false), clock: 2)
     _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[300...])), clock: 3)
@@ -127,7 +131,7 @@ struct EffectTests {
     let pages = story.pageKeys(number).map(\.page)
     for page in [PageID.head] + random.shuffled(pages.filter { $0 != .head }) {
       let effects = story.state.effects(of: page, in: slot)
-      // The channel comes before what else its head says.
+      // The channel comes before the other effects of its head.
       for effect in page == .head ? effects : random.shuffled(effects) {
         fresh.assign(addressed: effect, slots: &slots)
       }
@@ -141,7 +145,7 @@ struct EffectTests {
     #endif
   }
 
-  @Test("a head page says how many messages of each segment count as unread")
+  @Test("a head page has the number of unread-counting messages of each segment")
   func messageCounts() {
     let story = TestShard()
     _ = story.perform(.put(cid: "team:x", settings: [:], members: []), clock: 1)
@@ -164,7 +168,7 @@ struct EffectTests {
     #expect(counts() == [.messageCountsAssigned(number, newest: newest, [252, 252, 1])])
   }
 
-  @Test("a session covers what is taken up and does not wait")
+  @Test("a session covers command numbers up to its highest, except those still waiting")
   func sessions() {
     var record = SessionRecord(session: SessionID(high: 1, low: 2))
     #expect(!record.covers(1))
@@ -173,7 +177,7 @@ struct EffectTests {
     #expect((1...7).map { record.covers($0) } == [true, false, true, false, true, false, false])
   }
 
-  @Test("options: channel over type over defaults; a patch and back")
+  @Test("options: the channel's override the type's, which override the defaults; a patch can be undone")
   func options() {
     let defaults = ChannelTypeOptions()
     #expect(defaults.asPatch.isEmpty)

@@ -1,28 +1,30 @@
+import TestSupport
+
 @testable import ReceiptModel
 
-/// One history that is watched: random commands, and after each group of them the picture that events have made of
-/// every channel is held against what the queries answer.
+/// One watched random history. After each group of commands it compares the picture that events have built of every
+/// channel with the answers to queries.
 struct EventHistory {
-  /// How watchers are told.
+  /// How watchers receive changes.
   enum Way {
-    /// As it happens.
+    /// As live events.
     case live
-    /// After gaps, by what has changed since.
+    /// By resuming after gaps, from the changes since a time.
     case resuming
   }
 
   let seed: UInt64
   let way: Way
-  /// Takes events away, to see that they are missed.
+  /// Drops events, to check that the comparison notices.
   var drops: (ChannelEvent) -> ChannelEvent? = { $0 }
   private let world: ShardWorld
   private var model = NaiveModel()
   private var generator: CommandGenerator
   private var random: SplitMix64
   private var step = 0
-  private var pictures: [String: EventPicture] = [:]
+  private var pictures: [String: EventDerivedView] = [:]
   private var told: Timestamp = .none
-  /// How often each kind was told, and how often a resume was refused.
+  /// The number of events of each kind, and of refused resumes.
   private(set) var tally: [String: Int] = [:]
 
   init(seed: UInt64, _ way: Way) {
@@ -42,11 +44,11 @@ struct EventHistory {
         let command = generator.next(model)
         let clock = generator.tick()
         _ = world.perform(command, clock: clock)
-        _ = world.takeForgotten()
+        _ = world.takeDroppedTimes()
         _ = model.perform(command, clock: clock)
         group.append(command)
         if way == .resuming {
-          for name in world.upkeep(&random).keys { tally[name, default: 0] += 1 }
+          for name in world.runMaintenance(&random).keys { tally[name, default: 0] += 1 }
         }
       }
       for cid in generator.cids {
@@ -63,7 +65,7 @@ struct EventHistory {
     }
   }
 
-  /// Takes what is told of a channel, and asks.
+  /// Applies a channel's events to its picture, and compares the picture with the queries.
   private mutating func look(_ cid: String) -> String? {
     let shard = world.shard(of: cid)
     guard let slot = shard.slot(cid) else {
@@ -71,7 +73,7 @@ struct EventHistory {
       return nil
     }
     if pictures[cid]?.number != shard.state[slot].number {
-      pictures[cid] = EventPicture(shard.state, slot, resumes: way == .resuming)
+      pictures[cid] = EventDerivedView(shard.state, slot, resumes: way == .resuming)
     }
     var events: [ChannelEvent]?
     switch way {
@@ -81,7 +83,7 @@ struct EventHistory {
       events = shard.state.events(in: slot, since: told, limit: .max, statusesMax: .max, left: &left)
       if events == nil {
         tally["refused", default: 0] += 1
-        pictures[cid] = EventPicture(asking: &shard.state, slot)
+        pictures[cid] = EventDerivedView(asking: &shard.state, slot)
       }
     }
     for event in events ?? [] {
@@ -94,6 +96,6 @@ struct EventHistory {
 }
 
 extension ChannelEvent {
-  /// For a tally.
+  /// The case's name, for tallies.
   var name: String { "\(self)".prefix { $0 != "(" }.description }
 }

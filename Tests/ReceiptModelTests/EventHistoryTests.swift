@@ -3,9 +3,9 @@ import Testing
 
 @testable import ReceiptModel
 
-/// What events tell is complete: a picture that is made of nothing else agrees with every query. `TIDEMARK_SEED` and
-/// the others as in ``RandomHistoryTests``.
-@Suite("Random histories that are watched", .computing)
+/// Events are complete: a picture built from events alone agrees with every query. For `TIDEMARK_SEED` and the other
+/// variables see ``RandomHistoryTests``.
+@Suite("Random watched histories", .computing)
 struct EventHistoryTests {
   static let seeds = TestRun.seeds(28, long: 140)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
@@ -19,13 +19,13 @@ struct EventHistoryTests {
     }
   }
 
-  @Test("as it happens", arguments: seeds)
+  @Test("live events give the same picture as queries", arguments: seeds)
   func live(seed: UInt64) { expect(seed, .live) }
 
-  @Test("after gaps, by what has changed since", arguments: seeds)
+  @Test("resuming after gaps gives the same picture as queries", arguments: seeds)
   func resuming(seed: UInt64) { expect(seed, .resuming) }
 
-  /// One way to leave something out.
+  /// One kind of event or field to leave out.
   struct Gap: CustomTestStringConvertible, Sendable {
     var testDescription: String
     var drops: @Sendable (ChannelEvent) -> ChannelEvent?
@@ -55,7 +55,7 @@ struct EventHistoryTests {
     ]
   }
 
-  @Test("miss whatever is left out: this test can fail", arguments: Gap.all)
+  @Test("control: the comparison notices every omission", arguments: Gap.all)
   func control(gap: Gap) {
     func isNoticed(_ way: EventHistory.Way) -> Bool {
       (UInt64(1)...7)
@@ -74,7 +74,7 @@ struct EventHistoryTests {
     #expect(isNoticed(.resuming))
   }
 
-  @Test("are seldom told to ask anew after a gap")
+  @Test("a resume after a gap is seldom refused")
   func refused() throws {
     var tally: [String: Int] = [:]
     for seed in UInt64(1)...7 {

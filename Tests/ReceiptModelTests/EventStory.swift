@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Stories of what watchers are told: commands as in ``ThreadStory``, and then what has been told of them.
+/// Stories of events: commands as in ``ThreadStory``, and the events that watchers receive of them.
 ///
 /// | row | answers |
 /// | --- | --- |
@@ -10,15 +10,16 @@ import Testing
 /// | `ask m1 by alice`, `ack bob m1` | posts with a receipt; acknowledges |
 /// | `push bob m1 acked 900` | acknowledges a push |
 /// | `truncate m3`, `erase bob`, `type read_events=false` | |
-/// | `expire` | what has expired by now is noted |
-/// | `told` | everything since it was asked last, in its order; `nothing` |
-/// | `since 2000` | what has changed since; `everything` where that cannot be told |
-/// | `since 2000 within 10 looking 5` | the same where at most so many statuses may have changed, and so many rows, messages, receipts and threads are looked at |
+/// | `expire` | records the receipts that have expired |
+/// | `told` | all events since the last `told`, in order; `nothing` |
+/// | `since 2000` | the changes since that time; `everything` where a resume is refused |
+/// | `since 2000 within 10 looking 5` | the same with limits: statuses that may have changed; rows, messages, receipts and threads to scan |
 /// | `told times`, `since 2000 times` | the same with times: `bob: read@2000` |
 ///
-/// A row is told as `bob:` and what of it: `read`, `unread` to the own devices; `+read`, `+delivered`, `+row` to
-/// others. A thread's events begin with its parent, `m1/`. `new m1 moving both shown read` is a message that stands for
-/// its sender's positions, for the own devices both, for others the one. Statuses are `alice:m1…m3=read`, receipts
+/// A row's events begin with `bob:`. The own devices get `read` and `unread`; others get `+read`, `+delivered` and
+/// `+row`. A thread's events begin with its parent, `m1/`. `new m1 moving both shown read` is a message that also moves
+/// its sender's positions: both for the own devices, only the read one for others. Statuses are `alice:m1…m3=read`,
+/// receipts `receipt:m1=done by bob`.
 /// `receipt:m1=done by bob`.
 struct EventStory {
   private var story = ThreadStory()
@@ -72,11 +73,11 @@ struct EventStory {
       let slot = shard.slot(cid)!
       let now = shard.state.advance(clock: Timestamp(milliseconds: Int64(clock)))
       let number = shard.state[slot].number
-      _ = shard.state.noteExpired(
+      _ = shard.state.recordExpiries(
         in: slot,
         after: expiredThrough,
         through: now,
-        &shard.notes![number, default: ChannelNotes()]
+        &shard.notes![number, default: PendingChannelEvents()]
       )
       expiredThrough = now
     case "told":
@@ -176,7 +177,7 @@ struct EventStory {
 }
 
 extension EventStory {
-  /// What a message says of its sender's positions, for the own devices and for others.
+  /// The moves of the sender's positions in a message event, for the own devices and for others.
   private static func text(_ moves: ChannelEvent.SenderMoves) -> String {
     func words(_ read: Bool, _ delivered: Bool) -> String {
       read && delivered ? "both" : read ? "read" : delivered ? "delivered" : "none"
@@ -187,7 +188,7 @@ extension EventStory {
   }
 }
 
-/// Tells a story of events; a row that goes wrong is reported at its own line.
+/// Runs a story of events; the first failing row is reported at its own line.
 func eventStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = EventStory()
   tell(table, sourceLocation) { story.run($0) }

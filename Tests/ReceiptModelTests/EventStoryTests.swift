@@ -1,10 +1,10 @@
 import Testing
 
-/// What watchers are told of each thing that can happen, as it happens and after a gap.
+/// The events that watchers receive for each kind of change, live and after a gap.
 @Suite("Stories of events")
 struct EventStoryTests {
   @Test(
-    "a mark-read tells the member's devices, everybody else, and the senders whose messages it makes read"
+    "mark-read sends events to the member's devices, other members, and the senders of newly read messages"
   )
   func read() {
     eventStory(
@@ -26,7 +26,7 @@ struct EventStoryTests {
   }
 
   @Test(
-    "several marks of one group are one state, and several messages that cross the rule are one run of each sender"
+    "a group's marks of one row make one event; messages that meet the rule make one run for each sender"
   )
   func conflated() {
     eventStory(
@@ -46,7 +46,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R4: mark-unread is told to the own devices, and to others where they see it")
+  @Test("R4: mark-unread is sent to the own devices, and to others where they see the marker")
   func unread() {
     eventStory(
       """
@@ -68,7 +68,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R7: who hides is told of to nobody but themselves; once they show again, as they are then")
+  @Test("R7: a hidden member's changes go to their own devices only; showing again sends the current row")
   func hidden() {
     eventStory(
       """
@@ -88,7 +88,7 @@ struct EventStoryTests {
   }
 
   @Test(
-    "R8: a kind that is switched off is told to nobody, and switching is told with the rows that look otherwise"
+    "R8: a kind that is off sends no events; switching it sends the rows that look different"
   )
   func switches() {
     eventStory(
@@ -107,7 +107,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R6, R16: members come and go, and statuses with them")
+  @Test("R6, R16: members join and leave, and statuses change with them")
   func members() {
     eventStory(
       """
@@ -127,7 +127,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R9: an acknowledgement is told to the message's sender, and counts as reading; a hidden one is not")
+  @Test("R9: an acknowledgement is sent to the message's sender and counts as a read, unless it is hidden")
   func receipts() {
     eventStory(
       """
@@ -145,7 +145,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R9: a receipt that expires is told once its time has come, unless it is done or its message is gone")
+  @Test("R9: an expired receipt sends an event at its time, unless it is done or its message is deleted")
   func expiry() {
     eventStory(
       """
@@ -182,7 +182,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R16: deleted and truncated messages")
+  @Test("R16: deleted and truncated messages send events")
   func removed() {
     eventStory(
       """
@@ -199,7 +199,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R15: a thread tells of itself, and not who is in it unseen")
+  @Test("R15: a thread sends events, without its hidden participants")
   func threads() {
     eventStory(
       """
@@ -219,7 +219,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("after a gap, what has changed since; an erased member nobody can be told of")
+  @Test("after a gap the changes since then are sent, without erased members")
   func since() {
     eventStory(
       """
@@ -249,7 +249,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R5, R15: after a gap a reply stands for its sender's positions too, also for who took part with it")
+  @Test("R5, R15: after a gap a reply also moves its sender's positions, also if it made them a participant")
   func repliesSince() {
     eventStory(
       """
@@ -264,7 +264,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R7: nothing hidden is told by the time or the place of anything else, as it happens")
+  @Test("R7: live events reveal nothing hidden by their time or order")
   func hiddenTimes() {
     eventStory(
       """
@@ -297,7 +297,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R5, R7: the first reply of who hides reads stands for what was delivered to them, too")
+  @Test("R5, R7: the first reply of a member who hides reads also carries their delivered position")
   func firstReplyHidden() {
     eventStory(
       """
@@ -317,7 +317,7 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R4, R8, R15: nor are private markers, kinds that are switched off, and who is in a thread unseen")
+  @Test("R4, R8, R15: events reveal no private marker, no kind that is off, and no hidden thread participant")
   func privateTimes() {
     eventStory(
       """
@@ -347,7 +347,9 @@ struct EventStoryTests {
     )
   }
 
-  @Test("R4, R7: after a gap, what is hidden or private is told to the own devices only, and by no time")
+  @Test(
+    "R4, R7: after a gap, hidden and private changes go to the own devices only, and no time reveals them"
+  )
   func hiddenSince() {
     eventStory(
       """
@@ -386,7 +388,7 @@ struct EventStoryTests {
   }
 
   @Test(
-    "R7, R9: after a gap, a receipt is told behind its message, also where nobody may know when it was acknowledged"
+    "R7, R9: after a gap a receipt follows its message, also where the acknowledgement's time is hidden"
   )
   func receiptsSince() {
     eventStory(
@@ -414,7 +416,7 @@ struct EventStoryTests {
   }
 
   @Test(
-    "after a gap, only messages whose statuses may have changed are looked at, as far as the steps in memory say it"
+    "after a gap only messages with possibly changed statuses are checked, as far as steps in memory tell"
   )
   func statusesSince() {
     eventStory(

@@ -1,21 +1,22 @@
+import TestSupport
 import Testing
 
 @testable import ReceiptModel
 
-/// The index against a dictionary, with hashes made to collide.
+/// The index compared with a dictionary, with hashes that collide on purpose.
 @Suite("Hash index")
 struct HashIndexTests {
-  /// How a key becomes a hash; the index keeps 32 bits of it and starts to look at the lowest of those.
+  /// A mapping from keys to hashes. The index keeps 32 bits of a hash; the lowest of them select the first slot.
   enum Spread: String, CaseIterable, Sendable {
-    /// Every key has its own place.
+    /// A different slot for every key.
     case even
     /// Seven hashes for all keys.
     case few
-    /// Different hashes, of which the index keeps the same 32 bits.
+    /// Different hashes with the same 32 kept bits.
     case sameFragment
-    /// Different fragments that all start at the last place: runs go around the end.
+    /// Different kept bits that all start at the last slot, so that runs wrap around the end.
     case atTheEnd
-    /// Neighbours, as multiples of one number make them.
+    /// Adjacent hashes, as multiples of one number make them.
     case neighbours
 
     func hash(_ key: UInt32) -> UInt64 {
@@ -34,7 +35,7 @@ struct HashIndexTests {
   func property(spread: Spread, seed: UInt64) {
     var random = SplitMix64(seed: seed)
     var index = HashIndex()
-    // The number at which each key stands; the keys are kept by number, as owners of an index do.
+    // The number of each key; as with an index's owners, the keys are stored by number.
     var numbers: [UInt32: UInt32] = [:]
     var keys: [UInt32] = []
     func found(_ index: borrowing HashIndex, _ key: UInt32) -> UInt32? {
@@ -53,7 +54,7 @@ struct HashIndexTests {
         numbers[key] = UInt32(keys.count - 1)
         index.insert(spread.hash(key), UInt32(keys.count - 1))
       } else {
-        // Not there: nothing happens.
+        // An absent key: removing it does nothing.
         index.remove(spread.hash(key), UInt32(keys.count))
       }
       guard index.count == numbers.count, found(index, key) == numbers[key] else {
@@ -69,7 +70,7 @@ struct HashIndexTests {
     }
   }
 
-  @Test("grows, and finds everything")
+  @Test("grows, and still finds every key")
   func growth() {
     var index = HashIndex()
     #expect(index.find(1) { _ in true } == nil)
@@ -91,7 +92,7 @@ struct HashIndexTests {
     #expect(isHalf)
   }
 
-  @Test("one hash for several numbers: the match decides")
+  @Test("several numbers with one hash: the match closure decides")
   func duplicates() {
     var index = HashIndex()
     for number in 0..<UInt32(20) { index.insert(42, number) }
@@ -102,7 +103,7 @@ struct HashIndexTests {
     #expect(index.find(43) { _ in true } == nil)
   }
 
-  @Test("keeps the largest number that it is promised")
+  @Test("stores the largest supported number")
   func largest() {
     var index = HashIndex()
     index.insert(7, UInt32.max - 1)
@@ -112,9 +113,9 @@ struct HashIndexTests {
   }
 }
 
-@Suite("Bytes compared")
+@Suite("Byte comparison")
 struct SpanEqualityTests {
-  @Test("every length and every differing place", arguments: 0...34)
+  @Test("every length, and a difference at every position", arguments: 0...34)
   func lengths(count: Int) {
     let bytes = (0..<count).map { UInt8($0) }
     #expect(areEqual(bytes, bytes.map { $0 }))
@@ -130,7 +131,7 @@ struct SpanEqualityTests {
 
 @Suite("User table")
 struct UserTableTests {
-  @Test("interns each id once, and gives it back")
+  @Test("interns each id once, and returns it")
   func interning() {
     var table = UserTable()
     let ids = (0..<3000).map { "user-\($0)" } + ["a", "A", String(repeating: "x", count: 128)]
@@ -143,13 +144,13 @@ struct UserTableTests {
       #expect(table.find(id) == number)
     }
     #expect(table.find("user-3000") == nil)
-    // Ids that are a part of others or of their seams.
+    // Ids that are part of other ids, or span the boundary of two.
     for part in ["user-", "ser-1", "user-1user-2", "1user"] {
       #expect(table.find(part) == nil, "\(part)")
     }
   }
 
-  @Test("nobody is the empty id, and is not in the table")
+  @Test("the empty id is UserNumber.nobody, and not in the table")
   func nobody() {
     var table = UserTable()
     #expect(table.intern("") == .nobody)

@@ -3,17 +3,17 @@ import Testing
 
 @testable import ReceiptModel
 
-/// R6, held against everything that can be asked: two histories that differ only before a newcomer joined under hidden
-/// history answer alike to the newcomer, and to a server that asks on their behalf.
+/// R6, checked against every query. Two histories differ only before a newcomer joined under hidden history. They must
+/// give equal answers to the newcomer, and to a server that asks on the newcomer's behalf.
 ///
-/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how
-/// many commands each history has.
+/// `TIDEMARK_SEED=n` runs the pair of that seed, `TIDEMARK_SEEDS=n` the pairs 1 to n. `TIDEMARK_STEPS=n` sets the
+/// number of commands in each history.
 @Suite("Leaks of hidden history", .computing)
 struct HistoryLeakTests {
   static let seeds = TestRun.seeds(50, long: 250)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 120
 
-  @Test("a newcomer sees from no answer what was before they joined", arguments: seeds)
+  @Test("no answer shows a newcomer anything from before their join", arguments: seeds)
   func leak(seed: UInt64) {
     print("history leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var pair = HistoryLeakPair(seed: seed, isHidden: true)
@@ -32,7 +32,7 @@ struct HistoryLeakTests {
     }
   }
 
-  @Test("and with visible history every kind of answer shows it: this test can fail")
+  @Test("control: with visible history every kind of answer differs")
   func control() {
     var seen: [String: Int] = [:]
     for seed in UInt64(1)...20 {
@@ -45,13 +45,13 @@ struct HistoryLeakTests {
 }
 
 extension HistoryLeakTests {
-  /// What a newcomer is told who comes back, after `past` happened before they joined and `since` after it.
+  /// The events that a resuming newcomer receives, after `past` happened before their join and `since` after it.
   private func told(past: [Command], since: [Command]) -> [String]? {
     let (shard, cid) = (TestShard(), "team:room")
     var clock = 1_000
-    let members = ["alice", "bob", "carol"].map { Seat(user: $0) }
+    let members = ["alice", "bob", "carol"].map { MemberSpec(user: $0) }
     let made = Command.put(cid: cid, settings: ["history": "hidden"], members: members)
-    let joining = Command.change(cid: cid, add: [Seat(user: "newcomer")], remove: [])
+    let joining = Command.change(cid: cid, add: [MemberSpec(user: "newcomer")], remove: [])
     for command in [made] + past + [joining] + since {
       clock += 1_000
       _ = shard.perform(command, clock: clock)
@@ -60,7 +60,7 @@ extension HistoryLeakTests {
     return shard.resume(cid, for: "newcomer", since: 1_500)
   }
 
-  @Test("a thread without a reply since the join is in no event", arguments: [true, false])
+  @Test("no event names a thread without replies since the join", arguments: [true, false])
   func oldThread(showsRead: Bool) {
     let cid = "team:room"
     let message = Command.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false)
@@ -75,7 +75,7 @@ extension HistoryLeakTests {
       revoked: nil
     )
     let events = told(past: [message, reply], since: [hiding])
-    // As many commands, so that what follows has the same times.
+    // The same number of commands, so that the following ones have the same times.
     #expect(
       events == told(past: [message, .delivered(cid: cid, user: "bob", message: "m1")], since: [hiding])
     )
@@ -83,8 +83,8 @@ extension HistoryLeakTests {
   }
 }
 
-/// Two shards with as many messages and replies, under other names, by other senders and with other marks; then
-/// somebody joins, and both are told the same, of the old messages too.
+/// Two shards with the same numbers of messages and replies, under other ids, by other senders and with other marks.
+/// Then a user joins. From then on both shards get the same commands, also on the old messages.
 struct HistoryLeakPair {
   static let kinds = [
     "read state", "status", "statuses", "readers", "delivered", "unread", "members", "commands", "a resume",
@@ -101,9 +101,9 @@ struct HistoryLeakPair {
   private var posted = 0
   private var replied = 0
   private(set) var step = 0
-  /// The first of each kind.
+  /// The first difference of each kind.
   private(set) var differences: [String: String] = [:]
-  /// What was told, in words; before the join of the first shard alone.
+  /// The commands in words; before the join only those of the first shard.
   private(set) var story: [String] = []
 
   init(seed: UInt64, isHidden: Bool) {
@@ -118,14 +118,14 @@ struct HistoryLeakPair {
     ]
     for (name, values) in names where random.oneIn(2) { settings[name] = random.pick(values) }
     for place in shards.indices { past(place, settings) }
-    let joining = Command.change(cid: cid, add: [Seat(user: newcomer)], remove: [])
+    let joining = Command.change(cid: cid, add: [MemberSpec(user: newcomer)], remove: [])
     story.append("\(clock) \(joining)")
     for shard in shards { _ = shard.perform(joining, clock: clock) }
   }
 
   // MARK: Before the join
 
-  /// The names of the old messages of one shard; the first two are the same in both, for what is replied to later.
+  /// The ids of one shard's old messages. The first two are the same in both shards, as parents of later replies.
   private func old(_ place: Int, _ number: Int) -> String {
     number <= 2 ? "p\(number)" : "old\(place)-\(number)"
   }
@@ -139,14 +139,14 @@ struct HistoryLeakPair {
       if place == 0 { story.append("\(clock) \(command)") }
       _ = shard.perform(command, clock: clock)
     }
-    // They have all been there for as long.
-    tell(.put(cid: cid, settings: settings, members: others.map { Seat(user: $0) }))
+    // All of them joined at the same time.
+    tell(.put(cid: cid, settings: settings, members: others.map { MemberSpec(user: $0) }))
     for number in 1...oldCount {
       tell(
         .post(
           cid: cid,
           id: old(place, number),
-          // Who takes part in a thread goes on doing so.
+          // A thread participant stays one.
           sender: number <= 2 ? "alice" : random.pick(others),
           created: 0,
           isSilent: random.oneIn(4),
@@ -180,7 +180,7 @@ struct HistoryLeakPair {
     shard.seal()
   }
 
-  // MARK: After it
+  // MARK: After the join
 
   mutating func advance() {
     step += 1
@@ -189,7 +189,7 @@ struct HistoryLeakPair {
     let commands = shards.indices.map { make($0) }
     story.append("\(clock) \(commands[0])")
     let outcomes = shards.indices.map { shards[$0].perform(commands[$0], clock: clock) }
-    // What somebody else is answered may differ.
+    // Answers to other users may differ.
     if Self.user(of: commands[0]) == newcomer, outcomes[0] != outcomes[1] {
       differ("commands", "\(commands[0]): \(outcomes[0]), else \(outcomes[1])")
     }
@@ -210,7 +210,7 @@ struct HistoryLeakPair {
     }
   }
 
-  /// The same for both, about an old message by its place or a new one by its name.
+  /// The same command for both shards, on an old message by its index or on a new one by its id.
   private mutating func command() -> (Int) -> Command {
     let (cid, isNewcomer) = (cid, random.oneIn(3))
     let user = isNewcomer ? newcomer : random.pick(others)
@@ -254,7 +254,7 @@ struct HistoryLeakPair {
     case 68..<78:
       let note = "note \(random.below(100))"
       return { .acknowledge(cid: cid, user: user, messages: [message($0), new], note: note) }
-    // Acknowledged now: an earlier time is no earlier than the row's last step (R20), which may be of an old message.
+    // Acknowledged now. An earlier time is at least the row's last step (R20), which may be of an old message.
     case 78..<82: return { .push(cid: cid, user: user, message: message($0), acked: 0) }
     default:
       let parent = random.oneIn(3) ? new : random.oneIn(2) ? "p1" : "p2"
@@ -272,7 +272,7 @@ struct HistoryLeakPair {
     }
   }
 
-  // MARK: Everything that the newcomer can ask
+  // MARK: Queries by the newcomer
 
   private mutating func compare() {
     let (cid, users) = (cid, others + [newcomer])
@@ -281,7 +281,7 @@ struct HistoryLeakPair {
       compare("read state", "read state for \(viewer)") { $0.readState(cid, viewer, limit: limit) }
       var ids = ["never", "m\(posted)", "m\(max(1, posted - 1))", "r\(max(1, replied))", "p1", "p2"]
       let (old, reply) = (1 + random.below(oldCount), random.below(oldReplies + 1))
-      // One that is of this shard, and one that is of the other.
+      // One id of this shard, and one of the other.
       for place in shards.indices { ids += [self.old(place, old), oldReply(place, reply)] }
       compare("statuses", "statuses of \(ids) for \(viewer)") { $0.statuses(cid, ids, viewer) }
       let id = random.pick(ids)
@@ -322,7 +322,7 @@ struct HistoryLeakPair {
 }
 
 extension TestShard {
-  /// What a member is told who comes back, in no order; nil: too much has changed.
+  /// The events that a resuming member receives, sorted; nil where a resume is refused.
   fileprivate func resume(_ cid: String, for user: String, since: Int) -> [String]? {
     let name = Array(user.utf8)
     guard let slot = slot(cid), let member = state[slot].row(of: name.span.bytes) else { return [] }
@@ -379,7 +379,7 @@ extension TestShard {
     case .receipt(let sequence, let row, let time):
       guard isOwn(state[slot].messages.sender(sequence), slot) else { return nil }
       return text(ofReceipt: sequence, by: row, at: time, in: slot)
-    // Told again, changed or not, as far as it is not known what has moved; what it says is compared by asking.
+    // Repeated whether changed or not, as long as it is unknown what moved. The queries compare its content.
     case .status: return nil
     }
   }

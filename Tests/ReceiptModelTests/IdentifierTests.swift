@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// The ranges of API.md's first section, written out here as that page says them.
+/// The character and length ranges of docs/guide-backend.md, written out here independently.
 @Suite("Identifiers")
 struct IdentifierTests {
   enum Kind: String, CaseIterable, Sendable {
@@ -15,7 +15,7 @@ struct IdentifierTests {
       }
     }
 
-    /// Beside letters and digits.
+    /// Allowed besides letters and digits.
     var punctuation: String {
       switch self {
       case .type: "_-"
@@ -54,8 +54,8 @@ struct IdentifierTests {
     return isID
   }
 
-  /// The rule in other words: what the standard library reads without a repair, and no control character in it.
-  private static func shouldBeID(_ bytes: [UInt8]) -> Bool {
+  /// The rule in other words: the standard library decodes it without repairs, and it has no control characters.
+  private static func isIDByStandardLibrary(_ bytes: [UInt8]) -> Bool {
     guard (1...255).contains(bytes.count), let text = String(validating: bytes, as: UTF8.self) else {
       return false
     }
@@ -76,12 +76,12 @@ struct IdentifierTests {
     }
   }
 
-  @Test("ids: all strings of two bytes, and of three and four from the edges of UTF-8's ranges")
+  @Test("ids: all strings of two bytes, and of three and four bytes from the edges of UTF-8's ranges")
   func sequences() {
     for first in UInt8.min...UInt8.max {
       for second in UInt8.min...UInt8.max {
         let bytes = [first, second]
-        if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+        if Identifier.isID(bytes.span.bytes) != Self.isIDByStandardLibrary(bytes) { Issue.record("\(bytes)") }
       }
     }
     let edges: [UInt8] = [
@@ -93,10 +93,14 @@ struct IdentifierTests {
       for second in edges {
         for third in edges {
           let bytes = [first, second, third]
-          if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+          if Identifier.isID(bytes.span.bytes) != Self.isIDByStandardLibrary(bytes) {
+            Issue.record("\(bytes)")
+          }
           for fourth in edges {
             let bytes = [first, second, third, fourth]
-            if Identifier.isID(bytes.span.bytes) != Self.shouldBeID(bytes) { Issue.record("\(bytes)") }
+            if Identifier.isID(bytes.span.bytes) != Self.isIDByStandardLibrary(bytes) {
+              Issue.record("\(bytes)")
+            }
           }
         }
       }
@@ -110,7 +114,7 @@ struct IdentifierTests {
     ":",
   ]
 
-  @Test("what other systems have for ids", arguments: ids)
+  @Test("ids in the formats of other systems are valid", arguments: ids)
   func goodIDs(text: String) {
     #expect(Self.isID(Array(text.utf8)))
   }
@@ -119,13 +123,13 @@ struct IdentifierTests {
     [], Array("a\u{0}".utf8), Array("a\nb".utf8), Array("\u{7F}".utf8), Array("\u{85}".utf8),
     Array("\u{9F}".utf8), Array(("a" * 256).utf8),
     Array(("é" * 128).utf8), Array(("🙂" * 64).utf8), Array(("a" * 4096).utf8),
-    // Overlong, a surrogate, above U+10FFFF, cut off, a lone continuation, Latin-1.
+    // Overlong, a surrogate, above U+10FFFF, truncated, a lone continuation byte, Latin-1.
     [0xC0, 0xAF], [0xC1, 0xBF], [0xE0, 0x80, 0xAF], [0xF0, 0x80, 0x80, 0xAF], [0xED, 0xA0, 0x80],
     [0xF4, 0x90, 0x80, 0x80], [0xC3], [0xE2, 0x82],
     [0xF0, 0x9F, 0x99], [0x80], [0xE9], [0xFF], [0xFE, 0xFF],
   ]
 
-  @Test("not ids", arguments: notIDs)
+  @Test("invalid ids", arguments: notIDs)
   func badIDs(bytes: [UInt8]) {
     #expect(!Self.isID(bytes))
   }
@@ -135,11 +139,11 @@ struct IdentifierTests {
     (("a" * 64) + ":" + ("b" * 255), 64), ("a:!", 1),
     ("team::general", 4), ("team:gen:eral", 4), ("team:@bob:example.org", 4), ("team:gen/eral", 4),
     ("team: ", 4), ("team:générale", 4),
-    // A combining mark behind the colon makes one `Character` of both.
+    // A combining mark after the colon makes one `Character` of both.
     ("team:\u{301}a", 4),
   ]
 
-  @Test("cids, split at the first colon", arguments: good)
+  @Test("cids are split at the first colon", arguments: good)
   func goodCIDs(text: String, colon: Int) {
     #expect(Identifier.isCID(text))
     #expect(text.utf8.count <= Identifier.cidLengthMax)
@@ -155,7 +159,7 @@ struct IdentifierTests {
     ("a" * 200) + ":b", "a" * 300, "team:general\u{0}", "team:a\u{85}", "team@x:y", "\u{0}a:b",
   ]
 
-  @Test("not cids", arguments: bad)
+  @Test("invalid cids", arguments: bad)
   func badCIDs(text: String) {
     #expect(!Identifier.isCID(text))
   }
@@ -173,7 +177,7 @@ struct IdentifierTests {
   }
 
   @Test(
-    "an index's name is no channel's, and every user has another one",
+    "the name of a user's index is no valid cid, and differs for every user",
     arguments: ["alice", "auth0|5f7c", "messaging:general", "@bob:example.org", ":", "a:b:c", "Zoë"]
   )
   func indexNames(user: String) {
@@ -181,7 +185,7 @@ struct IdentifierTests {
     #expect(IndexName.isIndex(name) && !Identifier.isCID(name.span.bytes))
     #expect(IndexName.user(name) == Array(user.utf8))
     #expect(Array(IndexName.text(of: user).utf8) == name)
-    // Directories of before have ids without a colon: those are kept under the id, as they were.
+    // Directories written by older versions have ids without a colon: those keep the id as the name.
     #expect((name == Array(user.utf8)) == !user.utf8.contains(UInt8(ascii: ":")))
     #expect(!IndexName.isIndex(Array("messaging:\(user)".utf8)))
   }
@@ -232,7 +236,7 @@ struct IdentifierTests {
     ]
   }()
 
-  @Test("what builds of before cannot take is known by the effect that brings it", arguments: wide)
+  @Test("effects with ids that older versions cannot read are recognised", arguments: wide)
   func wideIDs(effect: Effect, isWide: Bool) {
     #expect(effect.bringsWideIDs == isWide)
   }
@@ -240,8 +244,8 @@ struct IdentifierTests {
 
 private func * (text: String, count: Int) -> String { String(repeating: text, count: count) }
 
-/// XXH64 against constants from elsewhere: those of xxHash's own self-test, and what `xxhsum -H1` (0.8.1) says of other
-/// input.
+/// XXH64 compared with independent constants: those of xxHash's own self-test, and the output of `xxhsum -H1` (0.8.1)
+/// for other input.
 @Suite("Stable hash")
 struct StableHashTests {
   private static let prime32: UInt64 = 2_654_435_761
@@ -276,7 +280,7 @@ struct StableHashTests {
     #expect(StableHash.hash(bytes, seed: vector.seed) == vector.hash)
   }
 
-  /// Byte i is 7i + 3; the lengths go to the edges of the words of 4 and 8 bytes and of the stripes of 32.
+  /// Byte i is 7i + 3. The lengths cover the edges of the words of 4 and 8 bytes and of the stripes of 32.
   static let hashesOfLengths: [(Int, UInt64)] = [
     (0, 0xef46_db37_51d8_e999), (1, 0x1f25_c8d0_bc1f_4bb6), (2, 0xf5be_dec2_3270_6303),
     (3, 0x31d2_363f_52e5_64c9), (4, 0x9bb6_4b7d_66ee_9fda), (5, 0xc760_8efd_db70_51fe),
@@ -294,7 +298,7 @@ struct StableHashTests {
   func lengths(count: Int, hash: UInt64) {
     let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7 + 3) }
     #expect(StableHash.hash(bytes) == hash)
-    // From an odd address, too.
+    // From an odd address too.
     let shifted = [0] + bytes
     let hashOfShifted = StableHash.hash(shifted.span.bytes.extracting(1...))
     #expect(hashOfShifted == hash)

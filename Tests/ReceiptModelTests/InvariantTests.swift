@@ -3,7 +3,7 @@ import Testing
 @testable import ReceiptModel
 
 #if DEBUG
-  /// Each invariant is broken once: a check that cannot fail would guard nothing.
+  /// Breaks each invariant once: a check that cannot fail would be useless.
   @Suite("Invariants")
   struct InvariantTests {
     private static let channel = ChannelNumber(1)
@@ -13,7 +13,7 @@ import Testing
       let slot: ChannelSlot
     }
 
-    /// Two messages, and alice in row 0, who has read and received the first.
+    /// A channel with two messages, and alice in row 0, who has read and received the first.
     private static func channel(_ effects: [Effect] = []) -> Shard {
       var state = ShardState(id: ShardID(0))
       state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: time(1)))
@@ -48,7 +48,7 @@ import Testing
     struct Break: Sendable, CustomTestStringConvertible {
       let testDescription: String
       let effects: [Effect]
-      /// Whether the effect's own row or message shows it.
+      /// Whether checking the effect's own row or message finds the violation.
       let isLocal: Bool
       init(_ fault: String, isLocal: Bool = true, _ effects: Effect...) {
         testDescription = fault
@@ -90,7 +90,7 @@ import Testing
       Break("a member has two rows", isLocal: false, row(1) { $0.user = "alice" }),
     ]
 
-    @Test("hold to begin with, and are found broken", arguments: breaks)
+    @Test("invariants hold at first, and every violation is found", arguments: breaks)
     func broken(example: Break) {
       let whole = Self.channel()
       #expect(whole.state.checkInvariants() == nil)
@@ -102,21 +102,21 @@ import Testing
       #expect(fault?.contains(example.testDescription) == true, "\(fault ?? "nothing")")
     }
 
-    @Test("a channel number that was not given yet")
+    @Test("finds a channel number that was never assigned")
     func channelNumber() {
       var shard = Self.channel()
       _ = shard.state.insert(ChannelNumber(2), cid: "team:other", created: Self.time(1), own: OptionPatch())
-      #expect(shard.state.checkInvariants()?.contains("not given") == true)
+      #expect(shard.state.checkInvariants()?.contains("not assigned") == true)
     }
 
-    @Test("a row that hides what its user does not, and a user's settings that no row shows")
+    @Test("finds a row whose hidden kinds differ from its user's settings")
     func hidden() {
       var shard = Self.channel()
       shard.state[shard.slot].rows.hide(Self.first, read: true, delivered: false)
       #expect(shard.state.checkInvariants()?.contains("does not hide") == true)
       var other = Self.channel()
       other.state.assign(.userAssigned(0, UserSettings(user: "alice", version: 1, hidesDelivered: true)))
-      // Not taken over yet is no fault.
+      // Settings that the channel has not copied yet are no violation.
       #expect(other.state.checkInvariants() == nil)
       other.state.refresh(other.slot)
       #expect(other.state.checkInvariants() == nil)
@@ -124,7 +124,7 @@ import Testing
       #expect(other.state.checkInvariants()?.contains("does not hide") == true)
     }
 
-    @Test("a message that is not there")
+    @Test("finds a reference to a missing message")
     func message() {
       let shard = Self.channel()
       for number in [UInt32(0), 3] {

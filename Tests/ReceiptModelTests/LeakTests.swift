@@ -3,17 +3,17 @@ import Testing
 
 @testable import ReceiptModel
 
-/// R7 and R8, held against everything that can be asked: two histories that differ only in what one member did while
-/// hidden answer alike to everybody else.
+/// R7 and R8, checked against every query. Two histories differ only in what one member did while hidden. They must
+/// give equal answers to all other users.
 ///
-/// `TIDEMARK_SEED=n` runs the one pair of that seed, `TIDEMARK_SEEDS=n` those from 1 to n, `TIDEMARK_STEPS=n` sets how
-/// many commands each history has.
-@Suite("Leaks of what is hidden", .computing)
+/// `TIDEMARK_SEED=n` runs the pair of that seed, `TIDEMARK_SEEDS=n` the pairs 1 to n. `TIDEMARK_STEPS=n` sets the
+/// number of commands in each history.
+@Suite("Leaks of hidden activity", .computing)
 struct LeakTests {
   static let seeds = TestRun.seeds(50, long: 250)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 160
 
-  @Test("nobody sees from any answer what a hidden member did", arguments: seeds)
+  @Test("no answer shows other users what a hidden member did", arguments: seeds)
   func leak(seed: UInt64) {
     print("leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var pair = LeakPair(seed: seed, isHiding: true)
@@ -33,7 +33,7 @@ struct LeakTests {
     #expect(Self.steps < 160 || pair.actsHidden > 0, "TIDEMARK_SEED=\(seed): nothing was hidden")
   }
 
-  @Test("and where the same member does not hide, every kind of answer shows it: this test can fail")
+  @Test("control: where the member does not hide, every kind of answer differs")
   func control() {
     var seen: [String: Int] = [:]
     for seed in UInt64(1)...20 {
@@ -45,13 +45,13 @@ struct LeakTests {
   }
 }
 
-/// Two shards that are told the same, but for what one member does after they went into hiding: one shard is told that,
-/// of the other only the clock goes on.
+/// Two shards with the same commands, except those of one member (the ghost) after they started hiding. One shard gets
+/// those; in the other only the clock advances.
 struct LeakPair {
-  /// What the member hides; what they do of the other kind is told to both.
+  /// The kinds that the member hides; both shards get their commands of the other kind.
   enum Hiding: CaseIterable {
     case both, read, delivered
-    /// The channel shows nobody's reads (R8).
+    /// The channel hides all reads (R8).
     case channel
   }
 
@@ -64,7 +64,7 @@ struct LeakPair {
   private let isHiding: Bool
   private let told = TestShard()
   private let untold = TestShard()
-  /// Says what there is, for the generator; it is told everything.
+  /// The state for the generator; it gets every command.
   private var model = NaiveModel()
   private var random: SplitMix64
   private var clock = 3 * 86_400_000 - 2000
@@ -75,9 +75,9 @@ struct LeakPair {
   private let users: [String]
   private(set) var step = 0
   private(set) var actsHidden = 0
-  /// The first of each kind.
+  /// The first difference of each kind.
   private(set) var differences: [String: String] = [:]
-  /// What was told, in words.
+  /// The commands in words.
   private(set) var story: [String] = []
 
   init(seed: UInt64, isHiding: Bool) {
@@ -85,7 +85,7 @@ struct LeakPair {
     hiding = Hiding.allCases[Int(seed % 4)]
     self.isHiding = isHiding
     cid = "team:room"
-    // Every fifth is a direct channel.
+    // Every fifth seed has a direct channel.
     users = ["ghost", "alice"] + (seed % 5 == 0 ? [] : ["bob", "carol", "dave"])
     let names = [
       ("mark_unread", ["private", "public"]), ("history", ["visible", "hidden"]),
@@ -96,7 +96,7 @@ struct LeakPair {
     ]
     var settings: Settings = [:]
     for (name, values) in names where random.oneIn(2) { settings[name] = random.pick(values) }
-    tell(.put(cid: cid, settings: settings, members: random.shuffled(users).map { Seat(user: $0) }))
+    tell(.put(cid: cid, settings: settings, members: random.shuffled(users).map { MemberSpec(user: $0) }))
   }
 
   mutating func advance() {
@@ -105,7 +105,7 @@ struct LeakPair {
     if random.oneIn(100) { clock += 3_000_000 }
     if !hasHidden, step > 10, step == 40 || random.oneIn(20) {
       hasHidden = true
-      if isHiding { tell(goingIntoHiding) }
+      if isHiding { tell(startHiding) }
     }
     let command = command()
     if hasHidden, isSecret(command) {
@@ -135,9 +135,9 @@ struct LeakPair {
     compare()
   }
 
-  private var goingIntoHiding: Command {
+  private var startHiding: Command {
     if hiding == .channel {
-      // What reading acknowledges is shown all the same (R9).
+      // Acknowledgements made by reading are shown anyway (R9).
       return .put(cid: cid, settings: ["read_events": "false", "read_acks_receipts": "never"], members: [])
     }
     return .patchUser(
@@ -148,7 +148,7 @@ struct LeakPair {
     )
   }
 
-  /// Both are told; what they answer to others is the same.
+  /// Performs the command on both shards, and compares the results for other users.
   private mutating func tell(_ command: Command) {
     story.append("\(clock) \(command)")
     _ = model.perform(command, clock: clock)
@@ -157,7 +157,7 @@ struct LeakPair {
     switch command.inRoom {
     case .read(_, ghost, _, _), .delivered(_, ghost, _), .unread(_, ghost, _, _),
       .acknowledge(_, ghost, _, _):
-      // Their own answers.
+      // Results of the ghost's own commands may differ.
       break
     default: differ("commands", "\(command): \(a), not told \(b)")
     }
@@ -168,7 +168,7 @@ struct LeakPair {
   private func isSecret(_ command: Command) -> Bool {
     switch command.inRoom {
     case .read(_, ghost, _, _), .unread(_, ghost, _, _): hiding != .delivered
-    // Acknowledgements are shown also where reads are not (R9).
+    // Acknowledgements are shown even where reads are not (R9).
     case .acknowledge(_, ghost, _, _): hiding == .both || hiding == .read
     case .delivered(_, ghost, _): hiding == .both || hiding == .delivered
     default: false
@@ -193,11 +193,11 @@ struct LeakPair {
       )
     case 12..<14: return .delete(cid: cid, id: name)
     case 14..<16:
-      // The ghost stays, so that there is something to see.
+      // The ghost stays a member, so that there is something to see.
       let user = random.pick(users.filter { $0 != ghost })
       return .change(
         cid: cid,
-        add: random.oneIn(3) ? [] : [Seat(user: user)],
+        add: random.oneIn(3) ? [] : [MemberSpec(user: user)],
         remove: random.oneIn(2) ? [] : [user]
       )
     case 16..<19:
@@ -227,11 +227,11 @@ struct LeakPair {
     }
   }
 
-  /// A reply, or a mark in a thread: few threads, so that there is something in them.
+  /// A reply, or a mark in a thread. There are few threads, so that each has several replies.
   private mutating func commandInThread(_ user: String) -> Command {
     let parent = "m\(random.oneIn(8) ? posted : 1 + random.below(2))"
     let message = random.oneIn(3) ? "" : "r\(max(1, replied - random.below(6)))"
-    // A reply's id says by itself which thread is meant.
+    // A reply's id alone identifies its thread.
     let isNamed = message.isEmpty || random.oneIn(2)
     let mark: Command
     switch random.below(10) {
@@ -247,9 +247,9 @@ struct LeakPair {
     return isNamed ? .inThread(parent, mark) : mark
   }
 
-  // MARK: Everything that can be asked
+  // MARK: Queries
 
-  /// After each step some of it, now and then all.
+  /// Compares some answers after each step, and now and then all.
   private mutating func compare() {
     let others = users.filter { $0 != ghost }
     let isWhole = random.oneIn(30)
@@ -268,7 +268,7 @@ struct LeakPair {
     compare("totals", "what \(other) has not read") { shard in shard.unread(cid, other) }
   }
 
-  /// What others are told who come back: every event in its order, without what only the ghost's own devices see of it.
+  /// Compares the ordered events that other users receive on resuming, without those for the ghost's own devices.
   private mutating func compareResume(since: Int) {
     let (cid, ghost) = (cid, ghost)
     compare("a resume", "what has changed since \(since)") { shard -> [String]? in
@@ -276,7 +276,7 @@ struct LeakPair {
       var left = Int.max
       let since = Timestamp(milliseconds: Int64(since))
       let events = shard.state.events(in: slot, since: since, limit: .max, statusesMax: .max, left: &left)
-      // What happened at the same time stands in the order of rows, which is nobody's to tell from.
+      // Events of one time are in row order, which is not secret.
       return events?.compactMap { shard.text(of: $0, in: slot, besides: ghost) }.sorted()
     }
   }
@@ -287,7 +287,7 @@ struct LeakPair {
       shard.readState(cid, viewer, limit: limit).map { pages in
         pages.map { page in
           page.map { row in
-            // What a server may see of them, the chat backend needs.
+            // A server may see these fields of them: the chat backend needs them.
             var row = row
             if row.user == ghost { row.own = nil }
             return row
@@ -297,7 +297,7 @@ struct LeakPair {
     }
   }
 
-  /// - Parameter kind: behind the names of the kinds of answers.
+  /// - Parameter kind: a suffix for the names of the kinds of answers.
   private mutating func compareMessage(_ id: String, _ viewer: Viewer, _ kind: String = "") {
     let (cid, users) = (cid, users)
     let limit = 1 + random.below(3)
@@ -331,7 +331,7 @@ struct LeakPair {
 
   private struct ListAnswer: Equatable {
     var pages: Result<[[EntryView]], NamedRefusal>
-    /// As they were given out.
+    /// In the order in which they were returned.
     var cursors: [String?]
   }
 
@@ -350,17 +350,17 @@ struct LeakPair {
 }
 
 extension Command {
-  /// Itself, wherever it is carried out: in the channel, or in one of its threads.
+  /// The command itself, whether it applies to the channel or to one of its threads.
   fileprivate var inRoom: Command { if case .inThread(_, let command) = self { command } else { self } }
 }
 
 extension TestShard {
-  /// An event as everybody but one user sees it; nil: they see nothing of it.
+  /// An event as all users but one see it; nil where they do not see it.
   fileprivate func text(of event: ChannelEvent, in slot: ChannelSlot, besides user: String) -> String? {
     func place(_ thread: SequenceNumber) -> ChannelSlot { self.place(ofThread: thread, in: slot) }
     switch event {
     case .row(let row):
-      guard row.tellsOthers else { return nil }
+      guard row.isForOthers else { return nil }
       let place = place(row.thread)
       let shown = state.view(place, state.shownRow(place, row.row, withOwnDetails: false))
       let kinds = "\(row.showsRead) \(row.showsDelivered) \(row.showsRow)"

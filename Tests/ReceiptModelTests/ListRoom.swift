@@ -1,6 +1,6 @@
 import ReceiptModel
 
-/// One channel made of effects, and its lists in words. What commands decide is told by other stories.
+/// One channel built from effects, with its lists in words. Other stories cover the decisions of commands.
 final class ListRoom {
   private var state = ShardState(id: ShardID(0))
   private var slot: ChannelSlot
@@ -9,7 +9,7 @@ final class ListRoom {
   private var users: [String] = []
   private(set) var newest: UInt32 = 0
   var options = OptionPatch()
-  /// The shard's time of what is done next.
+  /// The shard's time of the next effect.
   var clock: Int64 = 1_000
 
   init(_ members: [String]) {
@@ -29,7 +29,7 @@ final class ListRoom {
     MemberOrdinal(UInt32(rows.lastIndex(of: user)!))
   }
 
-  // MARK: What happens
+  // MARK: Changes
 
   func set(_ change: (inout OptionPatch) -> Void) {
     change(&options)
@@ -71,7 +71,7 @@ final class ListRoom {
     assign(.readMoved(number, row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
   }
 
-  /// - Parameter acked: the time with which it is acknowledged; nil: none.
+  /// - Parameter acked: the time given in the acknowledgement; nil if none was given.
   func receive(_ user: String, _ sequence: UInt32, acked: Int64? = nil) {
     let hides = state[slot].rows.hidesDelivered(row(user))
     if let acked {
@@ -92,12 +92,12 @@ final class ListRoom {
     assign(.acknowledged(number, SequenceNumber(sequence), made))
   }
 
-  /// The time and note of an acknowledgement give way.
+  /// Drops the time and note of an acknowledgement, as an eviction does.
   func forget(_ user: String, _ sequence: UInt32) {
     assign(.acknowledgementForgotten(number, SequenceNumber(sequence), row(user)))
   }
 
-  /// What a user hides from here on; what they no longer hide is shown since now.
+  /// Sets what a user hides from now on; receipts that they no longer hide are shown since now.
   func hide(_ user: String, read: Bool = false, delivered: Bool = false) {
     let place = users.firstIndex(of: user)
     if place == nil { users.append(user) }
@@ -111,7 +111,7 @@ final class ListRoom {
     assign(.userAssigned(UInt32(place ?? users.count - 1), settings))
   }
 
-  /// Goes on from pages, as after a restart.
+  /// Rebuilds the channel from pages, as after a restart.
   func restart() {
     var fresh = ShardState(id: ShardID(0))
     fresh.assign(time: now)
@@ -128,12 +128,12 @@ final class ListRoom {
     slot = again
   }
 
-  // MARK: What is answered
+  // MARK: Answers
 
-  /// A page in words: its members, each with `@time` where there is one, `~` before a time that is not exact, the note
-  /// behind it; then `| cursor` where there is a next page. Or the refusal.
+  /// A page in words, or the refusal. Each member has `@time` where there is one, with `~` before an inexact time, and
+  /// the note after it. `| cursor` follows where there is a next page.
   ///
-  /// - Parameter slice: rows looked at before the scan is left and gone on with.
+  /// - Parameter slice: the number of rows scanned before the scan is suspended and resumed.
   func page(
     _ list: MemberList,
     _ message: String = "m1",
@@ -170,7 +170,7 @@ final class ListRoom {
 
   var betweenSlices: () -> Void = {}
 
-  /// One member: `read`, `delivered` or `sent`, when read, when delivered.
+  /// One member: `read`, `delivered` or `sent`, then the read and delivered times.
   func status(_ user: String, _ message: String = "m1", viewer: String = "") -> String {
     do throws(Refusal) {
       let viewer = try state.viewer(bytes(viewer).span.bytes, isServer: viewer.isEmpty, in: slot)

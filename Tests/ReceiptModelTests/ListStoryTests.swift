@@ -1,10 +1,10 @@
 import ReceiptModel
 import Testing
 
-/// R11: who has read a message, who has had it delivered but not read, who has not.
+/// R11: the members who have read a message, have received but not read it, or have done neither.
 @Suite("Stories of lists")
 struct ListStoryTests {
-  /// alice has sent m1; zoe and bob have read it, carol has received it, dave neither; late joined after it.
+  /// alice sent m1; zoe and bob have read it, carol has received it, dave has done neither. late joined after it.
   private func room() -> ListRoom {
     let room = ListRoom(["zoe", "alice", "carol", "bob", "dave"])
     room.post("m1", by: "alice")
@@ -17,7 +17,7 @@ struct ListStoryTests {
     return room
   }
 
-  @Test("R11: three lists in join order; never the sender, never who joined later")
+  @Test("R11: the three lists in join order omit the sender and members who joined later")
   func joined() {
     let room = room()
     #expect(room.page(.readers) == "zoe@1200 bob@1100")
@@ -33,7 +33,7 @@ struct ListStoryTests {
     for list in MemberList.allCases { #expect(room.page(list) == "message_deleted") }
   }
 
-  @Test("R11: in order of time, then of the user ids' bytes")
+  @Test("R11: lists by time, then by the user ids' bytes")
   func time() {
     let room = room()
     room.clock = 1_100
@@ -43,7 +43,7 @@ struct ListStoryTests {
     #expect(room.page(.readers, order: .time, limit: 1, cursor: "t1100-bob") == "dave@1100 | t1100-dave")
     #expect(room.page(.readers, order: .time, limit: 1, cursor: "t1100-dave") == "zoe@1200")
     #expect(room.page(.readers, order: .time, cursor: "t1200-zoe") == "")
-    // Behind an entry that is not there any more, too.
+    // Also after a cursor whose entry is gone.
     #expect(room.page(.readers, order: .time, cursor: "t1100-c") == "dave@1100 zoe@1200")
     #expect(room.page(.readers, order: .time, cursor: "t0-zoe") == "bob@1100 dave@1100 zoe@1200")
     room.post("m2")
@@ -51,7 +51,7 @@ struct ListStoryTests {
     #expect(room.page(.unread, "m2", order: .time, limit: 3, cursor: "t0-carol") == "dave late zoe")
   }
 
-  @Test("R11: by time, members of whom no time is kept come last, once, while time goes on")
+  @Test("R11: by time, members without a kept time come last, once, while the clock advances")
   func timeUnknown() {
     let room = ListRoom(["zoe", "alice", "carol", "bob"])
     room.post("m1", by: "alice", receipt: true)
@@ -69,7 +69,7 @@ struct ListStoryTests {
     #expect(cursor == "")
   }
 
-  @Test("R11: order by time is for 1,000 members now", arguments: [1_000, 1_001])
+  @Test("R11: order by time is limited to 1,000 current members", arguments: [1_000, 1_001])
   func many(members: Int) {
     let room = ListRoom((1...members).map { "u\($0)" })
     room.post("m1")
@@ -78,13 +78,13 @@ struct ListStoryTests {
       room.page(.unread, order: .time, limit: 2) == (isThere ? "u1 u10 | t0-u10" : "order_not_available")
     )
     #expect(room.page(.unread, limit: 2) == "u1 u2 | j2")
-    // Who has left does not count.
+    // A former member does not count.
     room.leave("u1")
     #expect(room.page(.unread, order: .time, limit: 1) == "u10 | t0-u10")
   }
 
   @Test(
-    "R11: pages of any size have everybody once, with a cursor only where there is more",
+    "R11: pages of any size list every member once, with a cursor only where a next page exists",
     arguments: 1...4
   )
   func pages(limit: Int) {
@@ -120,7 +120,7 @@ struct ListStoryTests {
     room.join(["new"])
     #expect(room.page(.unread, limit: 1, cursor: "j4") == "dave")
     #expect(room.page(.readers, limit: 1) == "zoe@1200 | j2")
-    // Carol reads behind the cursor, bob goes: the next page is what there is from row 2 on.
+    // Carol reads before the cursor and bob leaves: the next page lists the members from row 2 on.
     room.leave("bob")
     #expect(room.page(.readers, limit: 1, cursor: "j2") == "carol@1200")
     room.hide("carol", read: true)
@@ -129,13 +129,13 @@ struct ListStoryTests {
     room.clock = 1_400
     room.hide("carol")
     #expect(room.page(.readers, limit: 1, cursor: "j2") == "carol@1200")
-    // No cursor where the only ones left are not in the list.
+    // No cursor where the remaining members are not in the list.
     room.leave("dave")
     #expect(room.page(.readers, limit: 2) == "zoe@1200 carol@1200")
   }
 
   @Test(
-    "R11: cursors of another form or order are none that a page has given out",
+    "R11: cursors of another form or order are refused",
     arguments: [
       "j", "j-1", "j01", "j1x", "j4294967296", "r1", "1", "t1-bob", "k1-bob", "j1-bob", "J1", "j 1",
       "j99999999999999999999",
@@ -146,7 +146,7 @@ struct ListStoryTests {
   }
 
   @Test(
-    "R11: so are those in order of time",
+    "R11: invalid cursors in order of time are refused",
     arguments: [
       "t", "t1", "t1-", "t-bob", "t01-bob", "t1-b b", "j1", "t1x-bob", "t9223372036854775808-bob", "t1_bob",
     ]
@@ -155,7 +155,7 @@ struct ListStoryTests {
     #expect(room().page(.readers, order: .time, cursor: cursor) == "invalid_cursor")
   }
 
-  @Test("R11: a cursor beyond all rows is an empty page")
+  @Test("R11: a cursor beyond all rows returns an empty page")
   func beyond() {
     let room = room()
     for cursor in ["j5", "j6", "j4294967295"] { #expect(room.page(.unread, cursor: cursor) == "") }
@@ -163,7 +163,7 @@ struct ListStoryTests {
     #expect(room.page(.readers, order: .time, cursor: "t9223372036854775807-a") == "")
   }
 
-  @Test("R7: who hides is as if they had never read, and counts since when they show again")
+  @Test("R7: a hidden member is listed as unread; after showing again, as a reader since then")
   func hidden() {
     let room = room()
     room.post("m2", by: "alice")
@@ -186,7 +186,7 @@ struct ListStoryTests {
     #expect(room.page(.delivered) == "carol@1100")
   }
 
-  @Test("R8: a kind that the channel does not show is in no list")
+  @Test("R8: a kind that the channel hides is in no list")
   func switches() {
     let room = room()
     room.set { $0.readEvents = false }
@@ -199,12 +199,12 @@ struct ListStoryTests {
     #expect(room.status("zoe", viewer: "zoe") == "read 1200 1200")
   }
 
-  @Test("R4: mark_unread public shows own positions")
+  @Test("R4: with mark_unread=public the lists follow own positions")
   func markers() {
     let room = room()
     room.markUnread("bob", after: 0)
     #expect(room.page(.readers) == "zoe@1200 bob@1100")
-    // To themselves too it is delivered: they have read it once.
+    // In their own view too the message is delivered: they have read it once.
     #expect(room.status("bob", viewer: "bob") == "delivered 0 1100")
     room.set { $0.markUnread = .public }
     #expect(room.page(.readers) == "zoe@1200")
@@ -235,7 +235,7 @@ struct ListStoryTests {
     #expect(room.page(.readers) == "")
   }
 
-  @Test("R10: where counts are the sender's, others get no lists and only their own status")
+  @Test("R10: with counts for the sender only, others get no lists and only their own status")
   func countsVisible() {
     let room = room()
     room.set { $0.countsVisibleTo = .sender }
@@ -248,7 +248,7 @@ struct ListStoryTests {
     #expect(room.status("nobody", viewer: "bob") == "not_a_member")
   }
 
-  @Test("members of one message: each with what they have, when, or why that is not said")
+  @Test("the statuses of one message's members, with times or the reason for their absence")
   func members() {
     let room = room()
     #expect(room.status("zoe") == "read 1200 1200")
@@ -266,7 +266,7 @@ struct ListStoryTests {
     #expect(room.status("carol") == "message_deleted")
   }
 
-  @Test("a list made in slices is the same, and sees what changes before it is done", arguments: [1, 2, 70])
+  @Test("a list built in slices is the same, and includes changes made meanwhile", arguments: [1, 2, 70])
   func slices(rows: Int) {
     for order in ListOrder.allCases {
       let room = room()
@@ -276,7 +276,7 @@ struct ListStoryTests {
         #expect(room.page(list, order: order, slice: rows) == room.page(list, order: order))
       }
       #expect(slices > 0)
-      // Zoe was found in the first slice, and hides before the last.
+      // The first slice listed Zoe, who hides before the last.
       room.betweenSlices = {
         room.clock = 1_300
         room.hide("zoe", read: true)
@@ -289,7 +289,7 @@ struct ListStoryTests {
     }
   }
 
-  @Test("R4: an unread count with a low marker leaves out own messages, wherever the marker moves")
+  @Test("R4: an unread count with a low marker omits own messages, wherever the marker moves")
   func ownMessages() {
     let room = ListRoom(["alice", "bob"])
     for number in 1...600 { room.post("m\(number)", by: number % 3 == 0 ? "bob" : "alice") }
@@ -304,7 +304,7 @@ struct ListStoryTests {
     room.markUnread("bob", after: 2)
     room.delete(3)
     #expect(room.unread("bob") == "397 from 4")
-    // A run of one's own is passed over.
+    // The marker skips a run of own messages.
     room.markUnread("bob", after: nil)
     for number in 601...900 { room.post("m\(number)", by: "bob") }
     room.post("m901", by: "alice")

@@ -1,6 +1,6 @@
 import Testing
 
-/// R4 and R14: the unread marker and what counts as unread.
+/// R4 and R14: the unread marker, and which messages count as unread.
 @Suite("Stories of unread markers and counts")
 struct MarkerStoryTests {
   @Test("R4: mark-unread sets the marker before the message; watermarks do not move")
@@ -13,11 +13,11 @@ struct MarkerStoryTests {
       read bob m5                          -> moved seq 5 marker - epoch 0
       clock 3000
       unread bob m3                        -> moved seq 2 last m2 marker 2 epoch 1 unread 4 first m3 at 2000 delivered 5
-      # Above the watermark already: no change.
+      # Already above the watermark: no change.
       unread bob m6                        -> same marker 2 epoch 1
-      # The same again is no choice.
+      # Repeating the mark changes nothing.
       unread bob m3                        -> same epoch 1
-      # Raising it is.
+      # Raising the marker does.
       unread bob m5                        -> moved seq 4 marker 4 epoch 2 unread 2 first m5
       unread bob m1                        -> moved seq 0 last - marker 0 epoch 3 unread 6 first m1
       unread bob m9                        -> message_not_found
@@ -26,7 +26,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R2: reading moves the marker up, and takes it away once it reaches the watermark")
+  @Test("R2: reading raises the marker, and removes it once it reaches the watermark")
   func clearing() {
     story(
       """
@@ -48,7 +48,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R4: a channel flagged unread as a whole, until the next read or send that is not stale")
+  @Test("R4: a channel's unread flag lasts until the next read or send that is not stale")
   func flag() {
     story(
       """
@@ -57,13 +57,13 @@ struct MarkerStoryTests {
       read bob
       flag bob                             -> moved seq 2 unread 0 epoch 1 flagged true marker -
       totals bob                           -> totals messages 0 channels 1 flagged true
-      # Once is enough.
+      # Repeating the flag changes nothing.
       flag bob                             -> same epoch 1
       shown bob                            -> shown seq 2
       read bob m1 epoch 0                  -> same flagged true
       evict
       row bob                              -> row flagged true epoch 1
-      # Also a read that moves nothing.
+      # A read that moves nothing clears the flag too.
       read bob m1                          -> moved seq 2 flagged false epoch 1
       totals bob                           -> totals channels 0
       flag bob epoch 0                     -> same flagged false
@@ -84,7 +84,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R14: a muted channel is in no total of its member, and their own row keeps what is unread")
+  @Test("R14: a muted channel counts in none of its member's totals; the own row keeps its unread count")
   func muted() {
     story(
       """
@@ -112,7 +112,7 @@ struct MarkerStoryTests {
   }
 
   @Test(
-    "R14: mentions are counted where they are unread, never for the sender, nor in what is silent or deleted"
+    "R14: mentions count where they are unread, except own ones and those in silent or deleted messages"
   )
   func mentions() {
     story(
@@ -132,7 +132,7 @@ struct MarkerStoryTests {
       row bob                              -> row mentions 1
       delete m2
       row bob                              -> row mentions 0 unread 0
-      # Who joins later was not meant.
+      # The mention of everybody does not include members who join later.
       join dave
       unread dave m1                       -> moved unread 2 mentions 0
       post m5 by alice leaving mentioning *
@@ -146,7 +146,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R5: a message that leaves its sender's position alone is unread for nobody but the others")
+  @Test("R5: a message that does not move its sender's position is unread for the other members only")
   func leaving() {
     story(
       """
@@ -169,14 +169,14 @@ struct MarkerStoryTests {
       row bob                              -> row seq 3 unread 1 first m6
       delete m4
       row bob                              -> row seq 3 unread 1 first m6
-      # A message that moves does it as ever.
+      # A message that moves its sender's position does so as before.
       post m7 by bob
       row bob                              -> row seq 7 unread 0 delivered 7
       """
     )
   }
 
-  @Test("R4: an older epoch leaves the marker alone, so a stale device cannot undo a later choice")
+  @Test("R4: a stale epoch leaves the marker, so a stale device cannot undo a newer choice")
   func stale() {
     story(
       """
@@ -186,17 +186,17 @@ struct MarkerStoryTests {
       unread bob m3 epoch 0                -> moved marker 2 epoch 1
       unread bob m4 epoch 0                -> same marker 2 epoch 1
       read bob m4 epoch 0                  -> same marker 2
-      # The watermark moves all the same.
+      # The watermark moves anyway.
       clock 2000
       read bob m6 epoch 0                  -> moved seq 2 marker 2 at 2000 delivered 6
       shown bob                            -> seq 6
       read bob m4 epoch 1                  -> moved marker 4
       unread bob m2 epoch 1                -> moved marker 1 epoch 2
-      # None is never stale, nor is a newer one.
+      # A missing epoch is never stale, nor is a newer one.
       read bob m3                          -> moved marker 3
       read bob m4 epoch 9                  -> moved marker 4
       read bob                             -> moved marker -
-      # Without a marker there is nothing to leave alone.
+      # Without a marker there is none to keep.
       post m7 by alice
       read bob m7 epoch 0                  -> moved seq 7
       unread bob m7 epoch 1                -> same epoch 2
@@ -204,7 +204,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R4: any message, however old")
+  @Test("R4: mark-unread accepts any message, however old")
   func old() {
     story(
       """
@@ -215,7 +215,7 @@ struct MarkerStoryTests {
       unread bob m257                      -> moved marker 256 unread 344 first m257
       unread bob m256                      -> moved marker 255 unread 345 first m256
       unread bob m600                      -> moved marker 599 unread 1 first m600
-      # Before the member joined, too: with visible history that was theirs to read.
+      # Also from before the join: under visible history the member could read it.
       join carol
       row carol                            -> seq 600 unread 0
       unread carol m10                     -> moved marker 9 unread 591 first m10
@@ -236,7 +236,7 @@ struct MarkerStoryTests {
       shown bob                            -> seq 4 delivered 4
       status m3                            -> read readers 1 received 2
       types mark_unread=public
-      # What bob has read stays delivered to him.
+      # Messages that bob has read stay delivered to him.
       shown bob                            -> seq 1 delivered 4
       status m3                            -> delivered readers 0 received 2 unread 2
       status m1                            -> read readers 1
@@ -249,7 +249,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R4: off refuses; a marker that is there stays until it is read away")
+  @Test("R4: off refuses mark-unread; an existing marker stays until it is cleared by reading")
   func off() {
     story(
       """
@@ -271,7 +271,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R14: own, silent and deleted messages do not count, above a marker neither")
+  @Test("R14: own, silent and deleted messages do not count, also above a marker")
   func counts() {
     story(
       """
@@ -297,7 +297,7 @@ struct MarkerStoryTests {
       row alice                            -> unread 1
       post m7 by alice silent
       row bob                              -> unread 1
-      # Nothing but silent ones: none is unread, though the position stands below.
+      # Only silent messages: none is unread, though the position is below them.
       read bob m6                          -> moved seq 6 unread 0 first -
       """
     )
@@ -324,7 +324,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("R14, R16: deleting in an old segment counts in all later ones")
+  @Test("R14, R16: deleting in an old segment updates the counts of all later ones")
   func deletedInOldSegment() {
     story(
       """

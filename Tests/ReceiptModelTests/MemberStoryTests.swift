@@ -1,9 +1,9 @@
 import Testing
 
-/// R6, R12 and R18: who is a member, and the read state.
+/// R6, R12 and R18: membership and the read state.
 @Suite("Stories of members and the read state")
 struct MemberStoryTests {
-  @Test("R6 visible: a new member starts read up to the newest, and is not expected before")
+  @Test("R6 visible: a new member starts read up to the newest message, and is not expected for older ones")
   func visible() {
     story(
       """
@@ -16,7 +16,7 @@ struct MemberStoryTests {
       post m4 by alice
       row carol                            -> seq 3 unread 1 first m4
       status m4                            -> sent members 2 unread 2
-      # Reading on does not make a reader of what was before.
+      # Further reading does not make a reader of earlier messages.
       read carol
       status m3                            -> sent readers 0 received 0 members 1
       status m4                            -> read readers 1 members 2
@@ -24,7 +24,7 @@ struct MemberStoryTests {
     )
   }
 
-  @Test("R6 hidden: a new member starts at 0, and nothing before the join exists for them")
+  @Test("R6 hidden: a new member starts at 0; messages from before the join do not exist for them")
   func hidden() {
     story(
       """
@@ -37,7 +37,7 @@ struct MemberStoryTests {
       status m3                            -> sent members 1
       post m4 by alice
       row carol                            -> seq 0 unread 1 first m4
-      # As an unknown one.
+      # Same answer as for an unknown id.
       unread carol m2                      -> message_not_found
       clock 3000
       read carol m2                        -> message_not_found
@@ -45,10 +45,10 @@ struct MemberStoryTests {
       status m2                            -> sent readers 0
       read carol m4                        -> moved seq 4 last m4 unread 0
       unread carol m1                      -> message_not_found
-      # The position before the first message that exists for them has no name.
+      # The position before the first message that exists for the member has no id.
       unread carol m4                      -> moved marker 3 seq 3 last - unread 1 first m4
       status m4                            -> read readers 1 members 2
-      # The option decides at the time of the join.
+      # The option at the time of the join decides.
       types history=visible
       row carol                            -> unread 1 first m4
       join dave
@@ -79,7 +79,7 @@ struct MemberStoryTests {
       swap bob                             -> moved members 2
       status m3                            -> sent members 0
       swap carol                           -> moved members 3
-      # A sender who joined again is not expected for the message sent before, nor for the next.
+      # A sender who rejoined is expected neither for the earlier message nor for the next.
       swap alice
       status m3                            -> sent members 0
       post m4 by alice
@@ -91,7 +91,7 @@ struct MemberStoryTests {
     )
   }
 
-  @Test("R6: joined before a message, among many joins and leaves")
+  @Test("R6: counts of members who joined before a message, among many joins and leaves")
   func prefix() {
     story(
       """
@@ -145,14 +145,14 @@ struct MemberStoryTests {
     )
   }
 
-  @Test("R12: those who left have no row; pages hold while members come and go")
+  @Test("R12: former members have no row; pages stay consistent while members join and leave")
   func pagesWhileMoving() {
     story(
       """
       join u1…u8
       leave u8 u3 u1
       page as u5 limit 2                   -> u5 u7 +
-      # Newcomers stand before the cursor, those who leave are passed over, nobody comes twice.
+      # New members come before the cursor, former ones are skipped, and no user is listed twice.
       join u9
       leave u4
       swap u7
@@ -197,11 +197,11 @@ struct MemberStoryTests {
     )
   }
 
-  @Test("R12: every limit, around a hundred members and more", arguments: [1, 2, 99, 100, 101, 102, 300])
+  @Test("R12: every limit, for channels of one to 300 members", arguments: [1, 2, 99, 100, 101, 102, 300])
   func limits(count: Int) throws {
     let shard = TestShard()
     var model = NaiveModel()
-    let members = (1...count).map { Seat(user: "u\($0)") }
+    let members = (1...count).map { MemberSpec(user: "u\($0)") }
     for command in [
       Command.put(cid: "team:room", settings: [:], members: members),
       .post(cid: "team:room", id: "m1", sender: "u1", created: 0, isSilent: false),

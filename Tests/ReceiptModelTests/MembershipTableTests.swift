@@ -23,7 +23,7 @@ struct MembershipTableTests {
     #endif
   }
 
-  @Test("an entry keeps its place; a place that came free is given again")
+  @Test("an entry keeps its place; freed places are reused")
   func places() {
     var table = MembershipTable()
     #expect(table.nextPlace == 0 && table[0] == nil && table.byteCount == 0)
@@ -40,7 +40,7 @@ struct MembershipTableTests {
     check(table)
   }
 
-  @Test("pages make it again, with its free places, whatever was on them")
+  @Test("pages rebuild the table with its free places, whatever they held before")
   func pages() {
     var table = MembershipTable()
     for number in 0..<600 as Range<UInt32> { table.assign(number, Self.membership("team:\(number)")) }
@@ -59,7 +59,7 @@ struct MembershipTableTests {
     check(again)
     #expect(again.count == 336 && again.placeCount == 600)
     for place in 0..<600 as Range<UInt32> { #expect(again[place] == table[place]) }
-    // Effects of the log that come after the pages fill places in the order in which they did.
+    // Log effects after the pages fill the places in the same order as before.
     again.assign(300, Self.membership("team:x"))
     again.assign(519, Self.membership("team:y"))
     check(again)
@@ -72,7 +72,7 @@ struct MembershipTableTests {
     check(again)
   }
 
-  @Test("deletions are kept in the order of time, with tombstones and with what has the name since")
+  @Test("deletions are kept in order of time, with tombstones and with new channels of the same cid")
   func deletions() {
     func membership(_ cid: String, deleted: Int64, isGone: Bool) -> Membership {
       var membership = Self.membership(cid, isMember: !isGone)
@@ -91,7 +91,7 @@ struct MembershipTableTests {
     #expect(!table.isKnown(0) && table.isTaken(0) && table.isKnown(1) && !table.isMember(3))
     #expect(table[3] == membership("team:d", deleted: 20, isGone: true))
     check(table)
-    // Made anew, deleted again, let go.
+    // Created again, deleted again, dropped.
     table.assign(3, membership("team:d", deleted: 20, isGone: false))
     table.assign(1, membership("team:b", deleted: 40, isGone: true))
     #expect(kept(table) == [20, 30, 40] && table.knownCount == 2)
@@ -112,7 +112,7 @@ struct MembershipTableTests {
     check(table)
   }
 
-  @Test("an index keeps so many deletions, whatever happens to its channels: the oldest gives way")
+  @Test("an index keeps a bounded number of deletions, and evicts the oldest")
   func bound() {
     var state = ShardState(id: ShardID(0))
     var slot: ChannelSlot?
@@ -122,7 +122,7 @@ struct MembershipTableTests {
       var membership = Self.membership(cid)
       membership.deletedAt = Timestamp(milliseconds: deletedAt ?? 0)
       let change = MembershipChange(user: "alice", membership, isGone: deletedAt != nil)
-      state.decideTake(change, slot, at: Timestamp(milliseconds: time), into: &effects)
+      state.decideApplyMembership(change, slot, at: Timestamp(milliseconds: time), into: &effects)
       #expect(effects.count <= 4)
       for effect in effects {
         if case .channelAssigned(let number, let cid, let created, let own) = effect {
@@ -145,7 +145,7 @@ struct MembershipTableTests {
     #expect(oldest == Timestamp(milliseconds: 1_001 + 176))
     let keepsOldest = state[slot!].memberships.keepsDeletions(since: oldest)
     #expect(!keepsOldest)
-    // Those that are there again count like the others, and give way in their turn.
+    // Channels that exist again count like the others, and are evicted in turn.
     for number in 176..<1_200 { take("team:\(number)") }
     #expect(state[slot!].memberships.deletions.count == MembershipTable.deletionsMax)
     time += 1
@@ -153,10 +153,10 @@ struct MembershipTableTests {
     take("team:x", deletedAt: time)
     #expect(state[slot!].memberships.deletions.count == MembershipTable.deletionsMax)
     #expect(state[slot!].memberships.knownCount == 1_024 && state[slot!].memberships.count == 1_025)
-    // Deleted once more, it is told of at that time.
+    // After another deletion it is reported at that time.
     take("team:500", deletedAt: time)
     #expect(state[slot!].memberships.deletions.last?.at == Timestamp(milliseconds: time))
-    // All of them are let go of in the end.
+    // All of them are dropped in the end.
     time += 8 * 86_400_000
     for number in 0..<600 { take("team:new\(number)") }
     #expect(state[slot!].memberships.deletions.isEmpty && state[slot!].memberships.knownCount == 1_623)
@@ -165,7 +165,7 @@ struct MembershipTableTests {
     #endif
   }
 
-  @Test("what is removed again and again leaves no bytes behind")
+  @Test("repeated removals free their bytes")
   func room() {
     var table = MembershipTable()
     table.assign(0, Self.membership("team:stays"))
@@ -177,14 +177,14 @@ struct MembershipTableTests {
     check(table)
   }
 
-  @Test("an index in a shard: made by the first change, no channel, no channel type")
+  @Test("a shard creates an index with the first change; it is no channel and has no channel type")
   func shard() {
     var state = ShardState(id: ShardID(0))
     var slot: ChannelSlot?
     func take(_ cid: String, isGone: Bool = false) -> Int {
       var effects: [Effect] = []
       let change = MembershipChange(user: "alice", Self.membership(cid), isGone: isGone)
-      state.decideTake(change, slot, at: Timestamp(milliseconds: 5), into: &effects)
+      state.decideApplyMembership(change, slot, at: Timestamp(milliseconds: 5), into: &effects)
       for effect in effects {
         if case .channelAssigned(let number, let cid, let created, let own) = effect {
           slot = state.insert(number, cid: cid, created: created, own: own)
@@ -196,10 +196,10 @@ struct MembershipTableTests {
       }
       return effects.count
     }
-    // One who is gone gets no index.
+    // An erased user gets no index.
     #expect(take("team:a", isGone: true) == 0 && slot == nil)
     #expect(take("team:a") == 3 && take("team:b") == 1)
-    // The same again changes nothing.
+    // The same change again has no effect.
     #expect(take("team:b") == 0)
     let alice = Array("alice".utf8)
     #expect(state.index(of: alice.span.bytes) == slot && state.slot(of: alice.span.bytes) == nil)

@@ -1,13 +1,13 @@
 extension NaiveModel {
-  /// Everything that can be asked of one channel at one moment; the members' histories are gone through once.
+  /// Collects everything that can be queried about one channel at one moment, in one pass over the members' histories.
   func answers(_ cid: String) -> Answers {
-    var answers = answers(Spot(cid: cid))
+    var answers = answers(RoomID(cid: cid))
     answers.threads = spots(cid).filter { $0.thread != nil }.map { self.answers($0) }
     return answers
   }
 
-  /// Those of one room: of a channel without its threads, or of a thread.
-  func answers(_ spot: Spot) -> Answers {
+  /// The answers of one room: a channel without its threads, or a thread.
+  func answers(_ spot: RoomID) -> Answers {
     let room = self[spot]
     let members = room.memberships.indices.filter { !room.memberships[$0].hasLeft }.map { number in
       let membership = room.memberships[number]
@@ -29,8 +29,8 @@ extension NaiveModel {
     )
   }
 
-  /// Of a thread: so many replies were registered before the member joined the channel (R6).
-  private func countedAfter(_ spot: Spot, _ user: String) -> Int {
+  /// For a thread: the number of replies registered before the member joined the channel (R6).
+  private func countedAfter(_ spot: RoomID, _ user: String) -> Int {
     guard spot.thread != nil, let row = membership(spot.cid, user) else { return 0 }
     let joinedAt = channels[spot.cid]!.main.memberships[row].joinedAt
     return self[spot].messages.filter { $0.registeredAt < joinedAt }.count
@@ -39,18 +39,18 @@ extension NaiveModel {
   struct Answers {
     let now: Int
     let room: Room
-    /// A thread whose parent is deleted.
+    /// Whether this is a thread whose parent is deleted.
     let isClosed: Bool
     let settings: Settings
     /// In join order.
     let members: [Member]
-    /// Of the channel, also where this is one of its threads.
+    /// The channel's memberships, also where this is one of its threads.
     let homes: [Membership]
-    /// Of a channel: its threads' own.
+    /// For a channel: the answers of its threads.
     var threads: [Answers] = []
 
     struct Member {
-      /// Among all memberships, those that ended included: its row.
+      /// The membership's index among all memberships, ended ones included: its row.
       let number: Int
       let membership: Membership
       let at: Positions
@@ -64,19 +64,19 @@ extension NaiveModel {
     private var deliveryEvents: Bool { settings["delivery_events"] == "true" }
     private var keptSteps: Int { Int(settings["kept_steps"]!)! }
 
-    // MARK: What exists for a member (R6)
+    // MARK: Messages that exist for a member (R6)
 
     private func exists(_ place: Int, for user: String?) -> Bool {
       guard let home = homes.first(where: { $0.user == user }), home.hidesHistory else { return true }
       return room.messages[place].order > home.order
     }
 
-    /// How many of the room's messages, the first ones, do not.
+    /// The number of the room's first messages that do not exist for the user.
     private func hiddenCount(from user: String?) -> Int {
       room.messages.indices.filter { !exists($0, for: user) }.count
     }
 
-    // MARK: What others see of a member (R4, R7, R8)
+    // MARK: Positions that others see (R4, R7, R8)
 
     private func showsRead(_ member: Member) -> Bool { readEvents && !member.settings.hidesRead }
     private func showsDelivered(_ member: Member) -> Bool {
@@ -88,13 +88,13 @@ extension NaiveModel {
       return settings["mark_unread"] == "public" ? member.at.own : member.at.watermark
     }
 
-    /// In a thread, what was delivered to them before they took part counts nowhere, also later (R15).
+    /// In a thread, deliveries from before the member took part never count (R15).
     private func shownDelivered(_ member: Member) -> Int {
       if member.membership.isInThread, member.at.delivered <= member.membership.joinedAfter { return 0 }
       return showsDelivered(member) ? member.at.delivered : 0
     }
 
-    /// What they have had delivered by reading it stays so, whatever they mark unread (R4).
+    /// A message delivered by reading it stays delivered, whatever the member marks unread (R4).
     private func shownWatermark(_ member: Member) -> Int {
       showsRead(member) ? member.at.watermark : member.at.start
     }
@@ -103,12 +103,12 @@ extension NaiveModel {
       room.messages[n - 1].acknowledgements.first { $0.membership == member.number }
     }
 
-    /// R9. Asked only of members who joined before.
+    /// R9. Called only for members who joined before message `n`.
     private func hasRead(_ member: Member, _ n: Int) -> Bool {
       shownRead(member) >= n || showsRead(member) && acknowledgement(member, n) != nil
     }
 
-    /// R9: apart from reading, also where the channel does not show that.
+    /// R9: an acknowledgement is shown apart from reading, also where the channel hides reads.
     private func showsAcknowledgement(_ member: Member, _ n: Int) -> Bool {
       !member.settings.hidesRead && acknowledgement(member, n) != nil
     }
@@ -117,8 +117,7 @@ extension NaiveModel {
       hasRead(member, n) || shownDelivered(member) >= n || shownWatermark(member) >= n
     }
 
-    /// When others are told that a member who has read it did so: the earlier of what its steps and its acknowledgement
-    /// say.
+    /// The read time that others see: the earlier of the times of the member's steps and acknowledgement.
     private func readTime(_ member: Member, _ n: Int) -> Moment {
       let since = member.settings.readShownSince
       var byStep: Moment?
@@ -129,13 +128,13 @@ extension NaiveModel {
       return Moment.earlier(byStep, byHand)!
     }
 
-    /// An acknowledgement's time as others are told it.
+    /// The acknowledgement time that others see.
     private func shownTime(_ made: Acknowledgement, of member: Member, _ n: Int) -> Moment {
       made.isHidden
         ? Moment(at: member.settings.readShownSince, isExact: false) : acknowledgementTime(made, n)
     }
 
-    /// Of one that was not hidden. Where its own time gave way, nobody knows when.
+    /// The time of an acknowledgement that was not hidden. An acknowledgement whose time was evicted has only a bound.
     private func acknowledgementTime(_ made: Acknowledgement, _ n: Int) -> Moment {
       made.isForgotten ? Moment(at: now, isExact: false, isBound: true) : Moment(at: made.at)
     }
@@ -153,7 +152,7 @@ extension NaiveModel {
       return Moment.earlier(times[1], times[0])
     }
 
-    /// When a member's watermark reached message `n`; nil where it has not, or was put there by joining.
+    /// When a member's watermark reached message `n`; nil where it has not, or where joining put it there.
     func stepTime(_ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> Moment? {
       guard let member = member(user), member.membership.joinedAfter < n else { return nil }
       let steps = isRead ? member.at.readSteps : member.at.deliveredSteps
@@ -182,7 +181,7 @@ extension NaiveModel {
       )
     }
 
-    /// As a member sees it who knows nothing of the first messages.
+    /// The row as seen by a member for whom the first messages do not exist.
     private func shownRow(_ user: String, _ viewer: Viewer) -> RowView? {
       let hidden = hiddenCount(from: viewer.user)
       guard hidden > 0, var row = shownRow(user, hasOwn: false),
@@ -229,12 +228,12 @@ extension NaiveModel {
       func id(_ n: Int) -> String { n <= unnamed ? "" : room.messages[n - 1].id }
       var own: RowView.OwnView?
       if hasOwn {
-        // Replies to a message that is deleted count nowhere.
+        // Replies to a deleted message count nowhere.
         let unread = room.messages.indices.filter { place in
           let message = room.messages[place]
           return place + 1 > member.at.own
             && !(member.membership.hidesHistory && place < member.membership.joinedAfter)
-            // What was there before they took part is unread only where they have said so.
+            // Replies from before the member took part are unread only if the member marked them unread.
             && !(member.membership.isInThread && member.at.marker == nil
               && place < member.membership.unreadAfter ?? member.membership.joinedAfter)
             && message.sender != member.user && !message.isSilent && !message.isDeleted && !isClosed
@@ -262,18 +261,18 @@ extension NaiveModel {
       )
     }
 
-    /// Of a channel's member: unread replies that mention them, in its threads.
+    /// For a channel's member: unread replies in its threads that mention the member.
     private func mentionsInThreads(_ member: Member) -> Int {
       threads.reduce(0) { $0 + ($1.ownRow(member.user)?.own?.mentions ?? 0) }
     }
 
-    /// All rows, in the order of R12, or the refusal's name.
+    /// All rows, in the order of R12, or the refusal's wire name.
     func readState(_ viewer: Viewer) -> Result<[RowView], NamedRefusal> {
       var rows: [RowView] = []
       if let user = viewer.user {
         guard let own = ownRow(user) else { return .failure(NamedRefusal(name: "not_a_member")) }
         rows.append(own)
-        // R10: only their own row.
+        // R10: the viewer sees only their own row.
         if settings["counts_visible_to"] == "sender" { return .success(rows) }
       }
       for member in members.reversed() where member.user != viewer.user {
@@ -286,20 +285,20 @@ extension NaiveModel {
 
     private func isExpected(_ member: Member, _ n: Int) -> Bool {
       member.user != room.messages[n - 1].sender && !isUnseen(member)
-        && (member.membership.joinedAfter < n || showsRead(member) && hasReadBefore(member, n))
+        && (member.membership.joinedAfter < n || showsRead(member) && hadReadBeforeTakingPart(member, n))
     }
 
-    /// R15: a reply from before they took part, of their time in the channel.
-    private func hasReadBefore(_ member: Member, _ n: Int) -> Bool {
+    /// R15: the reply is older than the member's part in the thread, and the member had read it.
+    private func hadReadBeforeTakingPart(_ member: Member, _ n: Int) -> Bool {
       member.membership.isInThread && member.at.watermark >= n && n > member.countedAfter
     }
 
-    /// R7, R8: whoever is in a thread by reading it alone, where nobody sees that they read.
+    /// R7, R8: the member is in the thread by reading only, and their reads are not shown.
     private func isUnseen(_ member: Member) -> Bool {
       member.membership.isByReading && !showsRead(member)
     }
 
-    /// R10: whether the viewer may know what others have of message `n`.
+    /// R10: whether the viewer may see the counts of message `n`.
     private func seesCounts(_ viewer: Viewer, _ n: Int) -> Bool {
       guard settings["counts_visible_to"] == "sender", let user = viewer.user else { return true }
       return room.messages[n - 1].sender == user
@@ -312,8 +311,8 @@ extension NaiveModel {
       }
     }
 
-    /// The room and the position of a message that is there: the channel's, or a thread's. Who may ask, their
-    /// membership of the channel says.
+    /// The room and position of an existing message, in the channel or in a thread. The viewer's channel membership
+    /// decides access.
     private func find(_ id: String, _ viewer: Viewer) -> Result<(Answers, Int), NamedRefusal> {
       if let user = viewer.user, member(user) == nil {
         return .failure(NamedRefusal(name: "not_a_member"))
@@ -330,7 +329,7 @@ extension NaiveModel {
 
     private func status(at n: Int, _ viewer: Viewer) -> StatusView {
       let sees = seesCounts(viewer, n)
-      // Where the viewer may not know, nobody is expected, and nobody has read anything.
+      // Without access to the counts, the expected members count as none, and so do the readers.
       let expected = sees ? members.filter { isExpected($0, n) } : []
       let readers = expected.filter { hasRead($0, n) }
       let receivers = expected.filter { hasReceived($0, n) }
@@ -362,7 +361,7 @@ extension NaiveModel {
       if rule == "all" { return max(1, expected) }
       if rule.hasSuffix("%") {
         let percentage = Int(rule.dropLast())!
-        // The least whole number that is at least so many hundredths.
+        // The least whole number that is at least `percentage` hundredths of `expected`.
         return max(1, (0...expected).first { $0 * 100 >= expected * percentage }!)
       }
       return max(1, min(Int(rule)!, expected))
@@ -378,7 +377,7 @@ extension NaiveModel {
 
     // MARK: Lists (R11)
 
-    /// A whole list, or the refusal's name.
+    /// A whole list, or the refusal's wire name.
     func list(_ id: String, _ viewer: Viewer, _ list: ListName, _ order: OrderName)
       -> Result<[EntryView], NamedRefusal>
     {
@@ -396,7 +395,7 @@ extension NaiveModel {
         return .failure(NamedRefusal(name: "receipt_not_requested"))
       }
       var entries: [EntryView] = []
-      /// By when they are listed.
+      /// The time that each entry is sorted by.
       var places: [String: Int] = [:]
       for member in members where isExpected(member, n) {
         switch list {
@@ -443,12 +442,12 @@ extension NaiveModel {
       }
     }
 
-    /// Of a member of the channel; they may not be in the thread.
+    /// The status of a channel member, who may not be in the thread.
     private func memberStatus(_ n: Int, _ viewer: Viewer, _ user: String) -> MemberStatusResult {
       if user != viewer.user, !seesCounts(viewer, n) { return .refused("counts_not_visible") }
       guard let member = member(user), user == viewer.user || !isUnseen(member),
         member.membership.joinedAfter < n
-          || (user == viewer.user || showsRead(member)) && hasReadBefore(member, n)
+          || (user == viewer.user || showsRead(member)) && hadReadBeforeTakingPart(member, n)
       else { return .refused("not_expected") }
       return .status(user == viewer.user ? ownStatus(member, n) : shownStatus(member, n))
     }
@@ -463,7 +462,7 @@ extension NaiveModel {
       )
     }
 
-    /// As they see it themselves: whatever they hide, with all times.
+    /// The status as the member sees it: hidden positions and all times included.
     private func ownStatus(_ member: Member, _ n: Int) -> MemberStatusView {
       var read: Moment?
       if member.at.own >= n {
@@ -499,7 +498,7 @@ extension NaiveModel {
   }
 }
 
-/// Lexicographic, as for ids.
+/// Lexicographic order, as for ids.
 private func < (a: (Int, [UInt8]), b: (Int, [UInt8])) -> Bool {
   a.0 != b.0 ? a.0 < b.0 : a.1.lexicographicallyPrecedes(b.1)
 }

@@ -1,7 +1,7 @@
 /// Messages, marks and acknowledgements, in a channel or in a thread (R2 to R5, R9, R15).
 extension NaiveModel {
-  /// - Parameter thread: the parent message that the caller named; nil: none.
-  mutating func performInRoom(_ command: Command, thread: String?) -> Outcome {
+  /// - Parameter thread: the parent message that the caller named; nil if none was named.
+  mutating func performRoomCommand(_ command: Command, thread: String?) -> Outcome {
     switch command {
     case .post(
       let cid,
@@ -47,7 +47,7 @@ extension NaiveModel {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     if let known = find(cid, id) {
       if isGone(known.spot, known.place) { return .refused("message_deleted") }
-      // The same again is no news; anything else means another message.
+      // An identical repeat is a duplicate; different fields mean another message.
       let message = self[known.spot].messages[known.place]
       let parent = self[known.spot].parent.map { channels[cid]!.main.messages[$0].id }
       let refusal = message.receiptRefusal
@@ -57,17 +57,17 @@ extension NaiveModel {
       return .message(sequence: known.place + 1, isNew: false, refusal: refusal)
     }
     if isErasing(sender) { return .refused("user_erased") }
-    var spot = Spot(cid: cid)
+    var spot = RoomID(cid: cid)
     if let thread {
       guard let parent = find(cid, thread) else { return .refused("message_not_found") }
       if parent.spot.thread != nil { return .refused("invalid_field") }
       if isGone(parent.spot, parent.place) { return .refused("message_deleted") }
       spot = openThread(cid, parent.place)
-      // R15: at two members both take part; and whoever replies, or is mentioned by name.
+      // R15: in a channel of two members both take part. Otherwise the sender and members mentioned by name do.
       let members = channels[cid]!.main.memberships.filter { !$0.hasLeft }
-      if members.count == 2 { for member in members { takePart(spot, member.user) } }
-      takePart(spot, sender)
-      for user in mentions where user != sender && !isErasing(user) { takePart(spot, user) }
+      if members.count == 2 { for member in members { joinThread(spot, member.user) } }
+      joinThread(spot, sender)
+      for user in mentions where user != sender && !isErasing(user) { joinThread(spot, user) }
     }
     var message = Message(
       id: id,
@@ -102,20 +102,20 @@ extension NaiveModel {
           hidesDelivered: hidesDelivered(sender)
         )
       )
-      if thread != nil { comeBy(cid, sender) }
+      if thread != nil { clearUnreadFlag(cid, sender) }
     }
     return .message(sequence: sequence, isNew: true, refusal: message.receiptRefusal)
   }
 
-  /// R4: the flag on the channel goes with a read or a send in its threads too.
-  private mutating func comeBy(_ cid: String, _ user: String) {
+  /// R4: a read or a send in a thread clears the channel's unread flag too.
+  private mutating func clearUnreadFlag(_ cid: String, _ user: String) {
     guard let row = membership(cid, user) else { return }
-    channels[cid]!.main.memberships[row].acts.append(.cameByInThread)
+    channels[cid]!.main.memberships[row].acts.append(.readOrSentInThread)
   }
 
-  /// R15: a member of the channel takes part in a thread for all to see, from the next reply on. Who has read it and
-  /// shows that does so already; whose reads are not shown (R7, R8) does so only now, and stands where they stand.
-  private mutating func takePart(_ spot: Spot, _ user: String) {
+  /// R15: a channel member takes part in a thread, visible to others from the next reply on. A member with shown reads
+  /// already takes part by reading. A member with hidden reads (R7, R8) takes part only now, at their current position.
+  private mutating func joinThread(_ spot: RoomID, _ user: String) {
     guard membership(spot.cid, user) != nil else { return }
     guard let row = self[spot].membership(user) else {
       return join(spot, user, after: self[spot].messages.count)
@@ -131,9 +131,9 @@ extension NaiveModel {
     join(spot, user, after: self[spot].messages.count)
     let last = self[spot].memberships.count - 1
     self[spot].memberships[last].acts = acts
-    self[spot].memberships[last].actsForgotten = acts.count
+    self[spot].memberships[last].droppedActTimes = acts.count
     self[spot].memberships[last].unreadAfter = self[spot].memberships[row].unreadAfter ?? joinedAfter
-    // They took part already where all were mentioned.
+    // Members were already taking part where a message mentioned everybody.
     for place in self[spot].messages.indices where self[spot].messages[place].mentioned.contains(row) {
       self[spot].messages[place].mentioned.insert(last)
     }
@@ -141,16 +141,16 @@ extension NaiveModel {
 
   /// The thread of a parent message; the first reply begins it, with the parent's sender, who has read nothing of it
   /// (R15).
-  private mutating func openThread(_ cid: String, _ parent: Int) -> Spot {
+  private mutating func openThread(_ cid: String, _ parent: Int) -> RoomID {
     if let thread = thread(cid, of: parent) { return thread }
     channels[cid]!.threads.append(Room(parent: parent))
-    let spot = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
+    let spot = RoomID(cid: cid, thread: channels[cid]!.threads.count - 1)
     let sender = channels[cid]!.main.messages[parent].sender
     if membership(cid, sender) != nil { join(spot, sender, after: 0) }
     return spot
   }
 
-  /// R9: why this sender may not ask for a receipt now.
+  /// R9: why this sender may not request a receipt now.
   private func receiptRefusal(_ cid: String, _ sender: String) -> String {
     if let roles = roles("receipt_request_roles", cid) {
       let role = membership(cid, sender).map { channels[cid]!.main.memberships[$0].role } ?? ""
@@ -165,10 +165,10 @@ extension NaiveModel {
     return ""
   }
 
-  /// What a mark that names no message is meant to reach.
+  /// The target of a mark that names no message.
   private enum Empty { case newest, firstReply }
 
-  /// What a mark does for a member of the channel who is not in the thread.
+  /// The effect of a mark by a channel member who is not in the thread.
   private enum Others { case join, ignore, refuse }
 
   private mutating func act(
@@ -185,7 +185,7 @@ extension NaiveModel {
     guard let member = membership(cid, user).map({ channels[cid]!.main.memberships[$0] }) else {
       return .refused("not_a_member")
     }
-    var spot = Spot(cid: cid)
+    var spot = RoomID(cid: cid)
     if let thread {
       guard let parent = findParent(cid, thread, for: member) else { return .refused("message_not_found") }
       if parent.spot.thread != nil { return .refused("invalid_field") }
@@ -196,7 +196,7 @@ extension NaiveModel {
       }
       spot = found
     } else if let found = find(cid, message, for: member) {
-      // A reply's id says by itself which thread is meant.
+      // A reply's id alone identifies the thread.
       spot = found.spot
     }
     if isOff { return .refused("mark_unread_off") }
@@ -209,7 +209,7 @@ extension NaiveModel {
     } else if message.isEmpty, empty == .newest {
       sequence = known.isEmpty ? 0 : self[spot].messages.count
     } else if message.isEmpty {
-      // Of the channel itself: it as a whole.
+      // For the channel: flag the channel as a whole.
       sequence = spot.thread == nil ? 0 : known.first.map { $0 + 1 } ?? 1
     } else {
       return .refused("message_not_found")
@@ -226,11 +226,11 @@ extension NaiveModel {
     if case .read(_, let epoch, _, _) = act, spot.thread != nil,
       epoch ?? .max >= positions(self[spot].memberships[row]).epoch
     {
-      comeBy(cid, user)
+      clearUnreadFlag(cid, user)
     }
     self[spot].memberships[row].acts.append(act)
     if case .read = act, spot.thread == nil, readAcknowledges(cid) {
-      // Each one as by hand; what may not be acknowledged is not.
+      // Acknowledge each message separately; skip those that cannot be acknowledged.
       for message in channels[cid]!.main.messages[..<sequence] where message.hasReceipt {
         _ = acknowledge(cid, row, message.id, "")
       }
@@ -238,21 +238,21 @@ extension NaiveModel {
     return .row((spot.thread == nil ? answers(cid) : answers(spot)).ownRow(user)!)
   }
 
-  /// Every channel that they are a member of, up to its newest (R13).
+  /// Marks every channel of the user read up to its newest message (R13).
   mutating func readAll(_ user: String) -> Outcome {
     let cids = channels.keys.sorted().filter { membership($0, user) != nil }
     for cid in cids {
-      _ = performInRoom(.read(cid: cid, user: user, message: "", epoch: nil), thread: nil)
+      _ = performRoomCommand(.read(cid: cid, user: user, message: "", epoch: nil), thread: nil)
     }
     return .marked(cids)
   }
 
-  /// The times of the moves so far of some of a thread's rows are gone, by a limit of storage that is no rule: it comes
-  /// from the real shard.
-  mutating func forgetTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
+  /// Forgets the times of all moves so far of some rows of a thread. This storage limit is no rule, so the real shard
+  /// reports it.
+  mutating func dropTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
     guard let spot = thread(cid, of: parent - 1) else { return }
     for row in rows.clamped(to: self[spot].memberships.indices) {
-      self[spot].memberships[row].actsForgotten = self[spot].memberships[row].acts.count
+      self[spot].memberships[row].droppedActTimes = self[spot].memberships[row].acts.count
     }
   }
 
@@ -267,7 +267,7 @@ extension NaiveModel {
     }
   }
 
-  /// R9: `ok`, or why not.
+  /// R9: `ok`, or the reason for the refusal.
   mutating func acknowledge(_ cid: String, _ row: Int, _ id: String, _ note: String) -> String {
     let member = channels[cid]!.main.memberships[row]
     guard let (spot, place) = find(cid, id, for: member) else { return "message_not_found" }
@@ -277,7 +277,7 @@ extension NaiveModel {
     if !message.hasReceipt { return "receipt_not_requested" }
     if message.sender == member.user { return "own_message" }
     if message.acknowledgements.contains(where: { $0.membership == row }) { return "ok" }
-    // Neither expected nor a reader (R6).
+    // The member is neither expected nor a reader (R6).
     if member.joinedAfter > place { return "not_expected" }
     if let expires = message.expiresAt, now >= expires { return "receipt_expired" }
     let isHidden = hidesRead(member.user)
@@ -285,8 +285,8 @@ extension NaiveModel {
     channels[cid]!.main.messages[place].acknowledgements.append(
       Acknowledgement(membership: row, at: now, isHidden: isHidden, note: most == 0 ? "" : note)
     )
-    // Hidden ones do not count, do not displace, and do not give way: nobody can see from the others that somebody
-    // hidden acknowledged.
+    // Hidden acknowledgements do not count, do not evict others and are not evicted. So the other acknowledgements do
+    // not reveal a hidden one.
     guard let most, !isHidden else { return "ok" }
     while true {
       let kept = channels[cid]!.main.messages[place].acknowledgements.indices.filter {
@@ -300,7 +300,7 @@ extension NaiveModel {
 }
 
 extension RowView {
-  /// Of a member of the channel who is not in the thread.
+  /// The row of a channel member who is not in the thread.
   static func zeros(_ user: String) -> RowView {
     RowView(
       user: user,

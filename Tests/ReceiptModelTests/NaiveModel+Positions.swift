@@ -4,19 +4,19 @@ extension NaiveModel {
     let to: Int
     let at: Int
     let isHidden: Bool
-    /// Its time is not kept any more.
+    /// Whether the step's time is no longer kept.
     var isForgotten = false
   }
 
-  /// Where a membership's history has led.
+  /// The positions that a membership's history results in.
   struct Positions: Sendable {
-    /// Where joining put it: what others see of those who hide (R7).
+    /// The position that joining set: others see it while the member hides (R7).
     var start = 0
     var readSteps: [Step] = []
     var deliveredSteps: [Step] = []
     var marker: Int?
     var epoch = 0
-    /// The channel is flagged unread as a whole.
+    /// Whether the channel is flagged unread as a whole.
     var isFlagged = false
 
     var watermark: Int { readSteps.last?.to ?? start }
@@ -24,21 +24,21 @@ extension NaiveModel {
     var own: Int { marker.map { min($0, watermark) } ?? watermark }
   }
 
-  /// A time, and whether it is exactly then or then at the latest (R17).
+  /// A time, exact or an upper bound (R17).
   struct Moment: Hashable, Sendable {
     var at: Int
     var isExact = true
-    /// A bound that moves on with what the member does: a list in order of time has it last.
+    /// A bound that rises with the member's further moves; lists in order of time have it last.
     var isBound = false
-    /// Of two of which one is a bound: the other's.
+    /// Where one of two combined times is a bound: the other's time.
     var elsewhere: Int?
     var place: Int { elsewhere ?? (isBound ? .max : at) }
 
-    /// Where it stands in a list shows there.
+    /// Equality ignores these fields: the order of the list shows them.
     static func == (a: Moment, b: Moment) -> Bool { a.at == b.at && a.isExact == b.isExact }
     func hash(into hasher: inout Hasher) { hasher.combine(at) }
 
-    /// Of two of equal time, one that is exact makes it so.
+    /// Of two equal times, an exact one makes the result exact.
     static func earlier(_ a: Moment?, _ b: Moment?) -> Moment? {
       guard let a, let b else { return a ?? b }
       var earlier = a.at < b.at || a.at == b.at && a.isExact ? a : b
@@ -47,13 +47,13 @@ extension NaiveModel {
     }
   }
 
-  /// Goes through a member's history from the join on (R2 to R6).
+  /// Replays a member's history from the join on (R2 to R6).
   func positions(_ member: Membership) -> Positions {
     var at = Positions()
     at.start = member.hidesHistory || member.isInThread ? 0 : member.joinedAfter
     func isOlder(_ epoch: Int?) -> Bool { epoch != nil && epoch! < at.epoch }
     for (number, act) in member.acts.enumerated() {
-      let isForgotten = number < member.actsForgotten
+      let isForgotten = number < member.droppedActTimes
       func step(_ to: Int, _ time: Int, _ isHidden: Bool) -> Step {
         Step(to: to, at: time, isHidden: isHidden, isForgotten: isForgotten)
       }
@@ -75,7 +75,7 @@ extension NaiveModel {
         if at.isFlagged || isOlder(epoch) { continue }
         at.isFlagged = true
         at.epoch += 1
-      case .cameByInThread: at.isFlagged = false
+      case .readOrSentInThread: at.isFlagged = false
       case .posted(let n, let time, let hidesRead, let hidesDelivered):
         at.readSteps.append(step(n, time, hidesRead))
         at.deliveredSteps.append(step(n, time, hidesDelivered))
@@ -86,7 +86,7 @@ extension NaiveModel {
     return at
   }
 
-  /// The unread epoch of a member, 0 of anybody else.
+  /// The unread epoch of a member, 0 for other users.
   func epoch(_ cid: String, _ user: String) -> Int {
     guard let channel = channels[cid], let row = channel.main.membership(user) else { return 0 }
     return positions(channel.main.memberships[row]).epoch
@@ -104,13 +104,13 @@ extension NaiveModel {
     let place = steps.firstIndex { $0.to >= n }!
     let dropped = (steps.lastIndex(where: \.isForgotten) ?? -1) + 1
     let forgotten = max(0, steps.count - kept, dropped)
-    // Of the first move behind those that were dropped nobody knows any more where it began.
-    let isFirstLeft = dropped > 0 && place == dropped
-    if place >= forgotten, !isFirstLeft { return shown(steps[place], isExact: true) }
+    // The start of the first move after the dropped ones is unknown.
+    let isFirstKept = dropped > 0 && place == dropped
+    if place >= forgotten, !isFirstKept { return shown(steps[place], isExact: true) }
     let isNoneKept = forgotten == steps.count
     let bound = isNoneKept ? steps.last! : steps[forgotten]
     var moment = shown(bound, isExact: false)
-    // A hidden move is shown since when its user shows, and that stays.
+    // The bound of a hidden move is the time when its user last showed again, and does not rise.
     moment.isBound = isNoneKept || !bound.isHidden || shownSince == nil
     return moment
   }

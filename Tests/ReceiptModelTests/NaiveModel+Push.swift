@@ -1,10 +1,10 @@
 /// Push acknowledgements (R3, R20), by names and by tickets.
 extension NaiveModel {
-  /// What a ticket stands for: one membership in one incarnation of a channel, and one message.
+  /// The target of a ticket: one membership in one incarnation of a channel, and one message.
   struct Ticket: Sendable {
     let incarnation: Int
     let membership: Int
-    let spot: Spot
+    let spot: RoomID
     let place: Int
   }
 
@@ -53,8 +53,8 @@ extension NaiveModel {
     let before = positions(self[spot].memberships[row])
     var shown = now
     if acked != 0 {
-      // R20: not before the message was registered, nor before what the row shows already, nor after now; R7: what came
-      // while they hid has no time.
+      // R20: not before the message was registered, not before what the row already shows, and not after now. R7: a
+      // delivery while hidden has no time.
       let shownSince = settings(of: user).deliveredShownSince
       shown = min([acked, sentAt, before.deliveredSteps.last?.at ?? 0, shownSince].max()!, now)
     }

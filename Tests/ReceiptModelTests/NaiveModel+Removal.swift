@@ -1,4 +1,4 @@
-/// What is taken away (R16).
+/// Deletion, truncation and erasure (R16).
 extension NaiveModel {
   mutating func delete(_ cid: String, _ id: String) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
@@ -7,7 +7,7 @@ extension NaiveModel {
     return .position(place + 1)
   }
 
-  /// Those before a message, or all: they are deleted, one by one.
+  /// Deletes the messages before one, or all, one by one.
   mutating func truncate(_ cid: String, _ before: String) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     var count = channels[cid]!.main.messages.count
@@ -19,7 +19,7 @@ extension NaiveModel {
     return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }
 
-  /// Every trace of a user's id in one channel and its threads.
+  /// Removes every trace of a user's id in one channel and its threads.
   mutating func eraseMember(_ cid: String, _ user: String) -> Outcome {
     guard channels[cid] != nil, knows(cid, user) else { return .done(false) }
     for spot in spots(cid) {
@@ -40,7 +40,7 @@ extension NaiveModel {
     return .done(true)
   }
 
-  /// Whether a user's id stands anywhere in a channel: as a member's, also one who left, or as a sender's.
+  /// Whether a user's id occurs in a channel: as a member, a former member or a sender.
   func knows(_ cid: String, _ user: String) -> Bool {
     spots(cid).contains { spot in
       self[spot].memberships.contains { $0.user == user }
@@ -50,7 +50,7 @@ extension NaiveModel {
 
   // MARK: Erasing a user
 
-  /// Nothing new is made in their name.
+  /// Whether the user is being erased: then nothing new is created in their name.
   func isErasing(_ user: String) -> Bool { users[user]?.isErasing ?? false }
 
   mutating func eraseUser(_ user: String) -> Outcome {
@@ -64,10 +64,10 @@ extension NaiveModel {
     return .user(settings(of: user))
   }
 
-  /// The end of it.
+  /// Ends the erasure.
   mutating func assignErased(_ user: String, _ version: Int) -> Outcome {
     if version > settings(of: user).version {
-      takePlace(user)
+      evictErasedRecord(user)
       users[user] = nil
       erased[user] = (version, now)
     }
@@ -75,14 +75,14 @@ extension NaiveModel {
   }
 
   mutating func keep(_ record: UserView) {
-    takePlace(record.user)
+    evictErasedRecord(record.user)
     erased[record.user] = nil
     users[record.user] = record
   }
 
-  /// What is kept of an erased user goes after a day, as soon as somebody else needs a place: the oldest's first, and
-  /// of several the first one's.
-  private mutating func takePlace(_ user: String) {
+  /// Evicts the record of a user erased more than a day ago when another user needs the place. The oldest goes first;
+  /// of several equally old, the one with the lowest place.
+  private mutating func evictErasedRecord(_ user: String) {
     guard places[user] == nil else { return }
     let oldest = erased.min { ($0.value.at, places[$0.key]!) < ($1.value.at, places[$1.key]!) }
     guard let oldest, now - oldest.value.at >= 86_400_000 else {

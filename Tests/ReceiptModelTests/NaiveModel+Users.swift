@@ -1,6 +1,6 @@
-/// A user over all their channels (R13, R14).
+/// A user's index and totals over all channels (R13, R14).
 extension NaiveModel {
-  /// Every channel that knows a user's id, in the order of their names.
+  /// Every channel that knows a user's id, in the order of the cids.
   func index(of user: String) -> [MembershipView] {
     channels.keys.sorted().filter { knows($0, user) }.map { cid in
       let rows = channels[cid]!.main.memberships
@@ -14,7 +14,7 @@ extension NaiveModel {
     }
   }
 
-  /// What counts as unread for a member of one channel; nil: they are none.
+  /// The unread counts of a member of one channel; nil for other users.
   func unread(_ cid: String, _ user: String) -> UnreadView? {
     guard let own = answers(cid).ownRow(user)?.own else { return nil }
     var unread = UnreadView(messages: own.unread, mentions: own.mentions, isFlagged: own.isFlagged)

@@ -1,109 +1,110 @@
-/// An independent oracle (STYLE.md, habit 12): written from the rules of DESIGN.md, apart from the code that it checks.
-/// It keeps whole histories in arrays and dictionaries, and answers by going through them: no column, prefix, index or
-/// marker trick.
+/// An independent oracle, written from rules R1 to R20 (docs/semantics.md) and apart from the code
+/// that it checks. It keeps whole histories in arrays and dictionaries, and answers by scanning them. It has no
+/// columns, prefix sums, indexes or marker optimisations.
 ///
-/// Here is what there is, and the commands on channels, types and users; messages and marks are in
-/// `NaiveModel+Messages.swift`, removal in `NaiveModel+Removal.swift`, what positions follow from a history in
-/// `NaiveModel+Positions.swift`, what is answered in `NaiveModel+Answers.swift` and, for a user over all channels, in
-/// `NaiveModel+Users.swift`.
+/// This file has the data and the commands on channels, types and users. The other parts:
+/// - `NaiveModel+Messages.swift`: messages and marks.
+/// - `NaiveModel+Removal.swift`: deletion, truncation and erasure.
+/// - `NaiveModel+Positions.swift`: the positions that follow from a history.
+/// - `NaiveModel+Answers.swift`: the answers to queries.
+/// - `NaiveModel+Users.swift`: the answers about a user over all channels.
 struct NaiveModel: Sendable {
-  /// Something that a member did, and whether they hid it then; positions are worked out from the first to the last of
-  /// these.
+  /// One action of a member, and whether the member hid it then. Positions are computed by replaying the actions.
   enum Act: Sendable {
     case read(to: Int, epoch: Int?, at: Int, isHidden: Bool)
-    /// `at`: as it is shown, which may be before it was done (R20).
+    /// `at`: the shown time, which may be earlier than the time of the action (R20).
     case delivered(to: Int, at: Int, isHidden: Bool)
     case unread(from: Int, epoch: Int?)
     case flagged(epoch: Int?)
-    /// A read or a send in a thread, as far as it is about the channel.
-    case cameByInThread
+    /// A read or a send in a thread, as far as it affects the channel.
+    case readOrSentInThread
     case posted(Int, at: Int, hidesRead: Bool, hidesDelivered: Bool)
   }
 
-  /// From one join to its leave. Joining again is another membership (R6).
+  /// One membership, from a join to the leave. Joining again makes another membership (R6).
   struct Membership: Sendable {
-    /// Empty: erased.
+    /// Empty for an erased user.
     var user: String
     var role: String
-    /// How many messages there were.
+    /// The number of messages at the join.
     let joinedAfter: Int
     let joinedAt: Int
     let hidesHistory: Bool
-    /// In a thread, where nobody has read anything by joining.
+    /// Whether it is in a thread, where joining reads nothing.
     var isInThread = false
-    /// Its place in the order of all that ever happened.
+    /// The position in the global order of events.
     let order: Int
-    /// Of a thread: by marking it read. While they hide that they read, nobody else knows that they are in it (R7).
+    /// For a thread: joined by marking it read. While the member hides reads, others do not see them in it (R7).
     var isByReading = false
-    /// Of a thread, where it is not `joinedAfter`: since when replies are unread for them.
+    /// For a thread, where it differs from `joinedAfter`: replies after this number are unread for the member.
     var unreadAfter: Int?
     var isMuted = false
     var hasLeft = false
     var acts: [Act] = []
-    /// The times of so many acts are kept no more: threads keep the newest moves only (R15).
-    var actsForgotten = 0
+    /// The number of first acts whose times are dropped: threads keep only the newest moves (R15).
+    var droppedActTimes = 0
   }
 
-  /// That a membership acknowledged a message (R9).
+  /// A membership's acknowledgement of one message (R9).
   struct Acknowledgement: Sendable {
     let membership: Int
     let at: Int
     let isHidden: Bool
     let note: String
-    /// Its time and note gave way to newer ones.
+    /// Whether its time and note were evicted by newer ones.
     var isForgotten = false
   }
 
   struct Message: Sendable {
     let id: String
-    /// Empty: the system, or erased.
+    /// Empty for the system or an erased user.
     var sender: String
     let isSilent: Bool
     let registeredAt: Int
     let createdAt: Int
-    /// Its place in the order of all that ever happened.
+    /// The position in the global order of events.
     let order: Int
-    /// It moved its sender's positions.
+    /// Whether it moved its sender's positions.
     var moves = true
-    /// It was registered with a receipt.
+    /// Whether it was registered with a receipt.
     var hasReceipt = false
-    /// Why it was not, where one was asked for.
+    /// Why a requested receipt was refused.
     var receiptRefusal = ""
     var expiresAt: Int?
     var isDeleted = false
-    /// The memberships of those whom it mentions (R14).
+    /// The memberships that the message mentions (R14).
     var mentioned: Set<Int> = []
-    /// In the order in which they were made.
+    /// In the order of acknowledgement.
     var acknowledgements: [Acknowledgement] = []
   }
 
-  /// Where messages stand in order and members have positions: a channel by itself, or one of its threads (R15).
+  /// An ordered list of messages with members' positions: a channel without its threads, or one thread (R15).
   struct Room: Sendable {
-    /// Of a thread: where its parent message stands among the channel's.
+    /// For a thread: the index of its parent message in the channel.
     var parent: Int?
     var memberships: [Membership] = []
     var messages: [Message] = []
-    /// Where in `messages` an id stands.
+    /// The index in `messages` of each id.
     var places: [String: Int] = [:]
 
-    /// The membership of a user who is a member now.
+    /// The membership of a current member.
     func membership(_ user: String) -> Int? {
       memberships.firstIndex { $0.user == user && !$0.hasLeft }
     }
   }
 
   struct Channel: Sendable {
-    /// Tells one from another that had its name.
+    /// Distinguishes channels that had the same cid.
     let incarnation: Int
     var own: Settings
     var main = Room()
     var threads: [Room] = []
   }
 
-  /// A room by its name: a channel's own, or one of its threads.
-  struct Spot: Hashable, Sendable {
+  /// Identifies a room: a channel without its threads, or one of its threads.
+  struct RoomID: Hashable, Sendable {
     var cid: String
-    /// Among the channel's threads.
+    /// The index among the channel's threads.
     var thread: Int?
   }
 
@@ -122,17 +123,17 @@ struct NaiveModel: Sendable {
   var channels: [String: Channel] = [:]
   private var incarnations = 0
   private var happenings = 0
-  /// By cid, in the order in which they were made.
+  /// By cid, in order of creation.
   var tickets: [String: [Ticket]] = [:]
   private(set) var types: [String: ChannelType] = [:]
   var users: [String: UserView] = [:]
-  /// The last version of users who were erased, and when they were.
+  /// Erased users: their last version and the time of erasure.
   var erased: [String: (version: Int, at: Int)] = [:]
-  /// The places of those who have settings, or had.
+  /// The places of users with current or former settings.
   var places: [String: Int] = [:]
   private(set) var now = 0
 
-  subscript(spot: Spot) -> Room {
+  subscript(spot: RoomID) -> Room {
     get { spot.thread.map { channels[spot.cid]!.threads[$0] } ?? channels[spot.cid]!.main }
     set {
       if let thread = spot.thread {
@@ -152,8 +153,8 @@ struct NaiveModel: Sendable {
     case .change(let cid, let add, let remove): return change(cid, add, remove)
     case .member(let cid, let user, let role, let isMuted, let joins):
       return member(cid, user, role, isMuted, joins)
-    case .post, .read, .delivered, .unread: return performInRoom(command, thread: nil)
-    case .inThread(let parent, let command): return performInRoom(command, thread: parent)
+    case .post, .read, .delivered, .unread: return performRoomCommand(command, thread: nil)
+    case .inThread(let parent, let command): return performRoomCommand(command, thread: parent)
     case .delete(let cid, let id): return delete(cid, id)
     case .acknowledge(let cid, let user, let messages, let note):
       guard channels[cid] != nil else { return .refused("channel_not_found") }
@@ -194,8 +195,8 @@ struct NaiveModel: Sendable {
   /// R20: time never falls.
   mutating func pass(to clock: Int) { now = max(now, clock) }
 
-  /// Whoever joins does so after every message that is there, by the times too.
-  private mutating func passMessages(_ cid: String) {
+  /// A join is later than every existing message, also by time.
+  private mutating func advancePastMessages(_ cid: String) {
     let times = spots(cid).flatMap { self[$0].messages.map(\.registeredAt) }
     now = max(now, (times.max() ?? -1) + 1)
   }
@@ -205,8 +206,8 @@ struct NaiveModel: Sendable {
     return happenings
   }
 
-  private mutating func put(_ cid: String, _ settings: Settings, _ members: [Seat]) -> Outcome {
-    if channels[cid] != nil, !members.isEmpty { passMessages(cid) }
+  private mutating func put(_ cid: String, _ settings: Settings, _ members: [MemberSpec]) -> Outcome {
+    if channels[cid] != nil, !members.isEmpty { advancePastMessages(cid) }
     if members.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     let isNew = channels[cid] == nil
     if isNew {
@@ -218,9 +219,9 @@ struct NaiveModel: Sendable {
     return .channel(isNew: isNew, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }
 
-  private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String]) -> Outcome {
+  private mutating func change(_ cid: String, _ add: [MemberSpec], _ remove: [String]) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
-    if !add.isEmpty { passMessages(cid) }
+    if !add.isEmpty { advancePastMessages(cid) }
     if add.contains(where: { isErasing($0.user) }) { return .refused("user_erased") }
     for user in remove {
       // Leaving the channel leaves its threads (R15).
@@ -237,17 +238,17 @@ struct NaiveModel: Sendable {
   {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     let isNew = membership(cid, user) == nil
-    if joins { passMessages(cid) }
+    if joins { advancePastMessages(cid) }
     if isNew, !joins { return .refused("not_a_member") }
     if isErasing(user) { return .refused("user_erased") }
-    join(cid, [Seat(user: user, role: role)])
+    join(cid, [MemberSpec(user: user, role: role)])
     let row = membership(cid, user)!
     if let isMuted { channels[cid]!.main.memberships[row].isMuted = isMuted }
     let member = channels[cid]!.main.memberships[row]
     return .member(role: member.role, joinedAt: member.joinedAt, isMuted: member.isMuted, isNew: isNew)
   }
 
-  private mutating func join(_ cid: String, _ seats: [Seat]) {
+  private mutating func join(_ cid: String, _ seats: [MemberSpec]) {
     let hidesHistory = settings(cid)["history"] == "hidden"
     for seat in seats {
       if let current = membership(cid, seat.user) {
@@ -255,7 +256,7 @@ struct NaiveModel: Sendable {
         continue
       }
       join(
-        Spot(cid: cid),
+        RoomID(cid: cid),
         seat.user,
         role: seat.role,
         after: channels[cid]!.main.messages.count,
@@ -265,7 +266,7 @@ struct NaiveModel: Sendable {
   }
 
   mutating func join(
-    _ spot: Spot,
+    _ spot: RoomID,
     _ user: String,
     role: String = "",
     after joinedAfter: Int,
@@ -310,16 +311,15 @@ struct NaiveModel: Sendable {
   func hidesRead(_ user: String) -> Bool { users[user]?.hidesRead ?? false }
   func hidesDelivered(_ user: String) -> Bool { users[user]?.hidesDelivered ?? false }
 
-  /// What a user was given; of one who never was, or who is erased, the defaults. Of an erased one the version stays,
-  /// so that what is still on its way is ignored, and the second in which they were erased: from before it no token is
-  /// good.
+  /// The settings of a user, or the defaults for an unknown or erased user. An erased user keeps the version, so that
+  /// delayed updates are ignored. They also keep the second of erasure: no earlier token is valid.
   func settings(of user: String) -> UserView {
     if let record = users[user] { return record }
     guard let (version, at) = erased[user] else { return UserView(user: user) }
     return UserView(user: user, version: version, revokedBefore: at - at % 1000, isErased: true)
   }
 
-  /// Their token is older than the moment before which all of theirs were revoked.
+  /// Whether the token was issued before the user's revocation time.
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool {
     issuedSeconds * 1000 < settings(of: user).revokedBefore
   }
@@ -329,39 +329,39 @@ struct NaiveModel: Sendable {
     return type.settings.merging(channels[cid]!.own) { $1 }
   }
 
-  /// An option that is a number, or `null`.
+  /// The value of a numeric option; nil for `null`.
   func number(_ option: String, _ cid: String) -> Int? { Int(settings(cid)[option]!) }
 
-  /// An option that is a list of roles, or `null`.
+  /// The value of an option that lists roles; nil for `null`.
   func roles(_ option: String, _ cid: String) -> [String]? {
     let value = settings(cid)[option]!
     return value == "null" ? nil : value.split(separator: ",").map(String.init)
   }
 
-  /// The channel's own room and all its threads.
-  func spots(_ cid: String) -> [Spot] {
-    [Spot(cid: cid)] + channels[cid]!.threads.indices.map { Spot(cid: cid, thread: $0) }
+  /// The channel itself and all its threads.
+  func spots(_ cid: String) -> [RoomID] {
+    [RoomID(cid: cid)] + channels[cid]!.threads.indices.map { RoomID(cid: cid, thread: $0) }
   }
 
-  /// Where a message stands: ids are unique in a channel and all its threads together.
-  func find(_ cid: String, _ id: String) -> (spot: Spot, place: Int)? {
+  /// The place of a message: ids are unique in a channel and all its threads together.
+  func find(_ cid: String, _ id: String) -> (spot: RoomID, place: Int)? {
     for spot in spots(cid) {
       if let place = self[spot].places[id] { return (spot, place) }
     }
     return nil
   }
 
-  /// The same for a member: what was there before they joined under hidden history does not exist for them (R6).
-  func find(_ cid: String, _ id: String, for member: Membership) -> (spot: Spot, place: Int)? {
+  /// The same for a member: messages from before a join under hidden history do not exist for them (R6).
+  func find(_ cid: String, _ id: String, for member: Membership) -> (spot: RoomID, place: Int)? {
     find(cid, id).flatMap { exists($0.spot, $0.place, for: member) ? $0 : nil }
   }
 
-  func exists(_ spot: Spot, _ place: Int, for member: Membership) -> Bool {
+  func exists(_ spot: RoomID, _ place: Int, for member: Membership) -> Bool {
     !member.hidesHistory || self[spot].messages[place].order > member.order
   }
 
-  /// A message that may be named as a parent: by its own right, or by replies since the member's join.
-  func findParent(_ cid: String, _ id: String, for member: Membership) -> (spot: Spot, place: Int)? {
+  /// A message that can be named as a parent: the member can see it, or it has replies since the member's join.
+  func findParent(_ cid: String, _ id: String, for member: Membership) -> (spot: RoomID, place: Int)? {
     if let found = find(cid, id, for: member) { return found }
     guard let found = find(cid, id), found.spot.thread == nil, let thread = thread(cid, of: found.place),
       self[thread].messages.indices.contains(where: { exists(thread, $0, for: member) })
@@ -378,15 +378,15 @@ struct NaiveModel: Sendable {
   }
 
   /// The thread of a parent message.
-  func thread(_ cid: String, of parent: Int) -> Spot? {
+  func thread(_ cid: String, of parent: Int) -> RoomID? {
     spots(cid).first { self[$0].parent == parent }
   }
 
-  /// Deleted itself, or a reply to a message that is.
-  func isGone(_ spot: Spot, _ place: Int) -> Bool { self[spot].messages[place].isDeleted || isClosed(spot) }
+  /// Whether the message is deleted, or a reply to a deleted message.
+  func isGone(_ spot: RoomID, _ place: Int) -> Bool { self[spot].messages[place].isDeleted || isClosed(spot) }
 
   /// A thread whose parent message is deleted.
-  func isClosed(_ spot: Spot) -> Bool {
+  func isClosed(_ spot: RoomID) -> Bool {
     self[spot].parent.map { channels[spot.cid]!.main.messages[$0].isDeleted } ?? false
   }
 
@@ -398,7 +398,7 @@ struct NaiveModel: Sendable {
   func messageCount(_ cid: String) -> Int { channels[cid]?.main.messages.count ?? 0 }
 }
 
-/// A refusal by the wire's name of its error.
+/// A refusal, as the error's wire name.
 struct NamedRefusal: Error, Hashable, Sendable {
   var name: String
 }

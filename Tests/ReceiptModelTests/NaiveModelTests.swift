@@ -1,10 +1,10 @@
 import Testing
 
-/// The oracle by itself: what DESIGN.md's rules say of small cases, worked out by hand. What it says of large ones is
-/// worth no more than this.
+/// The oracle alone: what the rules (docs/semantics.md) say of small cases, worked out by hand. The random comparisons
+/// depend on these answers.
 @Suite("The naive model")
 struct NaiveModelTests {
-  @Test("R7: hidden is unmoved, to everybody but oneself; showing again counts from then")
+  @Test("R7: others see a hidden member as unmoved; showing again counts from that time")
   func privacy() {
     var room = NaiveRoom()
     _ = room.post("m1")
@@ -31,7 +31,7 @@ struct NaiveModelTests {
     #expect(room.member("bob", "m2", .member("bob")) == "read 1500 1500 true")
   }
 
-  @Test("R7: the kinds are hidden one by one")
+  @Test("R7: read and delivery receipts are hidden separately")
   func kinds() {
     var room = NaiveRoom()
     room.hide("bob", delivered: true)
@@ -46,7 +46,7 @@ struct NaiveModelTests {
   }
 
   @Test(
-    "R8: with read_events off everybody is as if unmoved, acknowledgements are no reading, receipts go on"
+    "R8: without read_events all members look unmoved, acknowledging is not reading, receipts still work"
   )
   func events() {
     var room = NaiveRoom(["read_events": "false"])
@@ -63,7 +63,7 @@ struct NaiveModelTests {
     #expect(room.status("m1") == "read done 2 2 2")
   }
 
-  @Test("R19: of those who are not hidden, rounded up, at least one")
+  @Test("R19: the rule counts members who do not hide, rounds up, and needs at least one")
   func rule() {
     var room = NaiveRoom(["status_rule": "all"], ["alice", "bob", "carol", "dave"])
     _ = room.post("m1")
@@ -71,7 +71,7 @@ struct NaiveModelTests {
     #expect(room.status("m1") == "sent none 1 1 3")
     room.deliver("carol")
     room.hide("dave", read: true, delivered: true)
-    // Two are expected, bob has read it, both have received it.
+    // Two members are expected; bob has read it, and both have received it.
     #expect(room.status("m1") == "delivered none 1 2 3")
     for (rule, word) in [
       ("50%", "read"), ("51%", "delivered"), ("1%", "read"), ("1", "read"), ("9", "delivered"),
@@ -84,7 +84,7 @@ struct NaiveModelTests {
     #expect(room.status("m1") == "sent none 0 0 3")
   }
 
-  @Test("R9: done when all that are expected and not hidden have acknowledged, else expired in time")
+  @Test("R9: a receipt is done once all expected, shown members acknowledged it; otherwise it expires")
   func receipts() {
     var room = NaiveRoom(["receipt_ttl": "1"])
     _ = room.post("m1", receipt: true)  // at 1100
@@ -101,21 +101,21 @@ struct NaiveModelTests {
     room.hide("carol", read: true)
     #expect(room.status("m1") == "read done 1 1 2")
     room.hide("bob", read: true)
-    // Nobody is expected any more.
+    // No expected member is left.
     #expect(room.status("m1") == "sent processing 0 0 2")
     room.clock = 2000
     #expect(room.acknowledge("dave", "m1") == .refused("not_a_member"))  // at 2100
     #expect(room.status("m1") == "sent expired 0 0 2")
     #expect(room.acknowledge("bob", "m1") == .acknowledged(["ok"]))
     #expect(room.acknowledge("carol", "m1") == .acknowledged(["receipt_expired"]))
-    room.do(.change(cid: room.cid, add: [Seat(user: "dave")], remove: []))
+    room.do(.change(cid: room.cid, add: [MemberSpec(user: "dave")], remove: []))
     _ = room.post("m3", receipt: true)
-    room.do(.change(cid: room.cid, add: [Seat(user: "erin")], remove: []))
+    room.do(.change(cid: room.cid, add: [MemberSpec(user: "erin")], remove: []))
     #expect(room.acknowledge("erin", "m3") == .acknowledged(["not_expected"]))
     #expect(room.status("m3") == "sent processing 0 0 3")
   }
 
-  @Test("R9: limits on receipts, and what gives way")
+  @Test("R9: receipt limits, and eviction of the oldest acknowledgement")
   func limits() {
     var room = NaiveRoom([
       "receipt_request_roles": "admin", "receipt_daily_limit": "1", "receipt_max_members": "1",
@@ -123,7 +123,7 @@ struct NaiveModelTests {
     #expect(
       room.post("m1", receipt: true) == .message(sequence: 1, isNew: true, refusal: "receipt_not_allowed")
     )
-    room.do(.change(cid: room.cid, add: [Seat(user: "alice", role: "admin")], remove: []))
+    room.do(.change(cid: room.cid, add: [MemberSpec(user: "alice", role: "admin")], remove: []))
     #expect(room.post("m2", receipt: true) == .message(sequence: 2, isNew: true))
     #expect(
       room.post("m3", receipt: true) == .message(sequence: 3, isNew: true, refusal: "receipt_limit_reached")
@@ -145,7 +145,7 @@ struct NaiveModelTests {
     #expect(room.list("m4", .readers) == "bob@~\(room.clock)")
   }
 
-  @Test("R9: mark-read acknowledges in channels of two, or always, or never")
+  @Test("R9: mark-read acknowledges in channels of two, always, or never")
   func readAcknowledges() {
     var room = NaiveRoom(["mark_unread": "public"])
     _ = room.post("m1", receipt: true)
@@ -155,7 +155,7 @@ struct NaiveModelTests {
     #expect(room.status("m1") == "read processing 1 1 1")
     room.read("bob")
     #expect(room.status("m1") == "read done 1 1 1")
-    // Who has acknowledged has read, wherever their marker goes.
+    // A member who acknowledged has read the message, wherever their marker moves.
     room.do(.unread(cid: room.cid, user: "bob", message: "m1", epoch: nil))
     #expect(room.list("m1", .readers) == "bob@1400")
     room.set(["read_acks_receipts": "never"])
@@ -164,7 +164,7 @@ struct NaiveModelTests {
     #expect(room.status("m2") == "read processing 1 1 1")
   }
 
-  @Test("R10: only the sender sees counts, where that is the option")
+  @Test("R10: with counts_visible_to=sender only the sender sees counts")
   func countsVisible() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", receipt: true)
@@ -184,7 +184,7 @@ struct NaiveModelTests {
     #expect(room.status("m1", .member("dave")) == "not_a_member")
   }
 
-  @Test("R11: readers, delivered and unread; in join order, or by time and then id")
+  @Test("R11: lists of readers, delivered and unread members, in join order or by time and then id")
   func lists() {
     var room = NaiveRoom([:], ["zoe", "bob", "carol", "alice"])
     _ = room.post("m1", by: "alice")
@@ -202,7 +202,7 @@ struct NaiveModelTests {
     #expect(room.member("bob", "m2") == "read 1400 1400 true")
   }
 
-  @Test("R17: the step that first reached it, as far as steps are kept")
+  @Test("R17: the first step that reached the message answers, as long as it is kept")
   func steps() {
     var room = NaiveRoom(["kept_steps": "2"])
     for id in ["m1", "m2", "m3"] { _ = room.post(id) }  // 1100, 1200, 1300
@@ -215,7 +215,7 @@ struct NaiveModelTests {
     #expect(room.list("m3", .readers) == "bob@~1600")
   }
 
-  @Test("users' settings rise in version with each change; tokens from before a moment are revoked")
+  @Test("Each change raises the version of a user's settings; tokens issued before a revocation are refused")
   func settings() {
     var room = NaiveRoom()
     let none = UserView(user: "bob")

@@ -1,4 +1,4 @@
-/// A room, a clock, and the model.
+/// One channel of the naive model, with a clock.
 struct NaiveRoom {
   var model = NaiveModel()
   var clock = 1000
@@ -6,12 +6,12 @@ struct NaiveRoom {
 
   init(_ settings: Settings = [:], _ users: [String] = ["alice", "bob", "carol"]) {
     _ = model.perform(
-      .put(cid: cid, settings: settings, members: users.map { Seat(user: $0) }),
+      .put(cid: cid, settings: settings, members: users.map { MemberSpec(user: $0) }),
       clock: clock
     )
   }
 
-  /// One command, at its own time: each comes 100 ms after the one before.
+  /// Performs one command; the clock advances by 100 ms for each.
   @discardableResult
   mutating func `do`(_ command: Command) -> Outcome {
     clock += 100
@@ -37,7 +37,7 @@ struct NaiveRoom {
   }
   mutating func set(_ settings: Settings) { self.do(.put(cid: cid, settings: settings, members: [])) }
 
-  /// Word, receipt, read, delivered and member counts.
+  /// The status, receipt status, read count, delivered count and recipient count.
   func status(_ id: String, _ viewer: Viewer = .server) -> String {
     switch model.answers(cid).status(id, viewer) {
     case .refused(let name): name
@@ -45,7 +45,7 @@ struct NaiveRoom {
       "\(status.word) \(status.receipt) \(status.readCount) \(status.deliveredCount) \(status.memberCount)"
     }
   }
-  /// `user@time`, `~` before a time that is not exact, the note behind it.
+  /// Each entry as `user@time`, with `~` before an inexact time, and the note after it.
   func list(_ id: String, _ list: ListName, _ order: OrderName = .joined, _ viewer: Viewer = .server)
     -> String
   {
@@ -92,10 +92,10 @@ struct NaiveRoom {
     self.do(.inThread(parent, .delivered(cid: cid, user: user, message: id)))
   }
   mutating func change(add: String..., remove: String = "") {
-    self.do(.change(cid: cid, add: add.map { Seat(user: $0) }, remove: remove.isEmpty ? [] : [remove]))
+    self.do(.change(cid: cid, add: add.map { MemberSpec(user: $0) }, remove: remove.isEmpty ? [] : [remove]))
   }
 
-  /// Of a thread, in join order: `user read/delivered unread`.
+  /// A thread's rows in join order: `user read/delivered unread`.
   func thread(_ parent: String) -> String {
     let place = model.channels[cid]!.main.places[parent]!
     guard let spot = model.thread(cid, of: place) else { return "none" }
@@ -110,11 +110,11 @@ struct NaiveRoom {
     let place = model.channels[cid]!.main.places[parent]!
     return model.answers(model.thread(cid, of: place)!).ownRow(user)!
   }
-  /// Unread messages, unread threads.
+  /// The numbers of unread messages and unread threads.
   func unread(_ user: String) -> String {
     model.unread(cid, user).map { "\($0.messages) \($0.threads)" } ?? "no member"
   }
-  /// Of each channel that knows them: its name, the row, whether they are a member, since when.
+  /// For each channel that knows the user: its cid, the row, whether they are a member, and since when.
   func index(_ user: String) -> String {
     model.index(of: user).map {
       "\($0.cid) \($0.row.map { "\($0)" } ?? "-") \($0.isMember) \($0.joinedAt)"

@@ -1,12 +1,12 @@
 import Testing
 
-/// The oracle by itself: threads, removal, and users over all their channels, worked out by hand. Each command comes
-/// 100 ms after the one before, the first at 1100.
+/// The oracle alone: threads, removal, and users over all their channels, worked out by hand. The clock advances by 100
+/// ms for each command, from 1100 on.
 @Suite("The naive model: threads, removal, users")
 struct NaiveRoomTests {
   // MARK: Threads
 
-  @Test("R15: a thread begins with the parent's sender, who has read nothing; who replies or marks it joins")
+  @Test("R15: a thread starts with the parent's sender, who has read nothing; replying or marking joins it")
   func threadBegins() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
@@ -15,17 +15,17 @@ struct NaiveRoomTests {
     #expect(room.thread("m1") == "alice 0/0 1, bob 1/1 0")
     #expect(room.reply("r2", to: "m1", by: "alice") == .message(sequence: 2, isNew: true))
     #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1")
-    // Carol stands where she has read up to; what comes then is unread for her.
+    // Carol's position is what she has read; later replies are unread for her.
     #expect(room.readThread("carol", "m1", "r1") == .row(room.row("carol", in: "m1")))
     #expect(room.thread("m1") == "alice 2/2 0, bob 1/1 1, carol 1/1 0")
     _ = room.reply("r3", to: "m1", by: "bob")
     #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0, carol 1/1 1")
-    // Not in the channel's count, and the channel's numbers go on without them.
+    // Replies do not count in the channel, and do not use its sequence numbers.
     #expect([room.unread("alice"), room.unread("bob"), room.unread("carol")] == ["0 1", "1 0", "1 1"])
     #expect(room.post("m2") == .message(sequence: 2, isNew: true))
   }
 
-  @Test("R15: a sender who is no member of the channel is in no thread; nor is one who left")
+  @Test("R15: a sender who is not or no longer a channel member takes no part in the thread")
   func outsiders() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "robot")
@@ -33,18 +33,18 @@ struct NaiveRoomTests {
     _ = room.reply("r2", to: "m1", by: "robot")
     #expect(room.thread("m1") == "")
     _ = room.reply("r3", to: "m1", by: "bob")
-    // What was there before counts for him who has read it.
+    // Earlier replies count for bob, who has read them.
     #expect(room.thread("m1") == "bob 3/3 0")
     #expect(room.status("r2") == "read none 1 1 1")
     #expect(room.readThread("robot", "m1") == .refused("not_a_member"))
     _ = room.post("m2", by: "alice")
     room.change(remove: "alice")
     _ = room.reply("r4", to: "m2", by: "bob")
-    // Two members are left: both take part.
+    // Two members are left, so both take part.
     #expect(room.thread("m2") == "bob 1/1 0, carol 0/0 1")
   }
 
-  @Test("R15: leaving the channel leaves its threads; back again is not in them")
+  @Test("R15: leaving the channel leaves its threads; rejoining does not join them again")
   func leaving() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
@@ -61,7 +61,7 @@ struct NaiveRoomTests {
     #expect(room.member("alice", "r1") == "not_expected")
   }
 
-  @Test("R15: marks in a thread; a reply's id says which one is meant")
+  @Test("R15: marks in a thread; a reply's id alone identifies its thread")
   func marks() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
@@ -80,7 +80,7 @@ struct NaiveRoomTests {
     #expect(room.thread("m1") == "alice 2/2 1, bob 3/3 0")
     #expect(room.list("r2", .readers) == "alice@2200")
     _ = room.unreadThread("bob", "m1")
-    // His own are no unread ones.
+    // His own replies are not unread.
     #expect(room.thread("m1") == "alice 2/2 1, bob 0/3 0")
     let unnamed = Command.unread(cid: room.cid, user: "alice", message: "r1", epoch: nil)
     _ = room.do(unnamed)
@@ -91,7 +91,7 @@ struct NaiveRoomTests {
     #expect(room.status("r2") == "read none 1 1 1")
   }
 
-  @Test("R15: ids are unique in a channel and its threads; a reply has no replies and no receipt")
+  @Test("R15: ids are unique in a channel and its threads; a reply has neither replies nor a receipt")
   func ids() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
@@ -114,7 +114,7 @@ struct NaiveRoomTests {
     #expect(room.acknowledge("alice", "r1") == .acknowledged(["receipt_not_requested"]))
   }
 
-  @Test("R7, R10 in threads: hidden is unmoved, only the sender of a reply sees its counts")
+  @Test("R7, R10 in threads: hidden members look unmoved; only a reply's sender sees its counts")
   func rules() {
     var room = NaiveRoom(["counts_visible_to": "sender"])
     _ = room.post("m1", by: "alice")
@@ -122,7 +122,7 @@ struct NaiveRoomTests {
     _ = room.readThread("alice", "m1")
     #expect(room.status("r1", .member("bob")) == "read none 1 1 1")
     #expect(room.status("r1", .member("alice")) == "sent none 0 0 0")
-    // Not in the thread, but in the channel.
+    // Carol is not in the thread, but in the channel.
     #expect(room.status("r1", .member("carol")) == "sent none 0 0 0")
     #expect(room.status("r1", .member("dave")) == "not_a_member")
     room.hide("alice", read: true, delivered: true)
@@ -132,7 +132,7 @@ struct NaiveRoomTests {
     #expect(room.member("dave", "r1") == "not_a_member")
   }
 
-  @Test("R15, R16: a deleted parent takes its thread along")
+  @Test("R15, R16: deleting the parent closes its thread")
   func closed() {
     var room = NaiveRoom()
     _ = room.post("m1", by: "alice")
@@ -165,7 +165,7 @@ struct NaiveRoomTests {
 
   // MARK: Removal
 
-  @Test("R16: truncation deletes what is before a message, or all; numbers go on")
+  @Test("R16: truncation deletes the messages before one, or all; sequence numbers continue")
   func truncation() {
     var room = NaiveRoom()
     for id in ["m1", "m2", "m3"] { _ = room.post(id, by: "alice") }
@@ -179,7 +179,7 @@ struct NaiveRoomTests {
     #expect([room.status("m1"), room.status("m2")] == ["message_deleted", "message_deleted"])
     #expect([room.status("m3"), room.status("r1")] == ["sent none 0 0 2", "message_deleted"])
     #expect([room.unread("alice"), room.unread("bob")] == ["0 1", "1 0"])
-    // Read up to it still works, and the id is not free again.
+    // Reading up to a deleted message still works, and its id is not free again.
     room.read("bob", "m2")
     #expect(room.model.answers(room.cid).ownRow("bob")!.lastReadID == "m2")
     #expect(room.post("m1") == .refused("message_deleted"))
@@ -191,7 +191,7 @@ struct NaiveRoomTests {
     #expect(room.post("m4") == .message(sequence: 4, isNew: true))
   }
 
-  @Test("R16: a deleted channel is gone, twice too, and begins anew")
+  @Test("R16: deleting a channel is idempotent; a new channel of that cid starts empty")
   func channels() {
     var room = NaiveRoom()
     _ = room.post("m1", receipt: true)
@@ -199,13 +199,13 @@ struct NaiveRoomTests {
     #expect(room.do(.deleteChannel(cid: room.cid)) == .done(false))
     #expect(room.post("m2") == .refused("channel_not_found"))
     #expect(room.index("alice") == "")
-    let put = Command.put(cid: room.cid, settings: [:], members: [Seat(user: "bob")])
+    let put = Command.put(cid: room.cid, settings: [:], members: [MemberSpec(user: "bob")])
     #expect(room.do(put) == .channel(isNew: true, members: 1, newest: 0))
     #expect(room.index("bob") == "team:room 0 true 1500")
     #expect(room.post("m1") == .message(sequence: 1, isNew: true))
   }
 
-  @Test("R16: of an erased member nothing is left but nameless rows and messages; repeats succeed")
+  @Test("R16: erasing a member leaves only nameless rows and messages, and can be repeated")
   func erasedMember() {
     var room = NaiveRoom(["receipt_max_members": "1"])
     _ = room.post("m1", by: "bob", receipt: true)
@@ -221,41 +221,41 @@ struct NaiveRoomTests {
     #expect(room.status("m2") == "sent processing 0 0 1")
     #expect(room.list("m1", .readers) == "alice@1200 carol@1500")
     #expect(room.index("bob") == "")
-    // His record does not take the one place that there is.
+    // The erased record does not use the only place.
     _ = room.acknowledge("carol", "m2", note: "carol")
     #expect(room.list("m2", .readers) == "carol@1900carol")
-    // Back again he is somebody else: what he wrote is not his.
+    // After rejoining he is a new user: his earlier messages are not his.
     room.change(add: "bob")
     room.do(.unread(cid: room.cid, user: "bob", message: "m1", epoch: nil))
     #expect(room.unread("bob") == "2 0")
     #expect(room.index("bob") == "team:room 3 true 2000")
   }
 
-  @Test("R16: who is being erased is named in nothing new; then their settings go, and do not come back")
+  @Test("R16: a user being erased is named in nothing new; then their settings are dropped for good")
   func erasedUser() {
     var room = NaiveRoom()
     room.hide("bob", read: true)
     var record = UserView(user: "bob", version: 2, hidesRead: true, isErasing: true)
     #expect(room.do(.eraseUser("bob")) == .user(record))
     #expect(room.do(.eraseUser("bob")) == .user(record))
-    let put = Command.put(cid: "team:other", settings: [:], members: [Seat(user: "bob")])
+    let put = Command.put(cid: "team:other", settings: [:], members: [MemberSpec(user: "bob")])
     #expect(room.do(put) == .refused("user_erased"))
-    let change = Command.change(cid: room.cid, add: [Seat(user: "bob")], remove: [])
+    let change = Command.change(cid: room.cid, add: [MemberSpec(user: "bob")], remove: [])
     #expect(room.do(change) == .refused("user_erased"))
     #expect(room.post("m1", by: "bob") == .refused("user_erased"))
     #expect(room.model.channels["team:other"] == nil)
-    // Marks go on.
+    // Marks still work.
     room.read("bob")
     _ = room.do(.eraseMember(cid: room.cid, user: "bob"))
     let gone = UserView(user: "bob", version: 3, revokedBefore: 1000, isErased: true)
     #expect(room.do(.assignErased("bob", version: 3)) == .user(gone))
     #expect(room.model.isRevoked("bob", issuedSeconds: 0) && !room.model.isRevoked("bob", issuedSeconds: 1))
     #expect(!room.model.hidesRead("bob"))
-    // Something from before is still on its way.
+    // A settings update from before the erasure arrives late.
     _ = room.do(.assignUser(record))
     record.version = 3
     #expect(room.do(.assignUser(record)) == .user(gone))
-    // They may begin anew.
+    // The user may start again.
     room.change(add: "bob")
     record = UserView(user: "bob", version: 4, hidesRead: true, revokedBefore: 1000)
     #expect(
@@ -266,10 +266,12 @@ struct NaiveRoomTests {
 
   // MARK: Users
 
-  @Test("R13: every channel that knows a user's id is in their index")
+  @Test("R13: the index lists every channel that knows a user's id")
   func index() {
     var room = NaiveRoom()
-    _ = room.do(.put(cid: "dm:b", settings: [:], members: [Seat(user: "bob"), Seat(user: "carol")]))
+    _ = room.do(
+      .put(cid: "dm:b", settings: [:], members: [MemberSpec(user: "bob"), MemberSpec(user: "carol")])
+    )
     _ = room.post("m1", by: "robot")
     #expect(room.index("bob") == "dm:b 0 true 1100, team:room 1 true 1000")
     #expect(room.index("robot") == "team:room - false 0")
@@ -282,10 +284,12 @@ struct NaiveRoomTests {
     #expect(room.index("robot") == "team:room 4 true 1500")
   }
 
-  @Test("R13, R14: totals are of all channels; marking all of them leaves threads")
+  @Test("R13, R14: totals cover all channels; marking all channels read leaves threads unread")
   func totals() {
     var room = NaiveRoom()
-    _ = room.do(.put(cid: "dm:b", settings: [:], members: [Seat(user: "bob"), Seat(user: "carol")]))
+    _ = room.do(
+      .put(cid: "dm:b", settings: [:], members: [MemberSpec(user: "bob"), MemberSpec(user: "carol")])
+    )
     _ = room.do(.post(cid: "dm:b", id: "d1", sender: "carol", created: 0, isSilent: false))
     _ = room.do(.post(cid: "dm:b", id: "d2", sender: "carol", created: 0, isSilent: true))
     _ = room.post("m1", by: "bob")

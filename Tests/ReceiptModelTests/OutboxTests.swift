@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Changes of memberships on their way (R13, R14).
+/// Queued changes of memberships (R13, R14).
 @Suite("Outbox")
 struct OutboxTests {
   private static func change(_ user: String, _ cid: String = "team:a") -> MembershipChange {
@@ -17,7 +17,7 @@ struct OutboxTests {
     return MembershipChange(user: user, membership)
   }
 
-  /// Users of two shards: those of shard 0, those of shard 1.
+  /// Users by home shard: those of shard 0, those of shard 1.
   private static let users: [[String]] = {
     var users: [[String]] = [[], []]
     for number in 0..<40 {
@@ -33,7 +33,7 @@ struct OutboxTests {
     outbox.changes(for: ShardID(shard), after: after, through: .max, limit: limit).map(\.number)
   }
 
-  @Test("each shard's changes are in order, and gone once they are taken")
+  @Test("each shard's changes stay in order until they are acknowledged")
   func order() {
     var outbox = Outbox(shardCount: 2)
     for number in 1...6 as ClosedRange<UInt64> {
@@ -46,7 +46,7 @@ struct OutboxTests {
     #expect(Set(queued) == [ShardID(0), ShardID(1)] && again == [])
     outbox.assignSent(ShardID(0), through: 4)
     #expect(numbers(outbox, 0) == [6] && numbers(outbox, 1) == [1, 3, 5] && outbox.count == 4)
-    // Sent again, or read back from a page: it is not on its way any more.
+    // Sent again, or read back from a page: it is no longer queued.
     let isQueued = outbox.queue(2, Self.change(Self.users[0][2]))
     #expect(!isQueued)
     #expect(outbox.count == 4 && outbox.last == 6)
@@ -56,15 +56,15 @@ struct OutboxTests {
     #endif
   }
 
-  @Test("read back in any order it is the same; the highest number is never given again")
+  @Test("pages can be read back in any order; the highest number is never assigned again")
   func pages() {
     var outbox = Outbox(shardCount: 2)
-    // Round the pages and beyond: numbers 200,000 to 270,000 stand in pages 781 to 1,023, then 0 to 30.
+    // Beyond the last page, wrapping around: numbers 200,000 to 270,000 are in pages 781 to 1,023, then 0 to 30.
     for number in stride(from: 200_000, through: 270_000, by: 1_000) as StrideThrough<UInt64> {
       outbox.queue(number, Self.change(Self.users[Int(number / 1_000 % 2)][0], "team:\(number)"))
     }
     outbox.assignSent(ShardID(0), through: 230_000)
-    outbox.assignTaken(ShardID(1), through: 77)
+    outbox.assignReceived(ShardID(1), through: 77)
     outbox.assign(epoch: 3)
     var again = Outbox(shardCount: 2)
     for page in 0..<UInt32(PageID.outboxPages) {
@@ -79,7 +79,7 @@ struct OutboxTests {
     }
     #expect(numbers(again, 0) == numbers(outbox, 0) && numbers(again, 1) == numbers(outbox, 1))
     #expect(again.count == outbox.count && again.last == 270_000)
-    // What was taken is nowhere, and the numbers still go on: the index page knows.
+    // Acknowledged changes are gone, and the numbers continue: the index page has the highest.
     outbox.assignSent(ShardID(0), through: 270_000)
     outbox.assignSent(ShardID(1), through: 269_000)
     for page in 0..<UInt32(PageID.outboxPages) {
@@ -92,7 +92,7 @@ struct OutboxTests {
     #expect(state.outbox.taken(from: ShardID(1)) == 77 && state.outbox.sent(to: ShardID(1)) == 269_000)
   }
 
-  @Test("who joins, leaves, comes again or only sends is queued in the same batch; whoever is known is not")
+  @Test("joins, leaves, rejoins and first sends are queued in the same batch; known users are not")
   func queued() throws {
     let room = try Room("alice bob")
     #expect(Self.words(room.effects) == ["1 alice member 0", "2 bob member 1"])
@@ -107,7 +107,7 @@ struct OutboxTests {
     #expect(Self.words(room.effects) == ["7 zoe sent"])
     try room.post("m4", by: "zoe")
     #expect(Self.words(room.effects) == [])
-    // One who has left is known already.
+    // A former member is known already.
     try room.post("m5", by: "alice")
     #expect(Self.words(room.effects) == [])
   }

@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
-/// A user's own receipts and threads in a channel (R9, R15), a line each: by the real shard page by page, by the model
-/// at once.
+/// A user's own receipts and threads in a channel (R9, R15), one line each. The real shard lists them page by page, the
+/// model all at once.
 extension TestShard {
   func ownLists(_ cid: String, _ user: String) -> [String]? {
     let (slot, user) = (slot(cid)!, Array(user.utf8))

@@ -2,10 +2,10 @@ import Testing
 
 @testable import ReceiptModel
 
-/// R7 and R8: what others see of a user who hides, and of a kind that is switched off.
+/// R7 and R8: the view that others have of a hidden user, and of a kind that is switched off.
 @Suite("Stories of privacy")
 struct PrivacyStoryTests {
-  @Test("a hidden reader is a member who has not read; shown again, they have, from that time on")
+  @Test("a hidden reader is a member who has not read; shown again, they have read since that time")
   func hiddenReader() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
@@ -15,7 +15,7 @@ struct PrivacyStoryTests {
     #expect(room.effects.contains { if case .readMoved(_, _, _, _, true) = $0 { true } else { false } })
     #expect(try room.status("m1") == "sent 0 0 of 2")
     #expect(room.shown("bob") == "read 0 at 1000, delivered 0 at 0")
-    // Bob sees what he has read.
+    // Bob sees his own read position.
     #expect(room.own("bob") == "read 1 at 1400, delivered 1 at 1400 unread 1")
     #expect(try room.status("m1", as: "bob") == "sent 0 0 of 2", "everybody gets the same counts")
     try room.read("carol", "m1")
@@ -24,13 +24,13 @@ struct PrivacyStoryTests {
     #expect(try room.status("m1") == "read 2 2 of 2")
     #expect(room.shown("bob") == "read 1 at 1600, delivered 1 at 1600")
     #expect(room.own("bob") == "read 1 at 1400, delivered 1 at 1400 unread 1")
-    // A move that is made in the open has its own time.
+    // A move made while shown has its own time.
     try room.read("bob", "m2")
     #expect(room.shown("bob") == "read 2 at 1700, delivered 2 at 1700")
   }
 
-  @Test("what was read in the open is hidden too, and has its time again when it is shown again")
-  func shownThenHidden() throws {
+  @Test("hiding also hides earlier reads; showing again restores their times")
+  func hidingCoversEarlierReads() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "alice")
     try room.read("bob")
@@ -43,7 +43,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m1") == "read 1 1 of 1")
   }
 
-  @Test("hidden twice: what was moved while hidden counts from the latest showing")
+  @Test("after hiding twice, moves made while hidden count from the latest showing")
   func hiddenTwice() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "alice")
@@ -59,7 +59,7 @@ struct PrivacyStoryTests {
     #expect(room.shown("bob") == "read 1 at 1800, delivered 1 at 1700")
   }
 
-  @Test("the two kinds are hidden apart: reading implies delivery only as far as the reading is shown")
+  @Test("the two kinds are hidden separately: a read implies delivery only as far as it is shown")
   func kinds() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")
@@ -73,7 +73,7 @@ struct PrivacyStoryTests {
     try room.hide("bob", .delivered)
     #expect(try room.status("m1") == "sent 0 0 of 2")
     try room.show("bob", .read)
-    // Delivery hidden, reading not: who has read it has had it delivered.
+    // Delivery is hidden, reading is not: a member who has read the message has received it.
     #expect(room.shown("bob") == "read 2 at 1400, delivered 2 at 1400")
     #expect(try room.status("m2") == "read 1 1 of 2")
     try room.deliver("bob")
@@ -81,7 +81,7 @@ struct PrivacyStoryTests {
     #expect(room.shown("bob") == "read 2 at 1400, delivered 2 at 1900")
   }
 
-  @Test("registering while hidden moves the sender's positions unseen")
+  @Test("registering while hidden moves the sender's positions invisibly")
   func sending() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "bob")
@@ -102,7 +102,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m1") == "read 1 1 of 1")
   }
 
-  @Test("who joins while hidden stands where joining put them; who leaves takes it along")
+  @Test("a member who joins while hidden has the joining position; leaving removes the row")
   func joining() throws {
     let room = try Room("alice bob") { $0.history = .visible }
     try room.post("m1", by: "alice")
@@ -115,7 +115,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m2") == "sent 0 0 of 2")
     try room.change(remove: ["carol"])
     #expect(try room.status("m2") == "sent 0 0 of 1")
-    // Shown while away, and hidden again: nobody has a row to take it over.
+    // Shown and hidden again while away: there is no row that could copy it.
     try room.show("carol", .read)
     try room.change(add: ["carol"])
     try room.post("m3", by: "alice")
@@ -130,7 +130,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m4") == "sent 0 0 of 2")
   }
 
-  @Test("history hidden: the unmoved row stands at 0")
+  @Test("history hidden: the unmoved row is at 0")
   func historyHidden() throws {
     let room = try Room("alice") { $0.history = .hidden }
     try room.post("m1", by: "alice")
@@ -143,7 +143,7 @@ struct PrivacyStoryTests {
     #expect(room.shown("bob") == "read 2 at 1700, delivered 2 at 1700")
   }
 
-  @Test("type switches hide a kind of everybody: rows stand where joining put them")
+  @Test("type switches hide a kind for all members: rows show the joining positions")
   func switches() throws {
     let room = try Room("alice")
     try room.post("m1", by: "alice")
@@ -160,7 +160,7 @@ struct PrivacyStoryTests {
     try room.type { $0.readEvents = true }
     #expect(try room.status("m2") == "read 1 1 of 1")
     #expect(room.shown("bob") == "read 2 at 1400, delivered 2 at 1400")
-    // Switched on and hidden by the user is hidden.
+    // A kind that the channel shows and the user hides is hidden.
     try room.hide("bob", .read)
     #expect(try room.status("m2") == "sent 0 0 of 1")
   }
@@ -179,7 +179,7 @@ struct PrivacyStoryTests {
   }
 
   @Test(
-    "a server sees the same of others, with their own unread counts; on a member's behalf that member's own row"
+    "a server sees others alike, with their unread counts; for a member it sees that member's own row"
   )
   func server() throws {
     let room = try Room("alice bob carol")
@@ -215,7 +215,7 @@ struct PrivacyStoryTests {
     try room.hide("bob", .read)
     try room.acknowledge("bob", "m1")
     #expect(try room.status("m1") == "sent 0 0 of 2 processing")
-    // Done waits for those only who do not hide.
+    // The receipt waits only for members who do not hide.
     try room.acknowledge("carol", "m1")
     #expect(try room.status("m1") == "read 1 1 of 2 done")
     try room.show("bob", .read)
@@ -224,7 +224,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m1") == "sent 0 0 of 2 done")
   }
 
-  @Test("who has acknowledged and hides delivery is a reader; who has read and acknowledged is one reader")
+  @Test("an acknowledging member who hides delivery is a reader; reading and acknowledging make one reader")
   func acknowledgedKinds() throws {
     let room = try Room("alice bob carol")
     try room.postReceipt("m1", by: "alice")
@@ -235,7 +235,7 @@ struct PrivacyStoryTests {
     #expect(try room.status("m1") == "read 2 2 of 2 done")
   }
 
-  @Test("pages keep what was moved while hidden; loading takes over what is hidden now")
+  @Test("pages keep moves made while hidden; loading copies the current settings")
   func reloading() throws {
     let room = try Room("alice bob carol")
     try room.post("m1", by: "alice")

@@ -5,7 +5,7 @@ import Testing
 /// R3, R16, R20: acknowledgements of push notifications, by names and by tickets.
 @Suite("Stories of push acknowledgements")
 struct PushStoryTests {
-  @Test("an acknowledgement marks its message delivered, and all before it; late ones change nothing")
+  @Test("an acknowledgement marks its message and all before it delivered; late ones change nothing")
   func order() {
     story(
       """
@@ -27,7 +27,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R20: the acknowledged time is what is shown, within the message, the last step and now")
+  @Test("R20: the acknowledged time is shown, bounded by the message, the last step and now")
   func acked() {
     story(
       """
@@ -39,7 +39,7 @@ struct PushStoryTests {
       push bob m2 acked 2000   -> moved delivered 2000
       row bob                  -> delivered 2 dat 2000
       shown bob                -> delivered 2 dat 2000
-      # Earlier than the one before it; then later than now.
+      # Earlier than the previous one; then later than now.
       push bob m3 acked 1500   -> moved delivered 2000
       push bob m4 acked 70000  -> moved delivered 60000
       push bob m5 acked 59000  -> moved delivered 60000
@@ -50,7 +50,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R20: doubled and reordered acknowledgements end where the farthest does, and its time stays")
+  @Test("R20: duplicate and reordered acknowledgements keep the furthest position and its time")
   func reordered() {
     story(
       """
@@ -63,7 +63,7 @@ struct PushStoryTests {
       push bob m9 acked 8500   -> same delivered 8000
       push bob m4 acked 4000   -> same delivered 8000
       row bob                  -> delivered 9 dat 8000
-      # A mark of now has no such time, and what comes after it is not before it.
+      # A mark at the current time has no such time, and later ones are not earlier than it.
       post m10 by alice
       delivered bob m10        -> moved delivered 10 dat 9000
       post m11 by alice
@@ -75,7 +75,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("sending and reading go on as they did, and reading shows its own time")
+  @Test("sending and reading are unaffected; a read shows its own time")
   func beside() {
     story(
       """
@@ -93,7 +93,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("a ticket holds for one member of one channel, as long as they are there")
+  @Test("a ticket is valid for one member of one channel, while they are a member")
   func tickets() {
     story(
       """
@@ -107,7 +107,7 @@ struct PushStoryTests {
       redeem 0                 -> same delivered 2000
       delete m1                -> moved seq 1
       ticket bob m1            -> message_deleted
-      # One that was made before goes on marking its position.
+      # A ticket from before the deletion still marks its position.
       delete m2                -> moved seq 2
       redeem 0                 -> same
       leave bob
@@ -124,7 +124,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("a ticket of a channel that was deleted is of no channel, also where one has its name again")
+  @Test("a deleted channel's ticket is invalid, also after the cid is created again")
   func deleted() {
     story(
       """
@@ -146,7 +146,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R7: what is acknowledged while hidden has no time to show, and does not tell by those after it")
+  @Test("R7: an acknowledgement while hidden shows no time, and later ones do not reveal it")
   func hidden() {
     story(
       """
@@ -160,7 +160,7 @@ struct PushStoryTests {
       clock 3000
       show bob
       shown bob                -> delivered 1 dat 3000
-      # Others have been shown 3,000 already.
+      # Others have already seen 3,000.
       clock 4000
       push bob m2 acked 1800   -> moved delivered 3000
       push bob m3 acked 3500   -> moved delivered 3500
@@ -169,7 +169,7 @@ struct PushStoryTests {
     )
   }
 
-  @Test("R15: in a thread it marks the member's row there; who has none changes nothing")
+  @Test("R15: in a thread it marks the member's row there; without a row it changes nothing")
   func threads() {
     let shard = TestShard()
     shard.checksEverything = true
@@ -179,7 +179,7 @@ struct PushStoryTests {
       return shard.perform(command, clock: clock)
     }
     _ = outcome(
-      .put(cid: cid, settings: [:], members: ["alice", "bob", "carol"].map { Seat(user: $0) }),
+      .put(cid: cid, settings: [:], members: ["alice", "bob", "carol"].map { MemberSpec(user: $0) }),
       1_000
     )
     _ = outcome(.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false), 1_000)
@@ -206,7 +206,7 @@ struct PushStoryTests {
     #expect(shard.faults == [])
   }
 
-  @Test("lists and their order go by the acknowledged time, what has changed by when it came")
+  @Test("lists and their order use the acknowledged time, changes use the arrival time")
   func listsAndChanges() {
     let room = ListRoom(["alice", "bob", "carol"])
     room.post("m1", by: "alice")
@@ -235,22 +235,22 @@ struct PushStoryTests {
       since 60000              -> bob: +delivered, alice:m1=delivered
       clock 80000
       push bob m2 acked 3000
-      # By the steps in memory: m1 was delivered before.
+      # By the steps in memory: m1 was delivered earlier.
       since 75000              -> bob: +delivered, alice:m2=delivered
       """
     )
   }
 }
 
-/// Webhooks that are remembered, by the shard's time.
+/// Remembered webhooks, by the shard's time.
 @Suite("Remembered webhooks in the model")
 struct WebhookTableTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-  @Test("are forgotten when their time is over, in the order of their times, and no earlier")
+  @Test("are forgotten in order of their expiry, and no earlier")
   func order() {
     var table = WebhookTable()
-    // Keys of many pages, times in no order.
+    // Keys of many pages, with expiry times in no order.
     let untils = (0..<500).map { Int64(1_000 + $0 * 37 % 500) }
     for (number, until) in untils.enumerated() {
       table.note(UInt64(number) &* 0x9E37_79B9_7F4A_7C15, until: Self.at(until), at: Self.at(1))
@@ -267,7 +267,7 @@ struct WebhookTableTests {
     #expect(table.count == 1)
   }
 
-  @Test("a page has what is remembered of its keys, and makes it anew")
+  @Test("a page has its keys' webhooks, and restores them")
   func pages() {
     var table = WebhookTable()
     #expect(table.effects(of: 7, at: Self.at(1)) == [])
@@ -288,12 +288,12 @@ struct WebhookTableTests {
     #expect(again.webhooks.count == 2 && again.webhookEffects(7) == effects)
   }
 
-  @Test("one is remembered for an hour at most, and not at all where its time is over")
+  @Test("a webhook is remembered for an hour at most, and not at all after its expiry")
   func bounds() {
     let shard = ShardState(id: ShardID(0))
     func decided(until: Int64) -> [Effect] {
       var effects: [Effect] = []
-      shard.decideNote(webhook: 5, until: Self.at(until), at: Self.at(10_000), into: &effects)
+      shard.decideRememberWebhook(webhook: 5, until: Self.at(until), at: Self.at(10_000), into: &effects)
       return effects
     }
     #expect(decided(until: 9_999) == [])
@@ -302,7 +302,7 @@ struct WebhookTableTests {
     #expect(decided(until: 3_610_001) == [.webhookNoted(5, until: Self.at(3_610_000))])
   }
 
-  @Test("says when there is room again, and takes no more until then")
+  @Test("a full table refuses webhooks, and reports when it has room again")
   func full() {
     var table = WebhookTable()
     for number in 0..<WebhookTable.countMax {

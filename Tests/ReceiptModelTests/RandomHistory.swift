@@ -1,4 +1,6 @@
-/// What went wrong in a random history, and how to see it again.
+import TestSupport
+
+/// A failure in a random history, with the seed and step that reproduce it.
 struct HistoryFault: Error, CustomStringConvertible {
   var seed: UInt64
   var step: Int
@@ -9,15 +11,15 @@ struct HistoryFault: Error, CustomStringConvertible {
   }
 }
 
-/// One history: random commands to the real shard and to the naive model, which have to agree on every result, and on
-/// every query at random moments. Meanwhile pages are written, channels are let go and loaded, and the shard crashes
+/// One history: random commands on the real shard and on the naive model. The two must agree on every result, and on
+/// every query at random moments. Meanwhile pages are written, channels are evicted and loaded, and the shard crashes
 /// and recovers.
 struct RandomHistory<Shards: Subject> {
   let seed: UInt64
   let shard: Shards
   private(set) var model = NaiveModel()
   private(set) var step = 0
-  /// How often something was done, to see that a history does not run idle.
+  /// The number of times each operation ran, to check that a history covers everything.
   private(set) var tally: [String: Int] = [:]
   private var generator: CommandGenerator
   private var random: SplitMix64
@@ -40,18 +42,18 @@ struct RandomHistory<Shards: Subject> {
     let command = generator.next(model)
     let clock = generator.tick()
     let real = shard.perform(command, clock: clock)
-    for forgotten in shard.takeForgotten() {
-      model.forgetTimes(forgotten.cid, thread: forgotten.parent, rows: forgotten.rows)
+    for forgotten in shard.takeDroppedTimes() {
+      model.dropTimes(forgotten.cid, thread: forgotten.parent, rows: forgotten.rows)
     }
     let expected = model.perform(command, clock: clock)
     if real != expected { throw fault("\(command): the model says \(expected), the shard \(real)") }
     count(command, real)
     if random.oneIn(2) { shard.seal() }
     if random.oneIn(4) { shard.deliver(&random) }
-    if random.oneIn(25) { try compareSome() }
+    if random.oneIn(25) { try compareOneChannel() }
     if random.oneIn(100) { shard.checkAll() }
     if random.oneIn(120) { try compareUsers() }
-    for (name, times) in shard.upkeep(&random) { tally[name, default: 0] += times }
+    for (name, times) in shard.runMaintenance(&random) { tally[name, default: 0] += times }
     if let text = shard.faults.first { throw fault("after \(command): \(text)") }
   }
 
@@ -80,14 +82,14 @@ struct RandomHistory<Shards: Subject> {
 
   // MARK: Comparing with the model
 
-  /// Every kind of caller; somebody who is no member, now and then.
+  /// Any kind of caller; now and then a user who is no member.
   private mutating func viewer() -> Viewer {
     let user = random.oneIn(20) ? "nobody" : random.pick(generator.users)
     return random.pick([.server, .member(user), .member(user), .serverFor(user)])
   }
 
-  /// One channel: a few members, messages, lists and pages.
-  private mutating func compareSome() throws(HistoryFault) {
+  /// Compares one channel: a few members, messages, lists and pages.
+  private mutating func compareOneChannel() throws(HistoryFault) {
     let cid = random.pick(generator.cids)
     guard model.channels[cid] != nil else { return }
     let answers = model.answers(cid)
@@ -103,7 +105,7 @@ struct RandomHistory<Shards: Subject> {
     tally["comparisons", default: 0] += 1
   }
 
-  /// Any of the channel's or of its threads', mostly a new one.
+  /// Any message of the channel or its threads, mostly a new one.
   private mutating func pickMessage(_ cid: String) -> String {
     let channel = model.channels[cid]!
     let room =
@@ -113,7 +115,7 @@ struct RandomHistory<Shards: Subject> {
     return messages.isEmpty ? "m1" : random.pick(Array(messages)).id
   }
 
-  /// One message: its status, a list, and some members.
+  /// Compares one message: its status, a list, and some members.
   private mutating func compareMessage(
     _ cid: String,
     _ answers: NaiveModel.Answers,
@@ -168,7 +170,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Who is in the channel and what is registered in it, page by page.
+  /// Compares the channel's members and registered messages, page by page.
   private func compareRosters(_ cid: String, limit: Int) throws(HistoryFault) {
     let (members, expectedMembers) = (shard.roster(cid, limit: limit), model.roster(cid))
     guard members == expectedMembers else {
@@ -188,7 +190,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// A member's row in a thread, and what counts as unread for them in the channel.
+  /// Compares a member's row in a thread, and their unread counts in the channel.
   private mutating func compareThreadRow(_ cid: String, _ user: String) throws(HistoryFault) {
     let threads = model.channels[cid]!.threads
     if !threads.isEmpty { try compareThreadRow(cid, random.pick(threads), user) }
@@ -210,7 +212,7 @@ struct RandomHistory<Shards: Subject> {
     throws(HistoryFault)
   {
     let parent = model.channels[cid]!.main.messages[thread.parent!].id
-    // Nothing shows of the rows of a thread that is closed.
+    // The rows of a closed thread are not visible.
     guard !model.channels[cid]!.main.messages[thread.parent!].isDeleted else { return }
     let expected = model.answers(model.thread(cid, of: thread.parent!)!).ownRow(user)
     let real = shard.threadRow(cid, parent, user)
@@ -221,8 +223,8 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Every user over all channels: once everything is delivered, their index is what the channels know of them, and
-  /// their totals are as if every channel were asked.
+  /// Compares every user over all channels, once all changes are delivered. The index must equal what the channels know
+  /// of the user, and the totals the sum over all channels.
   private mutating func compareUsers() throws(HistoryFault) {
     shard.settle()
     for user in generator.users + ["robot", "nobody"] {
@@ -251,7 +253,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Several at once: few, or so many that they are counted together.
+  /// Queries several statuses at once: a few, or enough for them to be counted in one pass.
   private mutating func compareStatuses(
     _ cid: String,
     _ answers: NaiveModel.Answers,
@@ -296,7 +298,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Exact times by themselves (R17).
+  /// Compares exact times alone (R17).
   private mutating func compareSteps(_ cid: String, _ answers: NaiveModel.Answers, _ user: String)
     throws(HistoryFault)
   {
@@ -341,7 +343,7 @@ struct RandomHistory<Shards: Subject> {
     try compare(shard.readState(cid, viewer, limit: limit), answers.readState(viewer), name, limit)
   }
 
-  /// All pages: complete, nothing twice, none but the last short, and the last with nothing after it.
+  /// All pages together are complete and without duplicates. Only the last may be short, and it has no next page.
   private func compare<Entry: Equatable>(
     _ pages: Result<[[Entry]], NamedRefusal>,
     _ expected: Result<[Entry], NamedRefusal>,
@@ -364,9 +366,9 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// The log alone, and pages of different moments with the log's tail, give equal answers.
+  /// Compares the log alone, and pages of different moments with the log's tail: they must give equal answers.
   private mutating func compareReplays() throws(HistoryFault) {
-    if let text = shard.replayFault(&random) { throw fault(text) }
+    if let text = shard.replayDifference(&random) { throw fault(text) }
     if let text = shard.faults.first { throw fault(text) }
   }
 }

@@ -2,19 +2,18 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// Random histories against the naive model (STYLE.md, habits 12 and 13).
+/// Random histories against the naive model.
 ///
-/// `TIDEMARK_SEED=n` runs the one history of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n` sets
-/// how many commands a history has: with 500 seeds they are a million. A failure says both: what went wrong at a step
-/// goes wrong again at it.
+/// `TIDEMARK_SEED=n` runs the history of that seed, `TIDEMARK_SEEDS=n` the histories 1 to n. `TIDEMARK_STEPS=n` sets
+/// the number of commands in each: with 500 seeds they are a million. A failure reports both, and reproduces at the
+/// same step.
 @Suite("Random histories", .computing)
 struct RandomHistoryTests {
-  /// 100 histories of 2,000 commands: 200,000 in all. They are short, so that the oracle can go through them again and
-  /// again.
+  /// 100 histories of 2,000 commands: 200,000 in all. They are short, because the oracle scans each history many times.
   static let seeds = TestRun.seeds(100, long: 500)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 2000
 
-  /// Of the histories that came to their end.
+  /// Counts over the finished histories.
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
 
   @Test("agree with the naive model, and replay", arguments: seeds)
@@ -33,12 +32,12 @@ struct RandomHistoryTests {
       return all
     }
     if all.done == Self.seeds.count, all.done >= 20, Self.steps >= 2000 {
-      Self.expectEverything(in: all.tally)
+      Self.expectFullCoverage(in: all.tally)
     }
   }
 
-  /// Histories that never come by one of these would prove less than they seem to.
-  private static func expectEverything(in tally: [String: Int]) {
+  /// Checks that the histories covered every operation; otherwise they would prove too little.
+  private static func expectFullCoverage(in tally: [String: Int]) {
     for name in [
       "moved", "same", "created", "acknowledge ok", "acknowledge receipt_expired", "acknowledge own_message",
       "acknowledge receipt_not_requested", "acknowledge message_deleted", "receipt_not_allowed",
@@ -58,7 +57,7 @@ struct RandomHistoryTests {
     }
   }
 
-  @Test("agree with the model itself, and notice a shard that does one thing wrong: this test can fail")
+  @Test("control: the naive model agrees with itself, and every faulty shard is noticed")
   func control() {
     func isNoticed<Shards: Subject>(_: Shards.Type) -> Bool {
       (UInt64(2)...8)
@@ -73,11 +72,11 @@ struct RandomHistoryTests {
         }
     }
     #expect(!isNoticed(NaiveSubject.self))
-    #expect(isNoticed(WithoutTruncation.self))
-    #expect(isNoticed(LeavingInsteadOfErasing.self))
-    #expect(isNoticed(WithoutFormerMembers.self))
-    #expect(isNoticed(DeliveringByReading.self))
-    #expect(isNoticed(CountingThreadsAsMessages.self))
+    #expect(isNoticed(IgnoresTruncation.self))
+    #expect(isNoticed(LeavesInsteadOfErasing.self))
+    #expect(isNoticed(OmitsFormerMembers.self))
+    #expect(isNoticed(StoresDeliveryOnRead.self))
+    #expect(isNoticed(CountsThreadsAsMessages.self))
   }
 
   @Test("are the same for the same seed")

@@ -2,28 +2,28 @@ import Testing
 
 @testable import ReceiptModel
 
-/// One channel with receipts, driven row by row: commands are decided and assigned as a store does it, and everything
-/// is checked after each.
+/// One channel with receipts, driven row by row. As in a store, commands are decided and their effects assigned; every
+/// invariant is checked after each.
 ///
 /// | row | answers |
 /// | --- | --- |
 /// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 |
 /// | `options ttl=10 max=2 daily=3 roles=admin,host acks=always` | sets options; `-` is null |
 /// | `join alice bob [as admin]`, `leave bob`, `hide bob`, `show bob` | |
-/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: with what the last one stands there; `plain`: none is asked for |
+/// | `post m1…m3 by alice [plain]` | `receipt`, `none`, `limitReached`, `notAllowed`: the receipt of the last message; `plain`: none is requested |
 /// | `delete m1`, `truncate [m3]` | |
 /// | `erase bob` | `erased`, or `unknown` |
-/// | `trace bob` | where the id still is: `memory`, and names of pages |
+/// | `trace bob` | where the id still occurs: `memory`, and names of pages |
 /// | `unread bob` | messages that bob has not read, and the first of them |
-/// | `sender m1`, `status m1` | the sender or `-`; how many have read it, of how many |
-/// | `ack bob m1 m2 [note hello]` | per message `ok`, or why not |
-/// | `read bob [m1]` | what was acknowledged with it, and through which message, if anything was noted |
+/// | `sender m1`, `status m1` | the sender or `-`; the read count and the recipient count |
+/// | `ack bob m1 m2 [note hello]` | for each message `ok`, or the reason for the refusal |
+/// | `read bob [m1]` | the messages that the read acknowledged, and the highest message, if it was recorded |
 /// | `receipt m1` | `none`, `processing`, `done`, `expired` |
-/// | `records m1` | in the page's order: `bob` gave way, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note, `*` somebody erased |
+/// | `records m1` | in the page's order: `bob` evicted, `bob@1000`, `(bob@1000)` while hidden, `bob@1000=hello` with a note, `*` an erased user |
 /// | `oldest m1` | the oldest kept time, or `-` |
 /// | `mark bob m3` | marks unread |
 /// | `page m1`, `head`, `pages` | writes the page of a message's receipt, the head page; all pages |
-/// | `recover` | goes on from pages and log, read in several orders that all have to come to the same |
+/// | `recover` | rebuilds the channel from pages and log, read in several orders; all must give the same result |
 final class ReceiptShard {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot: ChannelSlot
@@ -50,7 +50,7 @@ final class ReceiptShard {
 
   // MARK: Rows
 
-  /// Runs a row; answers with what is wrong, or nil.
+  /// Runs a row; returns the failure, or nil.
   func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1, omittingEmptySubsequences: false).map {
       $0.split(separator: " ").map(String.init)
@@ -180,7 +180,7 @@ final class ReceiptShard {
     return answer
   }
 
-  /// `ok`, or why not.
+  /// `ok`, or the reason for the refusal.
   func acknowledge(_ user: String, _ message: String, note: String = "") -> String {
     let (user, message) = (Array(user.utf8), Array(message.utf8))
     do {
@@ -223,7 +223,7 @@ final class ReceiptShard {
     .joined(separator: " ")
   }
 
-  /// Where an id still is; what was written before is looked at as it would be written now.
+  /// Where an id still occurs; earlier page versions are checked as if they were written now.
   private func trace(_ user: String) -> String {
     let found = pageIDs.filter { "\(state.effects(of: $0, in: slot))".contains("\"\(user)\"") }
     return ((state[slot].users.find(user) == nil ? [] : ["memory"]) + found.map { "\($0)" })
@@ -264,7 +264,7 @@ final class ReceiptShard {
 
   private var now: Timestamp { max(state.time, Timestamp(milliseconds: clock)) }
 
-  /// Carries out what is decided.
+  /// Applies the effects of a decision.
   private func decide(_ body: (Timestamp, inout [Effect]) throws -> Void) throws {
     let time = state.advance(clock: Timestamp(milliseconds: clock))
     state.refresh(slot)
@@ -303,7 +303,7 @@ final class ReceiptShard {
 
   private func write(_ page: PageID) { pages[page] = (log.count, state.effects(of: page, in: slot)) }
 
-  /// What all pages would be written as now, and what follows from them.
+  /// The effects of all pages if they were written now, and the values derived from them.
   private static func digest(_ state: borrowing ShardState, _ slot: ChannelSlot, _ pages: [PageID])
     -> [String]
   {
@@ -319,7 +319,7 @@ final class ReceiptShard {
     func pages(_ isWanted: (PageID) -> Bool) -> [PageID] {
       own.filter(isWanted).sorted { $0.order < $1.order }
     }
-    // Receipts before their messages and before the rows that they name; segments have to rise.
+    // Receipts come before their messages and before the rows that they name; segments must be in rising order.
     let rows = pages { $0.isRows }
     let segments = pages { if case .segment = $0 { true } else { false } }
     let receipts = pages { if case .receipts = $0 { true } else { false } }
@@ -361,7 +361,7 @@ final class ReceiptShard {
   }
 }
 
-/// Tells a story of receipts; a row that goes wrong is reported at its own line.
+/// Runs a story of receipts; the first failing row is reported at its own line.
 func receiptStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   let shard = ReceiptShard()
   tell(table, sourceLocation) { shard.run($0) }

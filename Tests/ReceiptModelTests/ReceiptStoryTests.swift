@@ -6,7 +6,7 @@ import Testing
 /// R9: receipts.
 @Suite("Stories of receipts", .computing)
 struct ReceiptStoryTests {
-  @Test("one after the other: processing until everybody expected has acknowledged, then done")
+  @Test("a receipt is processing until all expected members have acknowledged, then done")
   func oneByOne() {
     receiptStory(
       """
@@ -18,7 +18,7 @@ struct ReceiptStoryTests {
       clock 2000
       ack bob m1                  -> ok
       receipt m1                  -> processing
-      # The first one stays, with its time and its note.
+      # The first acknowledgement stays, with its time and note.
       clock 3000
       ack bob m1 note later       -> ok
       ack carol m1 note read-it   -> ok
@@ -30,7 +30,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("several at once, each with its own answer")
+  @Test("several messages are acknowledged at once, each with its own result")
   func batch() {
     receiptStory(
       """
@@ -39,7 +39,7 @@ struct ReceiptStoryTests {
       post m4 by alice plain
       post m5 by bob
       delete m3
-      # The same one twice is once.
+      # A duplicate in the batch counts once.
       ack bob m1 m2 m1 m3 m4 m5 m9  -> ok ok ok messageDeleted receiptNotRequested ownMessage messageNotFound
       records m1                    -> bob@1000
       ack zoe m1                    -> notAMember
@@ -50,7 +50,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("a receipt expires where it has a lifetime and is not done; who has acknowledged stays so")
+  @Test("an unfinished receipt with a lifetime expires; members who acknowledged keep that")
   func expiry() {
     receiptStory(
       """
@@ -68,7 +68,7 @@ struct ReceiptStoryTests {
       receipt m3                  -> done
       ack carol m2                -> receiptExpired
       ack bob m2                  -> ok
-      # Also where it is done without them.
+      # Also where the receipt is done without them.
       join dora
       hide carol
       receipt m2                  -> done
@@ -76,7 +76,7 @@ struct ReceiptStoryTests {
       ack dora m2                 -> notExpected
       show carol
       receipt m2                  -> expired
-      # The option of the time of registration holds.
+      # The option at the time of registration applies.
       options ttl=-
       receipt m2                  -> expired
       recover
@@ -84,7 +84,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("nobody is waited for who hides, left, or joined later; somebody has to be")
+  @Test("a receipt does not wait for members who hide, left or joined later; it needs at least one")
   func expected() {
     receiptStory(
       """
@@ -95,7 +95,7 @@ struct ReceiptStoryTests {
       receipt m1                  -> done
       show bob
       receipt m1                  -> processing
-      # Hidden again, an acknowledgement counts for nothing, and all the same for nothing when all hide.
+      # Hidden again, the acknowledgement does not count, and if all hide, the receipt is not done.
       hide bob
       ack bob m1                  -> ok
       receipt m1                  -> done
@@ -105,7 +105,7 @@ struct ReceiptStoryTests {
       show bob
       receipt m1                  -> done
       recover
-      # Joining undoes nothing.
+      # Joining does not undo it.
       join dora
       receipt m1                  -> done
       ack dora m1                 -> notExpected
@@ -117,7 +117,7 @@ struct ReceiptStoryTests {
       receipt m2                  -> done
       leave bob
       receipt m2                  -> processing
-      # A new row joined after, and is not waited for.
+      # The new row joined later, and is not waited for.
       join alice
       ack alice m2                -> notExpected
       show carol
@@ -128,7 +128,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("a sender who left and came back is not waited for, and still may not acknowledge")
+  @Test("a sender who rejoined is not expected, and still may not acknowledge")
   func senderAgain() {
     receiptStory(
       """
@@ -158,9 +158,9 @@ struct ReceiptStoryTests {
       post m4 by bob
       read bob m2                 -> m1 m2 through 2
       read bob m2                 ->
-      # Sending has read everything, and acknowledges nothing.
+      # Sending reads everything, and acknowledges nothing.
       read alice                  -> m4 through 4
-      # Marks that move nothing acknowledge too.
+      # A mark that moves nothing acknowledges too.
       post m5 by alice
       post m6 by bob
       receipt m5                  -> processing
@@ -171,7 +171,7 @@ struct ReceiptStoryTests {
       read bob                    ->
       options acks=always
       read bob m7                 -> m7 through 7
-      # What was registered before they joined is not theirs to acknowledge.
+      # Members do not acknowledge messages from before their join.
       read carol                  -> m7 m8 through 8
       options acks=never
       post m9 by alice
@@ -184,8 +184,8 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("mark-read passes over what could not be acknowledged one by one")
-  func readPassesOver() {
+  @Test("mark-read skips messages that could not be acknowledged one by one")
+  func markReadSkipsRefused() {
     receiptStory(
       """
       options ttl=1
@@ -203,7 +203,7 @@ struct ReceiptStoryTests {
       post m6 by bob
       read bob m6                 -> m5 through 6
       read alice m6               -> m6 through 6
-      # A mark below changes nothing.
+      # A lower mark changes nothing.
       read bob m3                 ->
       hide bob
       post m7 by alice
@@ -214,7 +214,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("beyond receipt_max_members the oldest record gives way; hidden ones neither displace nor give way")
+  @Test("beyond receipt_max_members the oldest record is evicted; hidden ones neither evict nor are evicted")
   func membersMax() {
     receiptStory(
       """
@@ -236,7 +236,7 @@ struct ReceiptStoryTests {
       ack u5 m1 note five         -> ok
       records m1                  -> u1 (u2@2000) u3@3000=three (u4@3000) (u6@4000) u5@4000=five
       recover
-      # That it was acknowledged stays.
+      # An evicted record still counts as acknowledged.
       ack u1 m1 note again        -> ok
       records m1                  -> u1 (u2@2000) u3@3000=three (u4@3000) (u6@4000) u5@4000=five
       pages
@@ -254,7 +254,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("receipt_daily_limit counts receipts of the UTC day, deleted ones included")
+  @Test("receipt_daily_limit counts the receipts of the UTC day, deleted ones included")
   func dailyLimit() {
     receiptStory(
       """
@@ -269,7 +269,7 @@ struct ReceiptStoryTests {
       receipt m3                  -> none
       ack bob m3                  -> receiptNotRequested
       clock 86400000
-      # The same id again answers the same, whatever would be said of it now.
+      # The same id again gets the same answer, whatever the limits say now.
       post m3 by alice            -> limitReached
       post m5…m6 by bob           -> receipt
       post m7 by alice            -> limitReached
@@ -297,7 +297,7 @@ struct ReceiptStoryTests {
       post m2 by carol            -> notAllowed
       post m3 by stranger         -> notAllowed
       post m4 by alice            -> receipt
-      # Who may not is not told of the limit.
+      # A sender without the role is not told about the limit.
       post m5 by alice            -> limitReached
       post m6 by bob              -> notAllowed
       join bob as host
@@ -311,7 +311,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("pages and log come to the same, also where records gave way between them")
+  @Test("pages and log give the same result, also where records were evicted between them")
   func pagesAndLog() {
     receiptStory(
       """
@@ -341,7 +341,7 @@ struct ReceiptStoryTests {
     )
   }
 
-  @Test("the same acknowledgement assigned again changes nothing")
+  @Test("assigning the same acknowledgement again changes nothing")
   func twice() {
     var receipt = Receipt()
     let first = Acknowledgement(row: MemberOrdinal(3), at: Timestamp(milliseconds: 5), note: "first")
@@ -357,7 +357,7 @@ struct ReceiptStoryTests {
     #expect(receipt.acknowledgements == [gone, forgotten, second])
     #expect(receipt.record(first.row) == forgotten)
     #expect(receipt.record(MemberOrdinal(2)) == nil)
-    // Read back from the start of the log once more.
+    // The log is replayed from the start once more.
     for acknowledgement in [first, second] { receipt.assign(acknowledgement) }
     receipt.forget(first.row)
     #expect(receipt.acknowledgements == [gone, forgotten, second])
@@ -366,8 +366,8 @@ struct ReceiptStoryTests {
     #endif
   }
 
-  @Test("records that gave way leave no room behind them")
-  func roomOfRecords() {
+  @Test("evicted records free their memory")
+  func evictedRecordsFreeMemory() {
     var receipt = Receipt()
     for row in 0..<10_000 as Range<UInt32> {
       receipt.assign(
@@ -377,18 +377,18 @@ struct ReceiptStoryTests {
     }
     #expect(receipt.count == 10_000)
     #expect(receipt.visibleCount == 10)
-    // A bit for each row, and some tens of records.
+    // One bit for each row, and a few dozen records.
     #expect(receipt.heapByteCount < 10_000 / 8 * 2 + 4_096)
     #if DEBUG
       #expect(receipt.checkInvariants() == nil)
     #endif
   }
 
-  @Test("among 100,000 members done is found without counting them")
+  @Test("done is found among 100,000 members without counting them")
   func large() {
     let shard = LargeChannel(members: 100_000)
     #expect(shard.progress == .init(isDone: false, wordsVisited: 0))
-    // The first who is missing ends the search.
+    // The first missing member ends the scan.
     shard.acknowledge(500)
     #expect(shard.progress == .init(isDone: false, wordsVisited: 1))
     for row in 1..<100_000 as Range<UInt32> where row != 70_000 { shard.acknowledge(row) }
@@ -401,7 +401,7 @@ struct ReceiptStoryTests {
     #endif
   }
 
-  @Test("a member who leaves costs one bit, whatever receipts the channel has")
+  @Test("a member who leaves costs one bit, however many receipts the channel has")
   func leaving() {
     let shard = LargeChannel(members: 200)
     for row in 1..<199 as Range<UInt32> { shard.acknowledge(row) }
@@ -409,7 +409,7 @@ struct ReceiptStoryTests {
     shard.leave(199)
     #expect(shard.progress == .init(isDone: true, wordsVisited: 4))
     for row in 1..<199 as Range<UInt32> { shard.leave(row) }
-    // Nobody is left to wait for.
+    // No expected member is left.
     #expect(shard.progress == .init(isDone: false, wordsVisited: 4))
   }
 }

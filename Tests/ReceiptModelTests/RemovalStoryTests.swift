@@ -5,7 +5,7 @@ import Testing
 /// R16: deleting, truncating, erasing.
 @Suite("Stories of removal")
 struct RemovalStoryTests {
-  @Test("a deleted message takes its acknowledgements with it, whatever page is older")
+  @Test("deleting a message drops its acknowledgements, also from older pages")
   func deletedReceipts() {
     receiptStory(
       """
@@ -13,7 +13,7 @@ struct RemovalStoryTests {
       post m1…m2 by alice          -> receipt
       ack bob m1 m2 note seen      -> ok ok
       ack carol m1                 -> ok
-      # The page of acknowledgements stays as it is here, written before the deletion.
+      # The page of acknowledgements stays as written here, before the deletion.
       page m1
       page m2
       delete m1
@@ -21,7 +21,7 @@ struct RemovalStoryTests {
       records m2                   -> bob@1000=seen
       recover
       records m1                   ->
-      # The other way round: the segment is newer than the acknowledgements.
+      # The reverse: the segment is newer than the acknowledgements.
       pages
       ack carol m2                 -> ok
       page m2
@@ -34,7 +34,7 @@ struct RemovalStoryTests {
     )
   }
 
-  @Test("truncated: messages before one are deleted everywhere, and count nowhere")
+  @Test("truncation deletes all messages before one; they count nowhere")
   func truncate() {
     receiptStory(
       """
@@ -53,12 +53,12 @@ struct RemovalStoryTests {
       records m500                 -> bob@1000
       ack bob m1                   -> messageDeleted
       ack bob m400                 -> ok
-      # Their ids go on marking positions, and are not used again.
+      # The deleted ids still mark positions, and are not reused.
       read bob m399
       unread bob                   -> 201 from m400
       recover
       unread bob                   -> 201 from m400
-      # Less than before, or as much: nothing.
+      # Truncating to an earlier or the same message does nothing.
       truncate m200
       truncate m400
       truncate m401
@@ -76,7 +76,7 @@ struct RemovalStoryTests {
     )
   }
 
-  @Test("truncated: pages of before it are read as it says")
+  @Test("pages from before a truncation are read as truncated")
   func truncateOldPages() {
     receiptStory(
       """
@@ -89,7 +89,7 @@ struct RemovalStoryTests {
       recover
       unread bob                   -> 11 from m290
       records m290                 -> bob@1000
-      # Only the head is written: segments and receipts are still of before.
+      # Only the head is written: segments and receipts are from before.
       head
       post m301 by alice
       recover
@@ -133,7 +133,7 @@ struct RemovalStoryTests {
     )
   }
 
-  @Test("erased in a channel: no row, message, note or time is theirs, and no page names them")
+  @Test("after erasure in a channel no row, message, note, time or page names the user")
   func erase() {
     receiptStory(
       """
@@ -150,7 +150,7 @@ struct RemovalStoryTests {
       post m6 by carol
       ack bob m6 note again        -> ok
       status m1                    -> 1 of 1
-      # Written with their name in them.
+      # Pages written with the user's name in them.
       pages
       trace bob                    -> memory rows(0) segment(0)
       clock 2000
@@ -169,13 +169,13 @@ struct RemovalStoryTests {
       trace bob                    ->
       records m1                   -> * carol@1000
       erase zoe                    -> unknown
-      # Alike: nobody's acknowledgement of nobody's message.
+      # Both look alike: a nameless acknowledgement of a nameless message.
       erase alice                  -> erased
       erase carol                  -> erased
       trace carol                  ->
       status m1                    -> 0 of 0
       recover
-      # The name may be somebody's again.
+      # Another user may take the name.
       join bob
       post m7 by bob
       trace bob                    -> memory rows(0) segment(0)
@@ -188,7 +188,7 @@ struct RemovalStoryTests {
     )
   }
 
-  @Test("erased where pages of many segments name them, some written before, some after")
+  @Test("erasure covers pages of many segments, some written before it and some after")
   func eraseManyPages() {
     receiptStory(
       """
@@ -215,7 +215,7 @@ struct RemovalStoryTests {
     )
   }
 
-  @Test("a sender who never was a member is erased too")
+  @Test("a sender who was never a member is erased too")
   func eraseSender() {
     receiptStory(
       """
@@ -233,7 +233,7 @@ struct RemovalStoryTests {
 
   // MARK: Ids in memory
 
-  @Test("an erased id leaves the table, its number goes to nobody until it is given again")
+  @Test("an erased id leaves the table; its number is not reused until it is assigned again")
   func userTable() {
     var table = UserTable()
     let names = (1...2_000).map { "user-\($0)" }

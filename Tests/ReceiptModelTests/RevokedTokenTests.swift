@@ -2,12 +2,12 @@ import ReceiptModel
 import TestSupport
 import Testing
 
-/// Tokens that are revoked one by one, by the shard's time.
+/// Tokens revoked one by one, by the shard's time.
 @Suite("Revoked tokens in the model")
 struct RevokedTokenTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-  /// What a story of one shard says at its end, a line for each step: `revoke a 500`, `back a`, `time 300`, `list 2`.
+  /// The result of a story about one shard, a line for each step: `revoke a 500`, `back a`, `time 300`, `list 2`.
   private static func told(_ story: String) -> [String] {
     var shard = ShardState(id: ShardID(0))
     _ = shard.advance(clock: at(100))
@@ -23,7 +23,7 @@ struct RevokedTokenTests {
           lines.append("\(line): \(error)")
           continue
         }
-      case "back": shard.decideTakeBack(token: words[1], into: &effects)
+      case "back": shard.decideLiftRevocation(token: words[1], into: &effects)
       case "time": _ = shard.advance(clock: at(Int64(words[1])!))
       default:
         let found = shard.revokedTokens.revocations(after: UInt64(words[1])!, at: shard.time, limit: 3)
@@ -38,18 +38,18 @@ struct RevokedTokenTests {
         "\(line): \(state), \(effects.isEmpty ? "nothing new" : "version \(shard.revokedTokens.version)")"
       )
     }
-    // The page makes the same table anew, and says it twice.
+    // The page rebuilds the same table, also when assigned twice.
     let page = shard.tokenEffects
     var again = ShardState(id: ShardID(0))
     again.assign(time: shard.time)
     for effect in page { again.assign(effect) }
     #expect(again.tokenEffects == page && again.revokedTokens.version == shard.revokedTokens.version)
-    #expect(again.revokedTokens.takenBackVersion == shard.revokedTokens.takenBackVersion)
+    #expect(again.revokedTokens.liftedVersion == shard.revokedTokens.liftedVersion)
     #expect(page.allSatisfy { $0.page == .tokens && $0.channel == nil })
     return lines
   }
 
-  @Test("each change has a version of its own, and what changes nothing has none")
+  @Test("each change has its own version; a step without a change has none")
   func changes() {
     #expect(
       Self.told(
@@ -76,7 +76,7 @@ struct RevokedTokenTests {
     )
   }
 
-  @Test("one is over from its end on, and is revoked anew as any other")
+  @Test("a revocation ends at its expiry, and the token can be revoked again")
   func ends() {
     #expect(
       Self.told(
@@ -110,13 +110,13 @@ struct RevokedTokenTests {
     )
   }
 
-  @Test("ids are told apart byte by byte")
+  @Test("ids are compared byte by byte")
   func bytes() {
     let told = Self.told("revoke Zo\u{EB} 500\nrevoke Zoe\u{308} 600\nback Zo\u{EB}\nlist 0")
     #expect(told.count == 4 && Array(told[3].utf8) == Array("list 0: Zoe\u{308}".utf8))
   }
 
-  @Test("what was changed over and over takes no more room than what is in force")
+  @Test("repeated changes use no more memory than the current revocations")
   func room() {
     var shard = ShardState(id: ShardID(0))
     for number in 0..<10_000 {
@@ -139,7 +139,7 @@ struct RevokedTokenTests {
   }
 
   @Test(
-    "random histories agree with a list that keeps everything, and replay",
+    "random histories agree with a plain list, and replay",
     arguments: TestRun.seeds(50, long: 500)
   )
   func history(seed: UInt64) throws {
@@ -158,7 +158,7 @@ struct RevokedTokenTests {
       let before = changes.last { $0.id == id }.map { $0.until > now.milliseconds ? $0.until : 0 } ?? 0
       var effects: [Effect] = []
       if until == 0 {
-        shard.decideTakeBack(token: id, into: &effects)
+        shard.decideLiftRevocation(token: id, into: &effects)
         if before != 0 { changes.append((id, 0)) }
       } else if until <= now.milliseconds {
         #expect(throws: ShardState.TokenRefusal.endsInThePast, "\(place)") {
@@ -197,7 +197,7 @@ struct RevokedTokenTests {
         "\(place)"
       )
       #expect(paged.revokedTokens.version == shard.revokedTokens.version, "\(place)")
-      #expect(paged.revokedTokens.takenBackVersion == shard.revokedTokens.takenBackVersion, "\(place)")
+      #expect(paged.revokedTokens.liftedVersion == shard.revokedTokens.liftedVersion, "\(place)")
     }
   }
 }

@@ -2,8 +2,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// One channel of a real shard, asked in words: for what a viewer sees of others. It starts at 1000 ms, and every
-/// command is a tenth of a second after the one before.
+/// One channel of a real shard, queried in words, for a viewer's view of others. The clock starts at 1000 ms, and every
+/// command advances it by 100 ms.
 final class Room {
   /// A kind of receipts that users hide.
   enum Kind { case read, delivered }
@@ -11,7 +11,7 @@ final class Room {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot = ChannelSlot(0)
   private(set) var clock: Int64 = 1_000
-  /// What the last command came to.
+  /// The effects of the last command.
   private(set) var effects: [Effect] = []
 
   init(_ members: String = "", type: (inout OptionPatch) -> Void = { _ in }) throws {
@@ -19,7 +19,7 @@ final class Room {
     type(&patch)
     if !patch.isEmpty {
       state.decidePatch(type: "team", patch, into: &effects)
-      try carryOut()
+      try applyEffects()
     }
     let seats = members.split(separator: " ").map { ShardState.NewMember(user: String($0)) }
     try state.decideCreate(
@@ -29,13 +29,13 @@ final class Room {
       at: now,
       into: &effects
     )
-    try carryOut()
+    try applyEffects()
   }
 
   var now: Timestamp { Timestamp(milliseconds: clock) }
 
-  /// Carries out what was decided; everything has to hold afterwards.
-  private func carryOut(sourceLocation: SourceLocation = #_sourceLocation) throws {
+  /// Applies the effects of a decision, and checks all invariants.
+  private func applyEffects(sourceLocation: SourceLocation = #_sourceLocation) throws {
     _ = state.advance(clock: now)
     for effect in effects {
       if case .channelAssigned(let number, let cid, let created, let own) = effect {
@@ -53,12 +53,12 @@ final class Room {
     clock += 100
   }
 
-  /// Decides with the effects of this command only.
+  /// Runs a decision with only this command's effects.
   private func decide(_ body: (inout ShardState, inout [Effect]) throws -> Void) throws {
     effects = []
     if state.loadedCount > 0 { state.refresh(slot) }
     try body(&state, &effects)
-    try carryOut()
+    try applyEffects()
   }
 
   // MARK: Commands
@@ -91,7 +91,7 @@ final class Room {
     }
   }
 
-  /// Registers a message with a receipt, by the effect alone.
+  /// Registers a message with a receipt, by its effect alone.
   func postReceipt(_ id: String, by sender: String, expiresAt: Int64 = 0) throws {
     try decide { [now, slot] in
       let record = MessageRecord(
@@ -170,7 +170,7 @@ final class Room {
     try decide { [now] in $0.decidePatch(user: user, patch, at: now, into: &$1) }
   }
 
-  // MARK: Questions
+  // MARK: Queries
 
   func row(_ user: String) -> MemberOrdinal { state[slot].row(of: user)! }
 
@@ -179,18 +179,18 @@ final class Room {
     return state[slot].messages.find(id.span.bytes)!
   }
 
-  /// A user; nil: a server on nobody's behalf.
+  /// The viewer for a user; nil means a server that acts for no user.
   func viewer(_ user: String?, isServer: Bool = false) throws -> ChannelViewer {
     let name = Array((user ?? "").utf8)
     return try state.viewer(name.span.bytes, isServer: isServer || user == nil, in: slot)
   }
 
-  /// Status, readers, receivers (readers included), members.
+  /// The status, read count, delivered count and recipient count.
   func status(_ id: String, as user: String? = nil) throws -> String {
     Self.words(state.status(slot, sequence(id), viewer: try viewer(user)))
   }
 
-  /// The same of several messages at once; a refusal by its name.
+  /// The same for several messages at once; a refusal is given by name.
   func statuses(_ ids: [String], as user: String? = nil) throws -> [String] {
     let viewer = try viewer(user)
     var answers = ids.map { id in
@@ -243,7 +243,7 @@ final class Room {
       + (page.next == nil ? [] : ["more"])
   }
 
-  /// Lets the channel go, and loads it again from its pages.
+  /// Evicts the channel, and loads it again from its pages.
   func reload() {
     let pages: [PageID] = [.head, .rows(0), .segment(0)]
     var effects = pages.flatMap { state.effects(of: $0, in: slot) }

@@ -7,7 +7,7 @@ extension NaiveModel {
     channels[cid]!.main.memberships.filter { !$0.hasLeft }.map { "\($0.user) \($0.role) \($0.joinedAt)" }
   }
 
-  /// Newest first, each behind the replies to it.
+  /// Newest first; each message follows the replies to it.
   func registered(_ cid: String) -> [String] {
     let channel = channels[cid]!
     var lines: [String] = []
@@ -70,21 +70,21 @@ extension TestShard {
   }
 }
 
-/// Pages of rosters and messages end early behind long runs of what is not listed, and go on where they ended. That
-/// they list what there is, random histories show.
+/// Pages of rosters and messages end early after long runs of skipped entries, and the next page continues there.
+/// Random histories check their content.
 @Suite("Rosters")
 struct RosterTests {
-  @Test("runs of former members and deleted messages cost a bounded look each")
+  @Test("runs of former members and deleted messages take a bounded scan each")
   func longRuns() throws {
     let shard = TestShard()
     let cid = "team:long"
-    let count = ShardState.rosterLooksMax + 100
-    let members = (0..<count).map { Seat(user: "u\($0)") }
+    let count = ShardState.rosterScanLimit + 100
+    let members = (0..<count).map { MemberSpec(user: "u\($0)") }
     _ = shard.perform(.put(cid: cid, settings: [:], members: members), clock: 1)
     _ = shard.perform(.change(cid: cid, add: [], remove: (1..<(count - 1)).map { "u\($0)" }), clock: 2)
     let slot = try #require(shard.slot(cid))
     let page = shard.state.roster(slot, limit: 100, cursor: nil)
-    #expect(page.rows.count == 1 && page.next == UInt32(ShardState.rosterLooksMax))
+    #expect(page.rows.count == 1 && page.next == UInt32(ShardState.rosterScanLimit))
     #expect(shard.roster(cid, limit: 100) == ["u0  1", "u\(count - 1)  1"])
 
     for number in 0..<count {

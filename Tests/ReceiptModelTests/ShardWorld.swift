@@ -1,7 +1,9 @@
+import TestSupport
+
 @testable import ReceiptModel
 
-/// The real shards, as many as a store has: a command goes to the shard of its channel, or first to the home shard of
-/// its user or type and from there to the others, as a gateway brings it.
+/// Several real shards, as in a store. As from a gateway, a command goes to the shard of its channel, or first to the
+/// home shard of its user or type and then to the others.
 final class ShardWorld: Subject {
   let shards: [TestShard]
   private(set) var lastEffectCount = 0
@@ -16,17 +18,17 @@ final class ShardWorld: Subject {
     shards[Int(ShardID.owning(name, count: shards.count).rawValue)]
   }
 
-  /// The shards' clocks are one machine's.
-  private func passTogether(to clock: Int) -> Int {
+  /// Advances all shards to one machine's clock.
+  private func advanceAllClocks(to clock: Int) -> Int {
     let clock = max(clock, shards.map { Int($0.state.time.milliseconds) }.max() ?? 0)
     for shard in shards { shard.pass(to: clock) }
     return clock
   }
 
   func perform(_ command: Command, clock: Int) -> Outcome {
-    let clock = passTogether(to: clock)
-    // Whoever joins may put one of them ahead of the clock (R6).
-    defer { _ = passTogether(to: clock) }
+    let clock = advanceAllClocks(to: clock)
+    // A join may advance one shard's clock beyond the others' (R6).
+    defer { _ = advanceAllClocks(to: clock) }
     if case .readAll(let user) = command { return readAll(user, clock) }
     let home = shard(of: command.home)
     let outcome = home.perform(command, clock: clock)
@@ -37,7 +39,7 @@ final class ShardWorld: Subject {
     return outcome
   }
 
-  /// The channels of the user's index, each marked to its newest.
+  /// Marks each channel in the user's index read up to its newest message.
   private func readAll(_ user: String, _ clock: Int) -> Outcome {
     settle()
     let cids = index(of: user).filter(\.isMember).map(\.cid)
@@ -106,13 +108,13 @@ final class ShardWorld: Subject {
     shard(of: user).index(of: user).sorted { $0.cid < $1.cid }
   }
 
-  // MARK: Upkeep
+  // MARK: Maintenance
 
-  func takeForgotten() -> [ForgottenTimes] { shards.flatMap { $0.takeForgotten() } }
+  func takeDroppedTimes() -> [DroppedTimes] { shards.flatMap { $0.takeDroppedTimes() } }
   func seal() { for shard in shards { shard.seal() } }
   func checkAll() { for shard in shards { shard.checkAll() } }
 
-  func upkeep(_ random: inout SplitMix64) -> [String: Int] {
+  func runMaintenance(_ random: inout SplitMix64) -> [String: Int] {
     var done: [String: Int] = [:]
     let shard = random.pick(shards)
     if random.oneIn(60) { done["trims"] = checkpoint(shard, &random) }
@@ -129,8 +131,7 @@ final class ShardWorld: Subject {
     return done
   }
 
-  /// Writes some pages, not all: each has an index of its own. Says how often segments of steps were written anew as
-  /// fewer.
+  /// Writes some pages, not all: each has its own log index. Returns how often segments of steps were merged.
   private func checkpoint(_ shard: TestShard, _ random: inout SplitMix64) -> Int {
     var trims = 0
     shard.seal()
@@ -145,11 +146,11 @@ final class ShardWorld: Subject {
     return trims
   }
 
-  func replayFault(_ random: inout SplitMix64) -> String? {
+  func replayDifference(_ random: inout SplitMix64) -> String? {
     for shard in shards {
       shard.seal()
       let digest = shard.digest()
-      // At the same moment: time passes without being logged, and receipts expire by it.
+      // At the same time: the advance of time is not logged, and receipts expire by it.
       var replayed = shard.replayed()
       _ = replayed.state.advance(clock: shard.state.time)
       if let text = ShardDigest.difference(digest, replayed.digest()) {
@@ -172,7 +173,7 @@ final class ShardWorld: Subject {
 }
 
 extension Command {
-  /// What decides its shard: a cid, a user, a type's name.
+  /// The key that selects the command's shard: a cid, a user id, or a type's name.
   var home: String {
     switch self {
     case .put(let cid, _, _), .change(let cid, _, _), .post(let cid, _, _, _, _, _, _, _),
@@ -190,7 +191,7 @@ extension Command {
     }
   }
 
-  /// What the other shards are told, once the home shard has answered.
+  /// The command for the other shards, once the home shard has answered.
   func copy(of outcome: Outcome) -> Command? {
     switch (self, outcome) {
     case (.patchType(let name, _), .type(let version, let settings)),

@@ -2,10 +2,10 @@ import Testing
 
 @testable import ReceiptModel
 
-/// R19: how many it takes until a message is delivered, or read.
+/// R19: the number of members required for a message to be delivered or read.
 @Suite("The status rule")
 struct StatusRuleTests {
-  /// What a member has done with the message, one letter each.
+  /// The members' state for the message, one letter each.
   ///
   /// | letter | |
   /// | --- | --- |
@@ -32,27 +32,27 @@ struct StatusRuleTests {
   }
 
   static let rows: [Row] = [
-    // Any: one will do.
+    // any: one member is enough.
     Row(.any, "---", .sent), Row(.any, "D--", .delivered), Row(.any, "R--", .read), Row(.any, "A--", .read),
     Row(.any, "r--", .sent), Row(.any, "q--", .delivered), Row(.any, "d--", .sent), Row(.any, "e--", .read),
     Row(.any, "X--", .sent), Row(.any, "J--", .sent), Row(.any, "", .sent), Row(.any, "X", .sent),
     Row(.any, "J", .sent), Row(.any, "h", .sent), Row(.any, "r", .sent),
-    // All who are expected and do not hide it.
+    // all: every expected member who does not hide it.
     Row(.all, "RRR", .read), Row(.all, "RRD", .delivered), Row(.all, "RR-", .sent),
     Row(.all, "DDD", .delivered),
     Row(.all, "RRA", .read), Row(.all, "RRh", .read), Row(.all, "RRr", .read), Row(.all, "RRX", .read),
     Row(.all, "RRJ", .read), Row(.all, "hh", .sent), Row(.all, "rr", .sent), Row(.all, "", .sent),
-    // Delivery waits for those who hide their reading, not for those who hide delivery.
+    // Delivery waits for members who hide reads, but not for those who hide deliveries.
     Row(.all, "RDh", .sent), Row(.all, "RDq", .delivered), Row(.all, "RDg", .delivered),
     Row(.all, "RDd", .delivered),
     Row(.all, "DDd", .delivered), Row(.all, "e-", .sent), Row(.all, "eD", .delivered), Row(.all, "eR", .read),
     Row(.all, "qq", .delivered), Row(.all, "dd", .sent), Row(.all, "ee", .read),
-    // A number, or all where there are fewer.
+    // count: that number, or all where there are fewer.
     Row(.count(1), "R--", .read), Row(.count(2), "R--", .sent), Row(.count(2), "RD-", .delivered),
     Row(.count(2), "RR-", .read), Row(.count(5), "RR", .read), Row(.count(5), "R-", .sent),
     Row(.count(2), "Rhh", .read), Row(.count(2), "Rrh", .read), Row(.count(2), "RDh", .delivered),
     Row(.count(2), "", .sent), Row(.count(3), "RRX", .read),
-    // A percentage, rounded up, of at least one.
+    // percentage: rounded up, at least one.
     Row(.percentage(50), "RR--", .read), Row(.percentage(50), "R--", .sent),
     Row(.percentage(50), "RR-", .read),
     Row(.percentage(51), "RR--", .sent), Row(.percentage(51), "RRD-", .delivered),
@@ -63,7 +63,7 @@ struct StatusRuleTests {
     Row(.percentage(66), "RR-hX", .read),
   ]
 
-  @Test("of who is expected, is there, and does not hide", arguments: rows)
+  @Test("the rule counts expected current members who do not hide", arguments: rows)
   func rule(row: Row) throws {
     let room = try Room("sender") { $0.statusRule = row.rule }
     let members = row.members.enumerated().map { (name: "user\($0.offset)", letter: $0.element) }
@@ -99,14 +99,14 @@ struct StatusRuleTests {
     }
     let answer = room.state.status(room.slot, room.sequence("m1"))
     #expect(answer.status == row.status)
-    // The counts are what they are, whatever the rule.
+    // The counts do not depend on the rule.
     let shown = Set("RAe")
     #expect(Int(answer.readCount) == members.count { shown.contains($0.letter) })
     #expect(Int(answer.deliveredCount) == members.count { shown.union("Dq").contains($0.letter) })
     #expect(Int(answer.memberCount) == members.count { !"XJ".contains($0.letter) })
   }
 
-  @Test("a kind that is switched off reaches nothing")
+  @Test("a kind that is switched off never meets the rule")
   func switches() throws {
     let room = try Room("alice bob carol") { $0.statusRule = .all }
     try room.post("m1", by: "alice")

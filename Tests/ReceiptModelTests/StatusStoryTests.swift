@@ -1,6 +1,6 @@
 import Testing
 
-/// R1, R2, R3, R5, R8 and R20: what is said of a message, and what moves it.
+/// R1, R2, R3, R5, R8 and R20: the status of a message, and the commands that change it.
 @Suite("Stories of statuses and watermarks")
 struct StatusStoryTests {
   @Test("R1: the sender is never counted, and delivered includes readers")
@@ -10,7 +10,7 @@ struct StatusStoryTests {
       join alice bob carol                 -> moved members 3
       post m1 by alice                     -> created seq 1
       status m1                            -> sent readers 0 received 0 unread 2 members 2
-      # The sender's own marks say nothing.
+      # The sender's own marks do not count.
       read alice m1                        -> same seq 1
       delivered alice m1                   -> same
       status m1                            -> sent readers 0 received 0
@@ -25,7 +25,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R1: statuses are a function of the rows, and fall when a member leaves")
+  @Test("R1: statuses are derived from the rows, and fall when a member leaves")
   func fall() {
     story(
       """
@@ -38,7 +38,7 @@ struct StatusStoryTests {
       status m1                            -> delivered readers 0 received 1 unread 1 members 1
       leave carol
       status m1                            -> sent readers 0 received 0 unread 0 members 0
-      # A sender who left is not counted either, nor is anybody else for it.
+      # A sender who left is not counted, nor is any other member in their place.
       join dave
       post m2 by alice
       leave alice                          -> moved members 1
@@ -48,7 +48,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R1: a message by somebody who is no member, or by the system, counts every member")
+  @Test("R1: a message by a sender who is no member, or by the system, counts every member")
   func outsiders() {
     story(
       """
@@ -59,7 +59,7 @@ struct StatusStoryTests {
       status m2                            -> sent unread 2 members 2
       read alice                           -> moved seq 2
       status m1                            -> read readers 1 unread 1
-      # The robot joins: it is not expected for what was there before, and never for its own.
+      # The robot joins: it is not expected for earlier messages, and never for its own.
       join robot
       status m1                            -> read unread 1 members 2
       post m3 by robot
@@ -68,7 +68,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R2: a read watermark only rises, at the time of the move; what moves nothing changes nothing")
+  @Test("R2: a read watermark only rises, at the time of the move; a stale read changes nothing")
   func read() {
     story(
       """
@@ -90,7 +90,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R2: the newest of a channel without messages is position 0")
+  @Test("R2: reading to the newest message of an empty channel gives position 0")
   func empty() {
     story(
       """
@@ -103,7 +103,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R3: two columns; reading implies delivery where a position is shown, not where it is stored")
+  @Test("R3: reads and deliveries are stored separately; reading implies delivery where positions are shown")
   func delivered() {
     story(
       """
@@ -114,12 +114,12 @@ struct StatusStoryTests {
       clock 3000
       read bob m4                          -> moved seq 4 at 3000 delivered 4 dat 3000
       shown bob                            -> seq 4 delivered 4 dat 3000
-      # Stored, delivery stands at 2: hiding reads shows it.
+      # The stored delivery position is 2: hiding reads shows it.
       options read_events=false
       shown bob                            -> seq 0 at 1000 delivered 2 dat 2000
       status m3                            -> sent received 0
       status m2                            -> delivered readers 0 received 1
-      # And it moves from there, though it was shown further on.
+      # It moves on from there, though a higher one was shown before.
       clock 4000
       delivered bob m3                     -> moved delivered 4
       shown bob                            -> delivered 3 dat 4000
@@ -146,7 +146,7 @@ struct StatusStoryTests {
       unread bob m2                        -> moved seq 1 marker 1 epoch 1 unread 2 first m2
       post m5 by bob
       row bob                              -> seq 5 marker - epoch 1 unread 0
-      # The same id again is the same message, which moves nothing; by another sender it is none.
+      # The same id again is the same message, which moves nothing; from another sender it is a conflict.
       post m5 by bob                       -> known seq 5
       post m5 by alice                     -> message_conflict
       row alice                            -> seq 3 unread 2
@@ -154,7 +154,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R8: read and delivery events switch what is shown, at any time; counting goes on")
+  @Test("R8: read and delivery events switch what is shown, at any time; counting continues")
   func switches() {
     story(
       """
@@ -164,7 +164,7 @@ struct StatusStoryTests {
       delivered carol m2
       types read_events=false              -> moved version 1 read_events false
       status m1                            -> delivered readers 0 received 1 unread 2 read_events false
-      # Bob's reading is hidden, so delivery does not follow from it either.
+      # Bob's read is hidden, so it implies no delivery either.
       shown bob                            -> seq 0 delivered 0 dat 0 at 1000
       row bob                              -> seq 1 delivered 1 unread 1
       read bob m2                          -> moved seq 2 unread 0
@@ -186,7 +186,7 @@ struct StatusStoryTests {
     )
   }
 
-  @Test("R16: a deleted message has no status and is not counted, but still marks a position")
+  @Test("R16: a deleted message has no status and does not count, but still marks a position")
   func deleted() {
     story(
       """
@@ -225,14 +225,14 @@ struct StatusStoryTests {
       recover
       clock 10
       read bob m3                          -> moved at 5001
-      # Later than every message that is there.
+      # Later than every existing message.
       join carol
       row carol                            -> at 5002
       """
     )
   }
 
-  @Test("Several channels of their own, and roles")
+  @Test("several independent channels, and roles")
   func channels() {
     story(
       """

@@ -3,14 +3,14 @@ import Testing
 
 @testable import ReceiptModel
 
-/// When a watermark first reached a message (R17).
+/// The time when a watermark first reached a message (R17).
 @Suite("Steps", .computing)
 struct StepTests {
   private func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
   // MARK: Bytes
 
-  @Test("come back as they were written, in five to seven bytes each")
+  @Test("steps are encoded in five to seven bytes each, and decode to the same")
   func bytes() throws {
     var random = SplitMix64(seed: 1)
     var steps: [Step] = []
@@ -25,14 +25,14 @@ struct StepTests {
           time: at(time),
           number: UInt32(number / 20 + 1),
           isHidden: random.oneIn(5),
-          isCutOff: random.oneIn(7)
+          followsDropped: random.oneIn(7)
         )
       )
     }
     let bytes = StepBytes.bytes(steps)
     #expect(StepBytes.steps(bytes) == steps)
     #expect(bytes.count < 7 * steps.count)
-    // Those that were acknowledged with a time keep it beside the shard's, which the next one goes by.
+    // A step acknowledged with a time stores it beside the shard's time, which the next step's time is relative to.
     for place in steps.indices where random.oneIn(3) {
       steps[place].kind = .delivered
       steps[place].acked = at(steps[place].time.milliseconds - Int64(1 + random.below(3_000_000)))
@@ -43,7 +43,7 @@ struct StepTests {
       StepBytes.merge([acked]) { _ in true }?.compactMap { StepBytes.steps($0) }.joined().map(\.acked)
         == steps.map(\.acked)
     )
-    // Where they are largest: both ends of every field, times that fall too.
+    // The largest encodings: both ends of every field, and falling times.
     let edges = [
       Step(row: 255, kind: .read, sequence: SequenceNumber(.max), time: at(.max), number: .max),
       Step(row: 0, kind: .delivered, sequence: SequenceNumber(1), time: at(0), number: 1, isHidden: true),
@@ -53,13 +53,13 @@ struct StepTests {
     ]
     #expect(StepBytes.steps(StepBytes.bytes(edges)) == edges)
     #expect(StepBytes.steps([]) == [])
-    // At no time, or not before the shard's.
+    // Without a time, or before the shard's time.
     let one = [0x81, 0x10, 2, 20, 1] as [UInt8]
     #expect(StepBytes.steps(one + [9])?.map(\.acked) == [at(1)])
     for earlier in [[0], [10], [11], []] as [[UInt8]] { #expect(!StepBytes.areWhole(one + earlier)) }
   }
 
-  @Test("damaged, are refused or read as others, and never trap")
+  @Test("damaged steps are refused or decode to others, and never trap")
   func damage() {
     var random = SplitMix64(seed: 2)
     let steps = (1...100).map { number in
@@ -95,7 +95,7 @@ struct StepTests {
 
   // MARK: Times
 
-  @Test("the step that first reached the message answers, exactly, for each kind")
+  @Test("the first step that reached the message gives the exact time, for each kind")
   func exact() {
     let world = StepWorld(rows: 2)
     for _ in 1...10 { world.post() }
@@ -113,7 +113,7 @@ struct StepTests {
   }
 
   @Test(
-    "beyond the kept steps the oldest of them answers, not exactly; raising the option finds what is there still"
+    "beyond the kept steps the oldest gives an inexact time; raising the option uses steps still stored"
   )
   func kept() {
     let world = StepWorld(rows: 1, kept: 2)
@@ -122,7 +122,7 @@ struct StepTests {
       world.pass(1_000)
       world.move(.read, 0, to: world.newest)
     }
-    // Steps at 2, 3, 4, 5, 6 seconds; the last two are kept.
+    // Steps at 2, 3, 4, 5 and 6 seconds; the last two are kept.
     #expect(
       (1...5).map { world.time(.read, 0, reaching: $0) } == [
         .latest(at(5_000)), .latest(at(5_000)), .latest(at(5_000)), .exact(at(5_000)), .exact(at(6_000)),
@@ -135,7 +135,7 @@ struct StepTests {
     #expect(world.time(.read, 0, reaching: 1) == .latest(at(6_000)))
   }
 
-  @Test("a step made while hidden has no time for others, and its own for its user")
+  @Test("a step made while hidden has no time for others, but has one for its user")
   func hidden() {
     let world = StepWorld(rows: 1, kept: 2)
     for _ in 1...3 {
@@ -146,7 +146,7 @@ struct StepTests {
     #expect(world.time(.read, 0, reaching: 3) == .exact(at(4_000)))
     #expect(world.time(.read, 0, reaching: 2) == .hidden(at(3_000)))
     #expect(world.time(.read, 0, reaching: 2, seesHidden: true) == .exact(at(3_000)))
-    // Not kept: the oldest kept one is hidden, and would tell on them.
+    // Not kept: the oldest kept step is hidden, and its time would reveal it.
     #expect(world.time(.read, 0, reaching: 1) == .hidden(at(3_000)))
     #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(3_000)))
     world.pass(1_000)
@@ -157,13 +157,13 @@ struct StepTests {
     #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(5_000)))
   }
 
-  @Test("sending moves the sender's own watermarks, and counts as a step of each")
+  @Test("sending moves the sender's watermarks, and adds a step to each")
   func sending() throws {
     let shard = TestShard()
     shard.checksEverything = true
     let cid = "team:a"
     _ = shard.perform(
-      .put(cid: cid, settings: [:], members: [Seat(user: "alice"), Seat(user: "bob")]),
+      .put(cid: cid, settings: [:], members: [MemberSpec(user: "alice"), MemberSpec(user: "bob")]),
       clock: 1_000
     )
     for number in 1...200 {
@@ -191,7 +191,7 @@ struct StepTests {
 
   // MARK: Segments
 
-  @Test("a full tail is sealed by the next move, and by nothing that does not move")
+  @Test("the next move seals a full tail; commands that move nothing do not")
   func sealing() {
     let world = StepWorld(rows: 2)
     for _ in 1...40 {
@@ -204,7 +204,7 @@ struct StepTests {
       for row in 0..<2 { world.move(.read, row, to: world.newest) }
     }
     #expect(world.segments() == 0..<1)
-    // Full: the same mark again moves nothing, one further does.
+    // The tail is full: repeating the mark moves nothing, a further mark does.
     world.move(.read, 0, to: world.newest)
     #expect(world.segments() == 0..<1)
     world.post()
@@ -221,12 +221,12 @@ struct StepTests {
     world.post()
     for row in 0..<300 { world.move(.read, row, to: 2) }
     #expect(world.segments(0) == 0..<1)
-    // 44 rows: the least there is.
+    // The second page has 44 rows, and so the smallest tail.
     #expect(world.segments(1) == 0..<1)
   }
 
-  @Test("where no steps are kept, none are sealed, and what was sealed before goes")
-  func noneKept() {
+  @Test("with kept_steps=0 nothing is sealed, and sealed steps are dropped")
+  func zeroKeptSteps() {
     let world = StepWorld(rows: 1, kept: 64)
     for _ in 1...70 {
       world.post()
@@ -240,7 +240,7 @@ struct StepTests {
     }
     #expect(world.segments().isEmpty)
     #expect(world.segments().lowerBound == 5)
-    // Kept again from here on: what was dropped is not made up.
+    // Kept again from here on; dropped steps do not return.
     world.keep(64)
     world.pass(1_000)
     world.post()
@@ -248,7 +248,7 @@ struct StepTests {
     #expect(world.time(.read, 0, reaching: world.newest) == world.expected(.read, 0, reaching: world.newest))
   }
 
-  @Test("a step in segments on storage is found by reading few of them")
+  @Test("finding a step in stored segments reads few of them")
   func reading() {
     let world = StepWorld(rows: 3, kept: 4_096)
     for number in 1...4_000 {
@@ -262,7 +262,7 @@ struct StepTests {
     #expect(world.lastRead <= 2)
     #expect(world.time(.read, 0, reaching: 3_995) == world.expected(.read, 0, reaching: 3_995))
     #expect(world.lastRead == 0)
-    // One that reads it long after: twice as many are asked for each time.
+    // A member who reads it long after: each round of reads requests twice as many segments.
     let late = StepWorld(rows: 3, kept: 4_096)
     late.post()
     for _ in 1...4_000 {
@@ -273,7 +273,7 @@ struct StepTests {
     late.move(.read, 0, to: 1)
     late.write()
     #expect(late.time(.read, 0, reaching: 1) == .exact(at(41_000)))
-    // The step is the first of its row: nothing before it can have reached the message.
+    // The step is the first of its row, so no earlier one can have reached the message.
     #expect(late.lastRead == 0)
     late.pass(10)
     late.move(.read, 2, to: 1)
@@ -289,7 +289,7 @@ struct StepTests {
     #expect(late.lastRounds <= 8)
   }
 
-  @Test("trimming drops what is not kept, in fewer segments, and changes no answer")
+  @Test("trimming drops steps beyond the limit, merges segments, and changes no answer")
   func trimming() {
     let world = StepWorld(rows: 3, kept: 8)
     for _ in 1...40 {
@@ -317,7 +317,7 @@ struct StepTests {
     #expect(before.contains(.exact(at(20_960))))
   }
 
-  @Test("segments of merged steps are no later than those whose place they take")
+  @Test("merged segments are not newer than the segments they replace")
   func merging() throws {
     var random = SplitMix64(seed: 5)
     for _ in 0..<50 {
@@ -342,17 +342,17 @@ struct StepTests {
       let merged = try #require(StepBytes.merge(segments) { $0.number >= least })
       let steps = merged.flatMap { StepBytes.steps($0)! }
       #expect(steps.map(\.number) == Array(max(least, 1)..<max(least, 1, number + 1)))
-      #expect(steps.first?.isCutOff ?? false == (least > 1 && least <= number))
-      #expect(!steps.dropFirst().contains { $0.isCutOff })
+      #expect(steps.first?.followsDropped ?? false == (least > 1 && least <= number))
+      #expect(!steps.dropFirst().contains { $0.followsDropped })
       for (bytes, end) in zip(merged.reversed(), ends.reversed()) {
         #expect(StepBytes.steps(bytes)!.last!.number <= end)
       }
     }
   }
 
-  @Test("a step whose forerunner was dropped is not called exact, since that one may have been there before")
+  @Test("a step whose predecessor was dropped is inexact, since that one may have reached the message")
   func cutOff() {
-    func time(isCutOff: Bool, first: UInt32, since: Int64) -> StepTime {
+    func time(followsDropped: Bool, first: UInt32, since: Int64) -> StepTime {
       var table = StepTable()
       table.assign(0, StepTailRecord(first: first, ends: [at(50), at(100)]))
       let old = Step(row: 1, kind: .read, sequence: SequenceNumber(1), time: at(50), number: 1)
@@ -362,7 +362,7 @@ struct StepTests {
         sequence: SequenceNumber(9),
         time: at(100),
         number: 2,
-        isCutOff: isCutOff
+        followsDropped: followsDropped
       )
       var read = ReadSegments()
       read.add(0, first, StepBytes.bytes([old]))
@@ -378,14 +378,14 @@ struct StepTests {
         in: read
       )
     }
-    // The forerunner is in what was passed over, from before the message was there.
-    #expect(time(isCutOff: false, first: 8, since: 60) == .exact(at(100)))
-    #expect(time(isCutOff: true, first: 8, since: 60) == .latest(at(100)))
-    // Everything since the message is at hand, and it is in none of that.
-    #expect(time(isCutOff: false, first: 8, since: 40) == .latest(at(100)))
+    // The predecessor is among the skipped steps, from before the message.
+    #expect(time(followsDropped: false, first: 8, since: 60) == .exact(at(100)))
+    #expect(time(followsDropped: true, first: 8, since: 60) == .latest(at(100)))
+    // All steps since the message are available, and the predecessor is not among them.
+    #expect(time(followsDropped: false, first: 8, since: 40) == .latest(at(100)))
   }
 
-  @Test("a query that holds as much as it may is answered with the latest time, and asks for no more")
+  @Test("a query at its memory limit returns the latest possible time, and reads no more")
   func full() {
     var table = StepTable()
     table.assign(0, StepTailRecord(first: 0, ends: [at(50), at(100), at(150)]))
@@ -454,7 +454,7 @@ struct StepTests {
   }
 
   @Test(
-    "with the option changed again and again, no time that is called exact is wrong",
+    "an exact time is never wrong, while the option changes again and again",
     arguments: 1...8 as ClosedRange<UInt64>
   )
   func changing(seed: UInt64) {

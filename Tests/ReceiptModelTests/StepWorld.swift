@@ -1,18 +1,17 @@
 @testable import ReceiptModel
 
-/// One channel's steps as a store keeps them, with storage for segments, beside a plain list of every move that was
-/// made.
+/// One channel's steps as in a store, with storage for segments, beside a plain list of all moves.
 final class StepWorld {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot: ChannelSlot
   private let number = ChannelNumber(1)
   private(set) var disk: [UInt64: [UInt8]] = [:]
-  /// Every effect since the beginning.
+  /// All effects so far.
   private(set) var log: [Effect] = []
   private(set) var time: Int64 = 1_000
   private(set) var newest: UInt32 = 0
   private(set) var trims = 0
-  /// Segments that the last question had read from storage, and how often it had to ask.
+  /// The number of segments that the last query read from storage, and of its read requests.
   private(set) var lastRead = 0
   private(set) var lastRounds = 0
 
@@ -62,7 +61,7 @@ final class StepWorld {
 
   // MARK: Commands
 
-  /// Registers a message of the system.
+  /// Registers a message by the system.
   func post() {
     newest += 1
     registered.append(time)
@@ -106,7 +105,7 @@ final class StepWorld {
 
   static func key(_ rowPage: UInt32, _ segment: UInt32) -> UInt64 { UInt64(rowPage) << 32 | UInt64(segment) }
 
-  /// Writes what is sealed; its bytes leave memory.
+  /// Writes the sealed segments and drops their bytes from memory.
   func write(_ rowPage: UInt32 = 0) {
     for segment in segments(rowPage) {
       guard let bytes = state[slot].steps.segment(rowPage, segment) else { continue }
@@ -116,7 +115,7 @@ final class StepWorld {
   }
 
   func trim(_ rowPage: UInt32 = 0, ifWanted: Bool = true) {
-    guard !ifWanted || state.wantsTrim(slot, rowPage) else { return }
+    guard !ifWanted || state.needsTrim(slot, rowPage) else { return }
     let range = segments(rowPage)
     let bytes = range.map { state[slot].steps.segment(rowPage, $0) ?? disk[Self.key(rowPage, $0)]! }
     var effects: [Effect] = []
@@ -128,7 +127,7 @@ final class StepWorld {
     }
   }
 
-  /// The channel leaves memory, its segments written, and comes back from its pages.
+  /// Evicts the channel after writing its segments, and loads it from its pages.
   func reload() {
     let pages = (state[slot].rows.rowCount + 255) / 256
     for page in 0..<UInt32(pages) { write(page) }
@@ -146,7 +145,7 @@ final class StepWorld {
     for effect in effects { state.assign(effect, to: slot) }
   }
 
-  /// All pages of steps and rows when everything that was ever logged is assigned anew.
+  /// All step and row pages after the whole log is replayed.
   func replay() -> StepWorld {
     let other = StepWorld(rows: 0)
     other.state.remove(other.slot)
@@ -154,7 +153,7 @@ final class StepWorld {
     return other
   }
 
-  /// What rows pages and segments in memory say.
+  /// The contents of row pages, and of segments in memory.
   func pages() -> [Effect] {
     var effects: [Effect] = []
     for page in 0..<UInt32((state[slot].rows.rowCount + 255) / 256) {
@@ -163,7 +162,7 @@ final class StepWorld {
     return effects
   }
 
-  // MARK: Questions
+  // MARK: Queries
 
   func time(_ kind: StepKind, _ row: Int, reaching sequence: UInt32, seesHidden: Bool = false) -> StepTime {
     var read = ReadSegments()
@@ -188,7 +187,7 @@ final class StepWorld {
     }
   }
 
-  /// What the list of all moves says; nil where the watermark has not got there.
+  /// The time by the list of all moves; nil where the watermark has not reached the message.
   func expected(_ kind: StepKind, _ row: Int, reaching sequence: UInt32) -> StepTime? {
     let list = moves[Self.key(kind, row)] ?? []
     guard let first = list.firstIndex(where: { $0.sequence >= sequence }) else { return nil }
@@ -199,7 +198,7 @@ final class StepWorld {
     return first >= unkept && kept > 0 ? .exact(at) : .latest(at)
   }
 
-  /// When it was reached in truth.
+  /// The actual time when it was reached.
   func truth(_ kind: StepKind, _ row: Int, reaching sequence: UInt32) -> Int64? {
     moves[Self.key(kind, row)]?.first { $0.sequence >= sequence }?.time
   }

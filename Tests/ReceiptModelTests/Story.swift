@@ -2,23 +2,22 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Tests that people can read (STYLE.md, habit 11): a table of rows, each a command or a query, then `->` and what is
-/// expected of it. Every row is performed by the real shard and by the naive model, and the two have to agree, whatever
-/// the row expects.
+/// Readable table tests. Each row is a command or a query, then `->` and the expected answer. The
+/// real shard and the naive model both perform every row, and must agree on the whole answer.
 ///
-/// A row's answer is a word, then facts: pairs of a name and a value. The row names those that matter to it.
+/// A row's answer is a word, then facts: pairs of a name and a value. A row lists only the facts that matter to it.
 ///
 /// | row | answers |
 /// | --- | --- |
-/// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 and stands still |
-/// | `channel dm:x [history=hidden …]` | puts a channel, and goes on in it |
+/// | `clock 5000` | sets the clock, in milliseconds; it starts at 1000 and does not advance by itself |
+/// | `channel dm:x [history=hidden …]` | creates or updates a channel; the following rows use it |
 /// | `join alice bob [as admin]`, `leave bob`, `swap bob` | `members`; swap removes and adds in one command |
 /// | `post m1 by alice [leaving] [silent] [created 77] [mentioning bob,carol]` | `created` or `known`, `seq`; sender `-`: the system |
 /// | `delete m1` | `seq` |
 /// | `read bob [m1] [epoch 2]`, `delivered bob [m1]`, `unread bob m1 [epoch 2]`, `row bob` | `moved` or `same`, and the own row |
 /// | `push bob m1 [acked 900]` | `moved` or `same`; `sent`, `delivered` |
 /// | `ticket bob m1`, `redeem 0 [acked 900]` | the ticket's number; as `push` |
-/// | `hide bob`, `show bob` | what others see of their deliveries |
+/// | `hide bob`, `show bob` | hides or shows the user's receipts |
 /// | `erase bob`, `end` | `done` or `nothing` |
 /// | `shown bob` | the row as others see it: without `unread`, `first`, `epoch` |
 /// | `status m1` | `sent`, `delivered` or `read`; `readers`, `received`, `unread`, `members`, `created` |
@@ -28,7 +27,7 @@ import Testing
 /// | `flag bob [epoch 2]` | flags the whole channel unread; as `read` |
 /// | `mute bob`, `unmute bob` | `muted`, `role` |
 /// | `totals bob` | `messages`, `channels`, `threads` over all channels; `muted` and `flagged` of this one |
-/// | `recover`, `evict` | goes on from pages and log, as after a crash; loads the channel anew |
+/// | `recover`, `evict` | recovers from pages and log, as after a crash; evicts and loads the channel |
 ///
 /// An own row's facts: `seq` and `last` (number and id of the last read message), `at`, `delivered` and `dat` (last
 /// delivered and when), `unread`, `first` (first unread message's id or `-`), `epoch`, `marker` (its number or `-`).
@@ -45,20 +44,20 @@ struct Story {
     _ = perform(.put(cid: cid, settings: [:], members: []))
   }
 
-  /// What a row answers.
+  /// A row's answer.
   private struct Answer {
     var word: String
     var facts: [String: String] = [:]
   }
 
-  /// Something that was found wrong in a row, in words.
+  /// A failure of a row, in words.
   private struct Fault: Error {
     var text: String
   }
 
   // MARK: Rows
 
-  /// Runs one row; answers with what is wrong, or nil.
+  /// Runs one row; returns the failure, or nil.
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
@@ -105,10 +104,10 @@ struct Story {
       return try outcome(.patchType(name: name, settings: Self.settings(words)))
     case "join":
       let role = Self.take("as", from: &words) ?? ""
-      return try outcome(.change(cid: cid, add: words.map { Seat(user: $0, role: role) }, remove: []))
+      return try outcome(.change(cid: cid, add: words.map { MemberSpec(user: $0, role: role) }, remove: []))
     case "leave": return try outcome(.change(cid: cid, add: [], remove: Array(words)))
     case "swap":
-      return try outcome(.change(cid: cid, add: words.map { Seat(user: $0) }, remove: Array(words)))
+      return try outcome(.change(cid: cid, add: words.map { MemberSpec(user: $0) }, remove: Array(words)))
     case "recover":
       shard.seal()
       shard.crash()
@@ -173,7 +172,7 @@ struct Story {
       }
     case "delete": return try each(words) { .delete(cid: $0, id: $1) }
     default:
-      // The last word is a message where it is not the only one: users of a run all mark the same.
+      // The last word is a message unless it is the only one: all users of a run mark the same message.
       let message = words.count > 1 ? words.removeLast() : ""
       return try each(words) { cid, user in
         switch verb {
@@ -189,7 +188,7 @@ struct Story {
     _ words: ArraySlice<String>,
     _ make: (String, String) -> Command
   ) throws -> Answer {
-    // In a long run, everything is checked after the last one only: a look at all of it each time would be slow.
+    // In a long run everything is checked only after the last command: a full check after each would be slow.
     shard.checksEverything = words.count < 20
     defer { shard.checksEverything = true }
     var last = Answer(word: "")
@@ -374,15 +373,15 @@ func unrolled(_ words: [String]) -> [String] {
   }
 }
 
-/// Tells a story; a row that goes wrong is reported at its own line.
+/// Runs a story; the first failing row is reported at its own line.
 func story(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = Story()
   tell(table, sourceLocation) { story.run($0) }
 }
 
-/// Carries a story's rows out one after the other, up to the first that goes wrong.
+/// Runs a story's rows one after the other, up to the first failure.
 ///
-/// - Parameter run: says what went wrong with a row; nil for nothing.
+/// - Parameter run: returns the failure of a row, or nil.
 func tell(_ table: String, _ sourceLocation: SourceLocation, _ run: (String) -> String?) {
   for (number, row) in table.split(separator: "\n", omittingEmptySubsequences: false).enumerated() {
     let row = row.trimmingPrefix { $0 == " " }

@@ -1,10 +1,10 @@
 import Testing
 
-/// The interpreter itself: a table that nothing can fail would prove nothing.
+/// The interpreter itself: it must be able to fail.
 @Suite("The story interpreter")
 struct StoryTests {
   @Test(
-    "Wrong expectations are found",
+    "control: wrong expectations are found",
     arguments: [
       "post m3 by alice -> known seq 3", "post m3 by alice -> created seq 4", "row bob -> unread 3",
       "row bob -> first m2", "row zoe -> unread 0", "read bob m1 -> same", "read bob m1 -> moved unread 2",

@@ -1,23 +1,25 @@
-/// What a random history is held against the naive model: one or several shards that together hold everything. The real
-/// ones are ``ShardWorld``; ``NaiveSubject`` is the model itself, to try the history on.
+import TestSupport
+
+/// The subject that a random history compares with the naive model: one or several shards that together hold
+/// everything. ``ShardWorld`` has the real ones; ``NaiveSubject`` is the model itself, to test the comparison.
 protocol Subject: AnyObject {
   init(shards: Int)
 
   func perform(_ command: Command, clock: Int) -> Outcome
-  /// How many effects the last command left.
+  /// The number of effects of the last command.
   var lastEffectCount: Int { get }
-  /// Broken promises that no answer shows.
+  /// Violations that no answer shows.
   var faults: [String] { get }
 
   // MARK: Queries
 
   func has(_ cid: String) -> Bool
   func ownRow(_ cid: String, _ user: String) -> RowView?
-  /// nil: they have none in the thread.
+  /// nil: the user has no row in the thread.
   func threadRow(_ cid: String, _ parent: String, _ user: String) -> RowView?
-  /// nil: they are no member.
+  /// nil: the user is no member.
   func unread(_ cid: String, _ user: String) -> UnreadView?
-  /// The receipts that they are asked for, those that they have given, and their threads, a line each; nil: they are no
+  /// The receipts that the user is asked for or has acknowledged, and their threads, a line each; nil if they are no
   /// member.
   func ownLists(_ cid: String, _ user: String) -> [String]?
   func status(_ cid: String, _ id: String, _ viewer: Viewer) -> StatusResult
@@ -30,41 +32,41 @@ protocol Subject: AnyObject {
     _ order: OrderName,
     limit: Int
   ) -> Result<[[EntryView]], NamedRefusal>
-  /// How many entries a list has that may be seen.
+  /// The number of entries in a list that the viewer may see.
   func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
   func memberStatuses(_ cid: String, _ id: String, _ viewer: Viewer, _ users: [String])
     -> Result<[MemberStatusResult], NamedRefusal>
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal>
   func stepTime(_ cid: String, _ user: String, isRead: Bool, _ n: Int, seesHidden: Bool) -> NaiveModel.Moment
-  /// All pages of a channel's members: user, role and time of joining.
+  /// All pages of a channel's members: user, role and join time.
   func roster(_ cid: String, limit: Int) -> [String]
   /// All pages of a channel's messages: id, number, sender, parent, time and flags.
   func registered(_ cid: String, limit: Int) -> [String]
   func settings(of user: String) -> UserView
   func isRevoked(_ user: String, issuedSeconds: Int) -> Bool
-  /// In the order of the channels' names, whatever order the index has.
+  /// In the order of the cids, whatever the order of the index.
   func index(of user: String) -> [MembershipView]
 
-  // MARK: Upkeep
+  // MARK: Maintenance
 
-  /// Times in threads that the last command had storage drop.
-  func takeForgotten() -> [ForgottenTimes]
-  /// Ends the batches.
+  /// The times in threads that storage dropped with the last command.
+  func takeDroppedTimes() -> [DroppedTimes]
+  /// Ends the current batches.
   func seal()
-  /// Invariants of everything.
+  /// Checks all invariants.
   func checkAll()
-  /// Brings some changes of memberships a step on their way.
+  /// Delivers some membership changes one step further.
   func deliver(_ random: inout SplitMix64)
-  /// Brings all of them home.
+  /// Delivers all membership changes.
   func settle()
-  /// Now and then writes pages, lets channels go and loads them, crashes; says what it did.
-  func upkeep(_ random: inout SplitMix64) -> [String: Int]
-  /// The log alone, and pages with the log's tail, come to the same as memory; or what does not.
-  func replayFault(_ random: inout SplitMix64) -> String?
+  /// Sometimes writes pages, evicts and loads channels, or crashes; returns what it did.
+  func runMaintenance(_ random: inout SplitMix64) -> [String: Int]
+  /// Replays the log alone, and pages with the log's tail; returns a difference from memory, or nil.
+  func replayDifference(_ random: inout SplitMix64) -> String?
 }
 
-/// The moves so far of some rows of a thread have no times any more (R15).
-struct ForgottenTimes: Hashable, Sendable {
+/// The rows of a thread whose moves so far have lost their times (R15).
+struct DroppedTimes: Hashable, Sendable {
   var cid: String
   /// The parent's sequence number.
   var parent: Int
@@ -72,7 +74,7 @@ struct ForgottenTimes: Hashable, Sendable {
 }
 
 extension Subject {
-  /// A user's channels from the index, each asked for what is unread: as a gateway does it.
+  /// The totals over the channels in the user's index, computed as a gateway does.
   func totals(_ user: String) -> TotalsView {
     var totals = TotalsView()
     for entry in index(of: user) where entry.isMember {
@@ -86,7 +88,7 @@ extension Subject {
   }
 }
 
-/// The naive model against itself: the histories run, come by everything, and notice what is wrong.
+/// The naive model as its own subject: histories run, cover everything, and notice faults.
 class NaiveSubject: Subject {
   fileprivate(set) var model = NaiveModel()
   private(set) var lastEffectCount = 0
@@ -96,7 +98,7 @@ class NaiveSubject: Subject {
 
   func perform(_ command: Command, clock: Int) -> Outcome {
     let outcome = model.perform(command, clock: clock)
-    // Some of one and some of the other, for the tally.
+    // Sometimes one and sometimes none, for the tally.
     lastEffectCount = clock % 2
     return outcome
   }
@@ -150,13 +152,13 @@ class NaiveSubject: Subject {
   }
   func index(of user: String) -> [MembershipView] { model.index(of: user) }
 
-  func takeForgotten() -> [ForgottenTimes] { [] }
+  func takeDroppedTimes() -> [DroppedTimes] { [] }
   func seal() {}
   func checkAll() {}
   func deliver(_ random: inout SplitMix64) {}
   func settle() {}
-  func upkeep(_ random: inout SplitMix64) -> [String: Int] { [:] }
-  func replayFault(_ random: inout SplitMix64) -> String? { nil }
+  func runMaintenance(_ random: inout SplitMix64) -> [String: Int] { [:] }
+  func replayDifference(_ random: inout SplitMix64) -> String? { nil }
 
   private static func pages<Entry>(_ entries: [Entry], _ limit: Int) -> [[Entry]] {
     if entries.isEmpty { return [[]] }
@@ -166,9 +168,9 @@ class NaiveSubject: Subject {
   }
 }
 
-// MARK: Mistakes that a history has to notice
+// MARK: Faults that a history must notice
 
-final class WithoutTruncation: NaiveSubject {
+final class IgnoresTruncation: NaiveSubject {
   override func perform(_ command: Command, clock: Int) -> Outcome {
     guard case .truncate = command else { return super.perform(command, clock: clock) }
     let before = model
@@ -179,7 +181,7 @@ final class WithoutTruncation: NaiveSubject {
   }
 }
 
-final class LeavingInsteadOfErasing: NaiveSubject {
+final class LeavesInsteadOfErasing: NaiveSubject {
   override func perform(_ command: Command, clock: Int) -> Outcome {
     guard case .eraseMember(let cid, let user) = command, model.channels[cid] != nil else {
       return super.perform(command, clock: clock)
@@ -190,11 +192,11 @@ final class LeavingInsteadOfErasing: NaiveSubject {
   }
 }
 
-final class WithoutFormerMembers: NaiveSubject {
+final class OmitsFormerMembers: NaiveSubject {
   override func index(of user: String) -> [MembershipView] { super.index(of: user).filter(\.isMember) }
 }
 
-final class DeliveringByReading: NaiveSubject {
+final class StoresDeliveryOnRead: NaiveSubject {
   override func perform(_ command: Command, clock: Int) -> Outcome {
     let outcome = super.perform(command, clock: clock)
     if case .inThread(let parent, .read(let cid, let user, let message, _)) = command {
@@ -207,7 +209,7 @@ final class DeliveringByReading: NaiveSubject {
   }
 }
 
-final class CountingThreadsAsMessages: NaiveSubject {
+final class CountsThreadsAsMessages: NaiveSubject {
   override func unread(_ cid: String, _ user: String) -> UnreadView? {
     super.unread(cid, user).map { unread in
       var counted = unread

@@ -1,8 +1,8 @@
 @testable import ReceiptModel
 
-/// The real shard's queries, in plain text and integers.
+/// The real shard's queries in plain text and integers.
 extension TestShard {
-  /// What a store does before it asks the model: no such channel is the store's own answer.
+  /// The channel's slot; as in a store, an unknown channel is refused before the model is queried.
   func loaded(_ cid: String) throws(Refusal) -> ChannelSlot {
     guard let slot = slot(cid) else { throw .channelNotFound }
     return slot
@@ -28,7 +28,7 @@ extension TestShard {
     }
   }
 
-  /// Several messages at once: counted together, they have to come out as one by one.
+  /// Queries several messages at once; the counts must equal those of single queries.
   func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult] {
     let (slot, user) = (slot(cid)!, Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
@@ -50,7 +50,7 @@ extension TestShard {
     }
   }
 
-  /// A page of a list of a message's members, made in slices; an empty cursor is none.
+  /// A page of a list of a message's members, built in slices; an empty cursor means none.
   func list(
     _ cid: String,
     _ id: String,
@@ -93,7 +93,7 @@ extension TestShard {
     }
   }
 
-  /// What the first page says of how many entries there are.
+  /// The total number of entries that the first page reports.
   func listTotal(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<Int, NamedRefusal>
   {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
@@ -148,7 +148,7 @@ extension TestShard {
     }
   }
 
-  /// Reads the segments of steps that times could not be told without.
+  /// Reads the segments of steps that the times require.
   private func read(_ times: MemberTimes, _ slot: ChannelSlot) -> ReadSegments {
     var read = times.segments
     for range in times.missing {
@@ -170,10 +170,9 @@ extension TestShard {
     )
   }
 
-  /// When a member's watermark reached a message that it reached by a move; segments of steps are read as they are
-  /// asked for.
+  /// The time when a member's watermark reached a message by a move. Segments of steps are read as requested.
   ///
-  /// - Parameter seesHidden: for the member's own eyes.
+  /// - Parameter seesHidden: whether the member asks about themselves.
   func stepTime(_ cid: String, _ user: String, _ kind: StepKind, _ n: Int, seesHidden: Bool)
     -> NaiveModel.Moment
   {
@@ -231,12 +230,12 @@ extension TestShard {
     }
   }
 
-  /// The pages of a whole read state, one after the other.
+  /// All pages of a read state, one after the other.
   func readState(_ cid: String, _ viewer: Viewer, limit: Int) -> Result<[[RowView]], NamedRefusal> {
     pages { page(cid, viewer, limit: limit, cursor: $0) }
   }
 
-  /// Page after page, until there is no next one.
+  /// Collects page after page, until there is no next one.
   func pages<Entry, Cursor>(_ page: (Cursor?) -> Result<([Entry], Cursor?), NamedRefusal>) -> Result<
     [[Entry]], NamedRefusal
   > {
@@ -254,7 +253,7 @@ extension TestShard {
   }
 }
 
-/// Every answer that a shard can give, so that two shards can be compared.
+/// Every answer of a shard, to compare two shards.
 struct ShardDigest: Equatable {
   struct Channel: Equatable {
     var cid: String
@@ -270,18 +269,18 @@ struct ShardDigest: Equatable {
     var statuses: [StatusResult]
     var messages: [MessageRecord]
     var receipts: [Effect]
-    /// Rows that were left, as a page would write them.
+    /// Rows of former members, as a page would write them.
     var rows: [Effect]
     /// By parent.
     var threads: [[Effect]]
-    /// Of a user's index of channels.
+    /// The contents of a user's index of channels.
     var memberships: [Effect]
   }
 
   var nextChannel: ChannelNumber
   var types: [String: ChannelTypeRecord]
   var users: [UserSettings]
-  /// Changes of memberships on their way, and how far they are sent and taken.
+  /// Queued membership changes, and how far they are sent and received.
   var outbox: [Effect]
   var channels: [ChannelNumber: Channel] = [:]
 
@@ -295,7 +294,7 @@ struct ShardDigest: Equatable {
     for (number, slot) in slots { channels[number] = Channel(state, slot) }
   }
 
-  /// Where two digests first differ, in words.
+  /// The first difference between two digests, in words.
   static func difference(_ a: ShardDigest, _ b: ShardDigest) -> String? {
     if a == b { return nil }
     if a.nextChannel != b.nextChannel { return "next channel: \(a.nextChannel), \(b.nextChannel)" }
@@ -312,7 +311,7 @@ struct ShardDigest: Equatable {
     return "different channels"
   }
 
-  /// Of lists, only what differs first.
+  /// For lists, only the first difference.
   private static func zip3(_ a: Mirror, _ b: Mirror) -> [(String, String, String)] {
     zip(a.children, b.children).flatMap { a, b -> [(String, String, String)] in
       let name = a.label ?? ""
@@ -328,7 +327,7 @@ struct ShardDigest: Equatable {
 
 extension ShardDigest.Channel {
   init(_ state: borrowing ShardState, _ slot: ChannelSlot) {
-    // A user's index is of no type.
+    // A user's index has no channel type.
     let options = state[slot].isIndex ? ChannelTypeOptions() : state.options(slot)
     cid = String(decoding: state[slot].cid, as: UTF8.self)
     created = state[slot].created
@@ -523,17 +522,17 @@ extension Refusal {
     case .invalidCursor: "invalid_cursor"
     case .userErased: "user_erased"
     case .nestedReply: "invalid_field"
-    case .checkDiffers: "ticket_invalid"
+    case .checkMismatch: "ticket_invalid"
     }
   }
 }
 
 extension ShardState.NewMember {
-  init(_ seat: Seat) { self.init(user: seat.user, role: seat.role) }
+  init(_ seat: MemberSpec) { self.init(user: seat.user, role: seat.role) }
 }
 
 extension OptionPatch {
-  /// From the names of API.md. A name or value that is not in its table is a mistake of the test.
+  /// Parses option names of Proto/openapi.yaml; an unknown name or value is a mistake in the test.
   init(_ settings: Settings) {
     self.init()
     for (name, value) in settings {

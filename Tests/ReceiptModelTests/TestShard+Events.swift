@@ -1,39 +1,39 @@
 @testable import ReceiptModel
 
-/// Watching the channels of a shard, as a store does.
+/// Watches the channels of a shard, as a store does.
 extension TestShard {
-  /// All channels are watched from here on.
+  /// Starts watching all channels.
   func watch() { notes = [:] }
 
-  /// What has happened in a channel since this was asked last.
+  /// The changes of a channel since the last call.
   func takeEvents(_ slot: ChannelSlot) -> [ChannelEvent] {
     guard let noted = notes?.removeValue(forKey: state[slot].number) else { return [] }
     return state.events(noted, in: slot)
   }
 
-  func noteBefore(_ effect: Effect) {
+  func recordBeforeAssign(_ effect: Effect) {
     guard let number = effect.channel, let slot = slots[number], !state[slot].isIndex else { return }
     if case .channelDeleted = effect {
       notes![number] = nil
       return
     }
-    state.note(effect, in: slot, at: state.time, &notes![number, default: ChannelNotes()])
+    state.note(effect, in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
   }
 
-  /// What is no channel's own, and changes some.
-  func noteAfter(_ effect: Effect) {
+  /// Notes effects that belong to no channel but change some.
+  func recordAfterAssign(_ effect: Effect) {
     for (number, slot) in slots where !state[slot].isIndex {
       switch effect {
       case .channelTypeAssigned(let record):
         guard state.types[state[slot].type].name == record.name else { continue }
-        state.noteOptions(in: slot, at: state.time, &notes![number, default: ChannelNotes()])
+        state.recordOptionsChange(in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
       case .userAssigned(_, let settings):
         let user = Array(settings.user.utf8)
-        state.noteSettings(
+        state.recordSettingsChange(
           of: user.span.bytes,
           in: slot,
           at: state.time,
-          &notes![number, default: ChannelNotes()]
+          &notes![number, default: PendingChannelEvents()]
         )
       default: return
       }
@@ -43,7 +43,8 @@ extension TestShard {
 
 /// Events in words.
 extension TestShard {
-  /// The channel's slot, or that of the thread under a message; the channel's where there is none.
+  /// The channel's slot, or the slot of the thread under a message; the channel's slot where that thread does not
+  /// exist.
   func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot {
     parent == .zero ? slot : state[slot].threads.place(of: parent).map { slot.thread($0) } ?? slot
   }

@@ -1,9 +1,11 @@
+import TestSupport
+
 @testable import ReceiptModel
 
-/// What random histories ask of the real shards beyond a channel: threads, removal, and the index of users' channels.
+/// The further operations that random histories need: threads, removal, and users' indexes of channels.
 extension TestShard {
-  /// Commands on threads, removal and users; nil: it is none of them.
-  func performBeyond(_ command: Command, clock: Int) -> Outcome? {
+  /// Performs commands on threads, removal and users; returns nil for other commands.
+  func performExtended(_ command: Command, clock: Int) -> Outcome? {
     switch command {
     case .inThread(
       let parent,
@@ -95,17 +97,17 @@ extension TestShard {
     case .eraseUser(let user):
       pass(to: clock)
       var effects: [Effect] = []
-      state.decideErasing(user: user, into: &effects)
+      state.decideBeginErasure(user: user, into: &effects)
       apply(effects)
       return .user(settings(of: user))
     case .assignErased(let user, let version):
       pass(to: clock)
       var effects: [Effect] = []
-      state.decideErased(user: user, version: UInt64(version), at: state.time, into: &effects)
+      state.decideFinishErasure(user: user, version: UInt64(version), at: state.time, into: &effects)
       apply(effects)
       return .user(settings(of: user))
     case .patchUser(let user, _, _, _):
-      // As a store does before it decides.
+      // As a store does before each decision.
       guard state.isErasing(user) else { return nil }
       _ = nothing(clock)
       return .refused("user_erased")
@@ -114,7 +116,7 @@ extension TestShard {
     }
   }
 
-  /// Of a removal, in effects: one that changes from command to command, so that some take one slice and others many.
+  /// The slice size of a removal, in effects. It changes between commands, so that some take one slice and others many.
   private var sliceLimit: Int { log.count % 4 == 0 ? 1_000 : log.count % 4 }
 
   private func nothing(_ clock: Int) -> Outcome {
@@ -128,13 +130,12 @@ extension TestShard {
     return slot(cid).map { state.thread(withReply: message.span.bytes, in: $0) != nil } ?? false
   }
 
-  /// In a thread, a segment's worth of steps is dropped at once: which moves have no times any more, only the shard
-  /// knows.
-  func noteForgotten(_ effect: Effect) {
+  /// In a thread, storage drops a whole segment of steps at once, so only the shard knows which moves lose their times.
+  func recordDroppedTimes(_ effect: Effect) {
     guard case .inThread(let parent, .stepsTrimmed(let number, let rowPage, _)) = effect else { return }
     let first = Int(rowPage * PageID.rowsPerPage)
     forgotten.append(
-      ForgottenTimes(
+      DroppedTimes(
         cid: String(decoding: state[slots[number]!].cid, as: UTF8.self),
         parent: Int(parent.rawValue),
         rows: first..<first + Int(PageID.rowsPerPage)
@@ -142,14 +143,14 @@ extension TestShard {
     )
   }
 
-  func takeForgotten() -> [ForgottenTimes] {
+  func takeDroppedTimes() -> [DroppedTimes] {
     defer { forgotten = [] }
     return forgotten
   }
 
   // MARK: Queries
 
-  /// In the order of its places; what was deleted is no channel of theirs.
+  /// In index order, without deleted channels.
   func index(of user: String) -> [MembershipView] {
     let user = Array(user.utf8)
     guard let slot = state.index(of: user.span.bytes) else { return [] }
@@ -169,8 +170,7 @@ extension TestShard {
 
   // MARK: Changes of memberships
 
-  /// Takes changes from another shard as a store does: those that it has not taken, one after the other, and how far
-  /// that is in the same batch.
+  /// Applies changes from another shard as a store does: each new one in order, and the last number in the same batch.
   func take(_ changes: [Outbox.QueuedChange], from source: ShardID) {
     let new = changes.drop { $0.number <= state.outbox.taken(from: source) }
     guard let last = new.last else { return }
@@ -178,13 +178,13 @@ extension TestShard {
       var name = queued.change.user
       let slot = name.withUTF8 { state.index(of: $0.span.bytes) }
       var effects: [Effect] = []
-      state.decideTake(queued.change, slot, at: state.time, into: &effects)
+      state.decideApplyMembership(queued.change, slot, at: state.time, into: &effects)
       apply(effects)
     }
     apply([.membershipsTaken(from: source, through: last.number)])
   }
 
-  /// Another shard has taken changes up to here.
+  /// Notes that another shard has received changes up to this number.
   func sent(to target: ShardID, through number: UInt64) {
     apply([.membershipsSent(to: target, through: number)])
   }
@@ -193,7 +193,7 @@ extension TestShard {
 extension ShardWorld {
   func deliver(_ random: inout SplitMix64) {
     let (source, target) = (random.pick(shards), random.pick(shards))
-    // Acknowledgements are lost: then the same changes come again.
+    // Acknowledgements are sometimes lost: then the same changes are sent again.
     deliver(source, target, limit: 1 + random.below(6), isAcknowledged: !random.oneIn(3))
   }
 
@@ -211,7 +211,7 @@ extension ShardWorld {
   }
 
   private func deliver(_ source: TestShard, _ target: TestShard, limit: Int, isAcknowledged: Bool) {
-    // Only what is durable leaves, and only what is durable is acknowledged.
+    // Only durable changes are sent, and only durable receipts of them are acknowledged.
     source.seal()
     let (from, to) = (source.state.id, target.state.id)
     let outbox = source.state.outbox.changes(

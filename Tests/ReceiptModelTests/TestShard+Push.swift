@@ -1,6 +1,6 @@
 @testable import ReceiptModel
 
-/// Push acknowledgements, in plain text and integers, as a store performs them.
+/// Push acknowledgements as a store performs them, in plain text and integers.
 extension TestShard {
   func push(_ cid: String, _ user: String, _ message: String, acked: Int, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, time, effects throws(Refusal) in
@@ -10,7 +10,7 @@ extension TestShard {
     }
   }
 
-  /// Makes a ticket, which is known by its place among those of the cid.
+  /// Creates a ticket, identified by its index among those of the cid.
   func makeTicket(_ cid: String, _ user: String, _ message: String, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, _, _ throws(Refusal) in
       let (user, message) = (Array(user.utf8), Array(message.utf8))
@@ -22,7 +22,7 @@ extension TestShard {
     }
   }
 
-  /// By the ticket's numbers alone.
+  /// Acknowledges with the ticket's numbers alone.
   func redeem(_ cid: String, _ number: Int, acked: Int, clock: Int) -> Outcome {
     let ticket = tickets[cid]![number]
     guard let slot = state.slot(numbered: ticket.channel) else {

@@ -1,8 +1,8 @@
 @testable import ReceiptModel
 
-/// Commands and queries about threads (R15), in plain text and integers, as a store performs them.
+/// Commands and queries about threads (R15), as a store performs them, in plain text and integers.
 extension TestShard {
-  /// What a frame's flag `thread` brings; nil: it was not set.
+  /// The parent message given by a frame's flag `thread`; nil where the flag is not set.
   typealias Parent = String
 
   // MARK: Commands
@@ -45,9 +45,9 @@ extension TestShard {
     }
   }
 
-  /// The marks by name: `read`, `delivered`, `unread`.
+  /// Performs a mark by name: `read`, `delivered`, `unread`.
   ///
-  /// - Parameter parent: nil: `message` is a reply, and says which thread.
+  /// - Parameter parent: nil: `message` is a reply, which identifies the thread.
   func mark(
     _ kind: String,
     _ cid: String,
@@ -67,7 +67,7 @@ extension TestShard {
       } else {
         found = state.thread(withReply: message.span.bytes, in: slot, for: user.span.bytes)
         if found == nil {
-          // What is no reply, or none for this member, is looked for in the channel, as an unknown id is.
+          // A message that is no reply, or invisible to this member, is looked up in the channel, like an unknown id.
           if kind == "unread", state.options(slot).markUnread == .off { throw .markUnreadOff }
           throw .messageNotFound
         }
@@ -147,7 +147,7 @@ extension TestShard {
 
   // MARK: Queries
 
-  /// A member's own row in a thread; nil where they have none.
+  /// A member's own row in a thread; nil if they have none.
   func threadRow(_ cid: String, _ user: String, under parent: Parent) -> RowView? {
     let (user, parent) = (Array(user.utf8), Array(parent.utf8))
     guard let slot = slot(cid), let member = try? state.member(user.span.bytes, in: slot),
@@ -157,7 +157,7 @@ extension TestShard {
     return view(thread, state.ownRow(thread, row))
   }
 
-  /// Messages and threads that a member has not read; nil for others.
+  /// The numbers of unread messages and threads of a member; nil for other users.
   func unread(_ cid: String, _ user: String) -> UnreadView? {
     let (slot, user) = (slot(cid)!, Array(user.utf8))
     guard let unread = try? state.unread(slot, user.span.bytes) else { return nil }
@@ -170,7 +170,7 @@ extension TestShard {
     )
   }
 
-  /// Who is listed for a reply, as the store asks: by the reply's id alone.
+  /// A list for a reply, queried as the store does: by the reply's id alone.
   func replyList(_ cid: String, _ id: String, _ viewer: Viewer, _ list: ListName) -> Result<
     [EntryView], NamedRefusal
   > {
@@ -207,7 +207,7 @@ extension TestShard {
     }
   }
 
-  /// What one user has of a reply.
+  /// One user's status of a reply.
   func replyStatus(_ cid: String, _ id: String, _ viewer: Viewer, of user: String) -> MemberStatusResult {
     let (slot, id) = (slot(cid)!, Array(id.utf8))
     let (asking, user) = (Array((viewer.user ?? "").utf8), Array(user.utf8))
@@ -247,7 +247,7 @@ extension ShardState {
       }
   }
 
-  /// What the pages of a channel's threads are made of.
+  /// The contents of the pages of a channel's threads.
   func threadContents(_ slot: ChannelSlot) -> [[Effect]] {
     threadPages(slot).map { effects(of: $0, in: slot) }
   }

@@ -1,9 +1,9 @@
 @testable import ReceiptModel
 
-/// A real ``ShardState`` driven by plain ``Command``s as a store drives it: decide, assign each effect, keep a log of
-/// batches, take pages, and rebuild from pages and log.
+/// A real ``ShardState`` driven by plain ``Command``s as a store drives it. It decides, assigns each effect, keeps a
+/// log of batches, writes pages, and rebuilds from pages and log.
 final class TestShard {
-  /// What one durable append would hold.
+  /// The content of one durable append.
   struct Batch: Sendable {
     var index: LogIndex
     var time: Timestamp
@@ -25,25 +25,24 @@ final class TestShard {
   private(set) var slots: [ChannelNumber: ChannelSlot] = [:]
   private(set) var log: [Batch] = []
   private(set) var pages: [PageKey: StoredPage] = [:]
-  /// The shard's own: channel types, users' settings.
+  /// The shard's own pages: channel types, users' settings.
   private(set) var shardPages: [PageID: StoredPage] = [:]
-  /// Effects since the last ``seal()``; one batch gathers several commands (DESIGN.md section 3).
+  /// Effects since the last ``seal()``. One batch gathers several commands (docs/architecture.md).
   private var open: [Effect] = []
-  /// How many effects the last command left.
+  /// The number of effects of the last command.
   private(set) var lastEffectCount = 0
-  /// Broken promises that no answer shows: invariants, effects of a refused command.
+  /// Violations that no answer shows: of invariants, and effects of a refused command.
   var faults: [String] = []
-  /// Times in threads that were dropped since they were taken (`TestShard+Histories.swift`).
-  var forgotten: [ForgottenTimes] = []
-  /// Of channels that are watched, by number: what has happened since it was told (`TestShard+Events.swift`).
-  var notes: [ChannelNumber: ChannelNotes]?
-  /// By cid, in the order in which they were made.
+  /// Times in threads dropped since the last call of `takeDroppedTimes` (`TestShard+Histories.swift`).
+  var forgotten: [DroppedTimes] = []
+  /// Changes of watched channels that are not reported yet, by channel number (`TestShard+Events.swift`).
+  var notes: [ChannelNumber: PendingChannelEvents]?
+  /// By cid, in order of creation.
   var tickets: [String: [TicketPlace]] = [:]
-  /// Whether everything is checked after each command, or only what the command touched.
+  /// Whether everything is checked after each command, instead of only the state that it touched.
   var checksEverything = false
 
-  /// The channel's place in memory; it is up to date with what its members hide, as it has to be before anything is
-  /// asked of it.
+  /// The channel's slot. Its copies of the members' settings are refreshed, as every query requires.
   func slot(_ cid: String) -> ChannelSlot? {
     let cid = Array(cid.utf8)
     guard let slot = state.slot(of: cid.span.bytes) else { return nil }
@@ -61,7 +60,7 @@ final class TestShard {
   // MARK: Commands
 
   func perform(_ command: Command, clock: Int) -> Outcome {
-    if let outcome = performBeyond(command, clock: clock) { return outcome }
+    if let outcome = performExtended(command, clock: clock) { return outcome }
     let time = state.advance(clock: Timestamp(milliseconds: Int64(clock)))
     var effects: [Effect] = []
     do throws(Refusal) {
@@ -126,7 +125,7 @@ final class TestShard {
     }
   }
 
-  /// One after the other: each is assigned before the next is decided.
+  /// Acknowledges one after the other: each is assigned before the next is decided.
   private func acknowledge(
     _ cid: String,
     _ user: String,
@@ -162,10 +161,10 @@ final class TestShard {
     return .acknowledged(codes)
   }
 
-  /// Time passes without a command.
+  /// Advances the clock without a command.
   func pass(to clock: Int) { _ = state.advance(clock: Timestamp(milliseconds: Int64(clock))) }
 
-  /// What a decision named, to be shown once its effects are assigned.
+  /// The result of a decision, read once its effects are assigned.
   private enum Decided {
     case row(ChannelSlot, MemberOrdinal)
     case message(ChannelSlot, SequenceNumber, isNew: Bool)
@@ -188,7 +187,7 @@ final class TestShard {
   private func decidePut(
     _ cid: String,
     _ settings: Settings,
-    _ members: [Seat],
+    _ members: [MemberSpec],
     _ time: Timestamp,
     _ effects: inout [Effect]
   ) throws(Refusal) {
@@ -290,10 +289,10 @@ final class TestShard {
 
   func apply(_ effects: [Effect]) {
     for effect in effects {
-      noteForgotten(effect)
-      if notes != nil { noteBefore(effect) }
+      recordDroppedTimes(effect)
+      if notes != nil { recordBeforeAssign(effect) }
       state.assign(addressed: effect, slots: &slots)
-      if notes != nil { noteAfter(effect) }
+      if notes != nil { recordAfterAssign(effect) }
       check(touchedBy: effect)
     }
     lastEffectCount = effects.count
@@ -301,7 +300,7 @@ final class TestShard {
     if checksEverything { checkAll() }
   }
 
-  // MARK: Invariants (STYLE.md, habit 10)
+  // MARK: Invariants
 
   private func check(touchedBy effect: Effect) {
     #if DEBUG
@@ -320,7 +319,7 @@ final class TestShard {
 
   // MARK: Log, pages and recovery
 
-  /// Ends a batch. Pages are taken only between batches, since an index stands for a whole one.
+  /// Ends a batch. Pages are written only between batches, since a log index stands for a whole batch.
   func seal() {
     guard !open.isEmpty else { return }
     log.append(Batch(index: (log.last?.index ?? .zero).next, time: state.time, effects: open))
@@ -329,7 +328,7 @@ final class TestShard {
 
   var isSealed: Bool { open.isEmpty }
 
-  /// Every page that a channel has now.
+  /// All pages of a channel.
   func pageKeys(_ number: ChannelNumber) -> [PageKey] {
     let slot = slots[number]!
     let rowPages = (state[slot].rows.rowCount + 255) / 256
@@ -348,7 +347,7 @@ final class TestShard {
       .filter { !state.effects(of: .receipts($0), in: slot).isEmpty }
   }
 
-  /// Segments of steps that are not on storage yet.
+  /// Segments of steps that are not in storage yet.
   func stepKeys(_ number: ChannelNumber) -> [PageKey] {
     let slot = slots[number]!
     let rowPages = (state[slot].rows.rowCount + 255) / 256
@@ -358,20 +357,20 @@ final class TestShard {
     }
   }
 
-  /// Every page of every channel.
+  /// All pages of all channels.
   var allPageKeys: [PageKey] { slots.keys.sorted().flatMap { pageKeys($0) + stepKeys($0) } }
 
-  /// Writes one page, as it is now.
+  /// Writes one page with its current content.
   func checkpoint(_ key: PageKey) {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
     let slot = slots[key.channel]!
     pages[key] = StoredPage(index: index, effects: state.effects(of: key.page, in: slot))
-    // From here on it is read when it is asked for.
+    // From now on the segment is read from storage on request.
     if case .steps(let rowPage, let segment) = key.page { state.dropSegment(slot, rowPage, segment) }
   }
 
-  /// The bytes of a segment of steps, in memory or on storage.
+  /// The bytes of a segment of steps, from memory or storage.
   func steps(_ number: ChannelNumber, _ rowPage: UInt32, _ segment: UInt32) -> [UInt8] {
     if let bytes = state[slots[number]!].steps.segment(rowPage, segment) { return bytes }
     let stored = pages[PageKey(channel: number, page: .steps(rowPage, segment))]?.effects.first
@@ -382,11 +381,11 @@ final class TestShard {
     return bytes
   }
 
-  /// Writes segments of steps anew as fewer, where that is worth it.
+  /// Merges segments of steps, where that is worth it.
   func trim(_ number: ChannelNumber) -> Bool {
     let slot = slots[number]!
     var hasTrimmed = false
-    for rowPage in 0..<UInt32((state[slot].rows.rowCount + 255) / 256) where state.wantsTrim(slot, rowPage) {
+    for rowPage in 0..<UInt32((state[slot].rows.rowCount + 255) / 256) where state.needsTrim(slot, rowPage) {
       let range = state[slot].steps.segments(rowPage)
       let segments = range.map { steps(number, rowPage, $0) }
       var effects: [Effect] = []
@@ -417,7 +416,7 @@ final class TestShard {
     0..<UInt32(min(PageID.outboxPages, state.outbox.last / PageID.changesPerOutboxPage + 1))
   }
 
-  /// Another shard, made from what is stored of this one.
+  /// Another shard, built from the stored data of this one.
   struct Copy: ~Copyable {
     var state: ShardState
     var slots: [ChannelNumber: ChannelSlot]
@@ -425,7 +424,7 @@ final class TestShard {
     func digest() -> ShardDigest { ShardDigest(state, slots) }
   }
 
-  /// A fresh shard to which every logged effect was assigned in order.
+  /// A new shard with every logged effect assigned in order.
   func replayed() -> Copy {
     var fresh = ShardState(id: state.id, shardCount: shardCount)
     var slots: [ChannelNumber: ChannelSlot] = [:]
@@ -437,12 +436,13 @@ final class TestShard {
     return Copy(state: fresh, slots: slots)
   }
 
-  /// A fresh shard from the stored pages, each with its own index, and the log's later effects for each page.
+  /// A new shard from the stored pages, each with its own log index, and the later log effects of each page.
   ///
-  /// A page gets its own tail before the next page comes. All pages first and then the tail in log order would not do:
-  /// a segment whose page is older than the next one's still lacks messages, and messages are assigned without gaps.
+  /// Each page gets its own tail before the next page is read. Reading all pages first and then the tail in log order
+  /// would fail. A segment with an older page than its successor's lacks messages until its tail is assigned, and
+  /// messages must be assigned without gaps.
   ///
-  /// - Parameter shuffle: puts the row pages in any order; segments have to rise.
+  /// - Parameter shuffle: reorders the row pages; segments must be in rising order.
   func recovered(shuffle: ([PageID]) -> [PageID] = { $0 }) -> Copy {
     precondition(isSealed, "what is not in the log is lost")
     var fresh = ShardState(id: state.id, shardCount: shardCount)
@@ -473,7 +473,7 @@ final class TestShard {
       let segments = own.filter { !$0.isRows && $0 != .head }.sorted { $0.order < $1.order }
       for page in [.head] + rowPages + segments {
         let key = PageKey(channel: number, page: page)
-        // Segments of steps on storage stay there.
+        // Segments of steps in storage stay there.
         let stored = page.isSteps ? [] : pages[key]?.effects ?? []
         for effect in stored + (tails[key] ?? []) {
           fresh.assign(addressed: effect, slots: &slots)
@@ -484,7 +484,7 @@ final class TestShard {
     return Copy(state: fresh, slots: slots)
   }
 
-  /// Goes on from what recovery makes of pages and log, as after a crash.
+  /// Replaces the shard by its recovery from pages and log, as after a crash.
   func crash(shuffle: ([PageID]) -> [PageID] = { $0 }) {
     let clock = state.time
     let copy = recovered(shuffle: shuffle)
@@ -496,13 +496,13 @@ final class TestShard {
     checkAll()
   }
 
-  /// Everything that can be asked of the shard.
+  /// Every answer of the shard.
   func digest() -> ShardDigest {
     for slot in slots.values { state.refresh(slot) }
     return ShardDigest(state, slots)
   }
 
-  /// Lets a channel go, and loads it again from pages as they are now.
+  /// Evicts a channel, and loads it from pages with its current content.
   func evictAndLoad(_ number: ChannelNumber) {
     seal()
     for key in stepKeys(number) { checkpoint(key) }
@@ -533,7 +533,7 @@ extension PageID {
 }
 
 extension ShardState {
-  /// Assigns an effect to whatever it is addressed to; a channel that is not in memory is put there by its head.
+  /// Assigns an effect to its target; a channel that is not in memory is created by its head.
   mutating func assign(addressed effect: Effect, slots: inout [ChannelNumber: ChannelSlot]) {
     guard let number = effect.channel else { return assign(effect) }
     if case .channelDeleted = effect {

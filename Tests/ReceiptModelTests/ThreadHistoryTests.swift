@@ -3,19 +3,19 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Random histories of threads: whatever was done, the log and the pages make the same shard again, and everything that
-/// is told of a thread is told of a channel of its own that went through the same.
+/// Random histories of threads. The log and the pages rebuild the same shard, and a thread's answers equal those of a
+/// channel with the same history.
 @Suite("Random histories of threads", .computing)
 struct ThreadHistoryTests {
   private static let cid = "team:room"
   private static let users = (0..<6).map { "u\($0)" }
 
-  @Test("log and pages make the same threads again", arguments: (1...12).map { UInt64($0) })
+  @Test("log and pages rebuild the same threads", arguments: (1...12).map { UInt64($0) })
   func roundTrip(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let shard = TestShard()
     _ = shard.perform(
-      .put(cid: Self.cid, settings: [:], members: Self.users.map { Seat(user: $0) }),
+      .put(cid: Self.cid, settings: [:], members: Self.users.map { MemberSpec(user: $0) }),
       clock: 1
     )
     var ids = 0
@@ -48,7 +48,7 @@ struct ThreadHistoryTests {
     case 0:
       _ = shard.perform(.post(cid: cid, id: parent, sender: user, created: 0, isSilent: false), clock: clock)
     case 1: _ = shard.perform(.change(cid: cid, add: [], remove: [user]), clock: clock)
-    case 2, 3: _ = shard.perform(.change(cid: cid, add: [Seat(user: user)], remove: []), clock: clock)
+    case 2, 3: _ = shard.perform(.change(cid: cid, add: [MemberSpec(user: user)], remove: []), clock: clock)
     case 4:
       let shows = random.below(2) == 0
       _ = shard.perform(
@@ -82,7 +82,7 @@ struct ThreadHistoryTests {
   }
 
   @Test(
-    "a thread answers as a channel would that went through the same",
+    "a thread gives the same answers as a channel with the same history",
     arguments: (1...8).map { UInt64($0) }
   )
   func asChannel(seed: UInt64) {
@@ -90,13 +90,13 @@ struct ThreadHistoryTests {
     let shard = TestShard()
     let (cid, twin) = (Self.cid, "team:twin")
     for name in [cid, twin] { _ = shard.perform(.put(cid: name, settings: [:], members: []), clock: 1) }
-    _ = shard.perform(.change(cid: cid, add: Self.users.map { Seat(user: $0) }, remove: []), clock: 1)
+    _ = shard.perform(.change(cid: cid, add: Self.users.map { MemberSpec(user: $0) }, remove: []), clock: 1)
     _ = shard.perform(.post(cid: cid, id: "m1", sender: "", created: 0, isSilent: false), clock: 1)
-    // Everybody replies once, and so takes part: what comes then goes as in a channel that they have joined.
+    // Every user replies once, and so takes part: from then on the thread behaves like a channel that they joined.
     var count = 0
     for user in Self.users {
       count += 1
-      _ = shard.perform(.change(cid: twin, add: [Seat(user: user)], remove: []), clock: 1)
+      _ = shard.perform(.change(cid: twin, add: [MemberSpec(user: user)], remove: []), clock: 1)
       _ = shard.reply(cid, to: "m1", "r\(count)", by: user, clock: 1)
       _ = shard.perform(
         .post(cid: twin, id: "r\(count)", sender: user, created: 0, isSilent: false),

@@ -2,8 +2,8 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Stories of threads (R15): the rows of ``Story``, as far as they are about a channel, and those about its threads.
-/// They are performed by the real shard only.
+/// Stories of threads (R15): the rows of ``Story`` that concern one channel, and rows on its threads. Only the real
+/// shard performs them.
 ///
 /// | row | answers |
 /// | --- | --- |
@@ -13,10 +13,10 @@ import Testing
 /// | `read bob in m1 [r2] [epoch 1]`, `delivered …`, `unread …` | `moved` or `same`, and the own row |
 /// | `read bob r2` | the same, by a reply's id alone |
 /// | `row bob in m1`, `shown bob in m1` | the own row, or as others see it; `none` |
-/// | `status r1 [as bob]` | as in ``Story``; several: the last one's, counted together |
+/// | `status r1 [as bob]` | as in ``Story``; of several messages the last one's, counted together |
 /// | `list readers r1 [as bob]`, `list unread r1` | users with times: `bob@2000`, `bob~2000` where it is not exact; `nobody` |
 /// | `member bob of r1 [as zoe]` | `sent`, `delivered` or `read`, or the refusal |
-/// | `flag bob` | the whole channel unread, as in ``Story`` |
+/// | `flag bob` | flags the whole channel unread, as in ``Story`` |
 /// | `total bob` | `messages`, `threads`, `flagged` |
 struct ThreadStory {
   let shard = TestShard()
@@ -36,7 +36,7 @@ struct ThreadStory {
 
   private struct Fault: Error { var text: String }
 
-  /// Runs one row; answers with what is wrong, or nil.
+  /// Runs one row; returns the failure, or nil.
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
@@ -88,11 +88,12 @@ struct ThreadStory {
         }
       )
       return outcome(perform(.put(cid: cid, settings: settings, members: [])))
-    case "join": return outcome(perform(.change(cid: cid, add: words.map { Seat(user: $0) }, remove: [])))
+    case "join":
+      return outcome(perform(.change(cid: cid, add: words.map { MemberSpec(user: $0) }, remove: [])))
     case "leave": return outcome(perform(.change(cid: cid, add: [], remove: Array(words))))
     case "swap":
       return outcome(
-        perform(.change(cid: cid, add: words.map { Seat(user: $0) }, remove: Array(words)))
+        perform(.change(cid: cid, add: words.map { MemberSpec(user: $0) }, remove: Array(words)))
       )
     case "hide", "show":
       let shows = verb == "show"
@@ -148,7 +149,7 @@ struct ThreadStory {
     }
   }
 
-  /// In a long run everything is checked after the last one only.
+  /// In a long run everything is checked only after the last command.
   private func each(_ words: ArraySlice<String>, _ perform: (String) -> Outcome) -> Answer {
     shard.checksEverything = words.count < 20
     defer { shard.checksEverything = true }
@@ -270,7 +271,7 @@ struct ThreadStory {
   }
 }
 
-/// Tells a story of threads; a row that goes wrong is reported at its own line.
+/// Runs a story of threads; the first failing row is reported at its own line.
 func threadStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = ThreadStory()
   tell(table, sourceLocation) { story.run($0) }

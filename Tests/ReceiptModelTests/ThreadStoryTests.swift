@@ -7,7 +7,7 @@ import Testing
 @Suite("Stories of threads", .computing)
 struct ThreadStoryTests {
   @Test(
-    "the interpreter: wrong expectations are found",
+    "control: the interpreter finds wrong expectations",
     arguments: [
       "reply r2 to m1 by bob -> known seq 2", "reply r2 to m1 by bob -> created seq 3",
       "row alice in m1 -> unread 0",
@@ -23,7 +23,7 @@ struct ThreadStoryTests {
     #expect(story.run(row) != nil)
   }
 
-  @Test("who is in a thread by reading it alone, and hides that, is not seen there; with a reply they are")
+  @Test("a member who only reads a thread and hides reads is invisible in it, until they reply")
   func unseen() {
     threadStory(
       """
@@ -33,7 +33,7 @@ struct ThreadStoryTests {
       hide carol
       read carol in m1
       reply r2 to m1 by bob                -> created seq 2
-      # Alice alone is expected, for all that others see.
+      # Others see only alice as expected.
       status r2                            -> sent members 1
       list unread r2                       -> alice
       total carol                          -> messages 1 threads 1
@@ -44,7 +44,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R4: the channel's unread flag goes with a read or a reply in one of its threads")
+  @Test("R4: a read or a reply in a thread clears the channel's unread flag")
   func flag() {
     threadStory(
       """
@@ -59,7 +59,7 @@ struct ThreadStoryTests {
       read bob in m1                       -> moved
       total bob                            -> flagged false
       flag bob
-      # Also one that moves nothing.
+      # A read that moves nothing clears it too.
       read bob in m1                       -> moved
       total bob                            -> flagged false
       flag bob
@@ -72,8 +72,8 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R8: where the channel shows no reads, who only reads in a thread is not seen there either")
-  func unseenByChannel() {
+  @Test("R8: where the channel hides reads, a member who only reads a thread is invisible in it")
+  func invisibleWithoutReadEvents() {
     threadStory(
       """
       join alice bob carol
@@ -82,7 +82,7 @@ struct ThreadStoryTests {
       options read_events=false
       read carol in m1
       reply r2 to m1 by bob                -> created seq 2
-      # Alice alone is expected, for all that others see.
+      # Others see only alice as expected.
       status r2                            -> sent members 1
       list unread r2                       -> alice
       total carol                          -> threads 1
@@ -94,19 +94,19 @@ struct ThreadStoryTests {
   }
 
   @Test(
-    "R7, R11: a list's cursor in a thread does not tell of those who are not seen, and goes on where it was"
+    "R7, R11: a list's cursor in a thread reveals no invisible member, and the next page continues right"
   )
   func cursors() {
     let shard = TestShard()
     let cid = "team:room"
     let users = ["alice", "bob", "carol", "dave", "erin"]
-    _ = shard.perform(.put(cid: cid, settings: [:], members: users.map { Seat(user: $0) }), clock: 1)
+    _ = shard.perform(.put(cid: cid, settings: [:], members: users.map { MemberSpec(user: $0) }), clock: 1)
     _ = shard.perform(.post(cid: cid, id: "m1", sender: "alice", created: 0, isSilent: false), clock: 2)
     _ = shard.reply(cid, to: "m1", "r1", by: "bob", clock: 3)
     _ = shard.perform(.patchUser("carol", showsRead: false, showsDelivered: nil, revoked: nil), clock: 4)
     for user in ["carol", "dave", "erin"] { _ = shard.mark("read", cid, user, under: "m1", clock: 5) }
     _ = shard.reply(cid, to: "m1", "r2", by: "alice", clock: 6)
-    /// Who is in a page, and its cursor.
+    /// The users of a page, and its cursor.
     func page(_ cursor: String?, limit: Int = 1) -> String {
       switch shard.list(cid, "r2", .server, .unread, .joined, limit: limit, cursor: cursor) {
       case .success(let (entries, next)):
@@ -118,20 +118,20 @@ struct ThreadStoryTests {
     #expect(page("k3-bob") == "dave | k5-dave")
     #expect(page("k5-dave") == "erin")
     #expect(page("k5-erin") == "")
-    // Whoever the cursor names has gone, or was never there: nobody else is left out.
+    // The user in the cursor has left or was never there: the page still skips no other user.
     #expect(page("k5-zoe", limit: 2) == "dave erin")
     #expect(page("k4-zoe", limit: 2) == "dave erin")
     #expect(page("k9-zoe") == "")
     _ = shard.perform(.change(cid: cid, add: [], remove: ["dave"]), clock: 7)
     #expect(page("k5-dave") == "erin")
-    // A channel's cursors are none of a thread's, nor the other way round.
+    // A channel's cursors are invalid in a thread, and vice versa.
     for cursor in ["j1", "t5-dave", "k", "k5", "k5-", "k05-dave", "k-dave", "k5-d d"] {
       #expect(page(cursor) == "invalid_cursor", "\(cursor)")
     }
     #expect(page("k9223372036854775808-bob") == "invalid_cursor")
   }
 
-  @Test("replies are numbered in their thread, take no number in the channel, and count there only")
+  @Test("replies have their own numbers in the thread, use none of the channel's, and count only there")
   func numbers() {
     threadStory(
       """
@@ -141,7 +141,7 @@ struct ThreadStoryTests {
       reply r2 to m1 by carol              -> created seq 2
       reply x1 to m2 by bob                -> created seq 1
       post m3 by alice                     -> created seq 3
-      # The channel's own: nobody has read but alice.
+      # The channel's own positions: only alice has read.
       total bob                            -> messages 3 threads 1
       total alice                          -> messages 0 threads 2
       total carol                          -> messages 3 threads 0
@@ -150,7 +150,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R15: in a channel of two members both take part from the first reply on, also when a third joins")
+  @Test("R15: in a channel of two, both take part from the first reply on, also when a third joins")
   func twoMembers() {
     threadStory(
       """
@@ -174,11 +174,11 @@ struct ThreadStoryTests {
       status r2                            -> sent members 1
       row carol in m1                      -> none
       status r1                            -> read members 1
-      # In a thread that begins at three, only who took part in it.
+      # In a thread that begins with three members, only participants are listed.
       reply x1 to m2 by alice              -> created seq 1
       status x1                            -> sent members 0
       row bob in m2                        -> none
-      # At two again both take part in it, from the next reply on.
+      # With two members again both take part, from the next reply on.
       leave carol
       reply x2 to m2 by alice              -> created seq 2
       row bob in m2                        -> seq 0 unread 1 first x2
@@ -186,7 +186,7 @@ struct ThreadStoryTests {
       status x2                            -> sent members 1
       clock 5000
       read bob in m2                       -> moved seq 2
-      # What he has read counts for him, too.
+      # His earlier reads count too.
       status x1                            -> read readers 1 members 1
       list readers x1                      -> bob@5000
       """
@@ -194,7 +194,7 @@ struct ThreadStoryTests {
   }
 
   @Test(
-    "R15: a reply of before counts for who has read it, so that no status falls because somebody joins in"
+    "R15: an earlier reply counts for members who read it, so that no status falls when one takes part"
   )
   func readBefore() {
     threadStory(
@@ -214,18 +214,18 @@ struct ThreadStoryTests {
       list unread r3                       -> nobody
       member carol of r2                   -> read
       member carol of r3                   -> not_expected
-      # Delivery alone does not make her count for a reply of before.
+      # Delivery alone does not count for an earlier reply.
       delivered carol in m1 r4             -> moved delivered 4
       status r4                            -> read members 1
       clock 4000
       reply r5 to m1 by bob
       status r5                            -> sent members 2
-      # What she marks unread stays read for others; here they see it.
+      # Replies that she marks unread stay read for others; under this option they see it.
       options mark_unread=public
       unread carol in m1 r1                -> moved seq 0 unread 5
       status r2                            -> delivered readers 1 members 2 received 2
       options mark_unread=private
-      # Hidden, she has read nothing, and is there from when she joined.
+      # Hidden, she has read nothing, and her row is as at the join.
       hide carol
       status r2                            -> read readers 1 members 1
       status r5                            -> sent members 1
@@ -241,8 +241,8 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R6 in a thread: replies from before somebody joined the channel never count for them")
-  func beforeTheChannel() {
+  @Test("R6 in a thread: replies from before a member joined the channel never count for them")
+  func repliesFromBeforeTheJoin() {
     threadStory(
       """
       join alice bob
@@ -268,8 +268,8 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R7: who has read unseen, and then replies, takes part from there on, and stands where they stood")
-  func unseenReplies() {
+  @Test("R7: an invisible reader who replies takes part from then on, at their current position")
+  func invisibleReaderReplies() {
     threadStory(
       """
       join alice bob carol
@@ -296,7 +296,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("in a thread are the parent's sender from its start, and who replies, from then on")
+  @Test("the parent's sender is in the thread from its start, a member who replies from then on")
   func members() {
     threadStory(
       """
@@ -307,12 +307,12 @@ struct ThreadStoryTests {
       row alice in m1                      -> seq 0 unread 1 first r1 at 2000
       row bob in m1                        -> seq 1 unread 0 at 2000 delivered 1 dat 2000
       row carol in m1                      -> none
-      # Of r1 alice and bob are, carol was not there yet.
+      # r1 has alice and bob; carol was not in the thread yet.
       status r1                            -> sent seq 1 members 1 unread 1
       clock 3000
       reply r2 to m1 by carol              -> created seq 2
       row carol in m1                      -> seq 2 unread 0
-      # Who replies has read what was before.
+      # A member who replies has read the earlier replies.
       status r1                            -> read readers 1 members 2
       status r2                            -> sent members 2
       member carol of r1                   -> read
@@ -328,7 +328,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("a sender who is no member replies, and is in no row; nor is the system")
+  @Test("a sender who is no member can reply without a row; so can the system")
   func strangers() {
     threadStory(
       """
@@ -353,7 +353,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("what cannot have a thread, and what cannot be a reply")
+  @Test("messages that cannot have a thread, and replies that are refused")
   func refused() {
     threadStory(
       """
@@ -375,7 +375,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("an id is known in the channel and in all its threads")
+  @Test("a message id is unique in the channel and all its threads")
   func ids() {
     threadStory(
       """
@@ -383,7 +383,7 @@ struct ThreadStoryTests {
       post m1 m2 by alice
       reply r1 r2 to m1 by bob
       reply x1 to m2 by bob
-      # The same answer again; under another parent, or none, it is another message.
+      # The same answer again; under another parent or none it is another message.
       reply r2 to m1 by bob                -> known seq 2
       reply r2 to m2 by bob                -> message_conflict
       reply m2 to m1 by bob                -> message_conflict
@@ -398,7 +398,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R2 in a thread: who marks it read takes part from then on")
+  @Test("R2 in a thread: a member who marks it read takes part from then on")
   func reading() {
     threadStory(
       """
@@ -433,7 +433,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R3, R4 in a thread: delivered and unread, of those who have a row")
+  @Test("R3, R4 in a thread: delivered and unread marks need a row")
   func marking() {
     threadStory(
       """
@@ -443,7 +443,7 @@ struct ThreadStoryTests {
       unread carol in m1                   -> same seq 0
       reply r1…r4 to m1 by bob
       clock 2000
-      # Who is not in it changes nothing.
+      # A member who is not in the thread changes nothing.
       delivered carol in m1 r2             -> same seq 0 delivered 0
       delivered carol in m1 r9             -> message_not_found
       row carol in m1                      -> none
@@ -460,7 +460,7 @@ struct ThreadStoryTests {
       unread alice in m1 r9                -> message_not_found
       read alice in m1 epoch 1             -> same seq 0
       read alice in m1                     -> moved seq 4 unread 0
-      # Sending takes the marker away (R5).
+      # Sending removes the marker (R5).
       unread alice in m1 r2                -> moved unread 3
       reply r5 to m1 by alice
       row alice in m1                      -> seq 5 unread 0
@@ -470,7 +470,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("leaving the channel leaves its threads; who comes again is in none")
+  @Test("leaving the channel leaves its threads; a member who rejoins is in none")
   func leaving() {
     threadStory(
       """
@@ -501,7 +501,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("a deleted parent closes its thread; a deleted reply is a deleted message")
+  @Test("deleting a parent closes its thread; a deleted reply is a deleted message")
   func deleted() {
     threadStory(
       """
@@ -536,7 +536,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("R7: who hides, hides in threads")
+  @Test("R7: hiding receipts applies in threads too")
   func hidden() {
     threadStory(
       """
@@ -548,7 +548,7 @@ struct ThreadStoryTests {
       read alice in m1                     -> moved seq 1 at 2000
       status r1                            -> sent members 1 readers 0
       shown alice in m1                    -> seq 0
-      # Who joins hidden, and who replies.
+      # A member who joins while hidden, and one who replies.
       hide carol
       reply r2 to m1 by carol
       reply r3 to m1 by bob
@@ -565,7 +565,7 @@ struct ThreadStoryTests {
   }
 
   @Test(
-    "R10: counts for the sender of a reply only, also where a server asks for somebody outside the thread"
+    "R10: only a reply's sender sees counts, also where a server asks for a user outside the thread"
   )
   func counts() {
     threadStory(
@@ -590,7 +590,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("messages and replies are asked for together")
+  @Test("one query returns statuses of messages and replies")
   func together() {
     threadStory(
       """
@@ -608,7 +608,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("a thread keeps a tail of steps: times from before it are not exact")
+  @Test("a thread keeps a tail of steps: earlier times are not exact")
   func steps() {
     threadStory(
       """
@@ -621,12 +621,12 @@ struct ThreadStoryTests {
       list readers r1                      -> alice@3000
       read bob in m1
       list readers r2                      -> bob@3000
-      # Two steps each: more than the tail of one page holds.
+      # Two steps each: more than one page's tail holds.
       clock 4000
       reply s1…s40 to m1 by alice
       clock 5000
       list readers r2                      -> bob~3000
-      # What the step before had reached is not known any more.
+      # The position reached by the step before is no longer known.
       read bob in m1 s40
       list readers s40                     -> bob~5000
       reply t1 to m1 by alice
@@ -639,7 +639,7 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("what was said of threads is there after a crash, and after the channel left memory")
+  @Test("threads survive a crash and the eviction of their channel")
   func kept() {
     threadStory(
       """
@@ -671,10 +671,10 @@ struct ThreadStoryTests {
     )
   }
 
-  @Test("a channel has 65,536 threads at most; those that are there go on")
+  @Test("a channel has 65,536 threads at most; existing ones still take replies")
   func limit() {
     let shard = TestShard()
-    _ = shard.perform(.put(cid: "team:x", settings: [:], members: [Seat(user: "bob")]), clock: 1)
+    _ = shard.perform(.put(cid: "team:x", settings: [:], members: [MemberSpec(user: "bob")]), clock: 1)
     let slot = shard.slot("team:x")!
     let number = shard.state[slot].number
     for n in 1...UInt32(ThreadTable.threadsMax + 1) {
@@ -694,7 +694,7 @@ struct ThreadStoryTests {
     #expect(shard.faults == [])
   }
 
-  @Test("many replies and many members: pages of a thread, in and out")
+  @Test("many replies and many members: a thread's pages are written and read")
   func large() {
     threadStory(
       """

@@ -2,13 +2,13 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Users' settings in a shard: versions, settling, and how channels take changes over.
+/// Users' settings in a shard: versions, replication, and how channels copy changes.
 @Suite("Users' settings")
 struct UserSettingsTests {
   private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-  /// Carries a decision out; answers how many effects it had.
-  private func carryOut(
+  /// Applies a decision; returns the number of its effects.
+  private func applyEffects(
     _ state: inout ShardState,
     _ decide: (inout ShardState, inout [Effect]) -> Void
   ) -> Int {
@@ -24,11 +24,11 @@ struct UserSettingsTests {
     at milliseconds: Int64,
     _ patch: UserSettingsPatch
   ) -> Int {
-    carryOut(&state) { $0.decidePatch(user: user, patch, at: Self.time(milliseconds), into: &$1) }
+    applyEffects(&state) { $0.decidePatch(user: user, patch, at: Self.time(milliseconds), into: &$1) }
   }
 
   @Test(
-    "a patch changes what it gives, raises the version on a change only, and notes when a user shows again"
+    "a patch sets only the given fields, raises the version on a change, and notes when a user shows again"
   )
   func patches() {
     var state = ShardState(id: ShardID(0))
@@ -67,11 +67,11 @@ struct UserSettingsTests {
     #expect(state.settings.count == 1)
   }
 
-  @Test("the newer version wins; each user has one number, without gaps")
+  @Test("the newer version wins; users have consecutive numbers")
   func assigning() {
     var state = ShardState(id: ShardID(0))
     func assign(_ settings: UserSettings) -> Int {
-      carryOut(&state) { $0.decideAssign(user: settings, into: &$1) }
+      applyEffects(&state) { $0.decideAssign(user: settings, into: &$1) }
     }
     #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isSettled: true)) == 1)
     #expect(!state.userSettings("bob").isSettled)
@@ -84,12 +84,12 @@ struct UserSettingsTests {
     #expect(assign(UserSettings(user: "amy", version: 0)) == 0)
   }
 
-  @Test("settled is a version that is still the newest, until the next change")
+  @Test("settling a version works while it is the newest, until the next change")
   func settling() {
     var state = ShardState(id: ShardID(0))
     var isSettled = false
     func settle(_ version: UInt64) -> Int {
-      carryOut(&state) { isSettled = $0.decideSettle(user: "bob", version: version, into: &$1) }
+      applyEffects(&state) { isSettled = $0.decideSettle(user: "bob", version: version, into: &$1) }
     }
     #expect(settle(0) == 0 && isSettled, "of who has set nothing there is nothing to settle")
     #expect(settle(1) == 0 && !isSettled)
@@ -100,34 +100,34 @@ struct UserSettingsTests {
     #expect(state.userSettings("bob").isSettled)
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
     #expect(!state.userSettings("bob").isSettled)
-    // Decided before, assigned after the change: it settles nothing.
+    // Decided before the change and assigned after it: it settles nothing.
     state.assign(.userSettled(0, version: 1))
     #expect(!state.userSettings("bob").isSettled)
   }
 
-  @Test("a channel type is settled likewise")
+  @Test("a channel type is settled in the same way")
   func types() {
     var state = ShardState(id: ShardID(0))
     var isSettled = false
     func settle(_ version: UInt64) -> Int {
-      carryOut(&state) { isSettled = $0.decideSettle(type: "team", version: version, into: &$1) }
+      applyEffects(&state) { isSettled = $0.decideSettle(type: "team", version: version, into: &$1) }
     }
     var off = OptionPatch()
     off.readEvents = false
     #expect(settle(0) == 0 && isSettled)
-    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
+    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
     #expect(!state.channelType("team").isSettled)
     #expect(settle(2) == 0 && !isSettled)
     #expect(settle(1) == 1 && isSettled)
     #expect(state.channelType("team").isSettled)
-    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
+    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
     #expect(state.channelType("team").isSettled)
     off.readEvents = true
-    #expect(carryOut(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
+    #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
     #expect(!state.channelType("team").isSettled)
   }
 
-  @Test("a page holds 256 users, and makes the same table again")
+  @Test("a page holds 256 users, and restores the same table")
   func pages() {
     var state = ShardState(id: ShardID(0))
     for number in 0..<600 {
@@ -142,7 +142,7 @@ struct UserSettingsTests {
         )
       )
       if number % 5 == 0 {
-        _ = carryOut(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
+        _ = applyEffects(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
       }
     }
     var copy = ShardState(id: ShardID(0))
@@ -165,7 +165,7 @@ struct UserSettingsTests {
   }
 
   @Test(
-    "a token issued before its user's revocation is refused, in whole seconds; who has revoked none loses none"
+    "a token issued before its user's revocation time is refused, in whole seconds; others are not"
   )
   func tokens() {
     var state = ShardState(id: ShardID(0))
@@ -184,17 +184,17 @@ struct UserSettingsTests {
   }
 
   @Test(
-    "erased: a token from before that second is refused, until it is another's number; whoever has the id anew takes the time over"
+    "tokens from before an erasure are refused until the user's number is reused; a new user keeps the time"
   )
-  func tokensOfTheErased() {
+  func tokensFromBeforeErasure() {
     var state = ShardState(id: ShardID(0))
     func isRevoked(_ user: String, _ issued: UInt32) -> Bool {
       let user = Array(user.utf8)
       return state.isRevoked(user.span.bytes, issued: issued)
     }
     func erase(_ user: String, at milliseconds: Int64) {
-      _ = carryOut(&state) {
-        $0.decideErased(
+      _ = applyEffects(&state) {
+        $0.decideFinishErasure(
           user: user,
           version: $0.userSettings(user).version + 1,
           at: Self.time(milliseconds),
@@ -202,21 +202,23 @@ struct UserSettingsTests {
         )
       }
     }
-    // It revokes more than the user themselves had, and nobody else's.
+    // The erasure revokes more tokens than the user had, and no other user's.
     _ = patch(&state, "bob", at: 10, UserSettingsPatch(tokensRevokedBefore: Self.time(3_000)))
     erase("bob", at: 5_999)
     #expect(state.settings.hasRevoked == true)
     #expect(isRevoked("bob", 0) && isRevoked("bob", 4) && !isRevoked("bob", 5) && !isRevoked("bob", 6))
     #expect(!isRevoked("zoe", 0))
-    // A page tells it again.
+    // A page restores it.
     var copy = ShardState(id: ShardID(0))
     for effect in state.userEffects(0) { copy.assign(effect) }
     #expect(copy.userSettings("bob").tokensRevokedBefore == Self.time(5_000) && copy.settings.hasRevoked)
-    // Once more: from the later time on, also where what was between is erased with it.
+    // Erased again: the later time is in force, also for settings changed in between.
     erase("bob", at: 7_000)
     #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
-    // What is on its way from before changes nothing, what changes nothing is nothing new.
-    #expect(carryOut(&state) { $0.decideAssign(user: UserSettings(user: "bob", version: 1), into: &$1) } == 0)
+    // A delayed older update changes nothing, and a patch without a change is no new version.
+    #expect(
+      applyEffects(&state) { $0.decideAssign(user: UserSettings(user: "bob", version: 1), into: &$1) } == 0
+    )
     #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: true)) == 0)
     #expect(patch(&state, "bob", at: 7_100, UserSettingsPatch(showsRead: false)) == 1)
     #expect(
@@ -230,15 +232,15 @@ struct UserSettingsTests {
         )
     )
     #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))
-    // Erased again while nothing but the number is left: it goes on being refused in between.
+    // Erased again while only the number is left: tokens stay refused in between.
     erase("bob", at: 9_500)
-    #expect(carryOut(&state) { $0.decideErasing(user: "bob", into: &$1) } == 1)
+    #expect(applyEffects(&state) { $0.decideBeginErasure(user: "bob", into: &$1) } == 1)
     #expect(isRevoked("bob", 8) && !isRevoked("bob", 9))
     erase("bob", at: 9_600)
-    // The server may say otherwise: of the erased too, and without a revocation of their own.
+    // A server can override it, also for an erased user: without a revocation of their own.
     #expect(patch(&state, "bob", at: 9_700, UserSettingsPatch(tokensRevokedBefore: Timestamp.none)) == 1)
     #expect(!isRevoked("bob", 0) && !state.settings.hasRevoked)
-    // The number is somebody else's after a day: nothing is known of the erased user any more.
+    // After a day the number is reused, and nothing of the erased user is known.
     erase("bob", at: 10_000)
     _ = state.advance(clock: Self.time(10_000 + UserSettingsTable.tombstoneMilliseconds))
     #expect(isRevoked("bob", 9))
@@ -248,7 +250,7 @@ struct UserSettingsTests {
   }
 
   @Test(
-    "a channel takes over what it has missed: from the journal, or by looking everybody up",
+    "a channel copies changes that it has missed: from the journal, or by looking up every member",
     arguments: [
       1, 5, 40, UserSettingsTable.journalMax, 3 * UserSettingsTable.journalMax,
     ]
@@ -261,7 +263,7 @@ struct UserSettingsTests {
       let record = RowRecord(user: user, joined: .zero, joinedAt: Self.time(1))
       state.assign(.rowAssigned(ChannelNumber(1), MemberOrdinal(UInt32(row)), record), to: slot)
     }
-    // Three rounds: changes of members among those of users who are none, then a look.
+    // Three rounds: changes of members among those of users who are no members, then a check.
     for round in 0..<3 {
       for number in 0..<others {
         _ = patch(&state, "other\(number)", at: 10, UserSettingsPatch(showsRead: round % 2 == 1))

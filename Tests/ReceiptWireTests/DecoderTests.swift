@@ -1,6 +1,7 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 /// The frame decoder on a stream that comes whole, byte by byte, and in random pieces.
@@ -23,7 +24,7 @@ struct DecoderTests {
 
   @Test(arguments: 0..<50)
   func inRandomPieces(_ seed: UInt64) throws {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     var pieces: [[UInt8]] = []
     var rest = Self.stream[...]
     while !rest.isEmpty {
@@ -61,7 +62,7 @@ struct DecoderTests {
 
   /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those
   /// to say who read them.
-  @Test func whoMayHaveATokensTimeAndAThread() throws {
+  @Test func onlyRequestsMayHaveIssuedAndThreadFlags() throws {
     for kind in FrameKind.allCases {
       let sets: [FrameHeader.Flags] = [
         .issued, [.issued, .resend], .thread, [.thread, .resend], [.thread, .issued],

@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Fields read and written by their notation in frames.md, with nothing but the primitives of ReceiptWire.
+/// Reads and writes fields by their notation in frames.md, using only the primitives of ReceiptWire.
 extension ByteBuffer {
   mutating func write(_ fields: [Vectors.Field]) {
     for field in fields {
@@ -21,7 +21,7 @@ extension ByteBuffer {
   }
 }
 
-/// Reads fields of the same notations as `expected`, and gives what it read in their place.
+/// Reads fields with the same notations as `expected`, and returns the values read.
 func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(WireError) -> [Vectors.Field] {
   var result: [Vectors.Field] = []
   for var field in expected {
@@ -44,7 +44,7 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
   return result
 }
 
-/// Reads a whole payload as the kind's receiver does, with what the flags put behind the fields.
+/// Reads a whole payload as the kind's receiver does, with the fields that the flags append.
 func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
   var reader = FieldReader(payload)
   switch kind {
@@ -357,7 +357,7 @@ private func members(_ reader: inout FieldReader) throws(WireError) {
 }
 
 extension WireError {
-  /// As the vectors name it.
+  /// The error's name in the vectors.
   var name: String {
     switch self {
     case .truncated: "truncated"

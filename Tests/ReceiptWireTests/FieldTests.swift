@@ -1,6 +1,7 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 /// The primitives, at their edges.
@@ -11,7 +12,7 @@ struct FieldTests {
     (.max, "ffffffffffffffffff01"),
   ]
 
-  @Test func numbersBothWays() throws {
+  @Test func numbersRoundTrip() throws {
     for (value, hex) in Self.numbers {
       var buffer = ByteBuffer()
       buffer.writeVarint(value)
@@ -45,8 +46,8 @@ struct FieldTests {
     }
   }
 
-  @Test func randomNumbersComeBack() throws {
-    var generator = SeededGenerator(seed: 5)
+  @Test func randomNumbersRoundTrip() throws {
+    var generator = SplitMix64(seed: 5)
     for _ in 0..<10_000 {
       let value = generator.next() >> UInt64.random(in: 0...63, using: &generator)
       var buffer = ByteBuffer()
@@ -58,7 +59,7 @@ struct FieldTests {
     }
   }
 
-  @Test func narrowNumbersHaveTheirRange() {
+  @Test func narrowNumbersAreRangeChecked() {
     let tooMuch = [UInt8](hex: "8080808010")
     #expect(throws: WireError.badVarint) {
       var reader = FieldReader(tooMuch.span.bytes)
@@ -82,7 +83,7 @@ struct FieldTests {
   }
 
   /// A list that announces more than can be there reserves nothing for it.
-  @Test func countsAreCheckedAgainstWhatIsThere() throws {
+  @Test func countsAreCheckedAgainstRemainingBytes() throws {
     let bytes = [UInt8](hex: "03000000")
     var reader = FieldReader(bytes.span.bytes)
     #expect(try reader.count() == 3)
@@ -92,7 +93,7 @@ struct FieldTests {
     }
   }
 
-  @Test func errorDetailsAreCut() throws {
+  @Test func errorDetailsAreTruncated() throws {
     var buffer = ByteBuffer()
     buffer.writeError(.busy, detail: String(repeating: "x", count: 300))
     let frame = Array(buffer.readableBytesView)
@@ -101,8 +102,8 @@ struct FieldTests {
   }
 
   /// Fields written through a cursor are the fields written one by one.
-  @Test func theCursorWritesTheSameFields() {
-    var generator = SeededGenerator(seed: 6)
+  @Test func cursorWritesTheSameFields() {
+    var generator = SplitMix64(seed: 6)
     for _ in 0..<2000 {
       let number = generator.next() >> UInt64.random(in: 0...63, using: &generator)
       let time = Timestamp(milliseconds: Int64(generator.next() >> 20))

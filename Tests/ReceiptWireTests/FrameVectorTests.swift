@@ -68,7 +68,7 @@ struct FrameVectorTests {
 
   /// The types of the opening, and those of replies, read what the vectors say and write the same bytes.
   @Test(arguments: Vectors.frames.indices)
-  func typesReadAndWriteTheSame(_ index: Int) throws {
+  func typesRoundTripVectors(_ index: Int) throws {
     let vector = Vectors.frames[index]
     let fields = vector.fields
     let bytes = [UInt8](hex: vector.hex)

@@ -5,14 +5,13 @@ import ReceiptWire
 import TestSupport
 import Testing
 
-/// Mutated vectors through every decoder: each is refused or read, nothing traps, nothing outside its bytes
-/// is touched. The bytes stand right before a page that may not be read, so that one byte too far ends the
-/// process.
+/// Runs mutated vectors through every decoder. Each is refused or read; none traps or reads outside its bytes. The
+/// bytes end right before an unreadable page, so that reading one byte too far ends the process.
 @Suite(.computing)
 struct FuzzTests {
   @Test(arguments: 0..<8)
   func mutatedFrames(_ seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let page = GuardedPage()
     let corpus = Vectors.frames.map { [UInt8](hex: $0.hex) } + Vectors.badFrames.map { [UInt8](hex: $0.hex) }
     var accepted = 0
@@ -25,18 +24,18 @@ struct FuzzTests {
         }
         let payload = span.extracting(FrameHeader.byteCount..<(FrameHeader.byteCount + count))
         if (try? parse(header.kind, header.flags, payload)) != nil { accepted += 1 }
-        // Each payload as each other kind as well: no decoder may rely on the kind before it.
+        // Each payload also as a random other kind: no decoder may rely on the kind check before it.
         _ = try? parse(FrameKind.allCases.randomElement(using: &generator)!, header.flags, payload)
       }
     }
-    // A mutation that lets nothing through, or everything, tests nothing.
+    // Mutations that are all refused, or all accepted, would test nothing.
     #expect(accepted > 500 && accepted < 19_500, "seed \(seed): \(accepted)")
   }
 
-  /// What changed events are read as, if they are read at all, is written and read again as the same.
+  /// Mutated events that are accepted must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
   func mutatedEvents(_ seed: UInt64) throws {
-    var generator = SeededGenerator(seed: seed &+ 500)
+    var generator = SplitMix64(seed: seed &+ 500)
     let page = GuardedPage()
     let corpus = (Vectors.frames.map(\.hex) + Vectors.badFrames.map(\.hex)).map { [UInt8](hex: $0) }
       .filter { $0.count > FrameHeader.byteCount && [0x08, 0xB0].contains($0[4]) }
@@ -64,15 +63,15 @@ struct FuzzTests {
     #expect(accepted > 200 && accepted < 19_800, "seed \(seed): \(accepted)")
   }
 
-  /// What a changed batch or page is read as, if it is read at all, is written and read again as the same.
+  /// Mutated batches and pages that are accepted must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
   func mutatedBatchesAndPages(_ seed: UInt64) throws {
-    var generator = SeededGenerator(seed: seed &+ 1000)
+    var generator = SplitMix64(seed: seed &+ 1000)
     let page = GuardedPage()
     let corpus =
       Vectors.log.batches.map { [UInt8](hex: $0.hex) } + Vectors.log.pages.map { [UInt8](hex: $0.hex) }
       + Vectors.log.badBatches.map { [UInt8](hex: $0.hex) }
-      // Each effect in a batch of its own: what is changed is more often its fields.
+      // Each effect in a batch of its own, so that mutations hit its fields more often.
       + Vectors.log.effects.map { [1, 1, 0, 0, 1] + [UInt8](hex: $0.hex) }
     var accepted = 0
     for _ in 0..<20_000 {
@@ -105,10 +104,10 @@ struct FuzzTests {
     #expect(accepted > 200 && accepted < 19_800, "seed \(seed): \(accepted)")
   }
 
-  /// Bytes that nobody wrote, through each reader by itself: what one takes is written and read again as the same.
+  /// Random bytes through each reader alone: accepted values must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
   func randomBytesThroughEveryReader(_ seed: UInt64) throws {
-    var generator = SeededGenerator(seed: seed &+ 2000)
+    var generator = SplitMix64(seed: seed &+ 2000)
     let page = GuardedPage()
     let effects: [UInt8] =
       Array(1...14) + Array(16...20) + Array(32...46) + Array(48...50) + Array(64...67)
@@ -124,7 +123,7 @@ struct FuzzTests {
         }
         if accepted { taken["effect \(number)", default: 0] += 1 }
       }
-      // An option's value stands behind a count, its number and its length.
+      // An option's value follows a count, its number and its length.
       let option = UInt8.random(in: 0...13, using: &generator)
       try page.withBytes([1, option, UInt8(bytes.count)] + bytes) { span in
         let accepted = try again(span) {
@@ -156,7 +155,7 @@ struct FuzzTests {
         if (try? parse(kind, flags, span)) != nil { taken["\(kind)", default: 0] += 1 }
       }
     }
-    // A reader that took nothing was not tested beyond its refusals.
+    // A reader that accepted nothing was tested for refusals only.
     for name in ["settings", "place", "delivery"]
       + [3, 4, 5, 6, 9, 10, 11, 12, 20, 32, 33, 34, 36, 37, 39, 40, 42, 43, 46, 49, 65, 66, 67].map({
         "effect \($0)"
@@ -172,7 +171,7 @@ struct FuzzTests {
     }
   }
 
-  /// False: refused. What is read has to come back from what it is written as.
+  /// Returns false for a refusal. An accepted value must come back equal from the bytes it is written as.
   private func again<Value: Equatable>(
     _ bytes: RawSpan,
     _ read: (inout FieldReader) throws -> Value,
@@ -189,8 +188,8 @@ struct FuzzTests {
     return true
   }
 
-  /// Up to 40 bytes, most of them small, as fields are.
-  private func randomFields(using generator: inout SeededGenerator) -> [UInt8] {
+  /// Up to 40 bytes, most of them small, as in real fields.
+  private func randomFields(using generator: inout SplitMix64) -> [UInt8] {
     (0..<Int.random(in: 0...40, using: &generator)).map { _ in
       switch Int.random(in: 0..<8, using: &generator) {
       case 0: UInt8.random(in: 0...255, using: &generator)
@@ -203,7 +202,7 @@ struct FuzzTests {
   private func mutated(
     _ bytes: [UInt8],
     _ corpus: [[UInt8]],
-    using generator: inout SeededGenerator
+    using generator: inout SplitMix64
   ) -> [UInt8] {
     var bytes = bytes
     for _ in 0..<Int.random(in: 1...3, using: &generator) {
@@ -221,7 +220,7 @@ struct FuzzTests {
         bytes.insert(contentsOf: other.suffix(Int.random(in: 0...20, using: &generator)), at: place)
       }
     }
-    // Often the length is set right, so that the mutation meets the fields rather than the header.
+    // Often the length is corrected, so that the mutation reaches the fields instead of failing at the header.
     if bytes.count >= 12, Bool.random(using: &generator) {
       for index in 0..<4 { bytes[index] = UInt8(truncatingIfNeeded: (bytes.count - 4) >> (24 - 8 * index)) }
     }
@@ -229,7 +228,7 @@ struct FuzzTests {
   }
 }
 
-/// A page of memory with one behind it that may not be touched.
+/// A page of memory followed by an inaccessible page.
 private final class GuardedPage {
   private let base: UnsafeMutableRawPointer
   private let pageBytes = Int(sysconf(Int32(_SC_PAGESIZE)))
@@ -243,7 +242,7 @@ private final class GuardedPage {
 
   deinit { munmap(base, 2 * pageBytes) }
 
-  /// - Parameter bytes: at most one page of them.
+  /// - Parameter bytes: at most one page.
   func withBytes(_ bytes: [UInt8], _ body: (RawSpan) throws -> Void) rethrows {
     let start = base + pageBytes - bytes.count
     bytes.withUnsafeBytes {

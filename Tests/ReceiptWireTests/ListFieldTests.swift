@@ -3,7 +3,7 @@ import ReceiptModel
 import ReceiptWire
 import Testing
 
-/// The fields of lists and members' statuses, there and back, and cut off at every byte.
+/// The fields of lists and member statuses: encoded, decoded, and truncated at every byte.
 @Suite("Fields of lists")
 struct ListFieldTests {
   private static func bytes(_ text: String) -> [UInt8] { Array(text.utf8) }
@@ -11,7 +11,7 @@ struct ListFieldTests {
     span.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
   }
 
-  /// Whether a payload that lacks its last bytes is refused, whatever it lacks.
+  /// Whether a payload without its last bytes is refused, for every number of missing bytes.
   private static func refusesTruncated(
     _ payload: ByteBuffer,
     _ read: (inout FieldReader) throws(WireError) -> Void
@@ -92,7 +92,7 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("an entry", arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
+  @Test("a list entry", arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
   func entry(note: String, time: Int64) throws {
     let user = Self.bytes("bob")
     let written = ListEntry(
@@ -115,7 +115,7 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("a member's status, and why there is none")
+  @Test("a member's status, or the error in its place")
   func memberStatus() throws {
     let user = Self.bytes("bob")
     let status = MemberStatus(
@@ -146,7 +146,7 @@ struct ListFieldTests {
     try second.end()
   }
 
-  @Test("flags and statuses out of their range do not parse")
+  @Test("flags and statuses out of range are refused")
   func ranges() {
     // user, time, exact 2, note
     #expect(throws: WireError.badValue(.flags)) {

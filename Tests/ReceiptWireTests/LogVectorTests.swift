@@ -25,7 +25,7 @@ struct LogVectorTests {
     #expect(known.count == 47)
   }
 
-  /// What a thread can have is what the model says, and each of it has a vector in one.
+  /// Every effect that the model allows in a thread has a vector in one.
   @Test func everyEffectOfAThreadHasAVector() {
     let all = Set(Vectors.log.effects.filter { Self.effect($0).isThreadable }.map(\.effect))
     let inThreads = Vectors.log.effects.filter { $0.effect == "in_thread" }.map { $0.fields.text("inner") }
@@ -40,7 +40,7 @@ struct LogVectorTests {
   /// A thread within a thread, and so on: refused at the second, however deep it goes. A reader that looked into it
   /// would call itself until its stack is used up.
   @Test(arguments: [2, 3, 100, 200_000])
-  func threadsAreNotInThreads(_ depth: Int) {
+  func nestedThreadsAreRefused(_ depth: Int) {
     // From the innermost outwards, backwards: lengths depend on what is within.
     var reversed = Array(
       [UInt8](hex: Vectors.log.effects.first { $0.effect == "read_moved" }!.hex).reversed()

@@ -1,7 +1,7 @@
 import ReceiptModel
 import Testing
 
-/// XXH64 and the shard that follows from it, against what the foreign tool xxhsum says
+/// XXH64 and the shard derived from it, compared with the output of the independent tool xxhsum
 /// (Proto/vectors/shard-hash.json).
 struct ShardHashTests {
   @Test func sequences() {
@@ -27,7 +27,7 @@ struct ShardHashTests {
     }
   }
 
-  /// The hash may not depend on where in memory its bytes stand.
+  /// The hash must not depend on the alignment of its bytes.
   @Test func unalignedBytes() {
     let bytes = (0..<300).map { UInt8(truncatingIfNeeded: 31 * $0 + 7) }
     for shift in 0..<9 {

@@ -6,14 +6,14 @@ import Testing
 /// What `tidemark repair-clock` does to effects: each that there is, as Proto/vectors/log.json has them.
 struct TimeRepairTests {
   /// Held to 1970, no effect has a later time anywhere: nor has one that is added some day, as each has a vector.
-  @Test func noTimeIsLeft() throws {
+  @Test func repairedTimesAreWithinTheLimit() throws {
     var repair = TimeRepair(limit: Timestamp(milliseconds: 1))
     for vector in Vectors.log.effects {
       let effect = LogVectorTests.effect(vector)
       guard Self.isRead(effect) else { continue }
       let repaired = try repair.repaired(effect)
       for time in Self.times(in: repaired) {
-        #expect(time <= 1 || Self.isPromise(repaired), "\(vector.name)")
+        #expect(time <= 1 || Self.mayBeInFuture(repaired), "\(vector.name)")
       }
       // It can be written, and comes to the same again.
       var buffer = ByteBuffer()
@@ -37,7 +37,7 @@ struct TimeRepairTests {
   }
 
   /// With the year 9999 for a limit nothing changes.
-  @Test func whatIsInTheBoundsStays() throws {
+  @Test func timesWithinTheLimitAreKept() throws {
     var repair = TimeRepair(limit: Timestamp(milliseconds: 253_402_300_799_999))
     for vector in Vectors.log.effects {
       let effect = LogVectorTests.effect(vector)
@@ -49,7 +49,7 @@ struct TimeRepairTests {
     #expect(!repair.hasChanged)
   }
 
-  @Test func relationsOfTimesStay() throws {
+  @Test func relativeTimesAreKept() throws {
     let limit = Timestamp(milliseconds: 1_000)
     func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
     var repair = TimeRepair(limit: limit)
@@ -107,13 +107,13 @@ struct TimeRepairTests {
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
   /// It may lie in the future: a receipt ends then, a webhook or a revoked token is remembered until then.
-  private static func isPromise(_ effect: Effect) -> Bool {
+  private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
     case .webhookNoted, .tokenRevoked: true
     case .messageAssigned(_, _, let record):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)
-    case .inThread(_, let effect): isPromise(effect)
+    case .inThread(_, let effect): mayBeInFuture(effect)
     default: false
     }
   }

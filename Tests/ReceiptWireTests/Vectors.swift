@@ -1,6 +1,6 @@
 import Foundation
 
-/// The golden vectors of Proto/vectors, as they stand in the files.
+/// The golden vectors of Proto/vectors, as in the files.
 enum Vectors {
   static let frames = load("frames.json", as: FrameFile.self).frames
   static let badFrames = load("bad-frames.json", as: BadFrameFile.self).frames
@@ -21,7 +21,7 @@ enum Vectors {
     var hex: String
   }
 
-  /// Bytes, and the name of the `WireError` that they are refused with.
+  /// Bytes, and the name of the `WireError` for them.
   struct Bad: Decodable {
     var name: String
     var refusal: String
@@ -93,7 +93,7 @@ enum Vectors {
       case "varint", "time": value = .varint(try fields.decode(UInt64.self))
       case "byte": value = .byte(try fields.decode(UInt8.self))
       case "bytes": value = .raw(Array(hex: try fields.decode(String.self)))
-      // An effect within an effect: the name of its vector.
+      // A nested effect: the name of its vector.
       case "effect": value = .string(try fields.decode(String.self))
       case "string": value = .string(try fields.decode(String.self))
       case "blob": value = .blob(Array(hex: try fields.decode(String.self)))
@@ -128,7 +128,7 @@ extension [UInt8] {
 }
 
 extension [Vectors.Field] {
-  /// The value of the field with this name; a test's table is wrong where there is none.
+  /// The value of the field with this name; a missing name is a mistake in the test's table.
   subscript(name: String) -> Vectors.Field.Value { first { $0.name == name }!.value }
 
   func number(_ name: String) -> UInt64 {

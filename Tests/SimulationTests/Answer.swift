@@ -2,16 +2,16 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// An answer in plain values: what the oracle expects, and what a reply frame says.
+/// An answer in plain values: expected by the oracle, or parsed from a reply frame.
 enum Answer: Hashable {
-  /// By the wire's code.
+  /// The wire's error code.
   case refused(UInt64)
   case row(RowView)
   case message(isNew: Bool, sequence: Int, status: UInt8)
   case sequence(Int)
   /// Whether there was anything to remove.
   case removed(Bool)
-  /// Per message 0, or the wire's code.
+  /// For each message 0, or the wire's error code.
   case acknowledged([UInt64])
   /// `isNew` only in the reply to put.
   case channel(ChannelView, isNew: Bool?)
@@ -23,9 +23,9 @@ enum Answer: Hashable {
   case member(role: String, joinedAt: Int64, isMuted: Bool, isNew: Bool)
   /// With cid, user and message.
   case delivery(moved: Bool, sent: Int64, delivered: Int64, [String])
-  /// That a webhook is known, or was noted.
+  /// Whether a webhook is known, or was just recorded.
   case known(Bool)
-  /// 0: it is not revoked.
+  /// `until` 0: the token is not revoked.
   case token(until: Int64, version: UInt64)
   case tokens(version: UInt64, isAnew: Bool, [String])
 }
@@ -39,7 +39,7 @@ struct RowView: Hashable {
   var deliveredID: String
   var delivered: Int
   var own: Own?
-  /// Behind the row in a mark's reply: why it counts nowhere; 0: it counts.
+  /// After the row in a mark's reply: why it counts nowhere; 0: it counts.
   var uncounted: UInt8 = 0
 
   struct Own: Hashable {
@@ -47,7 +47,7 @@ struct RowView: Hashable {
     var firstUnread: String
     var epoch: Int
     var isFlagged = false
-    /// In one's own row.
+    /// In the own row.
     var mentions = 0
   }
 }
@@ -73,7 +73,7 @@ struct ChannelView: Hashable {
 }
 
 struct StatusView: Hashable {
-  /// 0, else an error code and nothing else.
+  /// 0, or an error code without further fields.
   var code: UInt8
   var sequence = 0
   var status: UInt8 = 0
@@ -110,7 +110,7 @@ struct TypeView: Hashable {
 }
 
 extension Answer {
-  /// Reads a reply.
+  /// Parses a reply.
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     switch header.kind {
@@ -125,7 +125,7 @@ extension Answer {
       let isNew = try reader.byte() == 1
       let sequence = Int(try reader.sequence().rawValue)
       self = .message(isNew: isNew, sequence: sequence, status: try reader.byte())
-      // Why it has no receipt: none is asked for.
+      // Why it has no receipt: none is requested here.
       _ = try reader.byte()
     case .acknowledgeReply:
       var codes: [UInt64] = []

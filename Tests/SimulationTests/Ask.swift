@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Options as a request names them, in plain values; nil leaves what is there.
+/// Options as a request gives them, in plain values; nil keeps the value.
 struct OptionChange: Hashable {
   var readEvents: Bool?
   var deliveryEvents: Bool?
@@ -19,15 +19,15 @@ struct OptionChange: Hashable {
   }
 }
 
-struct Seat: Hashable {
+struct MemberSpec: Hashable {
   var user: String
   var role = ""
 }
 
-/// A request in plain values, and how it is written.
+/// A request in plain values, and its encoding.
 enum Ask {
-  case put(cid: String, OptionChange, [Seat])
-  case change(cid: String, add: [Seat], remove: [String])
+  case put(cid: String, OptionChange, [MemberSpec])
+  case change(cid: String, add: [MemberSpec], remove: [String])
   case register(
     cid: String,
     id: String,
@@ -36,34 +36,34 @@ enum Ask {
     isSilent: Bool,
     wantsReceipt: Bool,
     movesPosition: Bool,
-    /// Users, or ``everybody`` alone.
+    /// User ids, or ``everybody`` alone.
     mentions: [String]
   )
   case acknowledge(cid: String, user: String, note: String, ids: [String])
   case delete(cid: String, id: String)
-  /// Nothing before one message; an empty one: all.
+  /// Deletes the messages before one, or all for an empty id.
   case truncate(cid: String, before: String)
   case end(cid: String)
   case erase(cid: String, user: String)
-  /// An empty message is the newest.
+  /// An empty message means the newest.
   case read(cid: String, user: String, message: String, epoch: UInt32?)
   case unread(cid: String, user: String, message: String, epoch: UInt32?)
   case delivered(cid: String, user: String, message: String)
-  /// An empty role stays, as does a nil; `joins`: who is no member becomes one.
+  /// An empty role or nil keeps the value; `joins`: adds the user if they are no member.
   case member(cid: String, user: String, role: String, isMuted: Bool?, joins: Bool)
-  /// By name, answered with names; `acked` 0: now.
+  /// A push acknowledgement by channel, user and message; the reply has names. `acked` 0 means now.
   case push(cid: String, user: String, message: String, acked: Int64)
   case note(key: String, until: Int64)
   case known(key: String)
-  /// 0: the revocation is taken back.
+  /// `until` 0 withdraws the revocation.
   case revoke(token: String, until: Int64)
   case token(String)
   case tokens(known: UInt64, after: UInt64)
-  /// One of the four that may have the flag `thread`, with the thread's parent message.
+  /// A request of the four kinds that may have the flag `thread`, with the thread's parent message.
   indirect case inThread(String, Ask)
   case patchType(String, OptionChange)
   case assignType(String, version: UInt64, OptionChange)
-  /// nil leaves what is there.
+  /// nil keeps the value.
   case patchUser(String, showsRead: Bool?, showsDelivered: Bool?)
   case assignUser(SettingsView)
   case getUser(String)
@@ -72,13 +72,13 @@ enum Ask {
   case statuses(cid: String, ids: [String])
   case getType(String)
   case listTypes
-  /// A query with a byte too many: its connection has to end.
+  /// A query with an extra byte, for which the store must close the connection.
   case malformed(cid: String)
 
   /// In `mentions`: all members, or all who take part in a thread.
   static let everybody = "*"
 
-  /// nil: not about a channel.
+  /// nil for requests that concern no channel.
   var cid: String? {
     switch self {
     case .put(let cid, _, _), .change(let cid, _, _), .register(let cid, _, _, _, _, _, _, _),
@@ -95,7 +95,7 @@ enum Ask {
     }
   }
 
-  /// Which webhook it is about.
+  /// The request's webhook.
   var webhook: String? {
     switch self {
     case .note(let key, _), .known(let key): key
@@ -103,7 +103,7 @@ enum Ask {
     }
   }
 
-  /// Whether it is about tokens, and so for one shard.
+  /// Whether the request concerns tokens, and so goes to one shard.
   var isAboutTokens: Bool {
     switch self {
     case .revoke, .token, .tokens: true
@@ -111,7 +111,7 @@ enum Ask {
     }
   }
 
-  /// Whose settings it is about.
+  /// The user whose settings the request concerns.
   var settingsUser: String? {
     switch self {
     case .patchUser(let user, _, _), .getUser(let user): user
@@ -120,13 +120,13 @@ enum Ask {
     }
   }
 
-  /// Set in its frame's header.
+  /// The flags in its frame's header.
   var flags: FrameHeader.Flags { if case .inThread = self { .thread } else { [] } }
   var withoutThread: Ask { if case .inThread(_, let ask) = self { ask } else { self } }
 
   var isCommand: Bool { kind.isCommand }
   var isPut: Bool { kind == .putChannel }
-  /// Succeeds where there is no such channel.
+  /// Whether it succeeds for a missing channel.
   var isRemoval: Bool { kind == .deleteChannel || kind == .eraseMember }
 
   var kind: FrameKind {
@@ -270,7 +270,7 @@ enum Ask {
     }
   }
 
-  private static func write(_ seats: [Seat], into buffer: inout ByteBuffer) {
+  private static func write(_ seats: [MemberSpec], into buffer: inout ByteBuffer) {
     buffer.writeVarint(seats.count)
     for seat in seats {
       buffer.writeField(seat.user)

@@ -1,7 +1,7 @@
-/// Marks and acknowledgements of receipts, as the oracle has them (R2, R3, R4, R9).
+/// The oracle's marks and acknowledgements of receipts (R2, R3, R4, R9).
 extension NaiveShard {
   mutating func read(
-    _ at: Spot,
+    _ at: RoomID,
     _ user: String,
     _ message: String,
     _ epoch: UInt32?,
@@ -23,8 +23,8 @@ extension NaiveShard {
     }
     let isCurrent = epoch.map { Int($0) >= its.epoch } ?? true
     self[at].rows[row] = its
-    if isCurrent, unflag(at.cid, user) { hasChanged = true }
-    // In channels of two, mark-read acknowledges (R9); nothing sets `read_acks_receipts` here.
+    if isCurrent, clearFlag(at.cid, user) { hasChanged = true }
+    // In channels of two, mark-read acknowledges (R9); these simulations never set `read_acks_receipts`.
     if at.thread == nil, self[at].seats.count == 2 {
       for place in self[at].rows[row]
         .acknowledgedThrough..<max(
@@ -40,8 +40,8 @@ extension NaiveShard {
     return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
   }
 
-  /// The flag goes with a read or a send, in the channel or one of its threads (R4).
-  mutating func unflag(_ cid: String, _ user: String) -> Bool {
+  /// A read or a send in the channel or one of its threads clears the flag (R4).
+  mutating func clearFlag(_ cid: String, _ user: String) -> Bool {
     guard let seat = channels[cid]!.seats[user], channels[cid]!.rows[seat].isFlagged else { return false }
     channels[cid]!.rows[seat].isFlagged = false
     return true
@@ -64,7 +64,7 @@ extension NaiveShard {
       return (Code.messageNotFound, false)
     }
     if isGone(at, place) { return (Code.messageDeleted, false) }
-    // No reply has a receipt.
+    // Replies have no receipts.
     if at.thread != nil { return (Code.receiptNotRequested, false) }
     let message = channels[cid]!.messages[place]
     if !message.hasReceipt { return (Code.receiptNotRequested, false) }
@@ -75,7 +75,7 @@ extension NaiveShard {
     return (0, true)
   }
 
-  mutating func delivered(_ at: Spot, _ user: String, _ message: String, _ time: Int64) -> Outcome {
+  mutating func delivered(_ at: RoomID, _ user: String, _ message: String, _ time: Int64) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
     guard let target = position(at, message, user) else { return .refused(Code.messageNotFound) }
     let hasChanged = target > self[at].rows[row].delivered
@@ -87,15 +87,15 @@ extension NaiveShard {
     return Outcome(answer: marked(at, row, target), hasChanged: hasChanged)
   }
 
-  /// What a read or a delivery in a channel is answered: the row, and that it counts for nothing up to where the member
-  /// joined (R6).
-  func marked(_ at: Spot, _ row: Int, _ target: Int) -> Answer {
+  /// The answer to a read or a delivery in a channel: the row, and that a position up to the member's join counts for
+  /// nothing (R6).
+  func marked(_ at: RoomID, _ row: Int, _ target: Int) -> Answer {
     guard case .row(var view) = ownRow(at, row) else { preconditionFailure("a row") }
     if at.thread == nil, target > 0, target <= self[at].rows[row].joined { view.uncounted = 3 }
     return .row(view)
   }
 
-  mutating func unread(_ at: Spot, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
+  mutating func unread(_ at: RoomID, _ user: String, _ message: String, _ epoch: UInt32?) -> Outcome {
     guard let row = self[at].seats[user] else { return .refused(Code.notAMember) }
     if options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
     if at.thread == nil, message.isEmpty {

@@ -1,21 +1,21 @@
-/// Push acknowledgements and webhooks, as the oracle has them (R3, R20).
+/// The oracle's push acknowledgements and webhooks (R3, R20).
 extension NaiveShard {
-  /// An acknowledgement by name. One that was applied before moves nothing, and is answered as it is now.
-  mutating func push(_ ask: Ask, at time: Int64, isCovered: Bool) -> Outcome {
+  /// An acknowledgement by names. A duplicate moves nothing, and gets the current answer.
+  mutating func push(_ ask: Ask, at time: Int64, isDuplicate: Bool) -> Outcome {
     guard case .push(let cid, let user, let message, let acked) = ask else { preconditionFailure("a push") }
     guard channels[cid] != nil else { return .refused(Code.channelNotFound) }
     guard channels[cid]!.seats[user] != nil else { return .refused(Code.notAMember) }
     guard let (at, place) = find(cid, message, for: user) else { return .refused(Code.messageNotFound) }
     if isClosed(at) { return .refused(Code.messageDeleted) }
     let sent = self[at].messages[place].registered
-    // In a thread only who is in it.
+    // In a thread only members of it are acknowledged.
     guard let number = self[at].seats[user] else {
       return Outcome(answer: .delivery(moved: false, sent: sent, delivered: 0, [cid, user, message]))
     }
     let row = self[at].rows[number]
     let moves = place + 1 > row.delivered
-    // It is not applied again: where it would do something now, nobody knows what it did then.
-    if moves, isCovered { return .refused(23) }
+    // A duplicate is not applied again: where it would change something now, its original result is unknown.
+    if moves, isDuplicate { return .refused(23) }
     if moves {
       var shown = time
       if acked != 0 {
@@ -33,13 +33,13 @@ extension NaiveShard {
     )
   }
 
-  /// Whether a webhook is known; its time counts up to and including the one given.
+  /// Whether a webhook is known, up to and including its time.
   func isKnown(_ key: String, at time: Int64) -> Bool { webhooks[key].map { $0 >= time } ?? false }
 
-  /// One that is known is as if it were refused.
-  mutating func note(_ key: String, until: Int64, at time: Int64, isCovered: Bool) -> Outcome {
-    // As above: it may not be remembered any more, or never was.
-    if isCovered { return isKnown(key, at: time) ? Outcome(answer: .known(true)) : .refused(23) }
+  /// A webhook that is known already is treated like a refusal.
+  mutating func note(_ key: String, until: Int64, at time: Int64, isDuplicate: Bool) -> Outcome {
+    // As above: it may have been forgotten, or never recorded.
+    if isDuplicate { return isKnown(key, at: time) ? Outcome(answer: .known(true)) : .refused(23) }
     if isKnown(key, at: time) { return Outcome(answer: .known(false), isOpen: true) }
     guard until >= time else { return Outcome(answer: .known(true)) }
     webhooks[key] = min(until, time + 3_600_000)

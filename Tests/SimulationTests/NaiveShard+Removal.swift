@@ -1,6 +1,6 @@
-/// Removal, as the oracle has it (R16).
+/// The oracle's removals (R16).
 extension NaiveShard {
-  /// Messages before one are gone, as if they were deleted; what has their ids goes on marking positions.
+  /// Deletes the messages before one; their ids still mark positions.
   mutating func truncate(_ cid: String, _ before: String) -> Outcome {
     guard let through = position(cid, before: before) else { return .refused(Code.messageNotFound) }
     let hasChanged = through > channels[cid]!.truncated
@@ -15,8 +15,8 @@ extension NaiveShard {
     before.isEmpty ? channels[cid]!.messages.count : channels[cid]!.places[before]
   }
 
-  /// Rows and messages stay, and are nobody's. Somebody who has settings is not erased before these say so, and nothing
-  /// here says so.
+  /// Rows and messages stay without a name. A user with settings is not erased before the settings are, which these
+  /// simulations never do.
   mutating func erase(_ cid: String, _ user: String) -> Outcome {
     guard users[user] == nil else { return Outcome(answer: .removed(false)) }
     var isKnown = channels[cid]!.erase(user)
@@ -26,7 +26,7 @@ extension NaiveShard {
     return Outcome(answer: .removed(isKnown), hasChanged: isKnown)
   }
 
-  /// What a removal that was applied before is answered.
+  /// The answer to a duplicate removal.
   func answerRemoved(_ ask: Ask) -> Outcome {
     switch ask {
     case .truncate(let cid, let before):

@@ -1,38 +1,38 @@
-/// Threads, as the oracle has them (R15).
+/// The oracle's threads (R15).
 extension NaiveShard {
-  /// Where a message stands: ids are unique in a channel and all its threads together.
-  func find(_ cid: String, _ id: String) -> (at: Spot, place: Int)? {
+  /// The place of a message: ids are unique in a channel and all its threads together.
+  func find(_ cid: String, _ id: String) -> (at: RoomID, place: Int)? {
     let channel = channels[cid]!
-    if let place = channel.places[id] { return (Spot(cid: cid), place) }
+    if let place = channel.places[id] { return (RoomID(cid: cid), place) }
     for (thread, room) in channel.threads.enumerated() {
-      if let place = room.places[id] { return (Spot(cid: cid, thread: thread), place) }
+      if let place = room.places[id] { return (RoomID(cid: cid, thread: thread), place) }
     }
     return nil
   }
 
   /// The same for a member.
-  func find(_ cid: String, _ id: String, for user: String) -> (at: Spot, place: Int)? {
+  func find(_ cid: String, _ id: String, for user: String) -> (at: RoomID, place: Int)? {
     find(cid, id).flatMap { $0.place >= hiddenCount($0.at, from: user) ? $0 : nil }
   }
 
   /// A thread whose parent message is deleted.
-  func isClosed(_ at: Spot) -> Bool {
+  func isClosed(_ at: RoomID) -> Bool {
     self[at].parent.map { channels[at.cid]!.messages[$0].isDeleted } ?? false
   }
 
-  func isGone(_ at: Spot, _ place: Int) -> Bool { self[at].messages[place].isDeleted || isClosed(at) }
+  func isGone(_ at: RoomID, _ place: Int) -> Bool { self[at].messages[place].isDeleted || isClosed(at) }
 
   func isReply(_ cid: String, _ id: String) -> Bool {
     channels[cid] != nil && find(cid, id).map { $0.at.thread != nil } ?? false
   }
 
-  /// The thread that a member means by a reply's id alone.
-  func threadMarked(_ cid: String, _ user: String, _ message: String) -> Spot? {
+  /// The thread that a member's reply id identifies.
+  func threadMarked(_ cid: String, _ user: String, _ message: String) -> RoomID? {
     guard channels[cid]!.seats[user] != nil, let (at, _) = find(cid, message, for: user) else { return nil }
     return at.thread == nil ? nil : at
   }
 
-  /// A mark or a reply with the flag `thread`.
+  /// Performs a mark or a reply with the flag `thread`.
   mutating func inThread(_ parent: String, _ ask: Ask, _ time: Int64) -> Outcome {
     let cid = ask.cid!
     var user = ""
@@ -52,8 +52,8 @@ extension NaiveShard {
       if let known = repeated(ask, parent: parent) { return known }
       if let refusal = refusal(cid, parent) { return .refused(refusal) }
       let at = opened(cid, parent, sender, time, moves: moves)
-      // Whoever is mentioned by name takes part.
-      for user in mentions where user != sender { takePart(at, user, time) }
+      // Members mentioned by name take part.
+      for user in mentions where user != sender { joinThread(at, user, time) }
       return register(at, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
     case .read(_, let named, let to, _), .unread(_, let named, let to, _), .delivered(_, let named, let to):
       (user, message) = (named, to)
@@ -61,7 +61,7 @@ extension NaiveShard {
     }
     if channels[cid]!.seats[user] == nil { return .refused(Code.notAMember) }
     if let (at, place) = find(cid, parent), place < hiddenCount(at, from: user) {
-      // Its replies since they joined are there.
+      // Replies since the member's join exist for them.
       guard at.thread == nil, let thread = thread(cid, parent),
         self[thread].messages.count > hiddenCount(thread, from: user)
       else { return .refused(Code.messageNotFound) }
@@ -73,48 +73,48 @@ extension NaiveShard {
       ? Outcome(answer: .row(emptyRow(cid, user, uncounted: 2))) : .refused(Code.messageNotFound)
   }
 
-  /// Why a message can have no thread.
+  /// The error for a message that can have no thread.
   private func refusal(_ cid: String, _ parent: String) -> UInt64? {
     guard let (at, place) = find(cid, parent) else { return Code.messageNotFound }
     if at.thread != nil { return Code.invalidField }
     return isGone(at, place) ? Code.messageDeleted : nil
   }
 
-  private func thread(_ cid: String, _ parent: String) -> Spot? {
+  private func thread(_ cid: String, _ parent: String) -> RoomID? {
     let channel = channels[cid]!
     return channel.threads.firstIndex { $0.parent == channel.places[parent]! }
-      .map { Spot(cid: cid, thread: $0) }
+      .map { RoomID(cid: cid, thread: $0) }
   }
 
-  /// The thread for a reply by this sender. The first one begins it, with the parent's sender; whoever replies is in it
-  /// from then on.
+  /// The thread for a reply by this sender. The first reply creates it, with the parent's sender. A member who replies
+  /// is in it from then on.
   private mutating func opened(
     _ cid: String,
     _ parent: String,
     _ sender: String,
     _ time: Int64,
     moves: Bool
-  ) -> Spot {
-    let at: Spot
+  ) -> RoomID {
+    let at: RoomID
     if let known = thread(cid, parent) {
       at = known
     } else {
       let place = channels[cid]!.places[parent]!
       channels[cid]!.threads.append(Channel(created: time, own: OptionChange(), parent: place))
-      at = Spot(cid: cid, thread: channels[cid]!.threads.count - 1)
+      at = RoomID(cid: cid, thread: channels[cid]!.threads.count - 1)
       join(at, channels[cid]!.messages[place].sender, after: 0, time)
     }
-    // At two members both take part.
+    // In a channel of two both take part.
     let seats = channels[cid]!.seats
     if seats.count == 2 {
-      for user in seats.keys.sorted(by: { seats[$0]! < seats[$1]! }) { takePart(at, user, time) }
+      for user in seats.keys.sorted(by: { seats[$0]! < seats[$1]! }) { joinThread(at, user, time) }
     }
-    takePart(at, sender, time)
+    joinThread(at, sender, time)
     return at
   }
 
-  /// From the next reply on, for all to see.
-  private mutating func takePart(_ at: Spot, _ user: String, _ time: Int64) {
+  /// Takes part from the next reply on, visibly to others.
+  private mutating func joinThread(_ at: RoomID, _ user: String, _ time: Int64) {
     guard let row = self[at].seats[user], self[at].rows[row].isByReading else {
       return join(at, user, after: self[at].messages.count, time)
     }
@@ -122,7 +122,7 @@ extension NaiveShard {
       self[at].rows[row].isByReading = false
       return
     }
-    // Who has read it unseen so far is in it anew, where they stand.
+    // A member who was an invisible reader joins it again, at their current position.
     var anew = self[at].rows[row]
     anew.unreadAfter = anew.unreadAfter ?? anew.joined
     (anew.isByReading, anew.joined, anew.joinedAt) = (false, self[at].messages.count, time)
@@ -136,7 +136,7 @@ extension NaiveShard {
       read: 0
     )
     self[at].seats[user] = self[at].rows.count
-    // They were there already where all were mentioned.
+    // Mentions of everybody included them already.
     for place in self[at].messages.indices where self[at].messages[place].mentioned.contains(row) {
       self[at].messages[place].mentioned.insert(self[at].rows.count)
     }
@@ -144,7 +144,7 @@ extension NaiveShard {
   }
 
   private mutating func join(
-    _ at: Spot,
+    _ at: RoomID,
     _ user: String,
     after joined: Int,
     _ time: Int64,
@@ -165,14 +165,14 @@ extension NaiveShard {
     )
   }
 
-  /// Whether somebody has read a reply of before they took part, and of their time in the channel (R6, R15).
-  func hasReadBefore(_ at: Spot, _ row: Row, _ place: Int) -> Bool {
+  /// Whether a member has read a reply from before they took part, and since they joined the channel (R6, R15).
+  func hadReadBeforeTakingPart(_ at: RoomID, _ row: Row, _ place: Int) -> Bool {
     let channel = channels[at.cid]!
     guard at.thread != nil, let seat = channel.seats[row.user] else { return false }
     return row.read > place && self[at].messages[place].registered >= channel.rows[seat].joinedAt
   }
 
-  /// The row of a member of the channel who is not in the thread: at the time when they joined the channel.
+  /// The row of a channel member who is not in the thread, with the time when they joined the channel.
   private func emptyRow(_ cid: String, _ user: String, uncounted: UInt8 = 0) -> RowView {
     let channel = channels[cid]!
     return RowView(
@@ -188,20 +188,20 @@ extension NaiveShard {
     )
   }
 
-  /// What a mark in a thread is answered: the row, and why a read or a delivery counts for nothing.
-  private func answer(_ at: Spot, _ user: String, _ message: String, isUnread: Bool) -> Answer {
+  /// The answer to a mark in a thread: the row, and why a read or a delivery counts for nothing.
+  private func answer(_ at: RoomID, _ user: String, _ message: String, isUnread: Bool) -> Answer {
     guard let number = self[at].seats[user] else {
       return .row(emptyRow(at.cid, user, uncounted: isUnread ? 0 : 1))
     }
     guard case .row(var view) = ownRow(at, number) else { preconditionFailure("a row") }
     let row = self[at].rows[number]
     let place = self[at].places[message] ?? self[at].messages.count - 1
-    if !isUnread, row.joined > place, !hasReadBefore(at, row, place) { view.uncounted = 3 }
+    if !isUnread, row.joined > place, !hadReadBeforeTakingPart(at, row, place) { view.uncounted = 3 }
     return .row(view)
   }
 
-  /// By a member of the channel. Reading joins the thread.
-  mutating func markInThread(_ ask: Ask, _ at: Spot, _ user: String, _ message: String, _ time: Int64)
+  /// A mark by a channel member. Reading joins the thread.
+  mutating func markInThread(_ ask: Ask, _ at: RoomID, _ user: String, _ message: String, _ time: Int64)
     -> Outcome
   {
     if case .unread = ask, options(at.cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
@@ -229,14 +229,14 @@ extension NaiveShard {
     }
   }
 
-  /// What a mark that was applied before is answered: refused as it would be now, else the row as it is.
+  /// The answer to a duplicate mark: refused if it would be refused now, otherwise the current row.
   func answerInThread(_ ask: Ask, _ user: String, at time: Int64) -> Outcome {
     if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
     var copy = self
     let outcome = copy.perform(ask, at: time)
     guard !outcome.isRefused else { return outcome }
     let cid = ask.cid!
-    var at: Spot?
+    var at: RoomID?
     if case .inThread(let parent, _) = ask { at = thread(cid, parent) }
     var isUnread = false
     if case .unread = ask.withoutThread { isUnread = true }

@@ -1,29 +1,29 @@
-/// The oracle: what one shard should hold, in arrays and dictionaries, written from the rules of DESIGN.md apart from
-/// the code that it checks (STYLE.md, habit 12). Time comes in with each command.
+/// The oracle: the expected content of one shard, in arrays and dictionaries. It is written from rules R1 to R20
+/// (docs/semantics.md), apart from the code that it checks. Each command brings its time.
 struct NaiveShard {
   struct Row {
     var user: String
     var role: String
     var hasLeft = false
-    /// Of a thread: by marking it read.
+    /// For a thread: joined by marking it read.
     var isByReading = false
     var hidesHistory: Bool
     var joined: Int
-    /// Of a thread, where it is not `joined`.
+    /// For a thread, where it differs from `joined`.
     var unreadAfter: Int?
     var joinedAt: Int64
     var read: Int
     var readAt: Int64 = 0
-    /// The last move was made while the user hid it (R7).
+    /// Whether the last move was made while the user hid reads (R7).
     var readIsHidden = false
     var deliveredIsHidden = false
-    /// Mark-read has acknowledged receipts up to here: it is noted where there are any, whatever came of them.
+    /// Mark-read has acknowledged receipts up to here. Recorded where there are any, whatever their results.
     var acknowledgedThrough = 0
     var delivered = 0
     var deliveredAt: Int64 = 0
     var marker: Int?
     var epoch = 0
-    /// The channel is flagged unread as a whole, and muted.
+    /// Whether the channel is flagged unread as a whole, and muted.
     var isFlagged = false
     var isMuted = false
 
@@ -39,32 +39,32 @@ struct NaiveShard {
     var created: Int64
     var hasReceipt: Bool
     var wantsReceipt: Bool
-    /// It moved its sender's positions.
+    /// Whether it moved its sender's positions.
     var moves: Bool
-    /// Rows that it mentions (R14).
+    /// The rows that it mentions (R14).
     var mentioned: Set<Int> = []
-    /// Rows that have acknowledged it.
+    /// The rows that have acknowledged it.
     var acknowledged: Set<Int> = []
   }
 
-  /// A channel, or one of its threads (R15): the same without options of its own.
+  /// A channel, or one of its threads (R15), which has no options of its own.
   struct Channel {
     var created: Int64
     var own: OptionChange
-    /// Of a thread: where its parent message stands.
+    /// For a thread: the index of its parent message.
     var parent: Int?
     var threads: [Channel] = []
     var rows: [Row] = []
-    /// Rows of those who are members now.
+    /// The rows of current members.
     var seats: [String: Int] = [:]
     var messages: [Message] = []
     var places: [String: Int] = [:]
-    /// So many messages were truncated, from the first on.
+    /// The number of truncated messages, from the first on.
     var truncated = 0
   }
 
-  /// A channel itself, or one of its threads.
-  struct Spot {
+  /// Identifies a channel without its threads, or one of its threads.
+  struct RoomID {
     var cid: String
     var thread: Int?
   }
@@ -72,16 +72,16 @@ struct NaiveShard {
   var channels: [String: Channel] = [:]
   private(set) var types: [String: TypeView] = [:]
   private(set) var users: [String: SettingsView] = [:]
-  /// Up to when each is remembered.
+  /// The time until which each webhook is remembered.
   var webhooks: [String: Int64] = [:]
   var tokens = NaiveTokens()
 
-  /// What a command came to.
+  /// The result of a command.
   struct Outcome {
     var answer: Answer
-    /// Something is different now, so it has to be in the log.
+    /// Whether the state has changed, so that the log must contain it.
     var hasChanged = false
-    /// It counts as refused: sent again, it is decided again.
+    /// Whether it counts as refused: a resend is decided again.
     var isOpen = false
   }
 
@@ -100,7 +100,7 @@ struct NaiveShard {
     static let notInThread: UInt64 = 49
   }
 
-  subscript(at: Spot) -> Channel {
+  subscript(at: RoomID) -> Channel {
     get { at.thread.map { channels[at.cid]!.threads[$0] } ?? channels[at.cid]! }
     set {
       if let thread = at.thread {
@@ -113,10 +113,10 @@ struct NaiveShard {
 
   // MARK: Commands
 
-  /// - Parameter isCovered: it was applied before; it is only answered.
-  mutating func perform(_ ask: Ask, at time: Int64, isCovered: Bool) -> Outcome {
-    guard isCovered else { return perform(ask, at: time) }
-    // On a copy: the answer is that of the state as it is.
+  /// - Parameter isDuplicate: it was applied before, and is only answered.
+  mutating func perform(_ ask: Ask, at time: Int64, isDuplicate: Bool) -> Outcome {
+    guard isDuplicate else { return perform(ask, at: time) }
+    // On a copy, so that the answer shows the current state.
     switch ask {
     case .read(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
@@ -124,12 +124,12 @@ struct NaiveShard {
       return answer(cid, user, message, emptyIsNewest: true)
     case .inThread(let parent, .register(let cid, let id, _, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
-        // The channel is another one by now: what would refuse it refuses it.
+        // The channel may have been recreated: refusals follow its current state.
         var copy = self
         let outcome = copy.perform(ask, at: time)
         return outcome.isRefused ? outcome : .refused(23)
       }
-      return repeatedCovered(ask.withoutThread, parent: parent)
+      return repeatedDuplicate(ask.withoutThread, parent: parent)
     case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
       .inThread(_, .unread(_, let user, _, _)):
       return answerInThread(ask, user, at: time)
@@ -141,17 +141,17 @@ struct NaiveShard {
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
       return answer(cid, user, message, emptyIsNewest: true, isUnread: true)
     case .acknowledge(let cid, let user, _, let ids):
-      // It is not applied again: where it would do something now, nobody knows what it did then.
+      // It is not applied again: where it would change something now, its original result is unknown.
       var copy = self
       let outcome = copy.acknowledge(cid, user, ids)
       return outcome.hasChanged ? .refused(23) : outcome
-    case .register: return repeatedCovered(ask, parent: nil)
+    case .register: return repeatedDuplicate(ask, parent: nil)
     case .delete(let cid, let id):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
       guard let (_, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
       return Outcome(answer: .sequence(place + 1))
-    case .push: return push(ask, at: time, isCovered: true)
-    case .note(let key, let until): return note(key, until: until, at: time, isCovered: true)
+    case .push: return push(ask, at: time, isDuplicate: true)
+    case .note(let key, let until): return note(key, until: until, at: time, isDuplicate: true)
     case .revoke(let token, _): return Outcome(answer: tokens.answer(token, at: time))
     case .truncate, .end, .erase: return answerRemoved(ask)
     case .put(let cid, _, _):
@@ -161,7 +161,7 @@ struct NaiveShard {
     case .change(let cid, _, _):
       return Outcome(answer: channels[cid] == nil ? .refused(Code.channelNotFound) : channel(cid, isNew: nil))
     case .member(let cid, let user, let role, let isMuted, let joins):
-      // It is not applied again: of one who is no member by now nobody knows what it did.
+      // It is not applied again: if the user is no longer a member, its original result is unknown.
       var copy = self
       let outcome =
         channels[cid] == nil
@@ -178,15 +178,15 @@ struct NaiveShard {
     }
   }
 
-  private func repeatedCovered(_ ask: Ask, parent: String?) -> Outcome {
+  private func repeatedDuplicate(_ ask: Ask, parent: String?) -> Outcome {
     if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
     let outcome = repeated(ask, parent: parent) ?? .refused(23)
-    // Its sender may have been erased since: nobody knows whether it was this message.
+    // Its sender may have been erased since, so it may or may not be the same message.
     if case .refused(Code.messageConflict) = outcome.answer { return .refused(23) }
     return outcome
   }
 
-  /// What registering an id that is known comes to; nil: it is not known.
+  /// The result of registering a known id; nil for an unknown one.
   func repeated(_ ask: Ask, parent: String?) -> Outcome? {
     guard case .register(let cid, let id, let sender, _, let isSilent, let wantsReceipt, let moves, _) = ask,
       let (at, place) = find(cid, id)
@@ -200,8 +200,8 @@ struct NaiveShard {
     return Outcome(answer: registered(at, place, isNew: false))
   }
 
-  /// Whether a mark that names its message would move a watermark: of one that is covered nobody knows then what it
-  /// did.
+  /// Whether a mark that names its message would move a watermark now: then the original result of a duplicate is
+  /// unknown.
   private func moves(_ cid: String, _ user: String, _ message: String, _ watermark: KeyPath<Row, Int>)
     -> Bool
   {
@@ -249,14 +249,14 @@ struct NaiveShard {
       let mentions
     ):
       if let known = repeated(ask, parent: nil) { return known }
-      let spot = Spot(cid: cid)
+      let spot = RoomID(cid: cid)
       return register(spot, id, sender, created, isSilent, wantsReceipt, moves: moves, mentions, time)
     case .member(let cid, let user, let role, let isMuted, let joins):
       return member(cid, user, role, isMuted, joins, time)
     case .acknowledge(let cid, let user, _, let ids): return acknowledge(cid, user, ids)
     case .delete(let cid, let id):
       guard let (at, place) = find(cid, id) else { return .refused(Code.messageNotFound) }
-      // Where the parent is gone, its replies are: nothing is noted of them any more.
+      // A deleted parent deletes its replies: no further change of them is recorded.
       let hasChanged = !isGone(at, place)
       if hasChanged { self[at].messages[place].isDeleted = true }
       return Outcome(answer: .sequence(place + 1), hasChanged: hasChanged)
@@ -267,15 +267,15 @@ struct NaiveShard {
     case .erase(let cid, let user): return erase(cid, user)
     case .read(let cid, let user, let message, let epoch):
       if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
-      return read(Spot(cid: cid), user, message, epoch, time)
+      return read(RoomID(cid: cid), user, message, epoch, time)
     case .delivered(let cid, let user, let message):
       if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
-      return delivered(Spot(cid: cid), user, message, time)
+      return delivered(RoomID(cid: cid), user, message, time)
     case .unread(let cid, let user, let message, let epoch):
       if let at = threadMarked(cid, user, message) { return markInThread(ask, at, user, message, time) }
-      return unread(Spot(cid: cid), user, message, epoch)
-    case .push: return push(ask, at: time, isCovered: false)
-    case .note(let key, let until): return note(key, until: until, at: time, isCovered: false)
+      return unread(RoomID(cid: cid), user, message, epoch)
+    case .push: return push(ask, at: time, isDuplicate: false)
+    case .note(let key, let until): return note(key, until: until, at: time, isDuplicate: false)
     case .revoke(let token, let until): return tokens.revoke(token, until: until, at: time)
     case .inThread(let parent, let ask): return inThread(parent, ask, time)
     case .patchType(let name, let options):
@@ -303,7 +303,8 @@ struct NaiveShard {
     }
   }
 
-  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [Seat], _ time: Int64) -> Outcome
+  private mutating func put(_ cid: String, _ change: OptionChange, _ seats: [MemberSpec], _ time: Int64)
+    -> Outcome
   {
     if seats.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     let isNew = channels[cid] == nil
@@ -319,7 +320,9 @@ struct NaiveShard {
     return Outcome(answer: channel(cid, isNew: isNew), hasChanged: isNew || own != before || hasJoined)
   }
 
-  private mutating func change(_ cid: String, _ add: [Seat], _ remove: [String], _ time: Int64) -> Outcome {
+  private mutating func change(_ cid: String, _ add: [MemberSpec], _ remove: [String], _ time: Int64)
+    -> Outcome
+  {
     if add.contains(where: { $0.user.contains("\u{7}") }) { return .refused(Code.invalidField) }
     var hasChanged = false
     for user in remove {
@@ -335,13 +338,12 @@ struct NaiveShard {
     return Outcome(answer: channel(cid, isNew: nil), hasChanged: hasChanged)
   }
 
-  /// When the newest message was registered of a channel that members are added to: whoever joins does so after it, by
-  /// the times too (R6).
-  func newestBeforeJoining(_ ask: Ask) -> Int64? {
-    let seats: [Seat]
+  /// The time of the newest message in a channel that members are added to. A join is later than it, also by time (R6).
+  func newestMessageTimeBeforeJoin(_ ask: Ask) -> Int64? {
+    let seats: [MemberSpec]
     switch ask {
     case .put(_, _, let given), .change(_, let given, _): seats = given
-    case .member(_, let user, let role, _, true): seats = [Seat(user: user, role: role)]
+    case .member(_, let user, let role, _, true): seats = [MemberSpec(user: user, role: role)]
     default: return nil
     }
     guard let channel = ask.cid.flatMap({ channels[$0] }), !seats.isEmpty,
@@ -361,7 +363,7 @@ struct NaiveShard {
     if user.contains("\u{7}") { return .refused(Code.invalidField) }
     let isNew = channels[cid]!.seats[user] == nil
     if isNew, !joins { return .refused(Code.notAMember) }
-    var hasChanged = join(cid, [Seat(user: user, role: role)], time)
+    var hasChanged = join(cid, [MemberSpec(user: user, role: role)], time)
     let row = channels[cid]!.seats[user]!
     if let isMuted, channels[cid]!.rows[row].isMuted != isMuted {
       channels[cid]!.rows[row].isMuted = isMuted
@@ -375,7 +377,7 @@ struct NaiveShard {
     return .member(role: row.role, joinedAt: row.joinedAt, isMuted: row.isMuted, isNew: isNew)
   }
 
-  private mutating func join(_ cid: String, _ seats: [Seat], _ time: Int64) -> Bool {
+  private mutating func join(_ cid: String, _ seats: [MemberSpec], _ time: Int64) -> Bool {
     let hidesHistory = options(cid).history == 1
     let newest = channels[cid]!.messages.count
     var hasChanged = false
@@ -402,7 +404,7 @@ struct NaiveShard {
   }
 
   mutating func register(
-    _ at: Spot,
+    _ at: RoomID,
     _ id: String,
     _ sender: String,
     _ created: Int64,
@@ -440,7 +442,7 @@ struct NaiveShard {
       self[at].rows[row].readIsHidden = settings(sender).hidesRead
       self[at].rows[row].deliveredIsHidden = settings(sender).hidesDelivered
       self[at].rows[row].marker = nil
-      _ = unflag(at.cid, sender)
+      _ = clearFlag(at.cid, sender)
     }
     return Outcome(answer: registered(at, sequence - 1, isNew: true), hasChanged: true)
   }
@@ -474,21 +476,21 @@ struct NaiveShard {
     guard let channel = channels[cid] else { return .refused(Code.channelNotFound) }
     guard let row = channel.seats[user] else { return .refused(Code.notAMember) }
     if isUnread, options(cid).markUnread == 2 { return .refused(Code.markUnreadOff) }
-    let known = channel.places[message].map { $0 >= hiddenCount(Spot(cid: cid), from: user) } ?? false
+    let known = channel.places[message].map { $0 >= hiddenCount(RoomID(cid: cid), from: user) } ?? false
     guard (emptyIsNewest && message.isEmpty) || known else { return .refused(Code.messageNotFound) }
-    let at = Spot(cid: cid)
+    let at = RoomID(cid: cid)
     return Outcome(answer: isUnread ? ownRow(at, row) : marked(at, row, position(at, message, user) ?? 0))
   }
 
-  func position(_ at: Spot, _ message: String, _ user: String) -> Int? {
+  func position(_ at: RoomID, _ message: String, _ user: String) -> Int? {
     let hidden = hiddenCount(at, from: user)
     let count = self[at].messages.count
     if message.isEmpty { return count > hidden ? count : 0 }
     return self[at].places[message].flatMap { $0 >= hidden ? $0 + 1 : nil }
   }
 
-  /// How many of a room's messages, the first ones, do not exist for a member who joined under hidden history (R6).
-  func hiddenCount(_ at: Spot, from user: String) -> Int {
+  /// The number of a room's first messages that do not exist for a member who joined under hidden history (R6).
+  func hiddenCount(_ at: RoomID, from user: String) -> Int {
     guard let seat = channels[at.cid]!.seats[user] else { return 0 }
     let row = channels[at.cid]!.rows[seat]
     if !row.hidesHistory { return 0 }
@@ -519,12 +521,12 @@ struct NaiveShard {
     )
   }
 
-  func registered(_ at: Spot, _ place: Int, isNew: Bool) -> Answer {
+  func registered(_ at: RoomID, _ place: Int, isNew: Bool) -> Answer {
     let status = status(at.cid, self[at].messages[place].id)
     return .message(isNew: isNew, sequence: place + 1, status: status.status)
   }
 
-  func ownRow(_ at: Spot, _ number: Int) -> Answer {
+  func ownRow(_ at: RoomID, _ number: Int) -> Answer {
     let row = self[at].rows[number]
     var view = view(
       at,
@@ -540,23 +542,23 @@ struct NaiveShard {
     return .row(view)
   }
 
-  /// Unread messages that mention a member; of the channel's row also unread replies in its threads.
-  private func mentions(_ at: Spot, _ number: Int) -> Int {
+  /// Unread messages that mention a member; for the channel's row also unread replies in its threads.
+  private func mentions(_ at: RoomID, _ number: Int) -> Int {
     let row = self[at].rows[number]
     var count = unread(at, row).count { self[at].messages[$0].mentioned.contains(number) }
     if at.thread == nil {
       for thread in channels[at.cid]!.threads.indices {
-        let thread = Spot(cid: at.cid, thread: thread)
+        let thread = RoomID(cid: at.cid, thread: thread)
         if let number = self[thread].seats[row.user] { count += mentions(thread, number) }
       }
     }
     return count
   }
 
-  /// The places of the messages that a member has not read (R14).
-  private func unread(_ at: Spot, _ row: Row) -> [Int] {
+  /// The indexes of the messages that a member has not read (R14).
+  private func unread(_ at: RoomID, _ row: Row) -> [Int] {
     if isClosed(at) { return [] }
-    // In a thread what was there before they took part is unread only where they have said so.
+    // In a thread, replies from before the member took part are unread only if the member marked them unread.
     let isAfterJoining = row.hidesHistory || at.thread != nil && row.marker == nil
     let floor = isAfterJoining ? max(row.own, row.unreadAfter ?? row.joined) : row.own
     return self[at].messages.indices.dropFirst(floor).filter {
@@ -566,7 +568,7 @@ struct NaiveShard {
   }
 
   private func view(
-    _ at: Spot,
+    _ at: RoomID,
     _ row: Row,
     read: Int,
     delivered: Int,
@@ -595,8 +597,8 @@ struct NaiveShard {
     return view
   }
 
-  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the kinds that are shown; one that
-  /// is not stands where joining put it (R8).
+  /// Others see watermarks, or own positions where `mark_unread` is public (R4), of the shown kinds. A hidden kind
+  /// shows the position set by joining (R8).
   private func shown(_ row: Row, _ options: OptionView, isInThread: Bool = false) -> (
     read: Int, delivered: Int, implied: Int
   ) {
@@ -604,10 +606,10 @@ struct NaiveShard {
     let hides = settings(row.user)
     let showsRead = options.readEvents && !hides.hidesRead
     let read = showsRead ? (options.markUnread == 1 ? row.own : row.read) : start
-    // In a thread, what was delivered to them before they took part counts nowhere, also later (R15).
+    // In a thread, deliveries from before the member took part never count (R15).
     let counts = !isInThread || row.delivered > row.joined
     let delivered = options.deliveryEvents && !hides.hidesDelivered && counts ? row.delivered : 0
-    // Marking unread takes no delivery back (R4).
+    // Marking unread reverts no delivery (R4).
     return (read, delivered, showsRead ? row.read : start)
   }
 
@@ -619,12 +621,12 @@ struct NaiveShard {
     let options = options(cid)
     var status = StatusView(code: 0, sequence: place + 1, created: message.created)
     var (awaited, missing) = (0, 0)
-    /// Those who have had it delivered and do not hide that: the status goes by them (R19).
+    /// Members who have received it and do not hide that: the status follows from them (R19).
     var receivers = 0
     for (number, row) in channel.rows.enumerated()
     where !row.hasLeft && row.user != message.sender
       && (row.joined <= place
-        || options.readEvents && !settings(row.user).hidesRead && hasReadBefore(at, row, place))
+        || options.readEvents && !settings(row.user).hidesRead && hadReadBeforeTakingPart(at, row, place))
       && !(row.isByReading && (settings(row.user).hidesRead || !options.readEvents))
     {
       let (read, delivered, implied) = shown(row, options, isInThread: at.thread != nil)
@@ -659,20 +661,20 @@ struct NaiveShard {
     var rows: [RowView] = []
     let own = viewer.isEmpty ? nil : channel.seats[viewer]
     if !viewer.isEmpty, own == nil { return .refused(Code.notAMember) }
-    if let own, cursor == nil, case .row(let view) = ownRow(Spot(cid: cid), own) { rows.append(view) }
+    if let own, cursor == nil, case .row(let view) = ownRow(RoomID(cid: cid), own) { rows.append(view) }
     for number in (0..<min(Int(cursor ?? .max), channel.rows.count)).reversed() {
       let row = channel.rows[number]
       guard !row.hasLeft, number != own else { continue }
       if rows.count == limit { return .rows(rows, next: UInt32(number + 1)) }
       let (read, delivered, implied) = shown(row, options)
-      // What was moved while hidden counts from the time of showing again.
+      // Moves made while hidden count from the time of showing again.
       let hides = settings(row.user)
       var shownRow = row
       if row.readIsHidden { shownRow.readAt = hides.readShownSince }
       if row.deliveredIsHidden { shownRow.deliveredAt = hides.deliveredShownSince }
-      let hidden = hiddenCount(Spot(cid: cid), from: viewer)
+      let hidden = hiddenCount(RoomID(cid: cid), from: viewer)
       var seen = view(
-        Spot(cid: cid),
+        RoomID(cid: cid),
         shownRow,
         read: read,
         delivered: delivered,

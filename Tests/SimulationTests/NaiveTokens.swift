@@ -1,6 +1,6 @@
-/// Revoked tokens, as the oracle has them.
+/// The oracle's revoked tokens.
 struct NaiveTokens {
-  /// The changes so far, of which the last of each token counts; their places are the versions.
+  /// All changes, of which each token's last one counts; their indexes are the versions.
   var changes: [(token: String, until: Int64)] = []
 
   func until(_ token: String, at time: Int64) -> Int64? {

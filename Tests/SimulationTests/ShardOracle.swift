@@ -7,26 +7,26 @@ struct CommandKey: Hashable {
   var counter: UInt64
 }
 
-/// What the simulation knows of one shard: what it holds in memory and on storage, by the naive model; what waits for
-/// channels; what was applied.
+/// The simulation's state of one shard: its expected content in memory and in storage, by the naive model, the requests
+/// waiting for channels, and the applied commands.
 struct ShardOracle {
-  /// A command that changed something, and is not on storage yet.
+  /// A command that changed something, and is not in storage yet.
   struct Pending {
     var place: Int
-    /// The log index of its batch, once it is closed.
+    /// The log index of its batch, once the batch is closed.
     var index: UInt64?
     var ask: Ask
     var time: Int64
   }
 
   enum Taken {
-    /// Applied, as the change with this place.
+    /// Applied as the change with this index.
     case changed(Int)
-    /// Nothing had to be changed.
+    /// Applied without a change.
     case same
   }
 
-  /// A request that waits for its channel.
+  /// A request waiting for its channel.
   struct Waiting {
     var request: Request
     var connection: Connection
@@ -36,8 +36,8 @@ struct ShardOracle {
   private(set) var durable = NaiveShard()
   private(set) var pending: [Pending] = []
   private var lastPlace = 0
-  /// Changes up to here are on storage.
-  private(set) var durablePlace = 0
+  /// The number of changes in storage.
+  private(set) var durableChangeCount = 0
   private var channelPlace: [String: Int] = [:]
   private var typesPlace = 0
   private var usersPlace = 0
@@ -47,25 +47,24 @@ struct ShardOracle {
   private(set) var time: Int64 = 0
   // Since the last start
   private(set) var inMemory: Set<String> = []
-  /// Channels that have been in memory, whether they still are or not: they have taken over what the log's tail had of
-  /// them.
-  private(set) var wereInMemory: Set<String> = []
-  /// What is asked for, and the read that will bring it; nil while that waits for room in memory.
+  /// Channels that have been in memory since the start, evicted ones included: their log tail has been applied.
+  private(set) var loadedSinceStart: Set<String> = []
+  /// The requested channels, and the read that will load each; nil while the read waits for memory.
   var loading: [ChannelReference: UInt32?] = [:]
   var waiting: [String: [Waiting]] = [:]
-  /// Channels whose deletion was begun since the last start, or before it and not brought to its end.
+  /// Channels with a deletion begun since the last start, or begun before and not finished.
   var begun: Set<ChannelNumber> = []
-  /// Those of before, as long as they have not come into memory.
+  /// Unfinished deletions from before, until their channels are loaded.
   var endings: [ChannelNumber: String] = [:]
-  /// The names of the channels, by their numbers.
+  /// The cids of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
-  /// Decides a request as the shard should. Returns the answer, and the place that has to be on storage before it
-  /// leaves. The channel is in memory, if there is one of that name.
+  /// Decides a request as the shard should. Returns the answer, and the number of changes that must be in storage
+  /// before the answer is sent. The channel is in memory, if one of that cid exists.
   mutating func takeIn(_ cid: String) {
     guard live.channels[cid] != nil else { return }
     inMemory.insert(cid)
-    wereInMemory.insert(cid)
+    loadedSinceStart.insert(cid)
   }
 
   mutating func letGo(_ cid: String) { inMemory.remove(cid) }
@@ -76,19 +75,19 @@ struct ShardOracle {
     guard ask.isCommand else {
       let now = time
       let answer = live.query(ask, at: now)
-      // That a webhook is not known tells of nothing.
+      // The answer that a webhook is unknown reveals nothing.
       return (answer, answer == .known(false) ? 0 : needs(ask))
     }
     let key = CommandKey(session: session, counter: request.counter)
-    let isCovered = taken[key] != nil
-    if !isCovered, let newest = live.newestBeforeJoining(ask) { time = max(time, newest + 1) }
+    let isDuplicate = taken[key] != nil
+    if !isDuplicate, let newest = live.newestMessageTimeBeforeJoin(ask) { time = max(time, newest + 1) }
     let now = time
-    let outcome = live.perform(ask, at: now, isCovered: isCovered)
+    let outcome = live.perform(ask, at: now, isDuplicate: isDuplicate)
     if let cid = ask.cid {
       takeIn(cid)
       if live.channels[cid] == nil { letGo(cid) }
     }
-    if !isCovered, !outcome.isRefused {
+    if !isDuplicate, !outcome.isRefused {
       taken[key] = .same
       if outcome.hasChanged {
         lastPlace += 1
@@ -108,7 +107,7 @@ struct ShardOracle {
       }
     }
     if case .refused(NaiveShard.Code.invalidField) = outcome.answer { return (outcome.answer, 0) }
-    // That the outcome is unknown tells of nothing.
+    // An unknown outcome reveals nothing.
     if case .refused(23) = outcome.answer { return (outcome.answer, 0) }
     return (outcome.answer, needs(ask))
   }
@@ -123,7 +122,7 @@ struct ShardOracle {
 
   var hasOpen: Bool { pending.last.map { $0.index == nil } ?? false }
 
-  /// Everything decided so far is in batches up to this one.
+  /// All decisions so far are in batches up to this one.
   mutating func closed(_ index: UInt64) {
     for position in pending.indices.reversed() {
       guard pending[position].index == nil else { break }
@@ -131,20 +130,19 @@ struct ShardOracle {
     }
   }
 
-  /// A batch is on storage.
+  /// A batch has been written to storage.
   mutating func persisted(_ index: UInt64) {
     var count = 0
     for change in pending {
       guard let its = change.index, its <= index else { break }
-      _ = durable.perform(change.ask, at: change.time, isCovered: false)
-      durablePlace = change.place
+      _ = durable.perform(change.ask, at: change.time, isDuplicate: false)
+      durableChangeCount = change.place
       count += 1
     }
     pending.removeFirst(count)
   }
 
-  /// The shard starts again from storage. Returns what is wrong with what it remembers of the sessions' unanswered
-  /// commands.
+  /// Restarts the shard from storage. Returns errors in its memory of the sessions' unanswered commands.
   mutating func restart(
     _ sessions: [SessionID: SessionRecord],
     time: Int64,
@@ -153,28 +151,28 @@ struct ShardOracle {
     self.time = time
     live = durable
     pending = []
-    lastPlace = durablePlace
+    lastPlace = durableChangeCount
     channelPlace = [:]
     typesPlace = 0
     usersPlace = 0
     webhooksPlace = 0
     tokensPlace = 0
     inMemory = []
-    wereInMemory = []
+    loadedSinceStart = []
     loading = [:]
     waiting = [:]
     for key in unanswered {
-      let isCovered = sessions[key.session]?.covers(key.counter) ?? false
+      let isDuplicate = sessions[key.session]?.covers(key.counter) ?? false
       switch taken[key] {
-      case .changed(let place) where place <= durablePlace:
-        if !isCovered { return "\(key) is on storage, and would be applied again" }
+      case .changed(let place) where place <= durableChangeCount:
+        if !isDuplicate { return "\(key) is on storage, and would be applied again" }
       case .changed:
-        if isCovered { return "\(key) is lost, but its resend would be answered as if it were not" }
+        if isDuplicate { return "\(key) is lost, but its resend would be answered as if it were not" }
         taken[key] = nil
       case .same:
-        if !isCovered { taken[key] = nil }
+        if !isDuplicate { taken[key] = nil }
       case nil:
-        if isCovered { return "\(key) was never applied, but its resend would be answered as if it were" }
+        if isDuplicate { return "\(key) was never applied, but its resend would be answered as if it were" }
       }
     }
     return nil

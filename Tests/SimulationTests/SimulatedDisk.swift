@@ -2,9 +2,10 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 
-/// What is on storage at this moment. A group is written in steps: its batches one by one, then its drops, then its
-/// pages and cuts in any order, which is all that a ``StorageEngine`` has to promise; a crash may come between any two.
+/// The current content of storage. A group is written in steps: its batches one by one, then its drops, then its pages
+/// and cuts in any order. A ``StorageEngine`` need not promise more. A crash can happen between any two steps.
 ///
 /// `@unchecked Sendable`: a simulation has one thread.
 final class SimulatedDisk: StorageEngine, @unchecked Sendable {
@@ -20,13 +21,13 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   private var pages: [PageKey: ByteBuffer] = [:]
   private var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
   private var last: [ShardID: UInt64] = [:]
-  /// What the store has asked for that it may not.
+  /// Requests that the store must not make.
   private(set) var faults: [String] = []
   private(set) var pageWrites = 0
   private(set) var cuts = 0
   private(set) var logLengthMost = 0
 
-  static func steps(_ group: CommitGroup, _ random: inout SeededRandom) -> [Step] {
+  static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
     var later = group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim)
     for place in stride(from: later.count - 1, to: 0, by: -1) { later.swapAt(place, random.below(place + 1)) }
     return group.batches.map(Step.batch) + group.drops.map(Step.drop) + later
@@ -68,7 +69,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   func purge() throws(StorageError) {}
 
   func commit(_ group: CommitGroup) throws(StorageError) {
-    var random = SeededRandom(seed: 0)
+    var random = SplitMix64(seed: 0)
     Self.steps(group, &random).forEach(perform)
   }
 
@@ -142,7 +143,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
 
   func logLength(_ shard: ShardID) -> Int { log[shard]?.count ?? 0 }
 
-  /// Channels whose deletion is begun in the log, and not ended.
+  /// Channels with a deletion in the log that is begun and not finished.
   func endings(_ shard: ShardID) -> Set<ChannelNumber> {
     var endings: Set<ChannelNumber> = []
     for (_, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
@@ -154,7 +155,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     return endings
   }
 
-  /// The session records and the time that a shard starts from, read without the engine's code.
+  /// The session records and the start time of a shard, read without the engine's code.
   func recovered(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {
     var sessions: [SessionID: SessionRecord] = [:]
     var time: Int64 = 0

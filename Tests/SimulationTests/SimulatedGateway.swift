@@ -3,8 +3,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 
-/// A request as a gateway has issued it.
+/// A request issued by a gateway.
 struct Request {
   var ask: Ask
   var shard: Int
@@ -19,16 +20,16 @@ struct Request {
   }
 }
 
-/// One connection of a gateway, from its socket to the loops: frames under way there, replies under way back.
+/// One connection of a gateway, from its socket to the loops: frames and replies in flight.
 final class Connection {
-  /// What a loop is handed of a connection, in this order.
+  /// An item that a connection passes to a loop, in order.
   enum Item {
     case open
     case request(Request, isResend: Bool)
     case close
   }
 
-  /// What the oracle says to a request.
+  /// The oracle's answer to a request.
   struct Expectation {
     var answer: Answer
     var shard: Int
@@ -39,13 +40,13 @@ final class Connection {
   let session: SessionID
   let serial: UInt64
   var lanes: [ReplyLane] = []
-  /// Sent, and not read by the store.
+  /// Sent by the gateway, not yet read by the store.
   var wire: Deque<(request: Request, isResend: Bool)> = []
   var inboxes: [Deque<Item>]
-  /// Written by the store, and not read by the gateway.
+  /// Written by the store, not yet read by the gateway.
   var back: Deque<(correlation: UInt32, answer: Answer)> = []
   var expected: [UInt32: Expectation] = [:]
-  /// The gateway has given it up.
+  /// The gateway has dropped it.
   var isCut = false
   /// The store has closed it.
   var isEnded = false
@@ -58,24 +59,24 @@ final class Connection {
   }
 }
 
-/// A gateway: its session, what it has not been answered, and its connection.
+/// A gateway: its session, its unanswered requests, and its connection.
 struct SimulatedGateway {
   var session: SessionID
   var nextCounter: UInt64 = 1
-  /// In the order of issue.
+  /// In order of issue.
   var outstanding: [Request] = []
   var connection: Connection?
 }
 
-/// Random requests. They depend on the seed alone.
-struct AskGenerator {
-  var random: SeededRandom
+/// Random requests that depend only on the seed.
+struct SimulatedRequestGenerator {
+  var random: SplitMix64
   let cids: [String]
   private var nextMessage: [String: Int] = [:]
   private var nextReply: [String: Int] = [:]
   private let users = Self.users
-  /// Some are called like channels, some have ids of other systems: indexes and channels are kept apart by their names
-  /// alone.
+  /// Some users have ids like cids, some have ids in the style of other systems. Only the names separate indexes from
+  /// channels.
   private static let users = [
     "u0", "team:c1", "u2", large, "@u4:example.org", "u5", "auth0|u6", "u/7", "Zoë", "team:none",
   ]
@@ -83,12 +84,12 @@ struct AskGenerator {
   static var everybody: [String] { users + crowd }
   static let types = ["team", "dm"]
 
-  /// One channel is large: its rows and messages fill several pages.
+  /// A large channel, whose rows and messages fill several pages.
   static let large = "team:large"
   static let crowded = "dm:crowded"
 
   init(seed: UInt64) {
-    random = SeededRandom(seed: seed ^ 0xA5A5)
+    random = SplitMix64(seed: seed ^ 0xA5A5)
     cids = [Self.large, Self.large] + (0..<9).map { "\($0 % 3 == 0 ? "dm" : "team"):c\($0)" }
   }
 
@@ -137,7 +138,7 @@ struct AskGenerator {
     }
   }
 
-  /// An acknowledgement, late or in the future as often as not, or one of few webhooks, or tokens.
+  /// An acknowledgement, often late or in the future, or a request on a few webhooks or tokens.
   private mutating func push(_ cid: String) -> Ask {
     let time = 1_000_000_000 + Int64(random.below(random.oneIn(2) ? 20_000 : 20_000_000))
     if random.oneIn(4) {
@@ -165,7 +166,7 @@ struct AskGenerator {
     }
   }
 
-  /// One channel is put and deleted again and again, with so many members that it takes slices.
+  /// Creates and deletes one channel repeatedly, with so many members that its deletion takes slices.
   private mutating func removal(_ cid: String) -> Ask {
     switch random.below(10) {
     case 0..<2: return .truncate(cid: cid, before: random.oneIn(12) ? "" : message(cid))
@@ -174,11 +175,11 @@ struct AskGenerator {
     case 6: return .end(cid: Self.crowded)
     case 7: return random.oneIn(2) ? .getChannel(cid: Self.crowded) : register(Self.crowded)
     default:
-      return .put(cid: Self.crowded, OptionChange(), Self.crowd.map { Seat(user: $0) })
+      return .put(cid: Self.crowded, OptionChange(), Self.crowd.map { MemberSpec(user: $0) })
     }
   }
 
-  /// Versions from another shard come in any order.
+  /// Versions from another shard arrive in any order.
   private mutating func settings() -> Ask {
     let user = random.pick(users)
     switch random.below(4) {
@@ -205,13 +206,17 @@ struct AskGenerator {
 
   private mutating func change(_ cid: String) -> Ask {
     if cid == Self.large, random.oneIn(6) {
-      return .change(cid: cid, add: (0..<40).map { _ in Seat(user: "many\(random.below(700))") }, remove: [])
+      return .change(
+        cid: cid,
+        add: (0..<40).map { _ in MemberSpec(user: "many\(random.below(700))") },
+        remove: []
+      )
     }
     let add = random.oneIn(2) ? seats(2) : []
     return .change(cid: cid, add: add, remove: random.oneIn(2) ? seats(2).map(\.user) : [])
   }
 
-  /// The whole channel flagged unread, or what a channel has of one member.
+  /// Flags a channel unread, or changes the settings of one member in a channel.
   private mutating func member(_ cid: String) -> Ask {
     if random.oneIn(2) { return .unread(cid: cid, user: user(), message: "", epoch: epoch()) }
     return .member(
@@ -247,7 +252,7 @@ struct AskGenerator {
     return random.oneIn(5) ? (0..<(1 + random.below(3))).map { _ in user() } : []
   }
 
-  /// Mostly one of few messages, so that their threads grow.
+  /// Mostly on a few messages, so that their threads grow.
   private mutating func inThread(_ cid: String) -> Ask {
     let newest = nextMessage[cid, default: 1]
     var parent = "m\(max(1, newest / 16 * 16 - 16 * random.below(3)))"
@@ -296,13 +301,13 @@ struct AskGenerator {
 
   private mutating func epoch() -> UInt32? { random.oneIn(3) ? UInt32(random.below(6)) : nil }
 
-  /// No user twice: which role wins then is not said.
-  private mutating func seats(_ most: Int) -> [Seat] {
-    var seats: [Seat] = []
+  /// No user twice: which of two roles would apply is undefined.
+  private mutating func seats(_ most: Int) -> [MemberSpec] {
+    var seats: [MemberSpec] = []
     for _ in 0..<random.below(most + 1) {
       let user = random.oneIn(100) ? "no\u{7}body" : random.pick(users)
       let role = random.oneIn(3) ? random.pick(["admin", "guest"]) : ""
-      if !seats.contains(where: { $0.user == user }) { seats.append(Seat(user: user, role: role)) }
+      if !seats.contains(where: { $0.user == user }) { seats.append(MemberSpec(user: user, role: role)) }
     }
     return seats
   }

@@ -1,32 +1,33 @@
 import NIOCore
 import ReceiptModel
 import StoreEngine
+import TestSupport
 
-/// One store loop and what the simulation keeps for it: the commit under way, and the reads.
+/// One store loop, with its commit in flight and its pending reads.
 final class SimulatedLoop: StoreLoopDriver {
-  /// How a commit ends.
-  enum Fate: Equatable {
+  /// The outcome of a commit.
+  enum CommitOutcome: Equatable {
     case success
-    /// Reported as failed after so many of its steps, all of them included.
+    /// Reported as failed after this many of its steps, possibly all.
     case failure(after: Int)
   }
 
   struct Commit {
     var steps: [SimulatedDisk.Step]
     var done = 0
-    var fate: Fate
+    var fate: CommitOutcome
   }
 
   struct Load {
     var request: LoadRequest
     var reference: ChannelReference
-    /// Read when it was asked for; nil: it is read when it is answered.
+    /// The result, if it was read when requested; nil: it is read when answered.
     var early: StoredChannel??
   }
 
   struct Peek {
     var request: PeekRequest
-    /// Performed when it was asked for; nil: it is performed when it is answered.
+    /// The result, if it was performed when requested; nil: it is performed when answered.
     var early: [Peeked]?
   }
 
@@ -38,7 +39,7 @@ final class SimulatedLoop: StoreLoopDriver {
   var peeks: [Peek] = []
   private(set) var clock: Int64 = 0
   private(set) var isHalted = false
-  var isSliceAsked = false
+  var isSliceRequested = false
 
   init(
     _ number: Int,
@@ -78,7 +79,7 @@ final class SimulatedLoop: StoreLoopDriver {
     if case .cid(let name) = reference, IndexName.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
     let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
-    // By name it was asked for by a request, and may have waited for room since.
+    // A request loads a channel by name; the load may have waited for memory since.
     if case .cid = reference {
       if known != .some(nil) { world.faults.append("\(reference) is read, and nobody waits for it") }
     } else if known != nil {
@@ -90,19 +91,19 @@ final class SimulatedLoop: StoreLoopDriver {
     peeks.append(Peek(request: request, early: world.random.oneIn(2) ? world.perform(request) : nil))
   }
 
-  /// Nothing asks for steps but trimming, which these histories are too short for.
+  /// Only trimming reads steps, and these histories are too short for it.
   func readSteps(_ request: StepRequest) { world.faults.append("steps are read: \(request)") }
 
   func deliver(_ deliveries: [MembershipDelivery]) { world.post(.changes(deliveries)) }
 
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) { world.post(.taken(acknowledgements)) }
 
-  /// Only for indexes: no channel here is large enough for a query that goes on.
-  func sliceLater() { isSliceAsked = true }
+  /// Used for indexes only: no channel here is large enough for a sliced query.
+  func sliceLater() { isSliceRequested = true }
 
   func slice() {
-    guard isSliceAsked else { return }
-    isSliceAsked = false
+    guard isSliceRequested else { return }
+    isSliceRequested = false
     loop.slice()
   }
 

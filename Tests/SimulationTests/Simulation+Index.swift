@@ -2,27 +2,28 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 
-/// Changes of memberships between the loops, and what the indexes hold in the end.
+/// Membership changes in flight between the loops, and the final content of the indexes.
 extension Simulation {
-  /// What is on its way from loop to loop.
-  enum Mail {
+  /// A message between loops.
+  enum LoopMessage {
     case changes([MembershipDelivery])
     case taken([MembershipAcknowledgement])
   }
 
-  /// A loop hands something over: it comes at some time, in any order with the rest, perhaps twice or not at all.
-  func post(_ mail: Mail) {
-    if !isCalm, random.oneIn(20) {
+  /// Sends a message from a loop: it arrives at a random time, in any order, perhaps twice or never.
+  func post(_ mail: LoopMessage) {
+    if !faultsAreOff, random.oneIn(20) {
       count("lost mail")
       return
     }
     self.mail.append(mail)
-    if !isCalm, random.oneIn(20) { self.mail.append(mail) }
+    if !faultsAreOff, random.oneIn(20) { self.mail.append(mail) }
   }
 
-  /// Something that is on its way comes to its loops.
-  func deliverMail() {
+  /// Delivers a random message to its loops.
+  func deliverMessages() {
     guard !mail.isEmpty else { return }
     let next = mail.remove(at: random.oneIn(4) ? random.below(mail.count) : 0)
     count("mail")
@@ -40,14 +41,13 @@ extension Simulation {
     }
   }
 
-  /// Whether a batch holds anything but what follows from changes of memberships, or from a deletion that goes on,
-  /// which no request has asked for.
-  func isOfRequests(_ effect: Effect, in shard: Int) -> Bool {
+  /// Whether an effect comes from a request, not from a membership change or a continuing deletion.
+  func isCausedByRequest(_ effect: Effect, in shard: Int) -> Bool {
     switch effect {
     case .membershipAssigned, .membershipRemoved, .membershipsSent, .membershipsTaken, .countersAssigned,
       .membershipQueued, .idsWidened:
       false
-    // What a deletion in slices began with was asked for, its end follows from it.
+    // A request asks for the start of a sliced deletion; its end follows from that.
     case .channelDeleted(let number, let cid):
       !IndexName.isIndex(Array(cid.utf8)) && !oracles[shard].begun.contains(number)
     case .channelAssigned(_, let cid, _, _): !IndexName.isIndex(Array(cid.utf8))
@@ -55,10 +55,10 @@ extension Simulation {
     }
   }
 
-  /// Holds every user's index against what the channels say of them.
+  /// Compares every user's index with the channels.
   func checkIndexes() {
     var expected: [String: [String: String]] = [:]
-    for user in AskGenerator.everybody { expected[user] = [:] }
+    for user in SimulatedRequestGenerator.everybody { expected[user] = [:] }
     for oracle in oracles {
       for (cid, channel) in oracle.live.channels {
         for (row, item) in channel.rows.enumerated() where !item.user.isEmpty {
@@ -83,7 +83,7 @@ extension Simulation {
     }
   }
 
-  /// A user's index, asked of the store page by page.
+  /// Queries a user's index from the store, page by page.
   private func index(of user: String) -> [String: String] {
     let shard = ShardID.owning(Array(user.utf8).span.bytes, count: Self.shardCount)
     let target = loops[Int(shard.rawValue) % Self.loopCount]

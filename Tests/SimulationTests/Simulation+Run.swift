@@ -1,7 +1,7 @@
 import ReceiptModel
 import StoreEngine
 
-/// What went wrong, and how to see it again.
+/// A failure, with the seed and step that reproduce it.
 struct SimulationFault: Error, CustomStringConvertible {
   var seed: UInt64
   var step: Int
@@ -13,8 +13,8 @@ struct SimulationFault: Error, CustomStringConvertible {
 }
 
 extension Simulation {
-  /// Steps at random, then everything comes to its end: all is answered, all pages are written, the log is cut, and
-  /// what a last start reads from the pages alone is held against the model, question by question.
+  /// Runs random steps, then finishes all work: all requests are answered, all pages written, the logs cut. A last
+  /// start reads the pages alone, and its answers are compared with the model's.
   func run(steps: Int) throws(SimulationFault) {
     for number in 1...max(1, steps) {
       step()
@@ -41,9 +41,9 @@ extension Simulation {
     throw SimulationFault(seed: seed, step: step, text: fault)
   }
 
-  /// Nothing fails any more, and everything that is open is answered.
+  /// Turns faults off, and completes every open request.
   private func settle(_ step: Int) throws(SimulationFault) {
-    isCalm = true
+    faultsAreOff = true
     for _ in 0..<4000 {
       for gateway in gateways.indices where gateways[gateway].connection == nil { connect(gateway) }
       for _ in 0..<8 {
@@ -54,7 +54,7 @@ extension Simulation {
           answerLoad(target)
           target.slice()
         }
-        deliverMail()
+        deliverMessages()
         readReplies(50)
       }
       self.step()
@@ -74,7 +74,7 @@ extension Simulation {
     throw SimulationFault(seed: seed, step: step, text: "never answered: \(left.joined(separator: "\n"))")
   }
 
-  /// Time passes without requests.
+  /// Lets time pass without requests.
   private func idle(_ step: Int) throws(SimulationFault) {
     for _ in 0..<4000 {
       pass(milliseconds: 500)
@@ -85,7 +85,7 @@ extension Simulation {
         answerLoad(target)
         target.slice()
       }
-      while !mail.isEmpty { deliverMail() }
+      while !mail.isEmpty { deliverMessages() }
       try check(step)
       let lengths = (0..<Self.shardCount).map { disk.logLength(ShardID(UInt16($0))) }
       if lengths.allSatisfy({ $0 == 0 }),

@@ -3,60 +3,62 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import TestSupport
 
-/// Store, storage, gateways and the network between them, in one thread and in an order that follows from the seed:
-/// reads, commits, frames and replies take random times, connections are cut, clocks jump, the store crashes between
-/// any two steps of a commit. What the store answers and keeps is held against ``NaiveShard`` at every reply (STYLE.md,
-/// habits 12 and 13).
+/// Store, storage, gateways and the network between them, in one thread and in an order determined by the seed. Reads,
+/// commits, frames and replies take random times. Connections are cut, clocks jump, and the store crashes between any
+/// two steps of a commit. Every reply is compared with ``NaiveShard``.
 final class Simulation {
   static let shardCount = 4
   static let loopCount = 2
 
   let seed: UInt64
-  var random: SeededRandom
+  var random: SplitMix64
   var faults: [String] = []
   var oracles = [ShardOracle](repeating: ShardOracle(), count: shardCount)
   let disk = SimulatedDisk()
   private(set) var loops: [SimulatedLoop] = []
   var gateways: [SimulatedGateway] = []
-  /// Those that have something left to do, older ones of a gateway too.
+  /// The connections with work left, including a gateway's older ones.
   var connections: [Connection] = []
-  var generator: AskGenerator
+  var generator: SimulatedRequestGenerator
   private let configuration: StoreLoopConfiguration
-  /// The channel with a crowd is deleted in slices.
-  var deletesInSlices: Bool { configuration.changesPerTurn < AskGenerator.crowd.count }
+  /// Whether the large channel's deletion takes several slices.
+  var deletesLargeChannelInSlices: Bool {
+    configuration.changesPerTurn < SimulatedRequestGenerator.crowd.count
+  }
   private(set) var clock: Int64 = 1_000_000_000
   private(set) var issued = 0
   private var nextSerial: UInt64 = 1
   private var nextSession: UInt64 = 1
   private var nextCorrelation: UInt32 = 1
-  /// Commands whose gateways were told that they are refused.
+  /// Commands whose gateways were told of the refusal.
   private var refused: Set<CommandKey> = []
-  /// Connections that end before the call of the loop returns.
+  /// Connections that close before the current call of the loop returns.
   private var isEnding: Set<UInt64> = []
-  /// Nothing fails any more.
-  var isCalm = false
-  /// Changes of memberships, and acknowledgements of them, that are between the loops.
-  var mail: [Mail] = []
-  /// Steps since the last start: a store crashes more often while it recovers.
+  /// Whether faults are turned off.
+  var faultsAreOff = false
+  /// Membership changes, and acknowledgements of them, in flight between the loops.
+  var mail: [LoopMessage] = []
+  /// Steps since the last start: crashes are more frequent during recovery.
   private var sinceStart = 0
-  /// How often something happened, to see that a simulation does not run idle.
+  /// The number of times each event occurred, to check that a simulation covers everything.
   var tally: [String: Int] = [:]
 
   init(seed: UInt64) {
     self.seed = seed
-    random = SeededRandom(seed: seed)
-    generator = AskGenerator(seed: seed)
-    var shape = SeededRandom(seed: seed ^ 0x5A5A)
+    random = SplitMix64(seed: seed)
+    generator = SimulatedRequestGenerator(seed: seed)
+    var shape = SplitMix64(seed: seed ^ 0x5A5A)
     configuration = Self.configuration(&shape)
     start()
-    // The last one only asks.
+    // The last gateway only queries.
     for _ in 0..<4 { gateways.append(SimulatedGateway(session: newSession())) }
     enlarge()
   }
 
-  /// Small enough that every limit is met.
-  private static func configuration(_ random: inout SeededRandom) -> StoreLoopConfiguration {
+  /// Small enough that every limit is reached.
+  private static func configuration(_ random: inout SplitMix64) -> StoreLoopConfiguration {
     var configuration = StoreLoopConfiguration()
     configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
     configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
@@ -66,15 +68,15 @@ final class Simulation {
     configuration.waitingPerLoadMax = random.pick([1, 3, 64])
     configuration.tailLoadsMax = random.pick([1, 2, 8])
     configuration.tailRetryMilliseconds = 50
-    configuration.changesUnderWayMax = random.pick([1, 3, 4_096])
+    configuration.changesInFlightMax = random.pick([1, 3, 4_096])
     configuration.indexLoadsMax = random.pick([1, 2, 64])
     configuration.changesPerTurn = random.pick([1, 5, 1_024])
     configuration.changesRetryMilliseconds = 50
     configuration.changesLoggedMilliseconds = random.pick([0, 30, 1_000])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
     configuration.evictionLooksMax = random.pick([1, 16, 256])
-    // The oracle answers when a query comes: none is made in slices here, with other requests between them, and what is
-    // wide does not wait.
+    // The oracle answers a query on arrival. So no query runs in slices with other requests in between, and large
+    // queries do not wait.
     configuration.entriesPerTurn = .max
     configuration.shortRows = 1 << 30
     configuration.shortEffects = 1 << 30
@@ -90,12 +92,12 @@ final class Simulation {
 
   func count(_ name: String) { tally[name, default: 0] += 1 }
 
-  /// Members for more than one page of rows.
+  /// Adds members for more than one page of rows.
   private func enlarge() {
-    let cid = AskGenerator.large
+    let cid = SimulatedRequestGenerator.large
     let large = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
     guard oracles[large].live.channels[cid]?.rows.count ?? 0 < 300 else { return }
-    issue(.put(cid: cid, OptionChange(), (0..<300).map { Seat(user: "many\($0)") }), to: large, by: 0)
+    issue(.put(cid: cid, OptionChange(), (0..<300).map { MemberSpec(user: "many\($0)") }), to: large, by: 0)
   }
 
   // MARK: Steps
@@ -106,7 +108,7 @@ final class Simulation {
     switch random.below(100) {
     case 0..<16:
       let gateway = random.below(gateways.count - 1)
-      for _ in 0...random.below(5) where !isCalm && gateways[gateway].outstanding.count < 80 {
+      for _ in 0...random.below(5) where !faultsAreOff && gateways[gateway].outstanding.count < 80 {
         issueNext(gateway)
       }
     case 16..<36: arrive(random.below(6) + 1)
@@ -120,19 +122,19 @@ final class Simulation {
       if let gateway = gateways.indices.filter({ gateways[$0].connection == nil }).first { connect(gateway) }
     case 97:
       let gateway = random.below(gateways.count)
-      if !isCalm, gateways[gateway].connection != nil, random.oneIn(3) { cut(gateway) }
+      if !faultsAreOff, gateways[gateway].connection != nil, random.oneIn(3) { cut(gateway) }
     case 98: jump()
     default:
-      if !isCalm, random.oneIn(sinceStart < 60 ? 3 : 12) { restart(isCrash: true) }
+      if !faultsAreOff, random.oneIn(sinceStart < 60 ? 3 : 12) { restart(isCrash: true) }
     }
     for gateway in gateways.indices where gateways[gateway].connection?.isEnded == true && random.oneIn(4) {
       cut(gateway)
     }
-    if random.oneIn(3) { deliverMail() }
+    if random.oneIn(3) { deliverMessages() }
     afterwards()
   }
 
-  /// What follows from any call of a loop.
+  /// Handles the effects of any call of a loop.
   private func afterwards() {
     if loops.contains(where: \.isHalted) {
       count("halts")
@@ -189,8 +191,8 @@ final class Simulation {
   // MARK: Connections
 
   func connect(_ gateway: Int) {
-    if !isCalm, random.oneIn(12) {
-      // The session is given up: what happened to its commands stays unknown.
+    if !faultsAreOff, random.oneIn(12) {
+      // The session is dropped: the results of its commands stay unknown.
       gateways[gateway].outstanding.removeAll { $0.counter > 0 }
       gateways[gateway].session = newSession()
       gateways[gateway].nextCounter = 1
@@ -223,7 +225,7 @@ final class Simulation {
     connections.append(connection)
   }
 
-  /// The gateway gives its connection up; some of what is under way still arrives.
+  /// The gateway drops its connection; some data in flight still arrives.
   func cut(_ gateway: Int) {
     guard let connection = gateways[gateway].connection else { return }
     count("cuts")
@@ -235,7 +237,7 @@ final class Simulation {
     connection.wire.removeLast(connection.wire.count - kept)
     gateways[gateway].connection = nil
     gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
-    if !isCalm, random.oneIn(10), !gateways[gateway].outstanding.isEmpty {
+    if !faultsAreOff, random.oneIn(10), !gateways[gateway].outstanding.isEmpty {
       // A deadline has passed.
       gateways[gateway].outstanding.remove(at: random.below(gateways[gateway].outstanding.count))
       count("given up")
@@ -243,7 +245,7 @@ final class Simulation {
     if random.oneIn(2) { connect(gateway) }
   }
 
-  /// The store ends a connection.
+  /// The store closes a connection.
   private func end(_ connection: Connection) {
     guard !connection.isEnded else { return }
     connection.isEnded = true
@@ -252,14 +254,14 @@ final class Simulation {
     count("ended")
   }
 
-  /// Frames come in at the socket, and go to the loops that own their shards.
+  /// Reads frames from the sockets, and passes them to the loops that own their shards.
   func arrive(_ most: Int) {
     guard let connection = pick({ !$0.wire.isEmpty || ($0.isCut && !$0.isEnded) }) else { return }
     for _ in 0..<most {
       guard let (request, isResend) = connection.wire.popFirst() else { break }
       connection.inboxes[request.shard % Self.loopCount].append(.request(request, isResend: isResend))
     }
-    if connection.isCut, connection.wire.isEmpty, !connection.isEnded, isCalm || random.oneIn(3) {
+    if connection.isCut, connection.wire.isEmpty, !connection.isEnded, faultsAreOff || random.oneIn(3) {
       end(connection)
     }
   }
@@ -278,11 +280,22 @@ final class Simulation {
     target.setClock(clock)
     isEnding = []
     for _ in 0..<most {
-      if case .request(let request, _)? = connection.inboxes[number].first, isDelayed(request) { break }
+      if case .request(let request, _)? = connection.inboxes[number].first, waitsForDeletion(request) {
+        break
+      }
       guard let item = connection.inboxes[number].popFirst() else { break }
       switch item {
-      case .open: target.loop.open(lane)
-      case .close: target.loop.close(lane)
+      case .open:
+        target.loop.open(lane)
+        // It closes the older connections of its session.
+        if !target.isHalted {
+          cancel(target) {
+            $0 !== connection && $0.session == connection.session && $0.serial <= connection.serial
+          }
+        }
+      case .close:
+        target.loop.close(lane)
+        cancel(target) { $0 === connection }
       case .request(let request, let isResend): take(request, isResend, connection, target)
       }
     }
@@ -292,14 +305,27 @@ final class Simulation {
     }
   }
 
-  /// Whether a request comes a little later: it would wait for its channel behind what deletes that, and how many
-  /// slices that will take is not known here before.
-  private func isDelayed(_ request: Request) -> Bool {
+  /// A loop closes connections: what waits for them is dropped, and with it the reads that nothing else waits for.
+  private func cancel(_ target: SimulatedLoop, _ isClosed: (Connection) -> Bool) {
+    for shard in oracles.indices where shard % Self.loopCount == target.number {
+      for (cid, items) in oracles[shard].waiting {
+        let left = items.filter { !isClosed($0.connection) }
+        guard left.count < items.count else { continue }
+        count("cancelled")
+        oracles[shard].waiting[cid] = left.isEmpty ? nil : left
+        if left.isEmpty { oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) }
+      }
+    }
+  }
+
+  /// Whether to delay a request: it would wait for the deletion of its channel, and the number of slices left is
+  /// unknown here.
+  private func waitsForDeletion(_ request: Request) -> Bool {
     guard request.ask.isPut, let cid = request.ask.cid else { return false }
     return oracles[request.shard].waiting[cid, default: []].contains { $0.request.ask.kind == .deleteChannel }
   }
 
-  // MARK: At the loops
+  // MARK: Requests at the loops
 
   private func take(_ request: Request, _ isResend: Bool, _ connection: Connection, _ target: SimulatedLoop) {
     let lane = connection.lanes[target.number]
@@ -320,7 +346,7 @@ final class Simulation {
     }
   }
 
-  /// Works out what becomes of a request. Returns whether it may not parse.
+  /// Computes the expected result of a request. Returns whether parsing may fail.
   private func expect(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
     guard let cid = request.ask.cid else {
       decide(request, connection, target)
@@ -328,8 +354,7 @@ final class Simulation {
     }
     let shard = request.shard
     let bytes = Array(cid.utf8)
-    // Which channels leave memory is the store's to choose; that nothing of them is lost shows in what they answer
-    // afterwards.
+    // The store may evict any channel; later answers show that no data was lost.
     if oracles[shard].inMemory.contains(cid),
       !target.loop.isLoaded(ShardID(UInt16(shard)), cid: bytes.span.bytes)
     {
@@ -337,7 +362,7 @@ final class Simulation {
       count("evicted")
     }
     let id = ShardID(UInt16(shard))
-    if target.loop.isEnding(id, cid: bytes.span.bytes) {
+    if target.loop.isBeingDeleted(id, cid: bytes.span.bytes) {
       count("asked while being deleted")
       if request.ask.isPut {
         // Its name is not free yet.
@@ -377,8 +402,8 @@ final class Simulation {
     )
   }
 
-  /// Whether nothing comes of a request: what waited when its connection ended is not carried out, but sent again; and
-  /// what is behind a request of its connection that does not parse, in the same queue, is lost.
+  /// Whether a request has no result. A request that waited when its connection closed is not applied, but sent again.
+  /// One that follows an unparsable request in the same connection's queue is lost.
   private func isOver(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
     connection.lanes[target.number].isClosed || isEnding.contains(connection.serial)
   }
@@ -404,8 +429,8 @@ final class Simulation {
 
   // MARK: Storage
 
-  func fate(steps: Int) -> SimulatedLoop.Fate {
-    isCalm || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
+  func fate(steps: Int) -> SimulatedLoop.CommitOutcome {
+    faultsAreOff || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
   }
 
   func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
@@ -423,11 +448,11 @@ final class Simulation {
   func closed(_ group: CommitGroup, by target: SimulatedLoop) {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
       let batch = group.batches.first { Int($0.shard.rawValue) == shard }
-      let isOfRequests = batch.map { batch in
+      let isCausedByRequest = batch.map { batch in
         let content = try? LogBatch(batch.bytes.readableBytesSpan)
-        return content?.effects.contains { self.isOfRequests($0, in: shard) } ?? true
+        return content?.effects.contains { self.isCausedByRequest($0, in: shard) } ?? true
       }
-      if isOfRequests ?? false != oracles[shard].hasOpen {
+      if isCausedByRequest ?? false != oracles[shard].hasOpen {
         faults.append(
           "shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")"
         )
@@ -474,7 +499,7 @@ final class Simulation {
     guard !target.loads.isEmpty else { return }
     let load = target.loads.remove(at: random.below(target.loads.count))
     let shard = Int(load.request.shard.rawValue)
-    let isFailing = !isCalm && random.oneIn(25)
+    let isFailing = !faultsAreOff && random.oneIn(25)
     target.setClock(clock)
     isEnding = []
     let wasAsked = oracles[shard].loading[load.reference] == .some(load.request.ticket)
@@ -499,8 +524,8 @@ final class Simulation {
     if let cid {
       var isNew = true
       if case .number = load.reference {
-        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].wereInMemory.contains(cid)
-        // One that is being deleted is there for those who wait for it, and not found.
+        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].loadedSinceStart.contains(cid)
+        // Waiting requests find the channel while it is being deleted, and get not found.
         if case .number(let number) = load.reference, oracles[shard].endings[number] != nil { isNew = true }
         if isNew, oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) != nil {
           count("taken in by number")
@@ -552,9 +577,9 @@ final class Simulation {
     if answer != expected.answer {
       faults.append("\(header): the model says \(expected.answer), the store \(answer)")
     }
-    if expected.needs > oracles[expected.shard].durablePlace {
+    if expected.needs > oracles[expected.shard].durableChangeCount {
       faults.append(
-        "\(header): left before what it tells of was on storage (\(expected.needs), storage has \(oracles[expected.shard].durablePlace)): \(answer)"
+        "\(header): left before what it tells of was on storage (\(expected.needs), storage has \(oracles[expected.shard].durableChangeCount)): \(answer)"
       )
     }
     count("replies")
@@ -576,10 +601,10 @@ final class Simulation {
     }
   }
 
-  // MARK: Start and end of the store
+  // MARK: Restarts of the store
 
-  /// - Parameter isCrash: the process is gone at once; else it ends after a failed commit, and what is under way on
-  ///   storage comes to its end.
+  /// - Parameter isCrash: the process dies at once. Otherwise it stops after a failed commit, and storage operations in
+  ///   flight complete.
   func restart(isCrash: Bool) {
     count("restarts")
     mail = []
@@ -593,7 +618,7 @@ final class Simulation {
     if loops.contains(where: { $0.commit != nil }), isCrash { count("crashes within a commit") }
     for connection in connections { connection.lanes.forEach { $0.isClosed = true } }
     for gateway in gateways.indices where gateways[gateway].connection != nil {
-      // What the store has sent may still arrive.
+      // Data that the store has sent may still arrive.
       let connection = gateways[gateway].connection!
       for _ in 0..<random.below(connection.back.count + 1) { readReply(connection) }
       gateways[gateway].connection = nil
@@ -628,7 +653,7 @@ final class Simulation {
   private func start() {
     sinceStart = 0
     do throws(StorageError) {
-      // A crash while it recovers leaves everything as it is.
+      // A crash during recovery changes nothing.
       for _ in 0...(random.oneIn(5) ? 1 : 0) {
         loops = []
         for number in 0..<Self.loopCount {
@@ -645,7 +670,7 @@ final class Simulation {
     }
   }
 
-  /// Asks for what the store holds. Every answer is compared like any other.
+  /// Queries the whole content of the store; every answer is compared as usual.
   func audit(isComplete: Bool) {
     let auditor = gateways.count - 1
     for shard in oracles.indices {

@@ -5,18 +5,18 @@ import Testing
 
 /// The store under simulated gateways, network, clock and disk.
 ///
-/// `TIDEMARK_SEED=n` runs the one simulation of that seed, `TIDEMARK_SEEDS=n` those from 1 to n; `TIDEMARK_STEPS=n`
-/// sets how many steps a simulation has, which issue about one command in three. A failure says seed and step: what
-/// went wrong there goes wrong there again.
+/// `TIDEMARK_SEED=n` runs the simulation of that seed, `TIDEMARK_SEEDS=n` the simulations 1 to n. `TIDEMARK_STEPS=n`
+/// sets the number of steps in each, about one in three of which issues a command. A failure reports seed and step, and
+/// reproduces at the same step.
 @Suite("Simulation", .computing)
 struct SimulationTests {
   static let seeds = TestRun.seeds(28, long: 400)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 15_000
 
-  /// Of the simulations that came to their end.
+  /// Counts over the finished simulations.
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
 
-  @Test("loses nothing, applies nothing twice, answers like the naive model", arguments: seeds)
+  @Test("loses nothing, applies no command twice, and answers like the naive model", arguments: seeds)
   func simulation(seed: UInt64) {
     print("simulation: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     let simulation = Simulation(seed: seed)
@@ -29,14 +29,14 @@ struct SimulationTests {
     let tally = simulation.tally.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }
     print("simulation \(seed): \(simulation.issued) commands, \(tally.joined(separator: ", "))")
     guard Self.steps >= 15_000 else { return }
-    // A simulation that never comes by these would prove less than it seems to.
+    // Checks that the simulation covered these; otherwise it would prove too little.
     for name in [
       "replies", "waits", "cuts", "ended", "resends", "restarts", "failed reads", "clock jumps", "code 20",
       "code 30", "code 31", "code 32", "code 33", "pages", "log cuts", "rows over 256",
     ] {
       #expect(simulation.tally[name, default: 0] > 0, "TIDEMARK_SEED=\(seed): never \(name)")
     }
-    // Rarer ones are come by in some of them.
+    // Rarer events occur in some of the simulations.
     let all = Self.all.withLock { all in
       all.done += 1
       all.tally.merge(simulation.tally) { $0 + $1 }
@@ -48,7 +48,7 @@ struct SimulationTests {
     }
   }
 
-  @Test("plays alike, step by step, when it is played again", arguments: 1...UInt64(4))
+  @Test("a replay takes the same steps", arguments: 1...UInt64(4))
   func replay(seed: UInt64) throws {
     let first = Simulation(seed: seed)
     try first.run(steps: 3_000)

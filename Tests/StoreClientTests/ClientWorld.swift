@@ -6,7 +6,7 @@ import ReceiptWire
 
 @testable import StoreClient
 
-/// What a client told its delegate.
+/// Records the client's calls to its delegate.
 final class Recorder: StoreClientDelegate {
   enum Event: Equatable {
     case replied(UInt64, FrameKind, [UInt8])
@@ -31,7 +31,7 @@ final class Recorder: StoreClientDelegate {
   func storeReadComplete() { add(.complete) }
   func storeReadinessChanged(_ isReady: Bool) { add(.ready(isReady)) }
 
-  /// Tokens that were answered, in order.
+  /// The tokens of answered requests, in order.
   var replies: [UInt64] {
     events.compactMap { if case .replied(let token, _, _) = $0 { token } else { nil } }
   }
@@ -42,7 +42,7 @@ final class Recorder: StoreClientDelegate {
   }
 }
 
-/// A client and fake stores on one embedded loop: no socket, no thread, time moves when told to.
+/// A client and fake stores on one embedded event loop, without sockets or threads. Time advances only on request.
 final class ClientWorld {
   let loop = EmbeddedEventLoop()
   let recorder = Recorder()
@@ -54,10 +54,10 @@ final class ClientWorld {
   private(set) var client: StoreClient<Recorder>!
   private(set) var channel: EmbeddedChannel?
   private(set) var connection: FakeConnection?
-  /// Bytes a side may still send on the current connection before it is cut; nil: no cut.
+  /// The bytes that a side may still send on the current connection before it is cut; nil: no limit.
   var bytesUp: Int?
   var bytesDown: Int?
-  /// The largest piece handed over at once.
+  /// The largest piece delivered at once.
   var pieceMax = Int.max
 
   struct Refused: Error {}
@@ -86,18 +86,18 @@ final class ClientWorld {
 
   var store: FakeStore { stores[0] }
 
-  /// Starts the client and carries the opening through.
+  /// Starts the client and completes the opening.
   func open() {
     client.start()
     pump()
   }
 
-  /// Carries bytes both ways until there are none.
+  /// Delivers bytes in both directions until none are left.
   func pump() {
     while step() {}
   }
 
-  /// One piece one way. False: nothing to do.
+  /// Delivers one piece in one direction; returns false if there is none.
   func step() -> Bool {
     loop.run()
     guard let channel, let connection, channel.isActive else { return false }
@@ -129,14 +129,14 @@ final class ClientWorld {
     return false
   }
 
-  /// Hands bytes to the client as one read.
+  /// Delivers bytes to the client as one read.
   func deliver(_ bytes: ByteBuffer) {
     guard let channel else { return }
     channel.pipeline.fireChannelRead(bytes)
     channel.pipeline.fireChannelReadComplete()
   }
 
-  /// The connection is gone, with what was under way.
+  /// Cuts the connection, with all data in flight.
   func cut() {
     guard let channel else { return }
     self.channel = nil
@@ -148,7 +148,7 @@ final class ClientWorld {
   }
 
   func advance(_ time: TimeAmount) {
-    // In small steps: what happens at one time is carried to the other side before time moves on.
+    // In small steps: frames sent at one time are delivered before time advances.
     var left = time.nanoseconds
     while left > 0 {
       let step = min(left, 10_000_000)
@@ -168,7 +168,7 @@ final class ClientWorld {
     send(.getChannel, token, cid: cid, bytes: 8)
   }
 
-  /// The fields after cid and counter are the token, 8 bytes, filled up to `bytes`.
+  /// The fields after cid and counter are the token, 8 bytes, padded to `bytes`.
   @discardableResult
   func send(
     _ kind: FrameKind,
@@ -202,5 +202,5 @@ final class ClientWorld {
   }
 }
 
-/// The token that stands in a request's fields.
+/// The token in a request's fields.
 func token(of rest: [UInt8]) -> UInt64 { rest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }

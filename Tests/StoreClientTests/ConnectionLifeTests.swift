@@ -5,11 +5,11 @@ import Testing
 
 @testable import StoreClient
 
-/// Deadlines, pings, draining, other addresses, ended sessions. Time is the embedded loop's.
+/// Deadlines, pings, draining, alternative addresses, ended sessions. Time is the embedded loop's.
 struct ConnectionLifeTests {
   // MARK: - Deadlines
 
-  @Test func whatWasNeverSentIsUnavailableAfterItsDeadline() {
+  @Test func unsentRequestsFailAsUnavailableAtTheirDeadline() {
     let world = ClientWorld()
     world.down = [0]
     world.client.start()
@@ -21,7 +21,7 @@ struct ConnectionLifeTests {
     world.advance(.milliseconds(400))
     #expect(world.recorder.failures == [1: .unavailable, 2: .unavailable])
     #expect(world.recorder.events.last == .complete)
-    // The counter that was never sent is not missing.
+    // The counter of the unsent command is not missing.
     world.command(3)
     world.down = []
     world.advance(.seconds(2))
@@ -29,16 +29,16 @@ struct ConnectionLifeTests {
     #expect(world.recorder.replies == [3])
   }
 
-  @Test func whatWasSentAndNotAnswered() {
+  @Test func unansweredRequestsFailWithOutcomeUnknown() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.query(2)
     world.flush()
     world.advance(.milliseconds(5300))
     #expect(world.recorder.failures == [1: .outcomeUnknown, 2: .unavailable])
-    // Late answers are nobody's, and free the window.
+    // Late replies belong to no request, and free the window.
     for request in world.store.waiting { world.connection!.answer(request) }
     world.pump()
     #expect(world.recorder.replies.isEmpty)
@@ -48,9 +48,9 @@ struct ConnectionLifeTests {
     #expect(world.client.stats.retainedBytes == 0)
   }
 
-  @Test func whatTimedOutIsNotSentAgain() {
+  @Test func timedOutRequestsAreNotResent() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.flush()
@@ -59,23 +59,23 @@ struct ConnectionLifeTests {
     world.flush()
     world.advance(.milliseconds(2500))
     #expect(world.recorder.failures == [1: .outcomeUnknown])
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.cut()
     world.advance(.milliseconds(100))
     #expect(world.recorder.replies == [2])
     #expect(world.store.requests.map(\.counter) == [1, 2, 2])
   }
 
-  @Test func unansweredRequestsHoldTheirPlaceInTheWindow() {
+  @Test func timedOutRequestsStillCountAgainstTheWindow() {
     let world = ClientWorld()
     world.store.window = 4
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     for token in 1...4 { world.command(UInt64(token)) }
     world.flush()
     world.advance(.milliseconds(5300))
     #expect(world.recorder.failures.count == 4)
-    // The store still owes four answers: it would refuse a fifth request as busy.
+    // The store still owes four replies: it would refuse a fifth request as busy.
     #expect(!world.command(5))
     world.connection!.answer(world.store.waiting[0])
     world.pump()
@@ -87,7 +87,7 @@ struct ConnectionLifeTests {
 
   // MARK: - Pings
 
-  @Test func anIdleStoreIsPingedAndASilentOneLeft() {
+  @Test func idleStoresArePingedAndSilentOnesDisconnected() {
     let world = ClientWorld()
     world.open()
     world.advance(.milliseconds(4900))
@@ -97,36 +97,36 @@ struct ConnectionLifeTests {
     world.advance(.seconds(20))
     #expect(world.store.pings >= 4)
     #expect(world.client.isReady)
-    #expect(world.client.cutOffSince == nil)
+    #expect(world.client.disconnectedSince == nil)
     #expect(world.attempts.count == 1)
 
     world.store.isSilent = true
     let silent = (world.loop as any EventLoop).now
-    var cutOffSince: NIODeadline?
-    world.recorder.onEvent = { if $0 == .ready(false) { cutOffSince = world.client.cutOffSince } }
+    var disconnectedSince: NIODeadline?
+    world.recorder.onEvent = { if $0 == .ready(false) { disconnectedSince = world.client.disconnectedSince } }
     world.advance(.milliseconds(10_500))
     #expect(world.attempts.count > 1)
     #expect(world.recorder.events.contains(.ready(false)))
-    // Not since it was given up: nothing has reached it for some seconds then.
-    #expect(cutOffSince.map { $0 <= silent } == true)
+    // Measured not from the disconnect, but from the last received bytes, some seconds earlier.
+    #expect(disconnectedSince.map { $0 <= silent } == true)
   }
 
-  @Test func aLostStoreIsCutOffFromThenOn() {
+  @Test func disconnectedSinceIsTheTimeOfTheLoss() {
     let world = ClientWorld()
     world.open()
     world.advance(.seconds(3))
-    #expect(world.client.cutOffSince == nil)
+    #expect(world.client.disconnectedSince == nil)
     world.down = [0]
     let lost = (world.loop as any EventLoop).now
     world.cut()
     world.advance(.seconds(2))
-    #expect(world.client.cutOffSince == lost)
+    #expect(world.client.disconnectedSince == lost)
     world.down = []
     world.advance(.seconds(2))
-    #expect(world.client.isReady && world.client.cutOffSince == nil)
+    #expect(world.client.isReady && world.client.disconnectedSince == nil)
   }
 
-  @Test func aStoresPingIsAnswered() {
+  @Test func pingsFromTheStoreAreAnswered() {
     let world = ClientWorld()
     world.open()
     var bytes = ByteBuffer()
@@ -139,9 +139,9 @@ struct ConnectionLifeTests {
 
   // MARK: - Draining
 
-  @Test func aDrainingStoreGetsNothingNew() {
+  @Test func drainingStoresGetNoNewRequests() {
     let world = ClientWorld(stores: [FakeStore(), FakeStore()])
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.flush()
@@ -156,7 +156,7 @@ struct ConnectionLifeTests {
     world.connection!.answer(world.store.waiting[0])
     world.pump()
     #expect(world.recorder.replies == [1])
-    // All is answered: it goes on at the other address, in the same session.
+    // All requests are answered: the client continues at the other address, in the same session.
     world.advance(.milliseconds(100))
     #expect(world.attempts == [0, 1])
     #expect(world.recorder.replies == [1, 2])
@@ -164,9 +164,9 @@ struct ConnectionLifeTests {
     #expect(world.stores[1].hellos[0].session == world.store.hellos[0].session)
   }
 
-  @Test func aDrainingStoreThatClosesLeavesTheRestToTheNextConnection() {
+  @Test func requestsMoveOnWhenADrainingStoreCloses() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.flush()
@@ -175,7 +175,7 @@ struct ConnectionLifeTests {
     world.deliver(bytes)
     world.command(2)
     world.flush()
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.connection!.close()
     world.pump()
     world.advance(.milliseconds(100))
@@ -185,7 +185,7 @@ struct ConnectionLifeTests {
 
   // MARK: - Addresses and waits
 
-  @Test func addressesAreTriedInTurn() {
+  @Test func addressesAreTriedInOrder() {
     let world = ClientWorld(stores: [FakeStore(), FakeStore(), FakeStore()])
     world.down = [0, 1]
     world.command(1)
@@ -193,11 +193,11 @@ struct ConnectionLifeTests {
     world.advance(.milliseconds(200))
     #expect(world.attempts == [0, 1, 2])
     #expect(world.recorder.replies == [1])
-    // A lost connection is first opened where it was.
+    // After a lost connection the client first tries the same address.
     world.cut()
     world.advance(.milliseconds(200))
     #expect(world.attempts == [0, 1, 2, 2])
-    // And then elsewhere.
+    // Then it tries the others.
     world.down = [1, 2]
     world.cut()
     world.command(2)
@@ -207,7 +207,7 @@ struct ConnectionLifeTests {
     #expect(world.recorder.replies == [1, 2])
   }
 
-  @Test func waitsDoubleUpToTheLongest() {
+  @Test func backoffDoublesUpToTheMaximum() {
     var link = StoreLink(StoreClientConfiguration(addresses: [.init(host: "store", port: 1)]))
     _ = link.start()
     var waits: [Int64] = []
@@ -218,27 +218,27 @@ struct ConnectionLifeTests {
       }
       waits.append(wait.nanoseconds / 1_000_000)
       #expect(link.lost(.connectFailed, jitter: 0) == .nothing)
-      #expect(link.waited() == .connect(addressIndex: 0))
-      #expect(link.waited() == .nothing)
+      #expect(link.retryDelayElapsed() == .connect(addressIndex: 0))
+      #expect(link.retryDelayElapsed() == .nothing)
     }
     #expect(waits == [20, 40, 80, 160, 320, 640, 1000, 1000, 1000])
     #expect(link.lost(.connectFailed, jitter: 0.5) == .retry(after: .milliseconds(750), sessionEnded: false))
   }
 
-  /// Only an answered request shows that a store serves; one that opens and falls at once is waited for
-  /// longer and longer.
-  @Test func aStoreThatOpensAndFallsIsNotHammered() {
+  /// Only an answered request proves that a store works. The backoff grows for a store that accepts connections and
+  /// closes them at once.
+  @Test func backoffGrowsForAStoreThatClosesAtOnce() {
     let world = ClientWorld()
     world.open()
     for _ in 0..<200 {
       world.advance(.milliseconds(50))
       world.cut()
     }
-    // 10 seconds: 20 + 40 + … + 640 ms, then one each second at most twice as often.
+    // 10 seconds: 20 + 40 + … + 640 ms, then at most two attempts a second.
     #expect(world.attempts.count < 30)
   }
 
-  @Test func readinessIsToldWhenItChanges() {
+  @Test func readinessChangesAreReported() {
     let world = ClientWorld()
     world.open()
     world.cut()
@@ -249,9 +249,9 @@ struct ConnectionLifeTests {
 
   // MARK: - Ended sessions
 
-  @Test func anExpiredSessionGivesUpSentCommandsOnly() {
+  @Test func expiredSessionFailsSentCommandsOnly() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.query(2)
@@ -261,8 +261,8 @@ struct ConnectionLifeTests {
     world.command(4)
     world.query(5)
     world.client.flush()
-    world.store.forgetsSessions = true
-    world.store.holdsAnswers = false
+    world.store.expiresOldSessions = true
+    world.store.holdsReplies = false
     world.advance(.milliseconds(300))
     #expect(world.recorder.failures == [1: .outcomeUnknown, 3: .outcomeUnknown])
     #expect(world.recorder.replies == [2, 4, 5])
@@ -271,16 +271,16 @@ struct ConnectionLifeTests {
     #expect(hellos[1].session == hellos[0].session)
     #expect(hellos[2].session != hellos[0].session)
     #expect(hellos[2].sessionAgeMilliseconds == nil)
-    // The new session's counters begin at 1.
+    // The new session's counters start at 1.
     #expect(world.store.requests.suffix(3).map(\.counter) == [nil, 1, nil])
   }
 
-  /// Another data directory at the same address knows nothing of what the first has taken up.
-  @Test func anotherStoreEndsTheSession() {
+  /// Another data directory at the same address knows none of the first one's commands.
+  @Test func anotherDataDirectoryEndsTheSession() {
     let world = ClientWorld(stores: [FakeStore(), FakeStore()])
     world.stores[1].identity = SessionID(high: 2, low: 2)
     world.stores[1].shardCount = 5
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1, cid: "messaging:a")
     world.query(2, cid: "messaging:b")
@@ -299,10 +299,10 @@ struct ConnectionLifeTests {
     #expect(world.stores[1].requests.map(\.counter) == [nil, 1])
   }
 
-  /// What a store with a lower limit would not read is given up rather than sent to end each connection.
-  @Test func aStoreWithALowerFrameLimit() {
+  /// A request larger than a new store's limit fails, instead of being sent and closing each connection.
+  @Test func oversizeRequestsFailUnderALowerFrameLimit() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1, bytes: 3000)
     world.command(2)
@@ -313,7 +313,7 @@ struct ConnectionLifeTests {
     world.command(5)
     world.client.flush()
     world.store.frameLengthMax = 2000
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.advance(.milliseconds(100))
     #expect(world.recorder.failures == [1: .outcomeUnknown, 4: .unavailable])
     #expect(world.recorder.replies == [2, 3, 5])

@@ -3,23 +3,22 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// The store's side of Proto/frames.md as far as a client can see it, with switches for what may go wrong. It
-/// applies a command once per (session, counter) and echoes a request's fields as its reply's, so that a test
-/// sees which request a reply belongs to.
+/// The store's side of Proto/frames.md as visible to a client, with switches for faults. It applies a command once for
+/// each (session, counter). A reply echoes its request's fields, which identifies the request to the test.
 final class FakeStore {
   var secrets: [[UInt8]] = []
-  /// What stands in the challenge instead of the right proof.
+  /// A wrong proof for the challenge.
   var proofOverride: [UInt8]?
   var version: UInt32 = 1
   var window: UInt32 = 1024
   var shardCount: UInt32 = 16
   var frameLengthMax: UInt32 = 1 << 20
   var identity = SessionID(high: 1, low: 1)
-  /// Answers hellos that name an old session with `session_expired`.
-  var forgetsSessions = false
-  /// Requests wait in `waiting` until the test answers them.
-  var holdsAnswers = false
-  /// Says nothing at all after the opening.
+  /// Refuses hellos with an old session as `session_expired`.
+  var expiresOldSessions = false
+  /// Requests stay in `waiting` until the test answers them.
+  var holdsReplies = false
+  /// Sends nothing after the opening.
   var isSilent = false
 
   struct Request: Equatable {
@@ -32,15 +31,15 @@ final class FakeStore {
     var name: String
     /// nil for a query.
     var counter: UInt64?
-    /// The fields after name and counter.
+    /// The fields after cid and counter.
     var rest: [UInt8]
-    /// The thread's name, as the flag says, and what stood behind the fields: both are cut off from `rest`.
+    /// The thread's parent id, given by the flag at the end of the fields, and removed from `rest`.
     var thread: String?
     var issued: UInt32?
   }
 
   private(set) var hellos: [Hello] = []
-  /// Every request that arrived whole, in order of arrival.
+  /// All complete requests, in order of arrival.
   private(set) var requests: [Request] = []
   private(set) var applied: [SessionID: [UInt64: Request]] = [:]
   var waiting: [Request] = []
@@ -72,7 +71,7 @@ final class FakeStore {
   }
 }
 
-/// One connection to it: bytes go in by `receive`, come out in `output`.
+/// One connection to the fake store: `receive` takes its input, `output` has its output.
 final class FakeConnection {
   private enum State {
     case awaitingHello
@@ -87,7 +86,7 @@ final class FakeConnection {
   private var input = ByteBuffer()
   var output = ByteBuffer()
   private(set) var isClosed = false
-  /// Frames as they came, for tests of what a client says besides requests.
+  /// The received frame headers, for tests of frames other than requests.
   private(set) var frames: [FrameHeader] = []
 
   init(store: FakeStore, number: Int) {
@@ -95,7 +94,7 @@ final class FakeConnection {
     self.number = number
   }
 
-  /// The store's end closes.
+  /// Closes the connection on the store's side.
   func close() {
     isClosed = true
     state = .closed
@@ -127,7 +126,7 @@ final class FakeConnection {
       guard header.kind == .hello else { return fail(.handshakeRequired) }
       let hello = try Hello(payload.readableBytesSpan)
       store.greet(hello)
-      if store.forgetsSessions, hello.sessionAgeMilliseconds != nil { return fail(.sessionExpired) }
+      if store.expiresOldSessions, hello.sessionAgeMilliseconds != nil { return fail(.sessionExpired) }
       let nonce = Nonce.random()
       let proof = store.secrets.first.map { store.proof("tidemark store 1", hello, nonce, $0) } ?? []
       var challenge = Challenge(
@@ -178,7 +177,7 @@ final class FakeConnection {
     var rest = try reader.raw(reader.remaining - issuedCount).withUnsafeBytes { Array($0) }
     var thread: String?
     if header.flags.contains(.thread) {
-      // The tests' fields are the token and zeros: what follows the last zero is the length and the name.
+      // The tests' fields are the token and zeros: after the last zero come the length and the thread's name.
       let name = rest.suffix(while: { $0 != 0 })
       guard let length = name.first, Int(length) == name.count - 1 else { return fail(.malformedFrame) }
       thread = String(decoding: name.dropFirst(), as: UTF8.self)
@@ -199,7 +198,7 @@ final class FakeConnection {
       issued: issued.isEmpty ? nil : issued.reduce(0) { $0 << 8 | UInt32($1) }
     )
     store.take(request)
-    if store.holdsAnswers { store.waiting.append(request) } else { answer(request) }
+    if store.holdsReplies { store.waiting.append(request) } else { answer(request) }
   }
 
   func answer(_ request: FakeStore.Request) {

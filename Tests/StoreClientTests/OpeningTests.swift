@@ -6,7 +6,7 @@ import Testing
 
 @testable import StoreClient
 
-/// The opening: proofs, versions, refusals, and what a client does with what is no store.
+/// The opening: proofs, versions, refusals, and peers that are no store.
 struct OpeningTests {
   static let old = Array("old secret".utf8)
   static let new = Array("new secret".utf8)
@@ -36,11 +36,11 @@ struct OpeningTests {
     world.open()
     #expect(world.client.isReady == row.opens)
     #expect(world.recorder.replies == (row.opens ? [1] : []))
-    // A store that does not prove itself gets no proof and no request.
+    // A store without a valid proof gets neither proof nor request.
     if !row.opens { #expect(world.store.requests.isEmpty) }
   }
 
-  @Test func aStoreThatDoesNotProveItselfGetsNoProof() {
+  @Test func unprovenStoreGetsNoProof() {
     for proof in [[], [UInt8](repeating: 0, count: 32), [1, 2, 3], [UInt8](repeating: 7, count: 64)] {
       let world = ClientWorld { $0.secrets = [Self.new] }
       world.store.secrets = [Self.new]
@@ -51,7 +51,7 @@ struct OpeningTests {
     }
   }
 
-  @Test func theHelloSaysWhoItIsAndHowOldItsSessionIs() {
+  @Test func helloHasIdentityAndSessionAge() {
     let world = ClientWorld { $0.name = String(repeating: "ä", count: 40) }
     world.open()
     world.advance(.milliseconds(700))
@@ -68,7 +68,7 @@ struct OpeningTests {
     #expect(age >= 700 && age <= 1000)
   }
 
-  @Test func anotherVersionOrUselessLimitsAreRefused() {
+  @Test func unsupportedVersionsAndLimitsAreRefused() {
     let changes: [(FakeStore) -> Void] = [
       { $0.version = 2 }, { $0.window = 0 }, { $0.frameLengthMax = 100 },
     ]
@@ -100,7 +100,7 @@ struct OpeningTests {
   ]
 
   @Test(arguments: garbage.indices)
-  func garbageInsteadOfAChallenge(_ index: Int) {
+  func garbageInsteadOfAChallengeClosesTheConnection(_ index: Int) {
     let row = Self.garbage[index]
     let world = ClientWorld()
     world.command(1)
@@ -114,25 +114,25 @@ struct OpeningTests {
   }
 
   @Test(arguments: garbage.indices)
-  func garbageAfterTheOpening(_ index: Int) {
+  func garbageAfterTheOpeningClosesTheConnection(_ index: Int) {
     let row = Self.garbage[index]
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.flush()
     world.deliver(ByteBuffer(hex: row.hex))
     #expect(!world.client.isReady, "\(row.name)")
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.advance(.seconds(1))
     #expect(world.recorder.replies == [1], "\(row.name)")
     #expect(world.store.requests.map(\.isResend) == [false, true])
   }
 
-  @Test func strayRepliesEndTheConnection() {
+  @Test func strayRepliesCloseTheConnection() {
     for change in ["other correlation", "other kind", "twice", "before it was sent"] {
       let world = ClientWorld()
-      world.store.holdsAnswers = true
+      world.store.holdsReplies = true
       world.open()
       world.command(1)
       world.flush()
@@ -157,11 +157,11 @@ struct OpeningTests {
     }
   }
 
-  @Test func anOpeningThatTakesTooLongIsGivenUp() {
+  @Test func slowOpeningTimesOut() {
     let world = ClientWorld()
     world.client.start()
     world.loop.run()
-    // The hello is never answered.
+    // The store never answers the hello.
     for _ in 0..<99 { world.loop.advanceTime(by: .milliseconds(100)) }
     #expect(world.attempts.count == 1)
     world.loop.advanceTime(by: .milliseconds(200))
@@ -170,7 +170,7 @@ struct OpeningTests {
     #expect(world.client.isReady)
   }
 
-  @Test func aConnectionErrorIsTakenAsTheEnd() {
+  @Test func channelErrorsCloseTheConnection() {
     let world = ClientWorld()
     world.open()
     var bytes = ByteBuffer()
@@ -184,7 +184,7 @@ struct OpeningTests {
 }
 
 extension ByteBuffer {
-  /// From hexadecimal digits; blanks are passed over.
+  /// Parses hexadecimal digits; blanks are ignored.
   init(hex: String) {
     let digits = hex.compactMap(\.hexDigitValue)
     self.init(bytes: stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) })

@@ -2,13 +2,14 @@ import NIOCore
 import NIOEmbedded
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreClient
 
 /// Requests and replies over an opened connection.
 struct RequestFlowTests {
-  @Test func aRequestIsEncodedAsFramesMdSays() {
+  @Test func requestEncodingFollowsFramesMd() {
     let world = ClientWorld()
     world.open()
     #expect(world.client.isReady)
@@ -43,12 +44,12 @@ struct RequestFlowTests {
 
   @Test func repliesMayComeInAnyOrder() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     for token in 1...100 { world.command(UInt64(token)) }
     world.flush()
     #expect(world.client.stats.inFlight == 100)
-    var generator = SeededGenerator(seed: 11)
+    var generator = SplitMix64(seed: 11)
     let order = world.store.waiting.shuffled(using: &generator)
     for request in order { world.connection!.answer(request) }
     world.pump()
@@ -61,7 +62,7 @@ struct RequestFlowTests {
     #expect(world.client.stats.retainedBytes == 0)
   }
 
-  @Test func repliesAreReadWholeOrInAnyPieces() {
+  @Test func repliesAreParsedFromAnyPieces() {
     for piece in [1, 2, 3, 7, 11, 12, 13, 64, Int.max] {
       let world = ClientWorld()
       world.pieceMax = piece
@@ -72,9 +73,9 @@ struct RequestFlowTests {
     }
   }
 
-  @Test func anErrorFrameRefusesItsRequestOnly() {
+  @Test func errorFramesFailOnlyTheirRequest() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.command(2)
@@ -97,9 +98,9 @@ struct RequestFlowTests {
     #expect(world.attempts == [0])
   }
 
-  @Test func anErrorCodeOfALaterVersionStillEndsTheRequest() {
+  @Test func unknownErrorCodesFailTheRequest() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.query(1)
     world.flush()
@@ -117,10 +118,10 @@ struct RequestFlowTests {
     )
   }
 
-  /// A request that the store will not read would end each connection that it is sent on.
-  @Test func aRequestThatEndsTheConnectionIsNotSentAgain() {
+  /// A request that the store refuses to read would close each connection that it is sent on.
+  @Test func requestsThatCloseTheConnectionAreNotResent() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.command(2)
@@ -131,17 +132,17 @@ struct RequestFlowTests {
     #expect(
       world.recorder.failures == [1: .refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "")]
     )
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.advance(.milliseconds(100))
     #expect(world.recorder.replies == [2])
     #expect(world.store.requests.map(\.counter) == [1, 2, 2])
   }
 
-  @Test func theLowerOfBothWindowsBinds() {
+  @Test func lowerWindowApplies() {
     for (own, stores, expected) in [(10, 1024, 10), (1024, 10, 10)] {
       let world = ClientWorld { $0.inFlightMax = own }
       world.store.window = UInt32(stores)
-      world.store.holdsAnswers = true
+      world.store.holdsReplies = true
       world.open()
       let accepted = (1...20).map { world.command(UInt64($0)) }
       #expect(accepted.filter { $0 }.count == expected)
@@ -158,11 +159,11 @@ struct RequestFlowTests {
     }
   }
 
-  @Test func whatAStoreWithASmallerWindowHasNoRoomForWaits() {
+  @Test func requestsWaitForASmallerWindow() {
     let world = ClientWorld { $0.inFlightMax = 50 }
     for token in 1...30 { world.command(UInt64(token)) }
     world.store.window = 8
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     #expect(world.store.requests.count == 8)
     while !world.store.waiting.isEmpty {
@@ -176,7 +177,7 @@ struct RequestFlowTests {
     #expect(world.store.requests.allSatisfy { !$0.isResend })
   }
 
-  @Test func requestsWaitForTheFirstConnection() {
+  @Test func requestsQueueUntilTheFirstConnection() {
     let world = ClientWorld()
     world.down = [0]
     world.client.start()
@@ -193,7 +194,7 @@ struct RequestFlowTests {
     #expect(world.store.requests.map(\.counter) == [1, 2, 3, 4, 5])
   }
 
-  @Test func aFrameAboveTheStoresLimitIsRefusedAlone() {
+  @Test func oversizeFramesFailAlone() {
     let world = ClientWorld()
     world.store.frameLengthMax = 2000
     world.open()
@@ -208,13 +209,13 @@ struct RequestFlowTests {
     #expect(world.store.requests.map(\.counter) == [1])
   }
 
-  /// One unanswered request keeps its batch; many such batches are bounded.
+  /// One unanswered request retains its batch; the total of such batches is bounded.
   @Test func retainedBytesAreBounded() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     var sent: UInt64 = 0
-    // Each batch has a large request, and a small one that stays unanswered.
+    // Each batch has one large request, and a small one that stays unanswered.
     while world.command(sent, bytes: 8), world.command(sent + 1, bytes: 900_000), sent < 1000 {
       world.flush()
       world.connection!.answer(world.store.waiting.last!)
@@ -230,7 +231,7 @@ struct RequestFlowTests {
     #expect(world.command(5000))
   }
 
-  @Test func theDelegateMaySendFromItsCalls() {
+  @Test func delegateCanSendReentrantly() {
     let world = ClientWorld()
     var left: UInt64 = 200
     world.recorder.onEvent = { event in
@@ -252,9 +253,9 @@ struct RequestFlowTests {
     world.recorder.onEvent = nil
   }
 
-  @Test func closingFailsWhatWaits() throws {
+  @Test func closingFailsPendingRequests() throws {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     world.command(1)
     world.query(2)
@@ -272,7 +273,7 @@ struct RequestFlowTests {
     #expect(world.attempts == [0])
   }
 
-  @Test func theDelegateMayCloseFromItsCalls() {
+  @Test func delegateCanCloseReentrantly() {
     let world = ClientWorld()
     world.recorder.onEvent = { event in
       if case .replied(2, _, _) = event { _ = world.client.close() }

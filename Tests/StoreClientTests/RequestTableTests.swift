@@ -1,13 +1,14 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreClient
 
-/// The table alone, as stories: an event to the left, what comes of it to the right. `c1` is command 1, `q2` query 2,
-/// `r3` command 3 that has no name, as redeem_ticket; on the wire a command is shown with its counter (`c1#1`), a
-/// thread with its parent (`c1#1/m1`), what was issued with its time (`c1#1@7`), a resend with `!`.
+/// The table alone, in stories: events on the left, results on the right. `c1` is command 1, `q2` query 2, and `r3`
+/// command 3 without a cid, such as redeem_ticket. On the wire a command has its counter (`c1#1`), a thread its parent
+/// (`c1#1/m1`), a token its time of issue (`c1#1@7`), and a resend `!`.
 struct RequestTableTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String
@@ -32,7 +33,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "what is unanswered is written again, before what is new",
+      "unanswered requests are resent before new ones",
       [
         ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("send q3", "queued"),
         ("write", "q3"), ("reply c1", "deliver"), ("send c4", "queued"), ("lost", ""), ("open 100", ""),
@@ -41,11 +42,11 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a token's time stays with its request, however that is sent again",
+      "a request keeps its token's time over every resend",
       [
         ("send c1 7", "queued"), ("send q2 0", "queued"), ("send c3", "queued"),
         ("write", "c1#1@7 q2@0 c3#2"), ("send c4 4294967295", "queued"), ("lost", ""), ("open 100", ""),
-        // The frames that were written are copied, the one that was not is encoded again.
+        // Written frames are copied; the unwritten one is encoded again.
         ("write", "c1#1@7! q2@0! c3#2! c4#3@4294967295"), ("lost", ""),
         ("ended", "c1 outcome_unknown, c3 outcome_unknown, c4 outcome_unknown"), ("send c5 8", "queued"),
         ("open 100", ""), ("write", "q2@0! c5#1@8"), ("lost", ""), ("open 100", ""),
@@ -53,7 +54,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "so does its thread, before the token's time",
+      "a request keeps its thread, written before the token's time",
       [
         ("send c1 m1", "queued"), ("send c2 m2 7", "queued"), ("send c3 8", "queued"),
         ("write", "c1#1/m1 c2#2/m2@7 c3#3@8"), ("send c4 m4 0", "queued"), ("send c5 m5", "queued"),
@@ -63,7 +64,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "the window",
+      "the window limits requests in flight",
       limit: 3,
       [
         ("send c1", "queued"), ("send c2", "queued"), ("send c3", "queued"), ("send c4", "busy"),
@@ -72,7 +73,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a smaller window after a lost connection",
+      "the window shrinks after a lost connection",
       [
         ("send c1", "queued"), ("send c2", "queued"), ("send c3", "queued"), ("write", "c1#1 c2#2 c3#3"),
         ("lost", ""), ("open 2", ""), ("send c4", "busy"), ("write", "c1#1! c2#2!"), ("write", ""),
@@ -81,7 +82,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "cut before all was written again",
+      "the connection is cut before all requests are resent",
       [
         ("send c1", "queued"), ("send c2", "queued"), ("write", "c1#1 c2#2"), ("lost", ""),
         ("send c3", "queued"),
@@ -89,7 +90,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a deadline before the first connection leaves no hole",
+      "a deadline before the first connection leaves no gap in the counters",
       [
         ("send c1", "queued"), ("tick 3", ""), ("send c2", "queued"), ("tick 7", "c1 unavailable"),
         ("send c3", "queued"), ("open 100", ""), ("write", "c2#1 c3#2"), ("retained", ">0"),
@@ -114,7 +115,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a lost connection frees the slots of what was given up",
+      "a lost connection frees the slots of expired requests",
       limit: 1,
       [
         ("send c1", "queued"), ("write", "c1#1"), ("tick 10", "c1 outcome_unknown"), ("lost", ""),
@@ -123,7 +124,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "an ended session",
+      "the session ends",
       [
         ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"),
         ("lost", ""),
@@ -132,7 +133,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "an ended session, twice, and a cut between",
+      "the session ends twice, with a cut in between",
       [
         ("send c1", "queued"), ("write", "c1#1"), ("lost", ""), ("ended", "c1 outcome_unknown"),
         ("send c2", "queued"), ("open 100", ""), ("write", "c2#1"), ("lost", ""), ("open 100", ""),
@@ -141,7 +142,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "a command without a name gets another counter too",
+      "a command without a cid gets a new counter too",
       [
         ("send c1", "queued"), ("write", "c1#1"), ("send r2", "queued"), ("lost", ""),
         ("ended", "c1 outcome_unknown"), ("open 100", ""), ("write", "r2#1"), ("send r3 7", "queued"),
@@ -149,7 +150,7 @@ struct RequestTableTests {
       ]
     ),
     Story(
-      "closing",
+      "closing fails pending requests",
       [
         ("send c1", "queued"), ("send q2", "queued"), ("write", "c1#1 q2"), ("send c3", "queued"),
         ("lost", ""),
@@ -170,9 +171,24 @@ struct RequestTableTests {
     }
   }
 
+  @Test
+  func aRefusedRequestKeepsNoSlot() {
+    let player = Player(limit: 100)
+    for number in 1...3 {
+      let outcome = player.table.append(.getChannel, shard: ShardID(0), name: nil, token: UInt64(number)) {
+        $0.writeRepeatingByte(0, count: 2 << 20)
+      }
+      #expect(outcome == .tooLarge((2 << 20) + FrameHeader.byteCount - 4))
+      player.table.checkInvariants()
+    }
+    #expect(player.play("send c4") == "queued")
+    #expect(player.play("write") == "c4#1")
+    player.table.checkInvariants()
+  }
+
   @Test(arguments: 0..<20)
   func randomEventsKeepTheInvariants(_ seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let player = Player(limit: 40)
     var isOpen = true
     var sent = 0
@@ -206,12 +222,12 @@ struct RequestTableTests {
   }
 }
 
-/// Plays a story's events on a table.
+/// Runs a story's events on a table.
 private final class Player {
   var table: RequestTable
   private var names: [UInt64: String] = [:]
   private var correlations: [String: FrameHeader] = [:]
-  /// On the wire now: names that may be answered.
+  /// The requests on the wire, which may be answered.
   private var wire: [String] = []
 
   init(limit: Int) {
@@ -263,7 +279,7 @@ private final class Player {
       return ""
     case "open":
       return describe(table.connectionOpened(shardCount: 16, limit: Int(words[1])!, frameLengthMax: 1 << 20))
-    case "ended": return describe(table.sessionEnded())
+    case "ended": return describe(table.endSession())
     case "close": return describe(table.close())
     case "tick": return describe((0..<Int(words[1])!).flatMap { _ in table.tick() })
     case "retained": return table.retainedBytes > 0 ? ">0" : "0"
@@ -271,13 +287,13 @@ private final class Player {
     }
   }
 
-  func replyToAny(using generator: inout SeededGenerator) {
+  func replyToAny(using generator: inout SplitMix64) {
     guard let index = wire.indices.randomElement(using: &generator) else { return }
     let name = wire.remove(at: index)
     #expect(["deliver", "late"].contains(play("reply \(name)")), "\(name)")
   }
 
-  private func describe(_ given: [RequestTable.Given]) -> String {
+  private func describe(_ given: [RequestTable.FailedRequest]) -> String {
     given.map { entry in
       "\(names[entry.token]!) \(entry.failure == .outcomeUnknown ? "outcome_unknown" : "\(entry.failure)")"
     }.joined(separator: ", ")

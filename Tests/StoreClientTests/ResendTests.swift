@@ -1,15 +1,16 @@
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreClient
 
-/// Connections that are cut, anywhere: every command is applied once, in order, and answered once.
+/// Connections cut at any byte: every command is applied once, in order, and answered once.
 struct ResendTests {
-  @Test func unansweredRequestsAreSentAgainInOrder() {
+  @Test func unansweredRequestsAreResentInOrder() {
     let world = ClientWorld()
-    world.store.holdsAnswers = true
+    world.store.holdsReplies = true
     world.open()
     for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? world.query(token) : world.command(token) }
     world.flush()
@@ -18,7 +19,7 @@ struct ResendTests {
     world.cut()
     world.command(7)
     world.client.flush()
-    world.store.holdsAnswers = false
+    world.store.holdsReplies = false
     world.advance(.milliseconds(100))
     let again = world.store.requests.suffix(6)
     #expect(again.map { token(of: $0.rest) } == [1, 3, 4, 5, 6, 7])
@@ -31,25 +32,25 @@ struct ResendTests {
   }
 
   @Test(arguments: 0..<40)
-  func cutsAtRandomBytes(_ seed: UInt64) { Self.story(seed: seed) }
+  func commandsApplyOnceOverCutConnections(_ seed: UInt64) { Self.story(seed: seed) }
 
-  /// Every third request is one for a user, whose token's time comes with it.
+  /// Every third request has a user's token, whose time of issue is sent with it.
   private static func issued(_ token: UInt64) -> UInt32? {
     token.isMultiple(of: 3) ? 1_700_000_000 + UInt32(token) : nil
   }
 
-  /// Every fifth one is in a thread, where it can be.
+  /// Every fifth request is in a thread, where its kind allows that.
   private static func thread(_ token: UInt64, _ kind: FrameKind) -> String? {
     token.isMultiple(of: 5) && kind == .markRead ? "parent-\(token)" : nil
   }
 
-  /// 400 requests over a connection that is cut again and again, both ways, within frames.
+  /// 400 requests over connections that are cut repeatedly, in both directions, also within frames.
   static func story(seed: UInt64) {
-    var generator = SeededGenerator(seed: seed)
+    var generator = SplitMix64(seed: seed)
     let window = Int.random(in: 3...200, using: &generator)
     let world = ClientWorld {
       $0.inFlightMax = 150
-      // With deadlines commands would be given up, and their counters be missing.
+      // With deadlines commands would fail, and their counters be missing.
       $0.requestDeadline = .hours(1)
     }
     world.store.window = UInt32(window)
@@ -69,7 +70,7 @@ struct ResendTests {
             kind,
             next,
             cid: cid,
-            // A zero at least ends the fields: the fake store tells the thread's name by it.
+            // The fields end with at least one zero, by which the fake store finds the thread's name.
             bytes: 9 + Int.random(in: 0...60, using: &generator),
             issued: issued(next),
             thread: thread(next, kind)
@@ -96,7 +97,7 @@ struct ResendTests {
     for case .replied(let token, _, let payload) in world.recorder.events {
       #expect(StoreClientTests.token(of: payload) == token, comment)
     }
-    // One session, its counters without a hole, each standing for the same request for ever.
+    // One session, with consecutive counters, each always of the same request.
     #expect(store.applied.count == 1, comment)
     let applied = store.applied.values.first ?? [:]
     #expect(applied.keys.sorted() == (0..<commands).map { UInt64($0 + 1) }, comment)
@@ -111,7 +112,7 @@ struct ResendTests {
       #expect(request.thread == thread(token(of: request.rest), request.kind), comment)
       guard let counter = request.counter else { continue }
       #expect(applied[counter]!.rest == request.rest, comment)
-      // What is sent for the first time is the next one; what was seen before says that it is a resend.
+      // A first send has the next counter; a repeated counter is marked as a resend.
       if seen.contains(counter) { #expect(request.isResend, comment) }
       if counter > highest {
         #expect(counter == highest + 1, comment)

@@ -7,10 +7,10 @@ import Testing
 
 @testable import StoreClient
 
-/// The same client over real sockets on loopback: bootstrap, addresses, closing. Client and stores share one
-/// event loop, so nothing here needs a lock.
+/// The same client over real sockets on loopback: bootstrap, addresses, closing. Client and stores share one event
+/// loop, so no locks are needed.
 struct SocketTests {
-  /// A fake store that listens.
+  /// A listening fake store.
   private final class Handler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
@@ -26,8 +26,8 @@ struct SocketTests {
     }
   }
 
-  /// Stands for TLS: every byte is changed on the way out and changed back on the way in.
-  private final class Scrambler: ChannelDuplexHandler {
+  /// A stand-in for TLS: changes every byte on the way out, and restores it on the way in.
+  private final class FakeTLSHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
     typealias OutboundIn = ByteBuffer
@@ -67,7 +67,7 @@ struct SocketTests {
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
             world.value.accepted.append(channel)
-            if scrambled { try channel.pipeline.syncOperations.addHandler(Scrambler()) }
+            if scrambled { try channel.pipeline.syncOperations.addHandler(FakeTLSHandler()) }
             try channel.pipeline.syncOperations.addHandler(Handler(world.value.store))
           }
         }
@@ -75,7 +75,7 @@ struct SocketTests {
     }
   }
 
-  /// 2,000 requests while the store cuts its connections; the first address is one where nobody listens.
+  /// 2,000 requests while the store cuts its connections. The first address has no listener.
   @Test(arguments: [false, true])
   func requestsSurviveCutConnections(scrambled: Bool) async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
@@ -91,7 +91,7 @@ struct SocketTests {
         logger: logger
       )
       configuration.requestDeadline = .minutes(5)
-      if scrambled { configuration.transport = StoreTransport(makeHandlers: { _ in [Scrambler()] }) }
+      if scrambled { configuration.transport = StoreTransport(makeHandlers: { _ in [FakeTLSHandler()] }) }
       world.value.store.secrets = configuration.secrets
       let recorder = world.value.recorder
       let client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder)
@@ -136,7 +136,7 @@ struct SocketTests {
     try await loop.flatSubmit { world.value.listener!.close() }.get()
   }
 
-  @Test func closingWhileNobodyListens() async throws {
+  @Test func closingWithoutAListener() async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
     try await loop.flatSubmit {
       var logger = Logger(label: "test")

@@ -129,8 +129,8 @@ struct ClockGuardTests {
       let words =
         switch change {
         case .none: clock.isHeld ? "held \(shown), \(ahead) ahead" : "\(shown)"
-        case .heldFromNow(let told): "held: \(shown), \(told / Self.minute) ahead"
-        case .heldNoMore: "ended: \(shown)"
+        case .heldSince(let told): "held: \(shown), \(told / Self.minute) ahead"
+        case .released: "ended: \(shown)"
         }
       #expect(words == reading.expected, "at \(reading.boot)")
       #expect(clock.isHeld || wall.milliseconds - boot <= clock.differenceTaken)

@@ -198,6 +198,32 @@ struct EvictionTests {
     #expect(highest <= 4)
   }
 
+  @Test("a load that waits for room is not started once the connections of its requests have closed")
+  func delayedAndCancelled() throws {
+    let (world, gateway) = try world(room: 2, count: 12)
+    let loads = world.loop.counters.channelsLoaded
+    let leaving = world.connect(session: 2)
+    for number in 0..<10 { leaving.look("team:\(number)") }
+    leaving.change("team:5", add: ["carol"])
+    gateway.look("team:9")
+    world.loop.endTurn()
+    let started = world.loads.count
+    #expect(started <= 4)
+    world.loop.close(leaving.lane)
+    try world.answerLoads()
+    #expect(gateway.take().map { $0.hasSuffix("channel of 2") } == [true])
+    #expect(world.loop.counters.channelsLoaded - loads <= UInt64(started + 1))
+    #expect(!world.loop.isBusy)
+    // The command was not applied. Its resend is.
+    let again = world.connect(session: 2)
+    again.change("team:5", add: ["carol"], counter: 1)
+    world.loop.endTurn()
+    try world.answerLoads()
+    try world.persistAll()
+    #expect(again.take() == ["1 channel of 3"])
+    #expect(leaving.take() == [])
+  }
+
   @Test("a slot that came free is taken by the next channel, with nothing of the one before")
   func slots() throws {
     let (world, gateway) = try world(room: 1, count: 30)

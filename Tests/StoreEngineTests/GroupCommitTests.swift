@@ -5,7 +5,7 @@ import StoreEngine
 import Testing
 
 /// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable
-/// (DESIGN.md section 3, "Write path").
+/// (docs/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
   @Test("one commit in flight, the next gathers, and is larger")

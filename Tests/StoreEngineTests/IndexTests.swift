@@ -115,7 +115,7 @@ struct IndexTests {
 
   @Test("changes that are lost, doubled or out of order: each is taken once, in order")
   func ways() throws {
-    let world = try IndexWorld { $0.changesUnderWayMax = 2 }
+    let world = try IndexWorld { $0.changesInFlightMax = 2 }
     world.put("team:a", ["user1"])
     world.put("team:b", ["user1"])
     for _ in 0..<3 {
@@ -184,7 +184,7 @@ struct IndexTests {
       return Int(state >> 33) % limit
     }
     let world = try IndexWorld { configuration in
-      configuration.changesUnderWayMax = [1, 2, 4_096][below(3)]
+      configuration.changesInFlightMax = [1, 2, 4_096][below(3)]
       configuration.changesPerTurn = [1, 3, 1_024][below(3)]
       configuration.indexLoadsMax = [1, 64][below(2)]
       configuration.checkpointAgeMilliseconds = [0, 500, 5_000][below(3)]
@@ -552,7 +552,7 @@ struct IndexTests {
   }
 
   @Test(
-    "a damaged index is begun anew and reported; a rebuild brings back what it has lost, and takes out what is wrong"
+    "a damaged index is recreated empty and reported; a rebuild brings back what it has lost, and takes out what is wrong"
   )
   func damage() throws {
     let world = try IndexWorld()
@@ -576,7 +576,7 @@ struct IndexTests {
     try world.settleAll()
     #expect(try world.list("user1") == "team:d")
     let reports = world.worlds.flatMap(\.reports).map(\.description)
-    #expect(reports.contains { $0.contains("begun anew") } && !reports.contains { $0.contains("user1") })
+    #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
     // An entry of a channel that there is not.
     let stray = Membership(
       cid: "team:stray",
@@ -634,7 +634,7 @@ struct IndexTests {
     gateway.rebuild(0, epoch: 0, shard: shard)
     source.loop.endTurn()
     try source.persistAll()
-    #expect(gateway.take().contains { $0.contains("rebuild sendingAgain epoch 5") })
+    #expect(gateway.take().contains { $0.contains("rebuild resending epoch 5") })
     try world.settleAll()
     try rebuild(world, epoch: 5)
     #expect(try world.differences() == [])

@@ -101,12 +101,12 @@ struct PurgeTests {
   func together() throws {
     let (world, first) = try settledWorld()
     try world.settle()
-    let askers = (2..<12 as Range<UInt64>).map { world.connect(session: $0) }
+    let requesters = (2..<12 as Range<UInt64>).map { world.connect(session: $0) }
     #expect(try ask(first, 0) == 1)
     try world.persistAll()
     #expect(world.purges == 1)
-    for asker in askers { #expect(try ask(asker, 0) == 2) }
-    for asker in askers { #expect(try ask(asker, 2) == 2) }
+    for asker in requesters { #expect(try ask(asker, 0) == 2) }
+    for asker in requesters { #expect(try ask(asker, 2) == 2) }
     // The one that is waited for begins by itself; it needs what was logged before it, and no more.
     first.post("team:a", "m1", by: "alice")
     try turn(world)
@@ -114,9 +114,9 @@ struct PurgeTests {
     try world.persistAll()
     #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(first, 1) == 0)
-    for asker in askers { #expect(try ask(asker, 2) == 2) }
+    for asker in requesters { #expect(try ask(asker, 2) == 2) }
     try world.purgeStorage()
-    for asker in askers { #expect(try ask(asker, 2) == 0) }
+    for asker in requesters { #expect(try ask(asker, 2) == 0) }
     // Nobody waits any more.
     try world.checkpoint()
     #expect(world.storage.purges == 2 && world.purges == 0)

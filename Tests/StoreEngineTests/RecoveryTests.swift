@@ -151,7 +151,7 @@ struct RecoveryTests {
       Page(index: LogIndex(900), effects: [effect]).write(into: &bytes)
       storage.pages[page(.head)] = bytes
     },
-    Damage("the directory leads to another channel", "another cid") { storage in
+    Damage("the directory leads to another channel", "the cid of another channel") { storage in
       var bytes = ByteBuffer()
       let effect = Effect.channelAssigned(
         ChannelNumber(1),

@@ -8,7 +8,7 @@ import Testing
 struct SessionTableTests {
   enum Act {
     case decided(UInt64)
-    case waits(UInt64)
+    case recordWaiting(UInt64)
     case refused(UInt64)
   }
 
@@ -29,13 +29,13 @@ struct SessionTableTests {
     ),
     Story(
       testDescription: "one waits, a later one is decided",
-      acts: [.waits(5), .decided(6)],
+      acts: [.recordWaiting(5), .decided(6)],
       covered: [6],
       open: [5, 7]
     ),
     Story(
       testDescription: "it waited, and is decided",
-      acts: [.waits(5), .decided(6), .decided(5)],
+      acts: [.recordWaiting(5), .decided(6), .decided(5)],
       covered: [5, 6],
       open: [7]
     ),
@@ -47,7 +47,7 @@ struct SessionTableTests {
     ),
     Story(
       testDescription: "it waited and is refused",
-      acts: [.waits(5), .decided(6), .refused(5)],
+      acts: [.recordWaiting(5), .decided(6), .refused(5)],
       covered: [6],
       open: [5]
     ),
@@ -59,13 +59,13 @@ struct SessionTableTests {
     ),
     Story(
       testDescription: "refusing what was decided changes nothing",
-      acts: [.decided(5), .refused(5), .waits(5)],
+      acts: [.decided(5), .refused(5), .recordWaiting(5)],
       covered: [5],
       open: [6]
     ),
     Story(
       testDescription: "the largest counter",
-      acts: [.decided(.max), .waits(.max), .refused(.max)],
+      acts: [.decided(.max), .recordWaiting(.max), .refused(.max)],
       covered: [1, .max],
       open: []
     ),
@@ -78,7 +78,7 @@ struct SessionTableTests {
     for act in story.acts {
       switch act {
       case .decided(let counter): table.decided(counter, at: position)
-      case .waits(let counter): table.waits(counter, at: position)
+      case .recordWaiting(let counter): table.recordWaiting(counter, at: position)
       case .refused(let counter): table.refused(counter, at: position)
       }
     }
@@ -111,13 +111,32 @@ struct SessionTableTests {
   func bound() {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
-    table.waits(1, at: position)
+    table.recordWaiting(1, at: position)
     let most = UInt64(SessionTable.refusedMax)
     for counter in 2...(most + 3) { table.refused(counter, at: position) }
     #expect(!table.covers(1, at: position))
     #expect(table.covers(2, at: position) && table.covers(3, at: position) && !table.covers(4, at: position))
     table.touch(position)
     #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
+  }
+
+  @Test("dropped commands are bounded apart from refused ones, also after a restart")
+  func droppedBound() {
+    var table = SessionTable()
+    let session = SessionID(high: 1, low: 1)
+    let position = table.position(of: session)
+    let most = UInt64(SessionTable.droppedMax)
+    for counter in 1...(most + 2) { table.recordWaiting(counter, at: position) }
+    for counter in 1...(most + 2) { table.dropped(counter, at: position) }
+    #expect(table.covers(1, at: position) && table.covers(2, at: position) && !table.covers(3, at: position))
+    for counter in (most + 3)...(most + 203) { table.refused(counter, at: position) }
+    #expect(!table.covers(3, at: position))
+    table.touch(position)
+    var restarted = SessionTable()
+    restarted.assign(table.takeTouched(at: .none, elapsed: 0)[0])
+    let restored = restarted.position(of: session)
+    restarted.refused(most + 204, at: restored)
+    #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
   }
 
   @Test("what is read back is as it was, waiting counters too")

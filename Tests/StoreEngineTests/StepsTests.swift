@@ -70,20 +70,35 @@ struct StepsTests {
     _ range: Range<UInt32>,
     _ world: EngineWorld,
     _ gateway: Gateway,
-    correlation: UInt32 = 900
-  )
-    throws
-  {
+    correlation: UInt32 = 900,
+    after attempt: RequestAttempt? = nil
+  ) throws {
     var payload = ByteBuffer()
     payload.writeField(cid)
-    shard(world).needSteps(
-      FrameHeader(.getChannel, shard: ShardID(0), correlation: correlation),
-      FieldReader(payload.readableBytesSpan),
-      gateway.lane,
-      try slot(world),
-      [StepTime.SegmentRange(rowPage: 0, segments: range)]
+    let header = FrameHeader(.getChannel, shard: ShardID(0), correlation: correlation)
+    try need(
+      [StepTime.SegmentRange(rowPage: 0, segments: range)],
+      world,
+      gateway,
+      header,
+      payload,
+      after: attempt
     )
     world.loop.endTurn()
+  }
+
+  private func need(
+    _ ranges: [StepTime.SegmentRange],
+    _ world: EngineWorld,
+    _ gateway: Gateway,
+    _ header: FrameHeader,
+    _ payload: ByteBuffer,
+    after attempt: RequestAttempt? = nil
+  ) throws {
+    var request = try Request(header, payload.readableBytesSpan, gateway.lane)
+    request.attempt = attempt
+    let outcome = shard(world).steps.needSteps(&request, try slot(world), ranges)
+    shard(world).finish(outcome, request)
   }
 
   @Test("a segment stays in memory until its page is on storage, and no longer")
@@ -131,26 +146,15 @@ struct StepsTests {
     payload.writeField(cid)
     let header = FrameHeader(.getChannel, shard: ShardID(0), correlation: 7)
     let wanted = [2..<4, 0..<1, 3..<5, 2..<3].map { StepTime.SegmentRange(rowPage: 0, segments: $0) }
-    shard(world).needSteps(
-      header,
-      FieldReader(payload.readableBytesSpan),
-      gateway.lane,
-      try slot(world),
-      wanted
-    )
+    try need(wanted, world, gateway, header, payload)
     #expect(world.stepReads.map(\.ranges) == [[0..<1, 2..<5].map { .init(rowPage: 0, segments: $0) }])
     try need(0..<1, world, gateway)
     #expect(gateway.take() == ["900 busy"])
     try world.answerSteps()
     #expect(gateway.take() == ["7 channel of 2"])
     // A row page of a huge channel: a part of it now, the rest when it is asked for again.
-    shard(world).needSteps(
-      header,
-      FieldReader(payload.readableBytesSpan),
-      gateway.lane,
-      try slot(world),
-      [StepTime.SegmentRange(rowPage: 0, segments: 0..<1_000_000)]
-    )
+    let all = [StepTime.SegmentRange(rowPage: 0, segments: 0..<1_000_000)]
+    try need(all, world, gateway, header, payload)
     #expect(world.stepReads[0].ranges == [StepTime.SegmentRange(rowPage: 0, segments: 0..<512)])
   }
 
@@ -166,10 +170,8 @@ struct StepsTests {
     var many = ReadSegments()
     many.add(0, 9, StepBytes.bytes(steps))
     for correlation in [1, 2] as [UInt32] {
-      shard(world).readSegments = many
-      try need(0..<1, world, gateway, correlation: correlation)
+      try need(0..<1, world, gateway, correlation: correlation, after: RequestAttempt(segments: many))
     }
-    shard(world).readSegments = ReadSegments()
     try need(0..<1, world, gateway, correlation: 3)
     #expect(gateway.take() == ["2 busy"])
     try world.answerSteps()
@@ -183,11 +185,10 @@ struct StepsTests {
     let (world, gateway) = try world()
     try post(200, world, gateway)
     try world.checkpoint()
-    shard(world).stepRounds = count
-    try need(0..<1, world, gateway)
+    try need(0..<1, world, gateway, after: RequestAttempt(stepRounds: count))
     try world.answerSteps()
     #expect(gateway.take() == ["900 channel of 2"])
-    #expect(shard(world).stepRounds == 0)
+    #expect(!world.loop.isBusy)
   }
 
   @Test("a read that fails, or finds something else, refuses the query and nothing more")
@@ -270,7 +271,7 @@ struct StepsTests {
     try world.persistAll()
     try world.checkpoint()
     #expect(try segments(world) == (4..<6, [], [4, 5]))
-    #expect(shard(world).trimsUnderWay.isEmpty)
+    #expect(!shard(world).steps.isTrimming)
     // The log is cut: what is on storage is all there is.
     let again = try EngineWorld(world.storage)
     let other = again.connect()

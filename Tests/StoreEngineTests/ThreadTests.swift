@@ -225,7 +225,7 @@ struct ThreadTests {
     let name = Array(cid.utf8)
     let found = world.loop.shards[0].state.slot(of: name.span.bytes)
     let slot = try #require(found)
-    #expect(world.loop.shards[0].isSliced(slot))
+    #expect(world.loop.shards[0].waiting.isSliced(slot))
     var slices = 0
     while world.slices > 0 {
       world.slice()
@@ -371,7 +371,7 @@ struct ThreadTests {
           var bytes = ByteBuffer()
           var encoded = ByteBuffer()
           for effect in wrapped { encoded.writeEffect(effect) }
-          let index = world.loop.shards[0].closed.next
+          let index = world.loop.shards[0].log.closed.next
           LogBatch.write(
             index: index,
             time: time,

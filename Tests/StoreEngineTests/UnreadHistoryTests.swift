@@ -9,7 +9,7 @@ import Testing
 struct UnreadHistoryTests {
   @Test("after any history a peek says what the own row says", arguments: 1...12)
   func histories(_ seed: UInt64) throws {
-    var random = SplitMix(state: seed)
+    var random = SplitMix64(seed: seed)
     let users = ["alice", "bob", "carol", "dave"]
     let channels = ["team:a", "team:b", "team:c"]
     let storage = MemoryStorage()
@@ -68,7 +68,7 @@ struct UnreadHistoryTests {
     _ storage: MemoryStorage,
     _ channels: [String],
     _ users: [String],
-    _ random: inout SplitMix
+    _ random: inout SplitMix64
   ) throws {
     let world = try EngineWorld(storage)
     let gateway = world.connect(session: 99)
@@ -117,18 +117,5 @@ extension Gateway {
       payload.writeField("")
       payload.writeVarint(UInt64(isMuted ? 3 : 1))
     }
-  }
-}
-
-/// The same numbers for the same seed.
-private struct SplitMix {
-  var state: UInt64
-
-  mutating func below(_ bound: Int) -> Int {
-    state &+= 0x9E37_79B9_7F4A_7C15
-    var mixed = state
-    mixed = (mixed ^ (mixed >> 30)) &* 0xBF58_476D_1CE4_E5B9
-    mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-    return Int((mixed ^ (mixed >> 31)) % UInt64(bound))
   }
 }

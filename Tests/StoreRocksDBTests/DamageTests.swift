@@ -4,12 +4,12 @@ import StoreEngine
 import StoreRocksDB
 import Testing
 
-/// A write-ahead log whose end is not what was written: a process that was killed, a disk that lied.
+/// A write-ahead log with a wrong end, as after a killed process or a faulty disk.
 @Suite("Damaged write-ahead log")
 struct DamageTests {
   private static let groups: UInt64 = 40
 
-  /// A directory as a killed process leaves it: copied while the store has it open, everything synced.
+  /// A directory as a killed process leaves it: copied while the store has it open, with everything synced.
   private func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try directory.open()
@@ -19,8 +19,7 @@ struct DamageTests {
     return copy
   }
 
-  /// What is there has to be a prefix of the groups, whole: the same batches in both shards, and the pages of the last
-  /// one.
+  /// Checks that the data is a whole prefix of the groups: the same batches in both shards, and the last group's pages.
   private func check(_ engine: RocksDBEngine, _ name: String) throws -> UInt64 {
     let indices = try engine.indices(0)
     #expect(try engine.indices(1) == indices, "\(name): half a group")
@@ -33,14 +32,14 @@ struct DamageTests {
     return last
   }
 
-  @Test("untouched, everything is there")
+  @Test("an undamaged directory has all data")
   func killedProcess() throws {
     let directory = try killed()
     let engine = try directory.open()
     #expect(try check(engine, "untouched") == Self.groups)
   }
 
-  @Test("cut short anywhere: a prefix, and it goes on from there")
+  @Test("truncated anywhere: a prefix of the groups, and commits continue from there")
   func truncated() throws {
     let source = try killed()
     let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
@@ -58,8 +57,8 @@ struct DamageTests {
     }
   }
 
-  /// What is behind the wrong bit was acknowledged, so it may not be dropped in silence.
-  @Test("a bit wrong anywhere: a refusal that names the directory, never half a group")
+  /// Data after the wrong bit was acknowledged, so it must not be dropped silently.
+  @Test("a wrong bit anywhere: a refusal that names the directory, never part of a group")
   func flipped() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))

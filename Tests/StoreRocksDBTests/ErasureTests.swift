@@ -7,7 +7,7 @@ import Testing
 @testable import StoreEngine
 @testable import StoreRocksDB
 
-/// Nothing is left of an erased user, nor of a deleted channel: read through RocksDB, and in its files (R16).
+/// No trace is left of an erased user or a deleted channel, read through RocksDB and in its files (R16).
 @Suite("Erasure on RocksDB")
 struct ErasureTests {
   private static let user = "gone.person@example"
@@ -56,7 +56,7 @@ struct ErasureTests {
     }
   }
 
-  /// A member who sends, reads, acknowledges with a note, leaves, comes again; in some channels a sender only.
+  /// A member who sends, reads, acknowledges with a note, leaves and rejoins; in some channels only a sender.
   private func live(_ world: ErasureWorld, _ round: Int) {
     for (number, cid) in Self.cids.enumerated() {
       let isMember = number % 4 != 3
@@ -81,7 +81,7 @@ struct ErasureTests {
     world.turn()
   }
 
-  @Test("a user who was everywhere is found nowhere after the erasure and a purge, and all else is there")
+  @Test("after erasure and a purge no trace of the user is left, and all other data is there")
   func user() throws {
     let directory = TestDirectory()
     let world = try ErasureWorld(directory)
@@ -89,14 +89,14 @@ struct ErasureTests {
     assign(world, version: 1, flags: 1)
     live(world, 0)
     for _ in 0..<3 { world.tick() }
-    // Opened again the write-ahead log goes into tables, and a new one begins.
+    // Reopening moves the write-ahead log into tables, and starts a new one.
     try world.restart()
     live(world, 1)
     world.tick()
     live(world, 2)
     assign(world, version: 2, flags: 4)
     world.turn()
-    // They are found wherever they can be: the search finds something.
+    // The traces exist before the erasure, so the search works.
     let before = try world.traces(texts)
     for place in ["log", "pages"] {
       for text in texts { #expect(before.contains("\(place): \(text)")) }
@@ -110,7 +110,7 @@ struct ErasureTests {
     assign(world, version: 3, flags: 8)
     world.turn()
     _ = world.takeFirstBytes()
-    // The rounds that the shards name are those to ask for; 0: that one has ended.
+    // The shards return the round to ask for next; 0 means that the erasure has ended.
     var rounds: [UInt8] = [0, 0]
     var asked = 0
     repeat {
@@ -138,7 +138,7 @@ struct ErasureTests {
     #expect(world.replies.count == Self.cids.count && world.faults == [])
   }
 
-  @Test("a deleted channel leaves no key behind, and the name is another's")
+  @Test("a deleted channel leaves no key behind, and its cid can be reused")
   func channel() throws {
     let directory = TestDirectory()
     let world = try ErasureWorld(directory)
@@ -148,7 +148,7 @@ struct ErasureTests {
     put(world, Self.cids[0], ["carol"])
     world.turn()
     for _ in 0..<3 { world.tick() }
-    // That they were deleted is remembered for a while in the indexes of their members, and nowhere else.
+    // Only the members' indexes remember the deletion, for a while.
     #expect(Set(try world.traces(Array(Self.cids[1...9]))) == Set(Self.cids[1...9].map { "pages: \($0)" }))
     let left = try world.traces(Array(Self.cids[1...9])) { page in
       page.effects.allSatisfy {
@@ -168,7 +168,7 @@ struct ErasureTests {
     #expect(world.faults == [])
   }
 
-  // MARK: The engine's part
+  // MARK: The storage engine
 
   private func page(_ channel: UInt64, _ page: PageID, cid: String? = nil) -> CommitGroup.PageWrite {
     CommitGroup.PageWrite(
@@ -182,7 +182,7 @@ struct ErasureTests {
     CommitGroup.Drop(shard: ShardID(1), channel: ChannelNumber(channel), cid: Array(cid.utf8))
   }
 
-  @Test("a drop takes all keys of its channel, and the name only where it is its own")
+  @Test("a drop deletes all keys of its channel, and the name only if the name is still its own")
   func drops() throws {
     let directory = TestDirectory()
     let engine = try directory.open()
@@ -210,7 +210,7 @@ struct ErasureTests {
       )
     }
     #expect(try engine.read(ShardID(1), .number(ChannelNumber(6)))?.pages.count == kinds.count - 2)
-    // In one group: drops before pages.
+    // In one group drops come before pages.
     group = CommitGroup()
     group.drops = [drop(6, "team:6")]
     group.pages = [page(7, .head, cid: "team:6")]
@@ -222,7 +222,7 @@ struct ErasureTests {
     #expect(try number("team:6") == 7)
   }
 
-  @Test("an index of channels is found by its user's id, which stands in no key")
+  @Test("an index of channels is found by its user's id, which no key contains")
   func indexKeys() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -244,7 +244,7 @@ struct ErasureTests {
   }
 
   @Test(
-    "what pages wrote over, and what was dropped, leaves every file when its time has come, in a store at rest too"
+    "overwritten and dropped values leave every file when due, in an idle store too"
   )
   func oldValues() async throws {
     var settings = RocksDBSettings()
@@ -252,7 +252,7 @@ struct ErasureTests {
     let directory = TestDirectory()
     var engine = try directory.open()
     func files() throws -> [String] { try directory.files(with: [Self.user]) }
-    // Nothing before the name is like it, so that it stands in its table as it is: tables are compressed.
+    // No similar text precedes the name, so compression leaves it readable in its table.
     func named(_ channel: UInt64) -> CommitGroup.PageWrite {
       var write = page(channel, .head, cid: "team:\(channel)")
       write.bytes = ByteBuffer(string: Self.user)
@@ -270,11 +270,11 @@ struct ErasureTests {
       try engine.commit(group)
       try engine.purge()
       #expect(try files().allSatisfy { $0.hasSuffix(".sst") } && !files().isEmpty)
-      // As the store's hosts do every hour.
+      // As the store process does every hour.
       engine.close()
       engine = try directory.open(settings: settings)
       for _ in 0..<300 {
-        engine.mergeOld()
+        engine.compactOld()
         if try files().isEmpty { break }
         try await Task.sleep(for: .milliseconds(100))
       }
@@ -286,7 +286,7 @@ struct ErasureTests {
   }
 
   @Test(
-    "after a purge no write-ahead file of before is there, and what was cut is in no table; writes go on meanwhile"
+    "a purge removes old write-ahead logs, and cut data from the tables, while writes continue"
   )
   func purge() async throws {
     let directory = TestDirectory()
@@ -301,8 +301,8 @@ struct ErasureTests {
         try engine.commit(group)
       }
       #expect(try has(".log"))
-      // In the second round they are in tables of the log first, where a text is found as long as nothing before it is
-      // like it: they are compressed.
+      // In the second round the data is in the log's tables first. Tables are compressed, so a text is found only if no
+      // similar text precedes it.
       if round == 1 { try engine.purge() }
       var cut = CommitGroup()
       cut.cuts = [CommitGroup.Cut(shard: ShardID(0), through: LogIndex(round * 100 + 20))]
@@ -321,7 +321,7 @@ struct ErasureTests {
       try engine.purge()
       try await writer.value
       #expect(try !has(".log") && !has(".sst"))
-      // Again there is nothing to do.
+      // Another purge has nothing to do.
       try engine.purge()
       #expect(try !has(".log") && !has(".sst"))
     }

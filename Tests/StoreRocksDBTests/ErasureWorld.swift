@@ -6,8 +6,8 @@ import StoreEngine
 
 @testable import StoreRocksDB
 
-/// All shards of a RocksDB directory on one loop, driven by hand: whatever the loop asks for is done at the end of the
-/// turn, in order.
+/// All shards of a RocksDB directory on one loop, driven by hand. The loop's requests are performed in order at the end
+/// of the turn.
 final class ErasureWorld: StoreLoopDriver {
   static let shardCount = 2
 
@@ -48,7 +48,7 @@ final class ErasureWorld: StoreLoopDriver {
     pass(0)
   }
 
-  /// Stops, as a crash would, and starts again.
+  /// Stops as in a crash, and starts again.
   func restart() throws {
     loop.stop()
     asked = []
@@ -107,7 +107,7 @@ final class ErasureWorld: StoreLoopDriver {
     while !asked.isEmpty { asked.removeFirst()() }
   }
 
-  /// Some time passes, so that what is due is written.
+  /// Advances time, so that due pages are written.
   func tick() {
     pass(10_000)
     loop.tick()
@@ -119,7 +119,7 @@ final class ErasureWorld: StoreLoopDriver {
     return ShardID.owning(bytes.span.bytes, count: shardCount)
   }
 
-  /// - Parameter shard: nil: the name's.
+  /// - Parameter shard: nil means the shard of the name.
   func send(
     _ kind: FrameKind,
     _ name: String?,
@@ -153,18 +153,18 @@ final class ErasureWorld: StoreLoopDriver {
     }
   }
 
-  /// The first byte of each reply since the last look.
+  /// The first byte of each reply since the last call.
   func takeFirstBytes() -> [UInt8] {
     defer { replies = [] }
     return replies.compactMap { $0.payload.readableBytesView.first }
   }
 
-  // MARK: What there is
+  // MARK: Stored data
 
-  /// Everything that RocksDB gives out, key by key, and the log's batches and the pages decoded: where some of these
-  /// texts is.
+  /// The places where one of these texts occurs: in RocksDB's keys and values, and in the decoded log batches and
+  /// pages.
   ///
-  /// - Parameter isExpected: pages that are not looked through.
+  /// - Parameter isExpected: pages that are skipped.
   func traces(_ texts: [String], but isExpected: (Page) -> Bool = { _ in false }) throws -> [String] {
     var found: [String] = []
     for (name, family) in [("meta", engine.meta), ("log", engine.log), ("pages", engine.pages)] {
@@ -195,7 +195,7 @@ final class ErasureWorld: StoreLoopDriver {
     return found
   }
 
-  /// Files of the directory but its tables that have one of these texts in them, byte for byte.
+  /// The files of the directory, except its tables, that contain one of these texts byte for byte.
   func files(with texts: [String]) throws -> [String] {
     try directory.files(with: texts) { !$0.hasSuffix(".sst") }
   }

@@ -4,10 +4,10 @@ import StoreEngine
 import StoreRocksDB
 import Testing
 
-/// Commits that fail: after a close and an open what was acknowledged is there.
+/// Failing commits: after closing and reopening all acknowledged data is there.
 @Suite("Failing disk", .serialized)
 struct FailingDiskTests {
-  /// A file system of its own and of this size; nil where it cannot be mounted here.
+  /// Mounts a temporary file system of this size; returns nil where that is not possible.
   private static func mountTemporary(_ mebibytes: Int) -> String? {
     let path = NSTemporaryDirectory() + "tidemark-full-\(UUID().uuidString)"
     try? FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
@@ -24,7 +24,7 @@ struct FailingDiskTests {
     try? FileManager.default.removeItem(atPath: path)
   }
 
-  /// Another one's file, which leaves 200 MiB.
+  /// Writes another program's file that leaves 200 MiB.
   private static func fill(_ mounted: String, _ name: String) throws {
     let attributes = try FileManager.default.attributesOfFileSystem(forPath: mounted)
     let count = (attributes[.systemFreeSize] as! NSNumber).intValue - (200 << 20)
@@ -33,7 +33,7 @@ struct FailingDiskTests {
     #expect(count > 0 && posix_fallocate(file, 0, count) == 0)
   }
 
-  @Test("a commit is refused where the disk is about to be full, and nothing that was acknowledged is lost")
+  @Test("a commit is refused where the disk is almost full, and no acknowledged data is lost")
   func full() throws {
     guard let mounted = Self.mountTemporary(900) else { return }
     defer { Self.unmount(mounted) }
@@ -41,7 +41,7 @@ struct FailingDiskTests {
     let storage = try RocksDBStorage(directory: path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
     let engine = try storage.open() as! RocksDBEngine
     for index in 1...5 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
-    // The free space is taken by another; what the reserve holds stays.
+    // Another file takes the free space; the reserve stays.
     try Self.fill(mounted, "/first")
     do {
       try engine.commit(CommitGroup(index: 6))
@@ -63,7 +63,7 @@ struct FailingDiskTests {
     #expect(reserve[.size] as! Int == RocksDBStorage.reserveBytes)
   }
 
-  @Test("a failed append is said, can be closed and opened again, and nothing that was acknowledged is lost")
+  @Test("a failed append is reported, the store can be reopened, and no acknowledged data is lost")
   func failedAppend() throws {
     let directory = TestDirectory()
     let storage = try RocksDBStorage(
@@ -75,7 +75,7 @@ struct FailingDiskTests {
     let bytes = 1 << 20
     let acknowledged: UInt64 = 12
     for index in 1...acknowledged { try engine.commit(CommitGroup(index: index, bytes: bytes)) }
-    // The write-ahead log has 48 MiB. For the time of one commit no file of this process may grow beyond 40: its append
+    // The write-ahead log has 48 MiB. For one commit no file of this process may grow beyond 40 MiB, so its append
     // fails.
     signal(SIGXFSZ, SIG_IGN)
     let kind = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
@@ -89,7 +89,7 @@ struct FailingDiskTests {
     }
     setrlimit(kind, &before)
     #expect("\(failure as Any)".contains("File too large"), "\(failure as Any)")
-    // Another loop's commit, before anybody has closed it.
+    // Another loop's commit, before the store is closed.
     #expect(throws: StorageError.self) {
       try engine.commit(CommitGroup(index: acknowledged + 1, bytes: bytes))
     }
@@ -100,7 +100,7 @@ struct FailingDiskTests {
     storage.close(again)
   }
 
-  /// - Returns: the last group; one that was not acknowledged may be there, whole.
+  /// - Returns: the last group. One group that was not acknowledged may be there, if it is whole.
   @discardableResult
   private static func check(_ engine: RocksDBEngine, _ acknowledged: UInt64, _ bytes: Int) throws -> UInt64 {
     let indices = try engine.indices(0, bytes: bytes)
@@ -109,7 +109,7 @@ struct FailingDiskTests {
     return indices.last ?? 0
   }
 
-  @Test("storage is opened once, and again after it was closed; the identity stays")
+  @Test("storage opens only once, and again after closing; its identity stays")
   func reopen() throws {
     let directory = TestDirectory()
     let storage = try RocksDBStorage(

@@ -19,7 +19,7 @@ struct PageReadTests {
     channel.map { $0.pages.map { "\(String(buffer: $0.bytes))" } }
   }
 
-  @Test("are looked up by name or number, those that are there; threads' by range")
+  @Test("existing pages are read by name or number, those of threads by range")
   func roundTrip() throws {
     let directory = TestDirectory()
     var engine = try directory.open()

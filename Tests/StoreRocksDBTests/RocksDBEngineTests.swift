@@ -22,7 +22,7 @@ struct RocksDBEngineTests {
     channel?.pages.map { String(buffer: $0.bytes) }
   }
 
-  @Test("log, pages and directory come back as they were written, also from another process's point of view")
+  @Test("log, pages and directory are read as they were written, also after reopening")
   func roundTrip() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -53,7 +53,7 @@ struct RocksDBEngineTests {
     #expect(empty.head == nil && empty.types == nil && empty.log.isEmpty)
   }
 
-  @Test("pages of users' settings come back with their shard, in rising order, the latest of each")
+  @Test("pages of users' settings load with their shard, in rising order, the newest version of each")
   func users() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -81,7 +81,7 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("all of a shard's own pages come back with it, and no channel's")
+  @Test("all of a shard's own pages load with it, and no channel's")
   func ownPages() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -106,13 +106,13 @@ struct RocksDBEngineTests {
       #expect(try engine.recover(ShardID(2)).pages.map(\.page) == [.outbox(7)])
       let index = try engine.read(ShardID(1), .cid(Array("alice".utf8)))
       #expect(texts(index) == ["1 1 head", "1 1 memberships(0)", "1 1 memberships(1)"])
-      // By its number, for its name.
+      // Read by its number, to find its name.
       #expect(texts(try engine.read(ShardID(1), .head(ChannelNumber(1)))) == ["1 1 head"])
       #expect(try engine.read(ShardID(1), .head(ChannelNumber(2))) == nil)
     }
   }
 
-  @Test("keys are in the order of their numbers: log, pages of a channel, channels, shards")
+  @Test("keys sort by their numbers: log, pages of a channel, channels, shards")
   func order() throws {
     let directory = TestDirectory()
     let engine = try directory.open(shards: 300)
@@ -148,7 +148,7 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("a cut takes away its shard's log up to there, and nothing else")
+  @Test("a cut deletes its shard's log up to there, and nothing else")
   func cut() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -169,7 +169,7 @@ struct RocksDBEngineTests {
     #expect(try engine.indices(0) == [10] && engine.indices(1) == [10])
   }
 
-  @Test("an empty group is nothing")
+  @Test("an empty group changes nothing")
   func empty() throws {
     let engine = try TestDirectory().open()
     try engine.commit(CommitGroup())
@@ -187,7 +187,7 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("the number of shards and the store's identity are remembered; another number is refused")
+  @Test("the number of shards and the store's identity are kept; another number is refused")
   func identity() throws {
     let directory = TestDirectory()
     let created = try directory.open(shards: 5, store: 11)
@@ -200,11 +200,11 @@ struct RocksDBEngineTests {
     }
     let text = try refusal { try directory.open(shards: 6) }
     #expect(text.contains("--shards 6") && text.contains("created with 5 shards"), "\(text)")
-    // The refusal leaves nothing locked.
+    // The refusal leaves no lock behind.
     try directory.open(shards: nil).close()
   }
 
-  @Test("16 shards unless it is said; not 0, not more than 4096")
+  @Test("16 shards by default; 0 and more than 4096 are refused")
   func shardCounts() throws {
     #expect(try TestDirectory().open(shards: nil).identity.shardCount == 16)
     for count in [-1, 0, 4_097] {
@@ -213,7 +213,7 @@ struct RocksDBEngineTests {
     #expect(try TestDirectory().open(shards: 4_096).identity.shardCount == 4_096)
   }
 
-  @Test("a directory that is open cannot be opened again, and the text says what helps")
+  @Test("an open directory cannot be opened again, and the error says what helps")
   func locked() throws {
     let directory = TestDirectory()
     let first = try directory.open()
@@ -224,7 +224,7 @@ struct RocksDBEngineTests {
     #expect(try directory.open().indices(0) == [1])
   }
 
-  @Test("a path that is no directory is refused with its name")
+  @Test("a path that is no directory is refused by name")
   func noDirectory() throws {
     let file = NSTemporaryDirectory() + "tidemark-file-\(UUID().uuidString)"
     try Data().write(to: URL(fileURLWithPath: file))

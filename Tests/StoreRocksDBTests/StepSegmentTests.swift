@@ -25,7 +25,7 @@ struct StepSegmentTests {
       .map { "\($0.rowPage) \($0.segment): \(String(buffer: $0.bytes))" }
   }
 
-  @Test("are read by range, not with their channel, and deleted up to one")
+  @Test("segments are read by range, not with their channel, and deleted up to a number")
   func roundTrip() throws {
     let directory = TestDirectory()
     var engine = try directory.open()

@@ -6,7 +6,7 @@ import StoreRocksDB
 
 @testable import StoreEngine
 
-/// A directory of its own for one test, gone at its end.
+/// A temporary directory for one test, deleted at its end.
 final class TestDirectory {
   let path: String
 
@@ -29,9 +29,9 @@ final class TestDirectory {
     )
   }
 
-  /// Names of the files that have one of these texts in them, byte for byte.
+  /// The names of the files that contain one of these texts, byte for byte.
   ///
-  /// A file that an open engine removes after the names were read holds nothing any more.
+  /// A file that an open engine removes after the listing counts as empty.
   func files(with texts: [String], where isWanted: (String) -> Bool = { _ in true }) throws -> [String] {
     try FileManager.default.contentsOfDirectory(atPath: path).sorted().filter { name in
       guard isWanted(name), let bytes = FileManager.default.contents(atPath: path + "/" + name) else {
@@ -41,7 +41,7 @@ final class TestDirectory {
     }
   }
 
-  /// The write-ahead log that is written to now.
+  /// The current write-ahead log.
   var newestLog: String {
     get throws {
       let files = try FileManager.default.contentsOfDirectory(atPath: path)
@@ -59,7 +59,7 @@ final class TestDirectory {
 }
 
 extension CommitGroup {
-  /// Batches of these indices for shards 0 to `shards`−1, each with its bytes, and a page that says the same.
+  /// Batches with these indices for shards 0 to `shards`−1, each of this size, and a page with the same content.
   init(index: UInt64, shards: Int = 2, bytes: Int = 40) {
     self.init()
     for shard in 0..<shards {
@@ -85,7 +85,7 @@ extension CommitGroup {
 }
 
 extension RocksDBEngine {
-  /// The log's indices of a shard, contents checked.
+  /// The log indices of a shard, with their contents checked.
   func indices(_ shard: Int, bytes: Int = 40) throws -> [UInt64] {
     try recover(ShardID(UInt16(shard))).log.map { index, content in
       guard content == CommitGroup.content(shard, index.rawValue, bytes) else {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import StoreRocksDB
 
-/// `--durability interval:MS`: what damage means in a directory whose commits were not synced one by one.
+/// `--durability interval:MS`: the meaning of damage in a directory whose commits were not synced one by one.
 @Suite("Unsynced logs")
 struct UnsyncedTests {
   private static func open(_ directory: TestDirectory, _ durability: Durability) throws -> RocksDBEngine {
@@ -19,7 +19,7 @@ struct UnsyncedTests {
     )
   }
 
-  /// A directory with 40 groups in its log, as a process that was killed leaves it.
+  /// A directory with 40 groups in its log, as a killed process leaves it.
   private static func killed() throws -> TestDirectory {
     let directory = TestDirectory()
     let engine = try open(directory, .interval(milliseconds: 60_000))
@@ -29,7 +29,7 @@ struct UnsyncedTests {
     return copy
   }
 
-  /// The machine was started anew since the directory was written to.
+  /// Simulates a reboot of the machine since the last write.
   private static func reboot(_ directory: TestDirectory) throws {
     try "another boot".write(toFile: directory.path + "/unsynced", atomically: false, encoding: .utf8)
   }
@@ -44,7 +44,7 @@ struct UnsyncedTests {
     try engine.recover(ShardID(0)).log.count
   }
 
-  @Test("a process that was killed loses nothing; closed in order, the mark is gone")
+  @Test("a killed process loses nothing; an orderly close removes the mark")
   func killedProcess() throws {
     let directory = try Self.killed()
     #expect(FileManager.default.fileExists(atPath: directory.path + "/unsynced"))
@@ -56,7 +56,7 @@ struct UnsyncedTests {
   }
 
   @Test(
-    "in the same boot damage is refused, synced or not",
+    "damage within the same boot is refused, synced or not",
     arguments: [Durability.sync, .interval(milliseconds: 9)]
   )
   func sameBoot(durability: Durability) throws {
@@ -66,7 +66,7 @@ struct UnsyncedTests {
   }
 
   @Test(
-    "after another boot the log ends at the damage, and a warning names it",
+    "after a reboot the log ends at the damage, and a warning names it",
     arguments: [Durability.sync, .interval(milliseconds: 9)]
   )
   func otherBoot(durability: Durability) throws {
@@ -82,7 +82,7 @@ struct UnsyncedTests {
     #expect(durability == .sync ? mark == nil : mark != "another boot")
   }
 
-  @Test("the manifest is synced always: its damage is refused after another boot too")
+  @Test("the manifest is always synced: its damage is refused after a reboot too")
   func manifest() throws {
     for share in stride(from: 0.05, to: 1, by: 0.1) {
       let directory = try Self.killed()

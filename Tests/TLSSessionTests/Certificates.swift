@@ -1,7 +1,7 @@
 import Foundation
 import TestPrograms
 
-/// Certificates made by the `openssl` command for one run of the tests.
+/// Certificates created by the `openssl` command for one test run.
 final class Certificates: Sendable {
   static let shared = Certificates()
 

@@ -2,7 +2,7 @@ import NIOCore
 
 @testable import TLSSession
 
-/// A client's and a server's connection, and the wire between them.
+/// A client's and a server's connection, connected in memory.
 final class Loopback {
   let client: TLSConnection
   let server: TLSConnection
@@ -10,7 +10,7 @@ final class Loopback {
   var serverError: TLSError?
   private(set) var clientRead = ByteBuffer()
   private(set) var serverRead = ByteBuffer()
-  /// The wire is cut into pieces of at most so many bytes.
+  /// The maximum number of bytes delivered at once.
   private let pieceBytes: Int
 
   init(client: TLSContext, server: TLSContext, serverName: String = "localhost", pieceBytes: Int = .max)
@@ -23,7 +23,7 @@ final class Loopback {
 
   var isEstablished: Bool { client.isEstablished && server.isEstablished }
 
-  /// Carries bytes to and fro until there are no more.
+  /// Delivers bytes in both directions until none are left.
   func run() {
     work(client, &clientRead, &clientError)
     while true {

@@ -7,11 +7,10 @@ import Testing
 
 @testable import TLSSession
 
-/// The handler on a real socket against the `openssl` command: an implementation of TLS driven by other code
-/// than ours.
+/// The handler on a real socket, tested with the `openssl` command as an independent driver.
 @Suite("TLS against openssl s_client", .serialized)
 struct OpenSSLCommandTests {
-  /// Sends back what it gets.
+  /// Echoes its input.
   private final class Echo: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -38,7 +37,7 @@ struct OpenSSLCommandTests {
     try await server.close()
   }
 
-  /// What the command prints.
+  /// The output of the command.
   private func client(_ port: Int, _ arguments: [String], input: String = "") async throws -> String {
     let command = try Companion(
       "openssl",
@@ -46,7 +45,7 @@ struct OpenSSLCommandTests {
     )
     defer { command.end() }
     if !input.isEmpty { command.send(input) }
-    // s_client leaves at the end of its input, answered or not.
+    // s_client exits at the end of its input, answered or not.
     try await Task.sleep(for: .milliseconds(300))
     command.closeInput()
     let text = await command.lines.reduce("") { $0 + $1 + "\n" }
@@ -102,7 +101,7 @@ struct OpenSSLCommandTests {
   }
 
   @Test(
-    "sessions outlive a new certificate, and not two changes of the tickets' key",
+    "sessions can be resumed after a certificate reload, but not after two changes of the ticket key",
     arguments: ["-tls1_2", "-tls1_3"]
   )
   func resumptionAfterReload(_ version: String) async throws {

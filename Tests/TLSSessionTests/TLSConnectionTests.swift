@@ -10,7 +10,7 @@ struct TLSConnectionTests {
   )
 
   @Test(
-    "handshake, data both ways, close_notify both ways",
+    "handshake, data and close_notify in both directions",
     arguments: [TLSVersion.v1_2, .v1_3],
     [Int.max, 1_000, 1]
   )
@@ -47,7 +47,7 @@ struct TLSConnectionTests {
     #expect(pair.clientError == nil && pair.serverError == nil)
   }
 
-  @Test("no version in common")
+  @Test("without a common version the handshake fails")
   func versions() throws {
     let pair = try Loopback(
       client: Contexts.client(versions: .v1_2 ... .v1_2),
@@ -58,7 +58,7 @@ struct TLSConnectionTests {
     #expect(pair.clientError == .alert(reason: "tlsv1 alert protocol version"))
   }
 
-  @Test("ALPN: a client that offers nothing, and a server that chooses nothing")
+  @Test("ALPN: a client without an offer, and a server without a match")
   func applicationProtocol() throws {
     let silent = try Loopback(client: Contexts.client(applicationProtocol: .none), server: Contexts.server())
     silent.run()
@@ -72,7 +72,7 @@ struct TLSConnectionTests {
     )
     both.run()
     #expect(both.isEstablished && both.server.negotiatedProtocol == nil)
-    // A server that tells clients of HTTP/1 what to do: h2 where it is offered, else a handshake without it.
+    // A server that also accepts HTTP/1 clients, to answer them: h2 where it is offered, otherwise no ALPN.
     let modern = try Loopback(
       client: Contexts.client(),
       server: Contexts.server(applicationProtocol: .h2OrHTTP1)
@@ -88,7 +88,7 @@ struct TLSConnectionTests {
   }
 
   @Test(
-    "certificates that a client refuses",
+    "a client refuses invalid certificates",
     arguments: [
       ("server", "other-ca", "localhost", "unable to get local issuer certificate"),
       ("expired", "ca", "localhost", "certificate has expired"),
@@ -111,14 +111,14 @@ struct TLSConnectionTests {
     }
   }
 
-  @Test("names that a client accepts", arguments: ["localhost", "127.0.0.1"])
+  @Test("a client accepts the certificate's names", arguments: ["localhost", "127.0.0.1"])
   func accepted(_ name: String) throws {
     let pair = try Loopback(client: Contexts.client(), server: Contexts.server(), serverName: name)
     pair.run()
     #expect(pair.isEstablished, "\(pair.clientError as Any)")
   }
 
-  @Test("the frames' own protocol: neither a server nor a client takes another for it")
+  @Test("the frame protocol's ALPN: server and client refuse any other")
   func frames() throws {
     for (client, server, works) in [
       (TLSApplicationProtocol.frames, TLSApplicationProtocol.frames, true), (.h2, .frames, false),
@@ -155,7 +155,7 @@ struct TLSConnectionTests {
   }
 
   @Test(
-    "bytes that are no TLS",
+    "bytes that are not TLS fail the handshake",
     arguments: [
       "GET / HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\u{16}\u{3}\u{1}garbage beyond help",
     ]
@@ -173,7 +173,7 @@ struct TLSConnectionTests {
     #expect(throws: TLSError.closed) { try server.handshake() }
   }
 
-  @Test("a damaged record")
+  @Test("a damaged record fails the connection")
   func damaged() throws {
     let pair = try Loopback(client: Contexts.client(), server: Contexts.server())
     pair.run()
@@ -192,7 +192,7 @@ struct TLSConnectionTests {
     #expect(pair.server.takeOutput() != nil)  // The alert.
   }
 
-  @Test("an end without close_notify, in the handshake and after")
+  @Test("an end without close_notify is an error, during the handshake and after")
   func truncated() throws {
     let early = try TLSConnection(context: Contexts.server())
     early.consumeEnd()
@@ -211,13 +211,13 @@ struct TLSConnectionTests {
 @Suite("TLS files")
 struct TLSFileTests {
   @Test(
-    "a file that cannot be used is named with the reason",
+    "an unusable file is named with the reason",
     arguments: [
       ("missing.pem", "server.key", "missing.pem", "No such file or directory"),
       ("server.pem", "missing.key", "missing.key", "No such file or directory"),
       ("garbage.pem", "server.key", "garbage.pem", "no start line"),
       ("server.pem", "garbage.pem", "garbage.pem", "unsupported"),
-      ("server.pem", "other.key", "other.key", "key values mismatch"),
+      ("server.pem", "other.key", "other.key", "is not the private key of the certificate"),
       ("server.pem", "locked.key", "locked.key", ""),
     ]
   )
@@ -232,11 +232,11 @@ struct TLSFileTests {
       )
     } throws: { error in
       guard case .file(let path, let text) = error as? TLSError else { return false }
-      return path == files.path(named) && (reason.isEmpty ? !text.isEmpty : text == reason)
+      return path == files.path(named) && (reason.isEmpty ? !text.isEmpty : text.hasPrefix(reason))
     }
   }
 
-  @Test("authorities that cannot be read are named")
+  @Test("unreadable authorities are named")
   func authorities() throws {
     let path = Certificates.shared.path("nowhere.pem")
     #expect(throws: TLSError.file(path: path, reason: "No such file or directory")) {
@@ -262,7 +262,7 @@ struct TLSFileTests {
       certificateChainFile: files.path("live.pem"),
       privateKeyFile: files.path("live.key")
     )
-    // The key does not belong to it yet.
+    // The key does not match the certificate yet.
     #expect(throws: TLSError.self) { try server.load(server: configuration) }
     let still = try Loopback(client: trusting, server: server)
     still.run()

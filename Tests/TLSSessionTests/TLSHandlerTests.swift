@@ -4,7 +4,7 @@ import Testing
 
 @testable import TLSSession
 
-/// What arrives above the TLS handler.
+/// Records the events above the TLS handler.
 private final class Recorder: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   var text = ""
@@ -43,7 +43,7 @@ private final class End {
   deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
 }
 
-/// Carries bytes between two channels until there are no more.
+/// Delivers bytes between two channels until none are left.
 private func run(_ a: End, _ b: End) {
   var moved = true
   while moved {
@@ -68,7 +68,7 @@ struct TLSHandlerTests {
     return (client, server)
   }
 
-  @Test("what is written before the handshake waits for it, and its promise too")
+  @Test("writes before the handshake wait for it, with their promises")
   func early() throws {
     let (client, server) = try pair()
     var done: [Int] = []
@@ -86,7 +86,7 @@ struct TLSHandlerTests {
     #expect(client.recorder.established?.version == "TLSv1.3")
   }
 
-  @Test("several writes of one flush leave in one buffer")
+  @Test("several writes in one flush are sent in one buffer")
   func batch() throws {
     let (client, server) = try pair()
     run(client, server)
@@ -101,7 +101,7 @@ struct TLSHandlerTests {
     #expect(server.recorder.text == "one two ")
   }
 
-  @Test("close says close_notify, and the peer closes without an error")
+  @Test("closing sends close_notify, and the peer closes without an error")
   func close() throws {
     let (client, server) = try pair()
     run(client, server)
@@ -113,7 +113,7 @@ struct TLSHandlerTests {
     #expect(server.recorder.errors.isEmpty && client.recorder.errors.isEmpty)
   }
 
-  @Test("a connection cut off is reported")
+  @Test("a truncated connection is reported")
   func truncated() throws {
     let (client, server) = try pair()
     run(client, server)
@@ -139,7 +139,7 @@ struct TLSHandlerTests {
     #expect(server.recorder.errors.count == 1)
   }
 
-  @Test("a handshake that takes too long")
+  @Test("a slow handshake times out")
   func timeout() throws {
     let server = try End(Contexts.server())
     try server.connect()
@@ -151,7 +151,7 @@ struct TLSHandlerTests {
     #expect(server.recorder.errors == [.handshakeTimeout])
   }
 
-  @Test("the timeout ends with the handshake")
+  @Test("the timeout is cancelled after the handshake")
   func noTimeout() throws {
     let (client, server) = try pair()
     run(client, server)

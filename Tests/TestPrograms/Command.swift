@@ -1,10 +1,10 @@
 import Foundation
 import LocalStack
 
-/// A foreign program, run to its end.
+/// Runs a foreign program to its end.
 package enum Command {
   package struct Output: Sendable {
-    /// Its exit code; that of a program which a signal ended is the signal's number, negative.
+    /// The exit code; if a signal ended the program, the negative number of the signal.
     package var status: Int32
     package var out: String
     package var error: String
@@ -13,11 +13,11 @@ package enum Command {
   /// Runs a program.
   ///
   /// - Parameters:
-  ///   - program: a path, or a name that is looked for on the PATH.
-  ///   - directory: where it runs; without it, where this process does.
-  ///   - environment: added to this process's own, of which our own settings are left out: they are what a test says they are.
-  ///   - input: what it reads.
-  ///   - limit: it is ended after so long, and says so, so that nobody waits for ever for a program that hangs.
+  ///   - program: a path, or a name to look up on the PATH.
+  ///   - directory: the working directory; by default that of this process.
+  ///   - environment: added to this process's own environment, without this project's variables, which only tests set.
+  ///   - input: the program's standard input.
+  ///   - limit: the program is ended after this time, and the output says so, so that a test cannot hang.
   package static func run(
     _ program: String,
     _ arguments: [String],
@@ -37,7 +37,7 @@ package enum Command {
     return run.output(await run.process.waitForExit())
   }
 
-  /// The same for who cannot be suspended: the calling thread stands still meanwhile.
+  /// The same for callers that cannot suspend: it blocks the calling thread.
   package static func runHere(
     _ program: String,
     _ arguments: [String],
@@ -45,10 +45,10 @@ package enum Command {
   ) throws -> Output {
     let run = try Run(program, arguments, directory, [:], "")
     defer { run.removeFiles() }
-    return run.output(run.process.waitForExitHere())
+    return run.output(run.process.waitForExitBlocking())
   }
 
-  /// Files rather than pipes: nothing has to be read while it runs, and nothing can fill up.
+  /// Output goes to files rather than pipes: files need no reader while the program runs, and cannot fill up.
   private struct Run: Sendable {
     let base = NSTemporaryDirectory() + "tidemark-command-\(UUID().uuidString)"
     let process: ChildProcess

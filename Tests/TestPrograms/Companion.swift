@@ -2,23 +2,23 @@ import Foundation
 import Glibc
 package import LocalStack
 
-/// A foreign program that runs beside the test and is talked to line by line, by one task at a time.
+/// A foreign program that runs beside the test and exchanges lines with it. Only one task at a time may use it.
 package final class Companion: Sendable {
-  /// What it says, to its end.
+  /// The lines of its standard output.
   package let lines: AsyncStream<String>
   private let process: ChildProcess
-  /// What it reads is written here.
+  /// Writes to its standard input.
   private let input: FileHandle
   private let log = NSTemporaryDirectory() + "tidemark-companion-\(UUID().uuidString).log"
   private let limiter: Task<Void, any Error>
 
-  /// Starts it.
+  /// Starts the program.
   ///
   /// - Parameters:
-  ///   - program: a path, or a name that is looked for on the PATH.
-  ///   - limit: it is ended after so long, so that nobody waits for ever for a line of it.
+  ///   - program: a path, or a name to look up on the PATH.
+  ///   - limit: the program is ended after this time, so that a test cannot wait for its output for ever.
   package init(_ program: String, _ arguments: [String], limit: Duration = .seconds(900)) throws {
-    // Who writes to a program that has ended is told so, and not ended too.
+    // A write to a program that has ended fails, instead of ending this process.
     signal(SIGPIPE, SIG_IGN)
     let (input, output) = (Pipe(), Pipe())
     let process = try ChildProcess(
@@ -55,10 +55,10 @@ package final class Companion: Sendable {
     }
   }
 
-  /// Says a line to it; nothing happens where it has ended.
+  /// Writes a line to the program; does nothing if it has ended.
   package func send(_ line: String) { try? input.write(contentsOf: Data((line + "\n").utf8)) }
 
-  /// It finds the end of what it reads.
+  /// Closes the program's standard input.
   package func closeInput() { try? input.close() }
 
   /// The next line; nil when the program has ended.
@@ -67,22 +67,22 @@ package final class Companion: Sendable {
     return await lines.next()
   }
 
-  /// The end of what it wrote as errors.
+  /// The end of the program's standard error output.
   package var errors: String {
     String(decoding: (FileManager.default.contents(atPath: log) ?? Data()).suffix(4_000), as: UTF8.self)
   }
 
-  /// How it ended by itself, which it has to be about to do.
+  /// Waits for the exit of a program that is about to end by itself.
   package func waitForExit() async -> ExitStatus {
     defer { limiter.cancel() }
     return await process.waitForExit()
   }
 
-  /// Ends it, whatever it is at.
+  /// Ends the program in any state.
   package func end() {
     limiter.cancel()
     process.kill()
-    _ = process.waitForExitHere()
+    _ = process.waitForExitBlocking()
     try? FileManager.default.removeItem(atPath: log)
   }
 }

@@ -1,11 +1,10 @@
 import Dispatch
 package import Testing
 
-/// Of suites whose tests compute for seconds without a pause: each has a thread of its own.
+/// A trait for suites whose tests use the CPU for seconds without a pause: each test gets a thread of its own.
 ///
-/// Swift's pool has as many threads as there are cores. Held by such tests, it has none for those that talk over
-/// sockets, which then come to their turn once in seconds, and to the ends of idle connections and deadlines in the
-/// middle of a sentence.
+/// Swift's pool has as many threads as there are cores. CPU-bound tests would occupy them all. Tests that use sockets
+/// would then run only once in several seconds, and miss idle timeouts and deadlines.
 package struct Computing: TestTrait, SuiteTrait, TestScoping {
   package var isRecursive: Bool { true }
 
@@ -17,7 +16,7 @@ package struct Computing: TestTrait, SuiteTrait, TestScoping {
     try await withTaskExecutorPreference(Executor()) { try await function() }
   }
 
-  /// A serial queue runs on threads beyond the pool's.
+  /// A serial queue runs on threads outside the pool.
   private final class Executor: TaskExecutor {
     private let queue = DispatchQueue(label: "test that computes")
 
@@ -29,6 +28,6 @@ package struct Computing: TestTrait, SuiteTrait, TestScoping {
 }
 
 extension Trait where Self == Computing {
-  /// Its tests compute for seconds.
+  /// The suite's tests use the CPU for seconds.
   package static var computing: Self { Computing() }
 }

@@ -1,20 +1,19 @@
 import Synchronization
 package import Testing
 
-/// How long a test waits for something that has to happen. Only a test that fails waits that long.
+/// The longest time that a test waits for a condition. Only a failing test waits that long.
 package let waitLimit = Duration.seconds(120)
 
 /// Waits until a condition holds.
 ///
-/// It polls every 10 ms. After
-/// ``waitLimit`` it records an issue that names what it waited for, and throws ``TimedOut``.
+/// It polls every 10 ms. After ``waitLimit`` it records an issue that names the condition, and throws ``TimedOut``.
 package func eventually(
   _ condition: String = "a condition",
   sourceLocation: SourceLocation = #_sourceLocation,
   _ holds: () async throws -> Bool
 ) async throws {
   let start = ContinuousClock.now
-  // The number of polls has a bound too, so that a suspended machine does not use up the time alone.
+  // The number of polls is limited too, so that a suspended machine does not use up the time alone.
   var polls = 0
   while polls < 1_000 || ContinuousClock.now - start < waitLimit {
     if try await holds() { return }
@@ -24,10 +23,10 @@ package func eventually(
   throw TimedOut.recorded(condition, after: waitLimit, sourceLocation)
 }
 
-/// Runs `body` with a bound on its time.
+/// Runs `body` with a time limit.
 ///
-/// After `limit` it records an issue that names what it waited for, cancels `body` and throws ``TimedOut``. It does not
-/// wait for a `body` that ignores its cancellation, as an event loop's future does.
+/// After `limit` it records an issue that names the awaited operation, cancels `body` and throws ``TimedOut``. It
+/// does not wait for a `body` that ignores cancellation, as an event loop's future does.
 package func within<Value: Sendable>(
   _ awaited: String,
   limit: Duration = waitLimit,
@@ -57,7 +56,7 @@ private func catching<Value>(_ body: () async throws -> Value) async -> Result<V
   do { return .success(try await body()) } catch { return .failure(error) }
 }
 
-/// What ends first: the work, or its time (nil). Later ends change nothing.
+/// The first of two results: the work's, or nil for the timeout. Later results are ignored.
 private final class Outcome<Value: Sendable>: Sendable {
   /// running → waiting → finished, or running → finished.
   private enum State {
@@ -98,7 +97,7 @@ private final class Outcome<Value: Sendable>: Sendable {
   }
 }
 
-/// A test waited for something that did not happen in time.
+/// A condition did not hold within its time limit.
 package struct TimedOut: Error, CustomStringConvertible {
   package let description: String
 

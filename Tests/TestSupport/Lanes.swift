@@ -3,8 +3,8 @@ package import Testing
 
 /// Limits how many tests of a suite run at the same time.
 ///
-/// Tests that start processes spend most of their time waiting, so that two of them use two cores better than one does.
-/// More would take the processors from one another's deadlines.
+/// Tests that start processes spend most of their time waiting, so two of them use two cores better than one does.
+/// More would take CPU time from one another's deadlines.
 package struct Lanes: TestTrait, SuiteTrait, TestScoping {
   fileprivate let semaphore: AsyncSemaphore
   package var isRecursive: Bool { true }
@@ -30,7 +30,7 @@ extension Trait where Self == Lanes {
   package static func lanes(_ count: Int) -> Self { Lanes(semaphore: AsyncSemaphore(count)) }
 }
 
-/// A counting semaphore that suspends; first come, first served.
+/// A counting semaphore that suspends its callers, in FIFO order.
 private final class AsyncSemaphore: Sendable {
   private struct State {
     var free: Int

@@ -3,7 +3,7 @@ import NIOCore
 import Operations
 import TestPrograms
 
-/// A gateway that knows one route, and answers each request with the next of its answers.
+/// A fake gateway with one route, which answers each request with the next of its answers.
 final class FakeAcks: HTTP2ServerDelegate {
   struct Request: Hashable, Sendable {
     var path: String
@@ -35,7 +35,7 @@ final class FakeAcks: HTTP2ServerDelegate {
     connection.respond(stream, status: answer.status) { $0.writeString(answer.body) }
   }
 
-  /// Plays the answers on a free loopback port while `body` runs. `body` can ask for the requests that came.
+  /// Serves the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
   static func run<Value>(
     _ answers: [(status: Int, body: String)],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value

@@ -4,12 +4,12 @@ import Testing
 @testable import TicketPost
 
 @Suite struct TicketAnswerTests {
-  @Test func answersStandInTheOrderOfTheTickets() throws {
+  @Test func answersFollowTicketOrder() throws {
     let body = """
       {"results":[{"ok":true,"cid":"messaging:team","message_id":"m1","user_id":"dan"},
        {"ok":false,"code":"ticket_expired"},{"ok":false,"code":"not_known_here"}]}
       """
-    let answers = try #require(TicketAnswer.answers(Array(body.utf8), count: 3))
+    let answers = try #require(TicketResult.answers(Array(body.utf8), count: 3))
     #expect(answers.map(\.isDelivered) == [true, false, false])
     #expect(
       answers.map(\.line) == [
@@ -28,20 +28,20 @@ import Testing
     "", "{}", #"{"results":[]}"#, #"{"results":[{"ok":true,"cid":"a:b","message_id":"m"}]}"#,
     #"{"results":[{"ok":false}]}"#, #"{"results":[{"ok":false,"code":"a"},{"ok":false,"code":"b"}]}"#,
   ])
-  func whatIsNoAnswerToOneTicket(_ body: String) {
-    #expect(TicketAnswer.answers(Array(body.utf8), count: 1) == nil)
+  func malformedAnswersAreRejected(_ body: String) {
+    #expect(TicketResult.answers(Array(body.utf8), count: 1) == nil)
   }
 
-  @Test func whatMayBeATicket() {
-    #expect(TicketPost.mayBeTicket("AQd_-x09"))
-    #expect(TicketPost.mayBeTicket(String(repeating: "a", count: 160)))
+  @Test func plausibleTickets() {
+    #expect(TicketPost.isPlausibleTicket("AQd_-x09"))
+    #expect(TicketPost.isPlausibleTicket(String(repeating: "a", count: 160)))
     for text in ["", "a b", "a=", "a+b", "ä", String(repeating: "a", count: 161)] {
-      #expect(!TicketPost.mayBeTicket(text), "\(text)")
+      #expect(!TicketPost.isPlausibleTicket(text), "\(text)")
     }
   }
 }
 
-/// Tickets posted to a server that plays what a gateway answers.
+/// Posts tickets to a fake gateway.
 @Suite struct TicketPostTests {
   private func post(_ tickets: [String], _ answers: [(status: Int, body: String)]) async throws -> (
     lines: [String], error: String, requests: [FakeAcks.Request]
@@ -65,7 +65,7 @@ import Testing
     return #"{"results":["# + Array(repeating: result, count: count).joined(separator: ",") + "]}"
   }
 
-  @Test func aTicketIsAllThatIsSent() async throws {
+  @Test func onlyTicketsAreSent() async throws {
     let (lines, error, requests) = try await post(["AQ-1"], [(200, Self.taken(1))])
     #expect(lines == ["ok messaging:team m dan"])
     #expect(error.isEmpty)
@@ -81,7 +81,7 @@ import Testing
     )
   }
 
-  @Test func whatCannotBeATicketIsAnsweredInItsPlace() async throws {
+  @Test func implausibleTicketsAreAnsweredInOrder() async throws {
     let answer = #"{"results":[{"ok":false,"code":"ticket_expired"},"# + Self.taken(1).dropFirst(12)
     let (lines, error, requests) = try await post(["no ticket", "AQ-1", "", "AQ-2"], [(200, answer)])
     #expect(error.isEmpty)
@@ -94,7 +94,7 @@ import Testing
     #expect(try await post(["no ticket"], []).requests.isEmpty)
   }
 
-  @Test func moreThanOneRequestTakesGoInSeveral() async throws {
+  @Test func manyTicketsAreSplitIntoRequests() async throws {
     let tickets = (0..<2_500).map { "AQ-\($0)" }
     let answers = [1_000, 1_000, 500].map { (status: 200, body: Self.taken($0)) }
     let (lines, error, requests) = try await post(tickets, answers)
@@ -108,14 +108,14 @@ import Testing
       "the gateway answered 501 not_implemented no --ticket-secret-file"
     ),
     (503, "", "the gateway answered 503"),
-    (200, #"{"results":[]}"#, #"the gateway's answer is none to 1 tickets: {"results":[]}"#),
+    (200, #"{"results":[]}"#, #"the response does not match the 1 tickets sent: {"results":[]}"#),
   ])
-  func aRequestThatIsNotAnsweredIsSaid(_ status: Int, _ body: String, _ says: String) async throws {
+  func errorAnswersAreReported(_ status: Int, _ body: String, _ says: String) async throws {
     let (lines, error, _) = try await post(["AQ-1"], [(status, body)])
     #expect(lines.isEmpty && error == says)
   }
 
-  @Test func noGatewayIsSaid() async throws {
+  @Test func unreachableGatewayIsReported() async throws {
     let port = try LoopbackPorts.free(1)[0]
     let url = try #require(GatewayURL("http://\(port)"))
     await #expect(throws: StackError("\(port): Connection refused")) {

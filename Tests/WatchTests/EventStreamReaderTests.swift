@@ -2,12 +2,12 @@ import Testing
 
 @testable import Watch
 
-/// `text/event-stream` as the WHATWG's text has it, whole and in pieces.
+/// `text/event-stream` as the WHATWG specifies it, whole and in pieces.
 @Suite struct EventStreamReaderTests {
   struct Row: CustomTestStringConvertible {
     var testDescription: String
     var stream: String
-    /// As `type|data`.
+    /// Events in the form `type|data`.
     var events: [String]
     var id: String
     var retry: Int?
@@ -22,45 +22,45 @@ import Testing
   }
 
   static let rows = [
-    Row("nothing", "", []),
+    Row("empty stream", "", []),
     Row("an event", "event: message.read\ndata: {}\n\n", ["message.read|{}"]),
     Row("without a type", "data: x\n\n", ["message|x"]),
     Row("an empty type", "event\ndata: x\n\n", ["message|x"]),
     Row("a type counts once", "event: a\ndata: x\n\ndata: y\n\n", ["a|x", "message|y"]),
     Row("the last type counts", "event: a\nevent: b\ndata: x\n\n", ["b|x"]),
-    Row("without data there is no event", "event: a\n\ndata: y\n\n", ["message|y"]),
+    Row("no event without data", "event: a\n\ndata: y\n\n", ["message|y"]),
     Row("several lines", "data: YHOO\ndata: +2\ndata: 10\n\n", ["message|YHOO\n+2\n10"]),
     Row("empty data", "data\n\ndata\ndata\n\ndata:", ["message|", "message|\n"]),
     Row(
-      "one blank is taken, not two",
+      "one leading space is removed",
       "data:a\n\ndata: a\n\ndata:  a\n\n",
       ["message|a", "message|a", "message| a"]
     ),
     Row("a colon in the value", "data: a: b:c\n\n", ["message|a: b:c"]),
     Row("CRLF", "event: a\r\ndata: x\r\n\r\ndata: y\r\n\r\n", ["a|x", "message|y"]),
     Row("CR", "event: a\rdata: x\r\rdata: y\r\r", ["a|x", "message|y"]),
-    Row("all ends of lines", "data: 1\rdata: 2\ndata: 3\r\n\rdata: 4\n\n", ["message|1\n2\n3", "message|4"]),
+    Row("all line endings", "data: 1\rdata: 2\ndata: 3\r\n\rdata: 4\n\n", ["message|1\n2\n3", "message|4"]),
     Row("comments", ": a comment\n:\n\ndata: x\n: another\ndata: y\n\n", ["message|x\ny"]),
     Row("a comment that looks like a field", ":data: x\n\n", []),
-    Row("fields that are none", "foo: bar\ndatax: 1\n data: 2\nDATA: 3\n\n", []),
+    Row("unknown fields", "foo: bar\ndatax: 1\n data: 2\nDATA: 3\n\n", []),
     Row("an id with its event", "id: 1-9\ndata: x\n\n", ["message|x"], id: "1-9"),
-    Row("an id stays", "id: 1\ndata: x\n\ndata: y\n\n", ["message|x", "message|y"], id: "1"),
+    Row("an id persists", "id: 1\ndata: x\n\ndata: y\n\n", ["message|x", "message|y"], id: "1"),
     Row("a heartbeat: a comment and an id alone", ":\nid: 7\n\n", [], id: "7"),
-    Row("an empty id forgets", "id: 1\ndata: x\n\nid\ndata: y\n\n", ["message|x", "message|y"], id: ""),
-    Row("an id with a zero byte is none", "id: 1\n\nid: 2\0\n\n", [], id: "1"),
-    Row("the id of a block that is not complete", "id: 1\n\nid: 2\ndata: x\n", [], id: "1"),
-    Row("what is not complete is no event", "data: x\n\ndata: y\n", ["message|x"]),
+    Row("an empty id clears it", "id: 1\ndata: x\n\nid\ndata: y\n\n", ["message|x", "message|y"], id: ""),
+    Row("a zero byte voids an id", "id: 1\n\nid: 2\0\n\n", [], id: "1"),
+    Row("an incomplete block has no id", "id: 1\n\nid: 2\ndata: x\n", [], id: "1"),
+    Row("an incomplete block is no event", "data: x\n\ndata: y\n", ["message|x"]),
     Row("retry", "retry: 2500\n\n", [], retry: 2500),
-    Row("retry in a line that has not ended", "retry: 5", [], retry: nil),
+    Row("retry in an unfinished line", "retry: 5", [], retry: nil),
     Row(
-      "retry that is no number",
+      "retry that is not a number",
       "retry: 1\nretry: 2s\nretry: -1\nretry:\nretry: 99999999999999999999\n",
       [],
       retry: 1
     ),
     Row("a byte order mark", "\u{FEFF}data: x\n\n", ["message|x"]),
-    Row("two of them", "\u{FEFF}\u{FEFF}data: x\n\ndata: y\n\n", ["message|y"]),
-    Row("more than ASCII", "event: é\ndata: ✓\n\n", ["é|✓"]),
+    Row("two byte order marks", "\u{FEFF}\u{FEFF}data: x\n\ndata: y\n\n", ["message|y"]),
+    Row("non-ASCII text", "event: é\ndata: ✓\n\n", ["é|✓"]),
   ]
 
   @Test(arguments: rows)
@@ -96,7 +96,7 @@ import Testing
     return events
   }
 
-  /// The beginning of a byte order mark that is none belongs to the first line.
+  /// A partial byte order mark belongs to the first line.
   @Test func aPartOfAByteOrderMark() throws {
     var reader = EventStreamReader()
     var count = 0
@@ -109,13 +109,13 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func goesOnFromAnId() throws {
+  @Test func keepsInitialLastEventID() throws {
     var reader = EventStreamReader(lastEventID: "5")
     _ = try reader.read(Array(":\n\n".utf8).span.bytes) { _ in true }
     #expect(reader.lastEventID == "5")
   }
 
-  @Test func whoeverHasEnoughGetsNoMore() throws {
+  @Test func readerStopsOnRequest() throws {
     var reader = EventStreamReader()
     var events: [String] = []
     let bytes = Array("id: 1\ndata: x\n\nid: 2\ndata: y\n\n".utf8)
@@ -124,7 +124,7 @@ import Testing
       return false
     }
     #expect(!wantsMore && events == ["x"])
-    // What was given counts, and nothing behind it.
+    // Only the delivered event counts, not the ones after it.
     #expect(reader.lastEventID == "1")
   }
 
@@ -140,7 +140,7 @@ import Testing
     let field = Array("data:".utf8) + half + [0x0A]
     #expect(try data.read(field.span.bytes) { _ in true })
     #expect(throws: EventStreamReader.Failure.tooLong) { try data.read(field.span.bytes) { _ in true } }
-    // A comment is not kept.
+    // The reader does not buffer comments.
     var comment = EventStreamReader()
     for _ in 0..<4 { #expect(try comment.read((Array(":".utf8) + half + [0x0A]).span.bytes) { _ in true }) }
   }

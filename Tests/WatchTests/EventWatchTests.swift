@@ -7,9 +7,9 @@ import Testing
 
 @testable import Watch
 
-/// A watch against a server that plays what a gateway does.
+/// A watch against a fake gateway.
 @Suite struct EventWatchTests {
-  /// Runs a watch to its end, and says what came of it.
+  /// Runs a watch to its end, and returns its results.
   private func watch(
     _ answers: [FakeEvents.Answer],
     request: WatchRequest = WatchRequest(user: "bob"),
@@ -45,7 +45,7 @@ import Testing
     }
   }
 
-  @Test func eventsComeAsTheyAre() async throws {
+  @Test func eventsAreDeliveredUnchanged() async throws {
     let (events, notes, error, requests) = try await watch(
       [
         .stream(
@@ -70,8 +70,8 @@ import Testing
     )
   }
 
-  /// However a stream ends, the next goes on from the last id, also from one that came without an event.
-  @Test func theNextConnectionGoesOnFromTheLastId() async throws {
+  /// However a stream ends, the next one resumes from the last id, even if that id came without an event.
+  @Test func reconnectResumesFromLastID() async throws {
     let (events, notes, error, requests) = try await watch(
       [
         .stream(["retry: 1\nid: s-1\ndata: 1\n\n", ":\nid: s-2\n\n", "id: s-3\ndata: half"], thenEnds: true),
@@ -88,23 +88,23 @@ import Testing
     #expect(error.isEmpty)
     #expect(
       notes == [
-        "the gateway ended the stream; connecting again in 0 s, from s-2 on",
-        "the stream was reset with HTTP/2 error code 2; connecting again in 0 s, from s-2 on",
-        "the gateway ended the stream; connecting again in 0 s, from s-4 on",
-        "the gateway answered 503 unavailable soon; connecting again in 0 s, from s-4 on",
+        "the gateway ended the stream; reconnecting in 0 s, from s-2 on",
+        "the stream was reset with HTTP/2 error code 2; reconnecting in 0 s, from s-2 on",
+        "the gateway ended the stream; reconnecting in 0 s, from s-4 on",
+        "the gateway answered 503 unavailable soon; reconnecting in 0 s, from s-4 on",
         "the last event's id is s-4",
       ]
     )
   }
 
-  @Test func whatIsRefusedIsSaid() async throws {
+  @Test func refusalsAreReported() async throws {
     for (answer, says) in [
       (
         FakeEvents.Answer.problem(403, #"{"code":"not_a_member"}"#, retryAfter: ""),
         "the gateway answered 403 not_a_member"
       ),
       (.problem(404, "no document", retryAfter: ""), "the gateway answered 404"),
-      (.problem(200, "{}", retryAfter: ""), "the gateway's answer is no event stream"),
+      (.problem(200, "{}", retryAfter: ""), "the response is not an event stream"),
     ] {
       let (events, notes, error, requests) = try await watch([answer], count: 1)
       #expect(error == says)
@@ -112,8 +112,8 @@ import Testing
     }
   }
 
-  /// A connection that says nothing at all is given up.
-  @Test func silenceIsNotWaitedOut() async throws {
+  /// A connection without any data is closed after a timeout.
+  @Test func silentConnectionTimesOut() async throws {
     let (events, notes, _, requests) = try await watch(
       [
         .stream(["retry: 1\nid: s-1\n\n"], thenEnds: false), .stream(["data: 1\n\n"], thenEnds: false),
@@ -122,12 +122,12 @@ import Testing
       silenceMax: .seconds(2)
     )
     #expect(events == ["message 1"])
-    #expect(notes.first == "nothing came, not even a comment; connecting again in 0 s, from s-1 on")
+    #expect(notes.first == "timed out without events or comments; reconnecting in 0 s, from s-1 on")
     #expect(requests.map(\.lastEventID) == ["", "s-1"])
   }
 
-  /// Each stream that begins is said, before what comes of it; a refusal is none.
-  @Test func streamsThatBegin() async throws {
+  /// Each new stream is noted before its events; a refused one is not.
+  @Test func newStreamsAreReported() async throws {
     let answers: [FakeEvents.Answer] = [
       .stream(["retry: 1\ndata: 1\n\n"], thenEnds: true), .problem(503, "{}", retryAfter: "0"),
       .stream([":\n\n", "data: 2\n\n"], thenEnds: false),
@@ -150,7 +150,7 @@ import Testing
     #expect(seen == ["begun", "1", "begun", "2"])
   }
 
-  @Test func nobodyThere() async throws {
+  @Test func refusedConnectionIsRetried() async throws {
     let free = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton).bind(
       host: "127.0.0.1",
       port: 0
@@ -163,7 +163,7 @@ import Testing
       tls: nil,
       request: WatchRequest(user: "bob")
     ) { "token" }
-    // The first failure stops it.
+    // The test cancels the watch after the first failure.
     let task = Task {
       try await watch.run { _ in
       } note: { line in
@@ -173,11 +173,11 @@ import Testing
     }
     await #expect(throws: CancellationError.self) { try await task.value }
     #expect(
-      notes.withLock { $0 } == ["127.0.0.1:\(port): Connection refused; connecting again in 1 s"]
+      notes.withLock { $0 } == ["127.0.0.1:\(port): Connection refused; reconnecting in 1 s"]
     )
   }
 
-  /// An interrupt ends a stream that is open, and the last id is said.
+  /// An interrupt ends an open stream, and the last id is printed.
   @Test func cancelling() async throws {
     let notes = try await FakeEvents.run([.stream(["id: s-9\ndata: 1\n\n"], thenEnds: false)]) {
       endpoint,

@@ -3,10 +3,10 @@ import NIOCore
 import Operations
 import TestPrograms
 
-/// Answers each request for events with the next of its answers.
+/// A fake gateway that answers each request for events with the next of its answers.
 final class FakeEvents: HTTP2ServerDelegate {
   enum Answer: Sendable {
-    /// Pieces of an event stream, each in a write of its own; then it ends, or stays open.
+    /// Pieces of an event stream, each in its own write; then the stream ends, or stays open.
     case stream([String], thenEnds: Bool)
     /// The stream is reset.
     case broken
@@ -51,7 +51,7 @@ final class FakeEvents: HTTP2ServerDelegate {
     }
   }
 
-  /// Plays the answers on a free loopback port while `body` runs. `body` can ask for the requests that came.
+  /// Serves the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
   static func run<Value>(
     _ answers: [Answer],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value

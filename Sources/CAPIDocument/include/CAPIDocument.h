@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
-/// The bytes of Proto/openapi.yaml, UTF-8, as they were when this was compiled.
+/// Proto/openapi.yaml at compile time, in UTF-8.
 const void *_Nonnull tm_api_document(void);
-/// How many there are.
+/// Size of the document in bytes.
 size_t tm_api_document_size(void);
 
 #endif

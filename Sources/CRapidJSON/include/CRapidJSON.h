@@ -1,8 +1,8 @@
-// A C face over rapidjson's SAX reader: bytes in, a flat tape of tokens out.
+// C interface to rapidjson's SAX reader: parses bytes into a flat tape of tokens.
 //
 // A parser owns three buffers that are reused from parse to parse: a zero-terminated copy of the text (strings
 // are unescaped in place in it, so a string token is a range of that copy), the tape, and rapidjson's own stack.
-// Once they have grown to the traffic's size a parse allocates nothing.
+// After warm-up, a parse allocates nothing.
 #ifndef TIDEMARK_CRAPIDJSON_H
 #define TIDEMARK_CRAPIDJSON_H
 
@@ -45,7 +45,7 @@ void tm_json_parser_free(tm_json_parser *parser);
 
 // Parses `length` bytes (under 2^31), which are copied first. On TM_JSON_OK the tape holds at least one token and
 // `text` and `tape` are valid until the next call with this parser; otherwise the tape is empty and
-// `tm_json_error_offset` says where it went wrong.
+// `tm_json_error_offset` is the offset of the error.
 enum tm_json_result tm_json_parse(tm_json_parser *parser, const void *bytes, size_t length);
 
 const struct tm_json_token *tm_json_tape(const tm_json_parser *parser);
@@ -53,7 +53,7 @@ uint32_t tm_json_token_count(const tm_json_parser *parser);
 const uint8_t *tm_json_text(const tm_json_parser *parser);
 size_t tm_json_error_offset(const tm_json_parser *parser);
 
-// Gives back what the buffers hold beyond `kept_max` bytes each, so that one large body does not stay for ever.
+// Frees memory of the buffers beyond `kept_max` bytes each, so that one large body does not occupy memory forever.
 void tm_json_shrink(tm_json_parser *parser, size_t kept_max);
 
 #ifdef __cplusplus

@@ -1,18 +1,18 @@
 package import HTTP2Session
 package import NIOCore
 
-/// An answer other than the one hoped for: `application/problem+json` (RFC 9457).
+/// An error answer: `application/problem+json` (RFC 9457).
 package struct Problem: Error, Equatable {
   package var code: ProblemCode
-  /// The code's own, but where a route has another: a deleted message has no status (404) and cannot be
-  /// registered (409).
+  /// The code's status, unless a route overrides it: a deleted message has no status (404) and cannot be registered
+  /// (409).
   package var status: Int
-  /// What is wrong in this occurrence; empty where the title says it all.
+  /// Explanation of this occurrence; empty where the title is enough.
   package var detail: String
-  /// Seconds; nil where trying again does not help.
+  /// Seconds; nil where a retry does not help.
   package var retryAfterSeconds: Int?
-  /// The methods that the route takes, for 405.
-  package var allow: StaticMethods?
+  /// The methods that the route allows, for 405.
+  package var allow: AllowedMethods?
 
   package init(_ code: ProblemCode, _ detail: String = "") {
     self.code = code
@@ -22,15 +22,15 @@ package struct Problem: Error, Equatable {
   }
 
   /// The value of an `allow` header.
-  package struct StaticMethods: Equatable, Sendable {
+  package struct AllowedMethods: Equatable, Sendable {
     package let value: String
     package init(_ value: String) { self.value = value }
   }
 
-  /// A body that is no JSON.
+  /// A body that is not valid JSON.
   package init(_ error: JSONSyntaxError) { self.init(.invalidJSON, error.detail) }
 
-  /// The headers that belong to the answer, beside its type and length.
+  /// The headers of the answer, besides its type and length.
   package func headers(requestID: String) -> [HTTP2Header] {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
@@ -45,7 +45,7 @@ package struct Problem: Error, Equatable {
     return headers
   }
 
-  /// The body.
+  /// Writes the body.
   package func write(requestID: String, into buffer: inout ByteBuffer) {
     let title = code.title
     let detail = Array(self.detail.utf8)

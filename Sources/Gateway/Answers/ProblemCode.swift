@@ -1,5 +1,5 @@
-/// Every `code` that an answer can carry, with the status and the title that go with it. Codes are stable:
-/// they may be added to, not renamed. Documentation is made from this table.
+/// Every error `code`, with its status and title. Codes are stable: they may be added, not renamed. The documentation
+/// is generated from this table.
 package enum ProblemCode: String, Error, CaseIterable, Sendable {
   // 400
   case invalidJSON = "invalid_json"
@@ -48,7 +48,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   case hookNotFound = "hook_not_found"
   // 405 and beyond
   case methodNotAllowed = "method_not_allowed"
-  /// Only of a ticket: requests with a user's token are told `channel_not_found`.
+  /// For tickets only: requests with a user's token get `channel_not_found`.
   case notAMember = "not_a_member"
   case notInThread = "not_in_thread"
   case messageDeleted = "message_deleted"
@@ -77,8 +77,7 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
   // 429
   case rateLimited = "rate_limited"
 
-  /// The HTTP status that an answer with this code has. Where a code stands in a batch entry, the batch has
-  /// its own.
+  /// The HTTP status of an answer with this code. A batch with such an entry has its own status.
   package var status: Int {
     switch self {
     case .invalidJSON, .invalidField, .invalidCID, .invalidMessageID, .invalidUserID, .invalidTokenID,
@@ -111,41 +110,41 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     }
   }
 
-  /// What the code means, the same for every occurrence (RFC 9457 section 3.1.3).
+  /// The meaning of the code, the same for every occurrence (RFC 9457 section 3.1.3).
   package var title: StaticString {
     switch self {
-    case .invalidJSON: "The body is not the JSON that this route takes"
+    case .invalidJSON: "The body is not valid JSON for this route"
     case .invalidField: "A field is missing, of the wrong type or out of its range"
     case .invalidCID: "A channel id is not of the form type:id"
     case .invalidMessageID: "A message id is not 1 to 255 bytes of UTF-8 without control characters"
     case .invalidUserID: "A user id is not 1 to 255 bytes of UTF-8 without control characters"
     case .invalidTokenID: "A token id (jti) is not 1 to 255 bytes of UTF-8 without control characters"
     case .invalidChannelType: "A channel type is not 1 to 64 of A-Z a-z 0-9 _ -"
-    case .invalidOption: "An option has a value that it does not take"
+    case .invalidOption: "An option has an invalid value"
     case .unknownField: "There is no field, option or query parameter of that name"
-    case .invalidCursor: "A cursor is not one that this route gave out"
-    case .invalidQuery: "A query parameter is not of its form"
-    case .userIDRequired: "A server has to name the user that it acts for (user_id)"
+    case .invalidCursor: "The cursor was not issued by this route"
+    case .invalidQuery: "A query parameter is malformed"
+    case .userIDRequired: "A server must name the user that it acts for (user_id)"
     case .tokenMissing: "A bearer token is required"
-    case .tokenMalformed: "The token is not a JWT that this service reads"
-    case .tokenTooLong: "The token is longer than this service reads"
+    case .tokenMalformed: "The token is not a valid JWT"
+    case .tokenTooLong: "The token is too long"
     case .tokenAlgorithmNotAllowed: "The token is signed with an algorithm that is not accepted"
-    case .tokenSignatureInvalid: "The token's signature is not by a key that is accepted"
+    case .tokenSignatureInvalid: "The token's signature does not match any accepted key"
     case .tokenExpired: "The token has expired"
     case .tokenNotYetValid: "The token is not valid yet"
-    case .tokenWithoutUser: "The token names no user and is no server's"
+    case .tokenWithoutUser: "The token names no user and is not a server token"
     case .tokenUserInvalid: "The token's user id is not 1 to 255 bytes of UTF-8 without control characters"
     case .tokenIDInvalid: "The token's id (jti) is not 1 to 255 bytes of UTF-8 without control characters"
     case .tokenRevoked: "The token has been revoked, by its id (jti) or with its user's tokens of that time"
     case .tokenIssuerNotAllowed: "The token's issuer (iss) is not one that this gateway accepts"
-    case .tokenAudienceNotAllowed: "The token is for no audience (aud) of this gateway"
-    case .tokenWithoutExpiry: "The token has no end (exp); this gateway asks for one"
-    case .tokenWithoutIssueTime: "The token does not say when it was issued (iat); this gateway asks for it"
+    case .tokenAudienceNotAllowed: "The token names no audience (aud) that this gateway accepts"
+    case .tokenWithoutExpiry: "The token has no expiry (exp), which this gateway requires"
+    case .tokenWithoutIssueTime: "The token has no issue time (iat), which this gateway requires"
     case .orderNotAvailable: "A list is ordered by time only in channels of up to 1,000 members"
-    case .ticketInvalid: "The ticket is none, is not by a secret of this service, or has been altered"
+    case .ticketInvalid: "The ticket is malformed, altered, or not signed by this service"
     case .ticketExpired: "The ticket has expired"
     case .countsNotVisible: "In this channel only a message's sender sees who has read it"
-    case .ownMessage: "Nobody acknowledges their own message"
+    case .ownMessage: "A sender cannot acknowledge their own message"
     case .receiptNotRequested: "The message was registered without a receipt"
     case .receiptExpired: "The message's receipt has expired"
     case .notExpected: "The member joined after the message was registered"
@@ -160,33 +159,34 @@ package enum ProblemCode: String, Error, CaseIterable, Sendable {
     case .messageNotFound: "There is no such message in the channel, or not yet"
     case .hookNotFound: "This gateway has no hook of that name"
     case .webhookSignatureInvalid: "The webhook is not signed with a secret of its hook"
-    case .webhookTooOld: "The webhook was not sent within five minutes of now"
-    case .webhookReplayed: "The webhook was taken before"
+    case .webhookTooOld: "The webhook's timestamp is more than five minutes off"
+    case .webhookReplayed: "The webhook was already processed"
     case .methodNotAllowed: "The route does not take this method"
     case .messageDeleted: "The message has been deleted"
     case .messageConflict: "The message id is registered with another sender, parent or flag"
-    case .userErased: "The user is being erased; nothing new is made in their name"
-    case .limitReached: "A limit of the channel is reached"
+    case .userErased: "The user is being erased; nothing new can be created in their name"
+    case .limitReached: "A limit is reached"
     case .bodyTooLarge: "The body is larger than this service takes"
-    case .lineTooLong: "A line of the body is longer than this service reads"
+    case .lineTooLong: "A line of the body exceeds this service's limit"
     case .contentTypeNotSupported: "The route does not take this content type; most take application/json"
     case .headersTooLarge: "The headers are larger than this service takes"
     case .internalError: "This service has failed"
-    case .notImplemented: "This service does not do that, or not as it was started; nothing was changed"
-    case .httpVersionNotSupported: "Only HTTP/2 is spoken here"
+    case .notImplemented: "Not implemented, or not enabled on this gateway; nothing was changed"
+    case .httpVersionNotSupported: "Only HTTP/2 is supported"
     case .storeUnavailable: "The store cannot be reached; nothing was changed"
-    case .storeBusy: "The store has more to do than it can take; nothing was changed"
+    case .storeBusy: "The store is overloaded; nothing was changed"
     case .outcomeUnknown: "The store did not answer; whether the change was made is not known"
-    case .clockJump: "The store's clock was set forward; until it is right again nothing is changed"
+    case .clockJump: "The store's clock jumped forward; writes are refused until it is corrected"
     case .dataDirectoryLost:
-      "The store's data directory is gone; until the store is started again nothing is changed"
+      "The store's data directory is gone; writes are refused until it is back"
     case .authenticationBusy: "Too many new tokens are being verified; nothing was changed"
-    case .overloaded: "This caller's requests hold more memory than they may; nothing was changed"
+    case .overloaded:
+      "The gateway is short of memory, or this caller's requests exceed their part of it; nothing was changed"
     case .rateLimited: "The caller asks more often than this service allows; nothing was changed"
     }
   }
 
-  /// Seconds after which the same request may go better, nil where it would not.
+  /// Seconds after which a retry may succeed; nil where it would not.
   package var retryAfterSeconds: Int? {
     switch self {
     case .messageNotFound, .storeUnavailable, .storeBusy, .outcomeUnknown, .authenticationBusy, .overloaded,

@@ -2,44 +2,53 @@ package import HTTP2Session
 package import NIOCore
 package import Operations
 
-/// Who waits for the verification of a token.
+/// A request that waits for token verification.
 package struct ParkedRequest: Sendable {
-  /// The connection's place in the loop's ``ConnectionTable``.
+  /// The connection's index in the loop's ``ConnectionTable``.
   package var connection: UInt32
   package var stream: HTTP2StreamHandle
-  /// Whose checks are bounded: the connection, or the client that it names where it is a proxy's.
+  /// The party whose parked requests are limited: the connection, or the client that a proxy's connection names.
   package var origin: TokenOrigin
+  /// Whether its body has not arrived; the request is handled again once it has.
+  package var awaitsBody: Bool
+
+  package init(connection: UInt32, stream: HTTP2StreamHandle, origin: TokenOrigin, awaitsBody: Bool = false) {
+    self.connection = connection
+    self.stream = stream
+    self.origin = origin
+    self.awaitsBody = awaitsBody
+  }
 }
 
-/// Whose tokens are being verified.
+/// The origin of a token that is being verified.
 package enum TokenOrigin: Hashable, Sendable {
   /// A connection of one client.
   case connection(UInt32)
   /// A client on a connection that it shares with others.
   case address(PeerAddress)
-  /// A proxy's connection that does not say whose a request is.
+  /// A proxy's connection that does not name the client.
   case unknown
 }
 
-/// One event loop's authentication: the cache, and the verifications that are under way.
+/// Token authentication of one event loop: the cache, and the verifications in progress.
 ///
-/// A token that is in the cache is answered at once. Another one parks the requests that carry it, only
-/// these, while it is verified once.
+/// A cached token is answered at once. An unknown token is verified once; only the requests that carry it are parked
+/// meanwhile.
 package final class Authenticator {
-  /// What is known of a credential.
+  /// The cached result for a credential.
   package enum Verdict {
     case caller(Caller)
     case refused(ProblemCode)
-    /// It has to be verified first: park the request.
+    /// The token must be verified first: park the request.
     case unknown
   }
 
-  /// What came of a parked request's token.
+  /// Callback with the result for a parked request.
   package typealias Finished = (ParkedRequest, Result<Caller, TokenRefusal>) -> Void
 
   private let eventLoop: any EventLoop
   private var verifier: TokenVerifier
-  /// How often the verifier was replaced: what one of before has found counts no more.
+  /// How often the verifier was replaced. A verification by an earlier verifier is repeated.
   private var generation = 0
   let revokedTokens: RevokedTokens
   private let parkedMax: Int
@@ -47,7 +56,7 @@ package final class Authenticator {
   private var cache: TokenCache
   private var parked: [[UInt8]: [ParkedRequest]] = [:]
   private(set) var parkedCount = 0
-  /// Requests that wait, by whose they are.
+  /// Parked requests by origin.
   private var waiting: [TokenOrigin: Int] = [:]
 
   package init(
@@ -65,12 +74,12 @@ package final class Authenticator {
     self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
   }
 
-  /// The tokens that are remembered, to be verified with other keys before these are taken.
+  /// The cached tokens. Before new keys are applied, they are verified with these.
   var cachedTokens: [[UInt8]] { cache.tokens }
 
-  /// Takes other keys. No token is accepted any more that only the keys of before verify.
+  /// Replaces the keys. A token that only the old keys verify is no longer accepted.
   ///
-  /// - Parameter verified: tokens that the new verifier has verified already: their next request need not wait.
+  /// - Parameter verified: tokens that the new verifier has already verified; their next request need not wait.
   func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
     self.verifier = verifier
     generation += 1
@@ -78,11 +87,11 @@ package final class Authenticator {
     for (token, caller) in verified where caller.expiresAt > now { cache.insert(token, caller, now: now) }
   }
 
-  /// Tokens in the cache.
+  /// Number of cached tokens.
   package var cachedCount: Int { cache.count }
 
-  /// The token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme's case
-  /// does not matter, RFC 9110 section 11.1).
+  /// Extracts the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
+  /// case-insensitive, RFC 9110 section 11.1).
   @_lifetime(copy header)
   package static func token(of header: RawSpan) throws(Problem) -> RawSpan {
     let scheme: StaticString = "bearer "
@@ -103,8 +112,21 @@ package final class Authenticator {
     return token
   }
 
-  /// What is known of a token at `now`, in milliseconds since 1970. One that no key could make good is
-  /// refused here, so that it takes no place among those that wait.
+  /// The token of a request that cannot have headers, such as a browser's EventSource: `access_token` (RFC 6750 section
+  /// 2.3).
+  @_lifetime(copy query)
+  static func token(ofQuery query: RawSpan, _ scratch: PathScratch) throws(Problem) -> RawSpan {
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      guard parameter.name.equals("access_token"), !parameter.value.isEmpty else { continue }
+      guard parameter.value.byteCount <= TokenVerifier.byteCountMax else { throw Problem(.tokenTooLong) }
+      return _overrideLifetime(parameter.value, copying: query)
+    }
+    throw Problem(.tokenMissing)
+  }
+
+  /// Looks up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
+  /// it takes no place among the parked requests.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
@@ -113,15 +135,15 @@ package final class Authenticator {
     return .caller(caller)
   }
 
-  /// Why the caller's token may not be used at `now`, by its times or because it is revoked by its id; nil if it may.
+  /// Why the caller's token is refused at `now`: its times, or its revoked id; nil if it is valid.
   package func refusal(of caller: Caller, now: Int64) -> ProblemCode? {
     caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }
 
-  /// Has a token verified and calls `finished` for the request then, on the event loop. Requests with a token
-  /// that is being verified already wait with it.
+  /// Verifies a token and then calls `finished` for the request, on the event loop. Requests with the same token share
+  /// one verification.
   ///
-  /// - Throws: `authentication_busy` where too many requests wait, of all or of this origin.
+  /// - Throws: `authentication_busy` where too many requests are parked, in total or of this origin.
   package func park(
     _ request: ParkedRequest,
     token: RawSpan,
@@ -180,8 +202,8 @@ package final class Authenticator {
     if case .success(let caller) = result {
       if let refusal = refusal(of: caller, now: now) {
         result = .failure(TokenRefusal(refusal))
-        // A token that is valid later will be asked for again; an expired one would only take a place.
-        if refusal.mayPass { cache.insert(token, caller, now: now) }
+        // A token that becomes valid later will be used again; an expired one would only occupy an entry.
+        if refusal.isTransient { cache.insert(token, caller, now: now) }
       } else {
         cache.insert(token, caller, now: now)
       }

@@ -1,24 +1,24 @@
-/// Who a verified token speaks for. Immutable and shared: the token cache, connections and parked requests
-/// refer to it.
+/// The identity and times of a verified token. Immutable, and shared by the token cache, connections and parked
+/// requests.
 package final class Caller: Sendable {
   /// The user; empty for a server.
   package let userID: [UInt8]
-  /// Whether it is a server, which may do everything and names the user that it acts for.
+  /// Whether it is a server, which has all rights and names the user that it acts for.
   package let isServer: Bool
-  /// When the token ends, in milliseconds since 1970; `Int64.max` where it does not say.
+  /// When the token expires, in milliseconds since 1970; `Int64.max` where it has no expiry.
   package let expiresAt: Int64
-  /// When it begins; `Int64.min` where it does not say.
+  /// When the token becomes valid, in milliseconds since 1970; `Int64.min` where it does not say.
   package let notBefore: Int64
-  /// When a user's token was issued, in seconds since 1970; 0 where it does not say, nil where this is no user.
-  /// Goes with each request to the store, which knows whose tokens were revoked (Proto/frames.md, "Frame").
+  /// When a user's token was issued, in seconds since 1970; 0 where the token does not say, nil for no user. Each
+  /// request to the store carries it, and the store knows whose tokens were revoked (Proto/frames.md, "Frame").
   package let issued: UInt32?
-  /// Who this is, as a hash that is never 0: one for all tokens of a user, one for each token of a server. What is
-  /// bounded for each caller goes by it (``RateTable``).
+  /// Hash of the identity, never 0: the same for all tokens of a user, one for each token of a server. Per-caller
+  /// limits use it as their key (``RateTable``).
   package let key: UInt64
-  /// The token's id, by which it may be revoked (``RevokedTokens``); nil where it has none.
+  /// The token's id, which can be revoked (``RevokedTokens``); nil where it has none.
   package let tokenID: TokenID?
 
-  /// - Parameter token: a server's, as it is signed.
+  /// - Parameter token: the signed token of a server.
   package init(
     userID: [UInt8],
     isServer: Bool,
@@ -39,22 +39,21 @@ package final class Caller: Sendable {
     self.notBefore = notBefore
   }
 
-  /// Somebody without a token.
+  /// A caller without a token.
   static let nobody = Caller(userID: [], isServer: false)
 
-  /// ``userID`` as it is compared and sent.
+  /// The bytes of ``userID``, as they are compared and sent.
   package var user: RawSpan {
     @_lifetime(borrow self)
     get {
-      // The array's bytes are on the heap and never change: they live as long as this object, not as this
+      // The array's bytes are on the heap and never change. They live as long as this object, not just as long as this
       // copy.
       let bytes = userID
       return _overrideLifetime(bytes.span.bytes, borrowing: self)
     }
   }
 
-  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without
-  /// leeway.
+  /// Why the token may not be used at `now`; nil if it may. RFC 7519 sections 4.1.4 and 4.1.5, without leeway.
   package func refusal(at now: Int64) -> ProblemCode? {
     if now >= expiresAt { return .tokenExpired }
     if now < notBefore { return .tokenNotYetValid }
@@ -64,5 +63,5 @@ package final class Caller: Sendable {
 
 extension ProblemCode {
   /// Whether a token that is refused with this code may be accepted later.
-  var mayPass: Bool { self == .tokenNotYetValid || self == .tokenRevoked || self == .storeUnavailable }
+  var isTransient: Bool { self == .tokenNotYetValid || self == .tokenRevoked || self == .storeUnavailable }
 }

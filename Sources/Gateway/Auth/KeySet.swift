@@ -1,24 +1,23 @@
 internal import Foundation
 internal import JWTKit
 
-/// The keys of a JSON Web Key Set (RFC 7517) that tokens may be signed with, by algorithm.
+/// The keys of a JSON Web Key Set (RFC 7517) that verify tokens, by algorithm.
 ///
-/// Identity providers publish keys for other uses beside them, and add new kinds: those are passed over.
+/// Identity providers also publish keys for other uses, and add new key types; those are skipped.
 struct KeySet: Sendable {
-  /// A collection for each algorithm, so that a key verifies with no other than its own, whatever a token's header
-  /// says.
+  /// One collection per algorithm, so that a key verifies with its own algorithm only, whatever a token's header says.
   private(set) var collections: [JWK.Algorithm.RawValue: JWTKeyCollection] = [:]
-  /// Keys that no token is verified with.
-  private(set) var passedOver: [PassedOverKey] = []
+  /// Skipped keys.
+  private(set) var passedOver: [SkippedKey] = []
 
-  /// - Throws: where the text is no key set, or no key of it can be used.
+  /// - Throws: where the text is no key set, or has no usable key.
   init(_ text: String) async throws {
     let entries = try JSONDecoder().decode(Entries.self, from: Data(text.utf8)).keys
     for entry in entries {
       do throws(Refusal) {
         for algorithm in try entry.algorithms() { try await add(entry, algorithm) }
       } catch {
-        passedOver.append(PassedOverKey(entry, error.reason))
+        passedOver.append(SkippedKey(entry, error.reason))
       }
     }
     guard !collections.isEmpty else { throw NoUsableKey(count: entries.count) }
@@ -39,7 +38,7 @@ struct KeySet: Sendable {
     var keys: [Entry]
   }
 
-  /// A key's members; one of another type than it should be is as if it were missing.
+  /// The members of a key; a member of an unexpected type counts as absent.
   fileprivate struct Entry: Decodable {
     private enum Member: String, CodingKey {
       case kty, alg, use, crv, kid, n, e, x, y, operations = "key_ops"
@@ -63,7 +62,7 @@ struct KeySet: Sendable {
       operations = try? members.decode([String].self, forKey: .operations)
     }
 
-    /// What the key verifies: what it declares, or what its kind allows where it declares nothing.
+    /// The algorithms that the key verifies: the declared one, or those that its type allows.
     fileprivate func algorithms() throws(Refusal) -> [JWK.Algorithm] {
       guard use == nil || use == "sig" else { throw Refusal("is not for signatures") }
       guard operations?.contains("verify") ?? true else { throw Refusal("is not for signatures") }
@@ -72,14 +71,14 @@ struct KeySet: Sendable {
       case ("RSA", _, "PS256"): return [.ps256]
       case ("RSA", _, nil): return [.rs256, .ps256]
       case ("EC", "P-256", "ES256"), ("EC", "P-256", nil): return [.es256]
-      // RFC 9864 names the curve instead.
+      // RFC 9864 uses the curve's name as the algorithm.
       case ("OKP", "Ed25519", "EdDSA"), ("OKP", "Ed25519", "Ed25519"), ("OKP", "Ed25519", nil):
         return [.eddsa]
       default: throw Refusal("is not for RS256, PS256, ES256 or EdDSA")
       }
     }
 
-    /// The public key alone, whatever else the file has.
+    /// The public key only, even if the file also has private members.
     func key(_ algorithm: JWK.Algorithm, _ kid: JWKIdentifier) throws -> JWK {
       switch algorithm {
       case .es256: .ecdsa(.es256, identifier: kid, x: x, y: y, curve: .p256)
@@ -95,13 +94,13 @@ struct KeySet: Sendable {
   }
 }
 
-/// A key of a set that no token is verified with, as it is logged.
-package struct PassedOverKey: Equatable, Sendable {
+/// A skipped key of a set, as it is logged.
+package struct SkippedKey: Equatable, Sendable {
   package let kid: String?
   package let kty: String?
   package let alg: String?
   package let use: String?
-  /// As in `is not for signatures`.
+  /// For example `is not for signatures`.
   package let reason: String
 
   fileprivate init(_ entry: KeySet.Entry, _ reason: String) {

@@ -1,8 +1,8 @@
-/// The verified tokens of one event loop: token bytes to caller, bounded.
+/// A bounded cache of verified tokens for one event loop: token bytes to caller.
 ///
-/// Four-way set associative: a token can stand in four places that its hash chooses, so finding is four
-/// comparisons of a hash and nothing grows. A full set gives up the entry that was used longest ago. Only
-/// verified tokens get in, so nobody without a key can push others out.
+/// Four-way set associative: a token's hash selects four possible entries, so a look-up is four hash comparisons and
+/// nothing grows. A full set evicts its least recently used entry. Only verified tokens are inserted, so a client
+/// without a valid token cannot evict others.
 package struct TokenCache {
   private static let wayCount = 4
 
@@ -13,18 +13,17 @@ package struct TokenCache {
   }
 
   private var entries: [Entry?]
-  /// The hashes of the entries, apart from them so that looking for one touches no other; 0 where there is
-  /// none.
+  /// The hashes of the entries, stored apart so that a look-up touches no other entry; 0: empty.
   private var hashes: [UInt64]
   private let setMask: UInt64
   private let seed: UInt64
   private var clock: UInt32 = 0
-  /// How many tokens are held.
+  /// Number of cached tokens.
   package private(set) var count = 0
 
   /// - Parameters:
-  ///   - capacity: tokens held at most, rounded up to a power of two. One takes some 300 bytes.
-  ///   - seed: random, so that nobody can choose tokens that share a set.
+  ///   - capacity: maximum number of tokens, rounded up to a power of two. Each takes some 300 bytes.
+  ///   - seed: random, so that an attacker cannot choose tokens that share a set.
   package init(capacity: Int, seed: UInt64) {
     let setCount = max(1, capacity.nextPowerOfTwo / Self.wayCount)
     entries = Array(repeating: nil, count: setCount * Self.wayCount)
@@ -33,7 +32,7 @@ package struct TokenCache {
     self.seed = seed
   }
 
-  /// The caller of a token that is in the cache, whatever its times say: the caller of this checks them.
+  /// The caller of a cached token, whatever its times are; they must be checked separately.
   package mutating func find(_ token: RawSpan) -> Caller? {
     let hash = Self.hash(token, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount
@@ -46,8 +45,7 @@ package struct TokenCache {
     return nil
   }
 
-  /// Puts in a verified token, in the place of itself, of an empty or expired entry, or of the one used
-  /// longest ago.
+  /// Inserts a verified token. It replaces its own entry, an empty or expired one, or the least recently used one.
   package mutating func insert(_ token: [UInt8], _ caller: Caller, now: Int64) {
     let hash = Self.hash(token.span.bytes, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount
@@ -64,7 +62,7 @@ package struct TokenCache {
         place = index
         break
       }
-      // The clock wraps; ages, as differences, stay right for entries used within the last 2^32 finds.
+      // The clock wraps; ages, as differences, stay correct for entries used within the last 2^32 look-ups.
       let age = clock &- entry.lastUse
       if age > placeAge {
         place = index
@@ -76,10 +74,10 @@ package struct TokenCache {
     entries[place] = Entry(token: token, caller: caller, lastUse: clock)
   }
 
-  /// The tokens that are held.
+  /// The cached tokens.
   var tokens: [[UInt8]] { entries.compactMap { $0?.token } }
 
-  /// Forgets all of them.
+  /// Removes all tokens.
   mutating func removeAll() {
     for index in entries.indices where entries[index] != nil {
       entries[index] = nil
@@ -88,7 +86,7 @@ package struct TokenCache {
     count = 0
   }
 
-  /// Eight bytes at a time, multiplied and folded (as in wyhash): a token is some 200 bytes.
+  /// Hashes eight bytes at a time by multiplying and folding, as wyhash does; a token has some 200 bytes.
   static func hash(_ bytes: RawSpan, seed: UInt64) -> UInt64 {
     var hash = seed ^ UInt64(bytes.byteCount)
     var at = 0

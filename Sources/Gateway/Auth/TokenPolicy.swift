@@ -1,20 +1,20 @@
 internal import JWTKit
 
-/// What a token has to say beside being signed by a key that is trusted (RFC 7519 section 4.1; docs/tokens.md). The
-/// default asks for nothing.
+/// The claims that a token needs besides a trusted signature (RFC 7519 section 4.1; docs/tokens.md). The default
+/// requires none.
 package struct TokenPolicy: Sendable, Equatable {
-  /// `iss` has to be one of these; empty: it is not looked at.
+  /// Accepted values of `iss`; empty: any.
   package var issuers: [String] = []
-  /// `aud` has to name one of these; empty: it is not looked at.
+  /// Accepted values of `aud`, one of which a token must name; empty: any.
   package var audiences: [String] = []
-  /// A token is expired so many seconds after its `iat`; nil: by its `exp` alone.
+  /// Maximum age of a token in seconds from its `iat`; nil: only `exp` limits it.
   package var secondsMax: Double?
-  /// Whether a token needs an `exp`.
+  /// Whether a token must have an `exp`.
   package var requiresExpiry = false
 
   package init() {}
 
-  /// Why claims are refused; nil where they may be used.
+  /// Why the claims are refused; nil if they are accepted.
   func refusal(of claims: some IssuedClaims) -> ProblemCode? {
     if !issuers.isEmpty, !issuers.contains(claims.iss ?? "") { return .tokenIssuerNotAllowed }
     if !audiences.isEmpty, !(claims.aud?.value ?? []).contains(where: audiences.contains) {
@@ -25,23 +25,24 @@ package struct TokenPolicy: Sendable, Equatable {
     return nil
   }
 
-  /// How far ahead of this clock a token's `iat` may be where its age counts, in seconds.
+  /// How far a token's `iat` may be ahead of this clock when its age is limited, in seconds.
   static let issuedAheadMax: Double = 60
 
-  /// When a token begins: by its own `nbf`, and, where its age counts, when it was issued: it would be young for ever.
+  /// When a token becomes valid, in seconds since 1970: at its `nbf`. If its age is limited, also not more than
+  /// ``issuedAheadMax`` before its `iat`: a far future `iat` would defeat the limit.
   func start(_ claims: some IssuedClaims) -> Double? {
     guard secondsMax != nil, let issued = claims.iat else { return claims.nbf }
     return max(claims.nbf ?? -.infinity, issued - Self.issuedAheadMax)
   }
 
-  /// When a token ends, in seconds since 1970: by its own `exp`, or so long after it was issued, whichever is earlier.
+  /// When a token expires, in seconds since 1970: at its `exp` or at the maximum age, whichever is earlier.
   func end(_ claims: some IssuedClaims) -> Double? {
     guard let secondsMax, let issued = claims.iat else { return claims.exp }
     return min(claims.exp ?? .infinity, issued + secondsMax)
   }
 }
 
-/// The claims that say where a token comes from, and for how long it is good.
+/// The claims about a token's issuer, audience and times.
 protocol IssuedClaims {
   var iss: String? { get }
   var aud: AudienceClaim? { get }

@@ -2,14 +2,14 @@ internal import Foundation
 internal import JWTKit
 internal import ReceiptModel
 
-/// What keys tokens may be signed with.
+/// The keys and the policy for verifying tokens.
 package struct TokenKeys: Sendable, Equatable {
   /// HS256 secrets of at least 32 bytes, the current one first (RFC 7518 section 3.2).
   package var secrets: [[UInt8]]
   /// A JSON Web Key Set (RFC 7517) with keys for RS256, PS256, ES256 or EdDSA, each with a `kid`; nil for none. Keys of
-  /// other kinds are passed over.
+  /// other types are skipped.
   package var keySet: String?
-  /// What tokens have to say.
+  /// The claims that tokens must have.
   package var policy = TokenPolicy()
 
   package init(secrets: [[UInt8]] = [], keySet: String? = nil, policy: TokenPolicy = TokenPolicy()) {
@@ -19,23 +19,22 @@ package struct TokenKeys: Sendable, Equatable {
   }
 }
 
-/// Verifies tokens through jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it is done
-/// once per token and event loop: see ``TokenCache``.
+/// Verifies tokens with jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it runs once per token
+/// and event loop: see ``TokenCache``.
 package struct TokenVerifier: Sendable {
-  /// A longer token is refused before anything is done with it.
+  /// Maximum size of a token in bytes; a longer one is refused unread.
   package static let byteCountMax = 4 * 1024
 
-  /// Shared secrets and public keys are apart, so that a public key can never be taken for a secret whatever
-  /// the token's header says. Collections for HS256 hold one secret each: jwt-kit would hide which of several
-  /// had failed.
+  /// Shared secrets and public keys are kept apart, so that a public key is never used as a secret, whatever the
+  /// token's header says. Each HS256 collection holds one secret: with several, jwt-kit would hide which one failed.
   private let secrets: [JWTKeyCollection]
   private let publicKeys: KeySet?
   private let policy: TokenPolicy
 
-  /// Keys of the set that no token is verified with.
-  package var passedOver: [PassedOverKey] { publicKeys?.passedOver ?? [] }
+  /// Skipped keys of the set.
+  package var passedOver: [SkippedKey] { publicKeys?.passedOver ?? [] }
 
-  /// - Throws: where the key set does not parse or has no key that can be used.
+  /// - Throws: where the key set does not parse or has no usable key.
   package init(_ keys: TokenKeys) async throws {
     var secrets: [JWTKeyCollection] = []
     for secret in keys.secrets {
@@ -52,8 +51,8 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// Why a token need not be verified: it is not of the form of a JWT, or its algorithm is not among those
-  /// that there are keys for. Nil: its signature and its claims decide.
+  /// Why a token is refused without verification: it is not in the form of a JWT, or no key has its algorithm. Nil: its
+  /// signature and claims decide.
   package func refusal(ofForm token: RawSpan) -> ProblemCode? {
     do {
       _ = try candidates(Self.header(Self.parts(of: token.withUnsafeBytes { Array($0) })[0]))
@@ -63,7 +62,7 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// Whom a token speaks for. Its times are not looked at here: they are the cache's to check, at each use.
+  /// Verifies a token and returns its caller. Times are not checked here but at each use.
   package func verify(_ token: [UInt8]) async -> Result<Caller, TokenRefusal> {
     guard token.count <= Self.byteCountMax else { return .failure(TokenRefusal(.tokenTooLong)) }
     do {
@@ -80,7 +79,7 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// The collections one of which has to hold the token's key.
+  /// The collections that may hold the token's key.
   private func candidates(_ header: TokenHeader) throws(TokenRefusal) -> [JWTKeyCollection] {
     let candidates: [JWTKeyCollection]
     switch header.alg {
@@ -98,7 +97,7 @@ package struct TokenVerifier: Sendable {
       } catch let error as JWTError where error.errorType == .malformedToken {
         throw TokenRefusal(.tokenMalformed)
       } catch is DecodingError {
-        // The signature is right and the claims are not of their types.
+        // The signature is valid, but a claim has a wrong type.
         throw TokenRefusal(.tokenMalformed)
       } catch {
         continue
@@ -142,35 +141,35 @@ package struct TokenVerifier: Sendable {
     return TokenID(bytes)
   }
 
-  /// Whole seconds of `iat`, rounded down: a token is revoked rather than not by the fraction of a second. What is
-  /// no date of ours, before 1970 or beyond the frames' 32 bits (milliseconds, in most cases), says nothing, and
-  /// so falls to any revocation; were it taken at its word, none would ever reach it. A date that is merely ahead
-  /// of this machine's clock is the issuer's to know (RFC 7519 section 4.1.6 asks for no check).
+  /// Whole seconds of `iat`, rounded down, so that a revocation at a fraction of a second includes the token. An `iat`
+  /// before 1970 or beyond the frames' 32 bits (usually milliseconds) counts as absent, and so any revocation applies;
+  /// taken literally, no revocation would ever apply. An `iat` ahead of this machine's clock is accepted (RFC 7519
+  /// section 4.1.6 requires no check).
   static func issued(_ iat: Double?) -> UInt32 {
     guard let iat else { return 0 }
     return UInt32(exactly: iat.rounded(.down)) ?? 0
   }
 
-  /// A NumericDate (RFC 7519 section 2) may have a fraction; what Int64 cannot hold means never.
+  /// Converts a NumericDate (RFC 7519 section 2), which may have a fraction; a value beyond Int64 means never.
   private static func milliseconds(_ seconds: Double?) -> Int64? {
     guard let seconds else { return nil }
     return Int64(exactly: (seconds * 1_000).rounded(.down)) ?? (seconds > 0 ? .max : .min)
   }
 
-  /// Header, claims and signature, as they stand in the token.
+  /// Splits a token into header, claims and signature.
   private static func parts(of token: [UInt8]) throws(TokenRefusal) -> [ArraySlice<UInt8>] {
     let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
     guard parts.count == 3, parts.allSatisfy(isBase64URL) else { throw TokenRefusal(.tokenMalformed) }
     return parts
   }
 
-  /// jwt-kit checks a signature with the key that it has whatever `alg` says, so `alg` is looked at first.
+  /// Parses the header. jwt-kit verifies with whatever key it has, regardless of `alg`, so `alg` is checked first.
   private static func header(_ part: ArraySlice<UInt8>) throws(TokenRefusal) -> TokenHeader {
     let tape = JSONTape(limits: jsonLimits)
     guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes),
-      hasDifferentNames(object), let algorithm = object.member("alg")?.string
+      hasUniqueNames(object), let algorithm = object.member("alg")?.string
     else { throw TokenRefusal(.tokenMalformed) }
-    // RFC 7515 section 4.1.11: an extension that must be understood and is not refuses the token.
+    // RFC 7515 section 4.1.11: a token with a critical extension that is not understood is refused.
     if let extensions = object.member("crit"), !extensions.isNull { throw TokenRefusal(.tokenMalformed) }
     return TokenHeader(alg: algorithm.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
   }
@@ -180,14 +179,14 @@ package struct TokenVerifier: Sendable {
     guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes) else {
       return false
     }
-    return hasDifferentNames(object)
+    return hasUniqueNames(object)
   }
 
   private static let jsonLimits = JSONLimits(tokenMax: 4096, keptByteMax: 0)
 
-  /// Whether this is an object whose names are all different: every reader of it sees the same then (RFC 7519 section
-  /// 4). Foundation would take one of equal names, and UTF-16 and UTF-32 as well, which RFC 8259 section 8.1 rules out.
-  private static func hasDifferentNames(_ object: JSONValue) -> Bool {
+  /// Whether this is an object without duplicate names, which every reader sees alike (RFC 7519 section 4). Foundation
+  /// would accept duplicates, and also UTF-16 and UTF-32, which RFC 8259 section 8.1 rules out.
+  private static func hasUniqueNames(_ object: JSONValue) -> Bool {
     guard object.kind == .object else { return false }
     var names: Set<[UInt8]> = []
     var members = object.members
@@ -197,7 +196,7 @@ package struct TokenVerifier: Sendable {
     return true
   }
 
-  /// Whether these are the characters of base64url without padding, and as many as bytes give.
+  /// Whether the bytes are base64url without padding, of a possible length.
   private static func isBase64URL(_ bytes: ArraySlice<UInt8>) -> Bool {
     bytes.count % 4 != 1
       && bytes.allSatisfy { byte in
@@ -224,7 +223,7 @@ package struct TokenVerifier: Sendable {
   }
 }
 
-/// Why a token is refused: one of the 401 codes.
+/// The reason for refusing a token: one of the 401 codes.
 package struct TokenRefusal: Error, Equatable, Sendable {
   package let code: ProblemCode
   package init(_ code: ProblemCode) { self.code = code }
@@ -236,7 +235,7 @@ private struct TokenHeader {
 
 /// The claims that this service reads. Times are checked by ``Caller/refusal(at:)``.
 private struct TokenClaims: JWTPayload, IssuedClaims {
-  // The names are the claims' own.
+  // The properties have the claims' names.
   // swift-format-ignore: AlwaysUseLowerCamelCase
   var user_id: String?
   var sub: String?

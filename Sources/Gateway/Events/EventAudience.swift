@@ -1,21 +1,20 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// What one event is written as. A mark may be several: what others see of it, and what the user's own devices are
-/// told.
+/// The forms in which an event is written. A mark may have several: for others, and for the user's own devices.
 enum EventForm: UInt8, CaseIterable, Sendable {
   case read
   case delivered
-  /// `read_state.changed` as others see the row, as the member does, as a server does.
+  /// `read_state.changed` as others see the row, as the member sees it, as a server sees it.
   case rowShown
   case rowOwn
   case rowServer
   case markRead
   case markUnread
-  /// `message.new` as others see its sender's positions, and as the sender does.
+  /// `message.new` as others see its sender's positions, and as the sender sees them.
   case messageNew
   case messageNewOwn
-  /// Where only servers see the positions (R10): without them.
+  /// `message.new` without positions, which only servers see there (R10).
   case messageNewPlain
   case messageDeleted
   case truncated
@@ -26,14 +25,14 @@ enum EventForm: UInt8, CaseIterable, Sendable {
   case status
   case receipt
 
-  /// The forms that one stream gets of one event, in the order in which they are written.
+  /// The forms of one event that one stream gets, in writing order.
   struct Forms: OptionSet, Hashable, Sendable {
     let rawValue: UInt32
     init(rawValue: UInt32) { self.rawValue = rawValue }
     init(_ form: EventForm) { rawValue = 1 << UInt32(form.rawValue) }
   }
 
-  /// `type`.
+  /// The event's `type`.
   var name: StaticString {
     switch self {
     case .read: "message.read"
@@ -54,17 +53,17 @@ enum EventForm: UInt8, CaseIterable, Sendable {
   }
 }
 
-/// Who a stream is for.
+/// The recipient of a stream.
 enum EventViewer: Hashable, Sendable {
-  /// A server, for all members of the channels that it named.
+  /// A server, which sees the channels that it named on behalf of all members.
   case server
-  /// A user; `isSubject`: the event is about them, as ``EventFields/subject`` says.
+  /// A user; `isSubject`: whether the event is about them, see ``EventFields/subject``.
   case user(isSubject: Bool)
 }
 
 extension EventFields {
-  /// Whose event it is: the member whose row has changed, the sender whose message stands otherwise; empty: nobody's
-  /// alone.
+  /// The user whom the event is about: the member whose row has changed, or the sender whose message has a new status;
+  /// empty: no single user.
   var subject: String {
     switch self {
     case .row(let event): event.ownRow.user
@@ -77,7 +76,7 @@ extension EventFields {
     }
   }
 
-  /// What a stream gets of it (API.md, "Events"): empty where it is not theirs to know.
+  /// The forms that a viewer gets (Proto/openapi.yaml); empty where the event is not visible to them.
   func forms(for viewer: EventViewer) -> EventForm.Forms {
     switch self {
     case .row(let event): event.forms(for: viewer)
@@ -107,7 +106,7 @@ extension MessageEventFields {
 extension RowEventFields {
   fileprivate func forms(for viewer: EventViewer) -> EventForm.Forms {
     var forms: EventForm.Forms = []
-    // R7, R10: what nobody is shown is in no form for others, and what only servers see is in none for members.
+    // R7, R10: a hidden row has no form for others, and a row for servers only has none for members.
     if shownRow != nil, viewer == .server || !shown.contains(.serversOnly) {
       if shown.contains(.read) { forms.insert(EventForm.Forms(.read)) }
       if shown.contains(.delivered) { forms.insert(EventForm.Forms(.delivered)) }
@@ -126,9 +125,9 @@ extension RowEventFields {
   }
 }
 
-/// What of an event a member may be told who joined under hidden history (R6).
+/// Filtering of events for members who joined under hidden history (R6).
 extension EventFields {
-  /// The event as one of its limits leaves it, and the forms of it that are left; nil: nothing is.
+  /// The event and its forms with one of its limits applied; nil: nothing remains.
   ///
   /// - Parameter time: when the member joined.
   func limited(
@@ -159,7 +158,7 @@ extension EventFields {
 }
 
 extension RowEventRow {
-  /// The row as a member sees it who joined under hidden history: positions at or below their join show as that.
+  /// The row in the view of a member with hidden history: positions at or below their join show as the join.
   fileprivate func seen(since join: SequenceNumber, at time: Timestamp) -> RowEventRow {
     var seen = self
     if lastReadSequence <= join {

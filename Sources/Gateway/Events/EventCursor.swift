@@ -1,8 +1,8 @@
 internal import NIOCore
 internal import ReceiptModel
 
-/// The id of an event: everything up to this time was told by this store. In text `<store>-<time>`: the store's 16
-/// bytes in hexadecimal and milliseconds since 1970. It means the same to every gateway of the store.
+/// The id of an event: the client has seen everything of this store up to this time. As text `<store>-<time>`: the
+/// store's 16 bytes in hexadecimal, and milliseconds since 1970. Every gateway of the store understands it.
 struct EventCursor: Hashable, Sendable {
   var store: SessionID
   var time: Timestamp
@@ -12,7 +12,7 @@ struct EventCursor: Hashable, Sendable {
     self.time = time
   }
 
-  /// Reads an id that was given out; nil where it is none.
+  /// Parses an event id; nil where it is malformed.
   init?(_ text: RawSpan) {
     guard text.byteCount > 33, text.byteCount <= 33 + Self.timeDigitsMax,
       text.unsafeLoad(fromByteOffset: 32, as: UInt8.self) == UInt8(ascii: "-"),
@@ -39,7 +39,7 @@ struct EventCursor: Hashable, Sendable {
     return value
   }
 
-  /// Writes the text.
+  /// Writes the id as text.
   func write(into buffer: inout ByteBuffer) {
     buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 33) { target in
       var offset = 0
@@ -58,17 +58,17 @@ struct EventCursor: Hashable, Sendable {
     }
   }
 
-  /// From where a stream goes on.
+  /// Where a stream starts.
   enum Start: Hashable, Sendable {
-    /// With what happens from now on.
+    /// At events from now on.
     case live
-    /// With what has changed at or after this time.
+    /// At changes at or after this time.
     case since(Timestamp)
-    /// As `live`, and the client is told to ask anew: nobody knows any more what it has missed.
+    /// As `live`, and the client is told to query its state anew: the changes that it missed are no longer known.
     case anew
   }
 
-  /// What a client that gives this cursor is told first.
+  /// Where a stream starts for a client with this cursor.
   ///
   /// - Parameter now: milliseconds since 1970.
   func start(store: SessionID, now: Int64) -> Start {
@@ -76,6 +76,6 @@ struct EventCursor: Hashable, Sendable {
     return .since(time)
   }
 
-  /// For so long what was removed is remembered, in milliseconds: 7 days.
+  /// How long removals are remembered, in milliseconds: 7 days.
   static let ageMax: Int64 = 7 * 24 * 3_600_000
 }

@@ -3,7 +3,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// What is subscribed to, and what is made of the answers.
+/// Subscriptions to channels, and their replies.
 extension EventHub {
   // MARK: Streams and channels
 
@@ -12,84 +12,75 @@ extension EventHub {
     return stream.attached[place] != nil
   }
 
-  /// A channel's place; nil: there are too many.
+  /// The index of a channel, added if new; nil: the limit is reached.
   mutating func take(channel cid: String) -> UInt32? {
     if let place = place(ofChannel: cid) { return place }
     guard channelCount < limits.channels else { return nil }
     let bytes = Array(cid.utf8)
     let shard = Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
-    let place: UInt32
-    if let free = freeChannels.popLast() {
-      place = free
-    } else {
-      place = UInt32(channels.count)
-      channels.append(nil)
-    }
-    channels[Int(place)] = Channel(cid: cid, shard: shard)
-    channelPlaces[ExactText(cid)] = place
-    return place
+    return channels.insert(Channel(cid: cid, shard: shard), named: cid)
   }
 
-  /// The stream is told of this channel from here on, and its user is not leaving; nil: there are too many.
+  /// Attaches a stream to a channel, and cancels a pending leave; nil: a limit is reached.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
-    if let place = place(ofChannel: cid), streams[Int(ref.place)]?.attached[place] != nil {
-      streams[Int(ref.place)]?.attached[place]?.joinedAt = joinedAt
-      streams[Int(ref.place)]?.attached[place]?.endsAt = 0
+    if let place = place(ofChannel: cid), streams[ref]?.attached[place] != nil {
+      streams[ref]?.attached[place]?.joinedAt = joinedAt
+      streams[ref]?.attached[place]?.endsAt = 0
       return place
     }
     guard attachmentCount < limits.attachments, let place = take(channel: cid),
-      let count = channels[Int(place)]?.streams.count
+      let count = channels[place]?.streams.count
     else { return nil }
-    streams[Int(ref.place)]?.attached[place] = Attachment(index: UInt32(count), joinedAt: joinedAt)
-    channels[Int(place)]?.streams.append(ref.place)
+    streams[ref]?.attached[place] = Attachment(index: UInt32(count), joinedAt: joinedAt)
+    channels[place]?.streams.append(ref.slot)
     attachmentCount += 1
     return place
   }
 
-  /// When a stream's user joined a channel that it is told of; nil: it is nobody's.
+  /// When a stream's user joined an attached channel; nil: not attached, or a server's stream.
   func joinedAt(_ ref: Ref, _ channel: UInt32) -> Timestamp? {
     guard let stream = self[ref], stream.user != nil else { return nil }
     return stream.attached[channel]?.joinedAt
   }
 
-  /// A user has joined a channel, by the channel's own word: their index says so a little later.
+  /// Records a join reported by the channel; the user's index reports it a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
-    guard let place = place(ofUser: user), let channel = channelPlaces[ExactText(cid)] else { return }
+    guard let place = place(ofUser: user), let channel = channels.place(of: cid) else { return }
     for ref in refs(ofUser: place) {
-      guard let known = streams[Int(ref.place)]?.attached[channel]?.joinedAt, known < time else { continue }
-      streams[Int(ref.place)]?.attached[channel]?.joinedAt = time
+      guard let known = streams[ref]?.attached[channel]?.joinedAt, known < time else { continue }
+      streams[ref]?.attached[channel]?.joinedAt = time
     }
   }
 
   func isLeaving(_ ref: Ref, _ channel: UInt32) -> Bool {
-    streams[Int(ref.place)]?.attached[channel].map { $0.endsAt != 0 } ?? false
+    streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
-  /// The stream is told of this channel no more.
+  /// Detaches a stream from a channel.
   mutating func detach(_ ref: Ref, _ channel: UInt32) {
-    guard let index = streams[Int(ref.place)]?.attached.removeValue(forKey: channel)?.index,
-      let last = channels[Int(channel)]?.streams.popLast()
+    guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
+      let last = channels[channel]?.streams.popLast()
     else { return }
     attachmentCount -= 1
-    if last != ref.place {
-      channels[Int(channel)]?.streams[Int(index)] = last
-      streams[Int(last)]?.attached[channel]?.index = index
+    if last != ref.slot {
+      channels[channel]?.streams[Int(index)] = last
+      streams[slot: last]?.attached[channel]?.index = index
     }
     release(channel: channel)
   }
 
-  /// With the next tick the store is told that nobody is there any more.
+  /// Marks a channel without streams to be unsubscribed at the next tick.
   private mutating func release(channel place: UInt32) {
-    guard let channel = channels[Int(place)], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
+    guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
     else {
       return
     }
-    channels[Int(place)]?.isIdle = true
+    channels[place]?.isIdle = true
     idleChannels.append(place)
   }
 
-  /// The streams' user has become a member: they are told what has happened there since, and what happens.
-  mutating func attachLater(_ refs: [Ref], _ cid: String, since: Timestamp) {
+  /// Attaches streams whose user has become a member, and replays events from the join on.
+  mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var place: UInt32?
     for ref in refs {
       guard let stream = self[ref] else { continue }
@@ -104,9 +95,9 @@ extension EventHub {
     ask([place], since: since, .attach(refs.filter { self[$0] != nil }))
   }
 
-  // MARK: What happens in a channel
+  // MARK: Channel events
 
-  /// Who is told of what a subscription has answered.
+  /// The recipients of a subscription's replay.
   func told(of frame: Int) -> Told {
     switch frames[frame]?.purpose {
     case .open(let ref): .streams([ref])
@@ -116,8 +107,8 @@ extension EventHub {
     }
   }
 
-  /// What of an answer about a channel is passed on. Whether something else had its name before, the index says of
-  /// whoever has joined it since.
+  /// The part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name: the index
+  /// tells later members of it.
   func heard(_ events: [EventFields], by told: Told) -> ArraySlice<EventFields> {
     guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
     switch told {
@@ -127,7 +118,7 @@ extension EventHub {
     }
   }
 
-  /// Whether it is this channel that a stream's user has left, and not one that had its name before.
+  /// Whether a stream's user has left this channel, and not an earlier one of the same name.
   private func hasLeft(_ ref: Ref, _ events: [EventFields]) -> Bool {
     guard let user = self[ref]?.request.user else { return false }
     return events.contains { event in
@@ -135,23 +126,24 @@ extension EventHub {
     }
   }
 
-  /// Whether a stream is told of an event. Whoever is leaving, or has left, hears of that alone.
+  /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
+  /// deletion.
   func hears(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
     guard isThere(ref) else { return false }
-    // Hardly ever is anybody leaving.
+    // Leaves are rare; check for any first.
     guard isFormer || !leaving.isEmpty && isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
     case .memberRemoved(let user, _, _):
-      return streams[Int(ref.place)]?.request.user?.isExactly(user) ?? false
+      return streams[ref]?.request.user?.isExactly(user) ?? false
     default: return false
     }
   }
 
-  /// An event was passed on: whoever is no member any more hears nothing after it.
+  /// Detaches streams after an event that ends membership.
   ///
-  /// - Parameter later: what is still to be told with it.
-  mutating func passedOn(
+  /// - Parameter later: events of the channel that follow in the same batch.
+  mutating func detachAfter(
     _ event: EventFields,
     channel: UInt32,
     to refs: [Ref],
@@ -159,7 +151,8 @@ extension EventHub {
   ) {
     switch event {
     case .channelDeleted:
-      // A server named the channel: it may be made anew. What it is then users are told where they are members of it.
+      // A server's stream stays attached, since the channel may be created again. Users are attached again if they are
+      // members of that one.
       for ref in refs where self[ref]?.user != nil {
         detach(ref, channel)
         if !later.isEmpty { relist(ref) }
@@ -176,8 +169,8 @@ extension EventHub {
     }
   }
 
-  /// The user's index has said already that they are a member again: its word comes first at times. Where it has said
-  /// nothing yet it will.
+  /// Whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise the
+  /// index will report it.
   private func hasJoined(_ ref: Ref, _ channel: UInt32, since time: Timestamp) -> Bool {
     guard let attachment = self[ref]?.attached[channel] else { return false }
     return attachment.endsAt == 0 && attachment.joinedAt > time
@@ -185,41 +178,42 @@ extension EventHub {
 
   // MARK: Memberships
 
-  /// What a user's index says of one channel now.
+  /// Handles a change of a user's membership from their index.
   mutating func membership(user place: UInt32, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool)
   {
     var joined: [Ref] = []
     for ref in refs(ofUser: place) {
       guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true else { continue }
-      // Before its list is read there is nothing to be changed.
+      // Before the list is read there is nothing to change.
       guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
       let channel = self.place(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
       if !entry.isMember || isGone {
-        streams[Int(ref.place)]?.found.removeAll { $0.cid.isExactly(entry.cid) }
-        if let channel { userLeft(ref, channel, at: time) }
+        streams[ref]?.found.removeAll { $0.cid.isExactly(entry.cid) }
+        if let channel { beginLeave(ref, channel, at: time) }
         continue
       }
-      // The list may be past its place.
+      // The list may have passed the channel's position.
       if stream.phase == .listing || stream.relisting == .listing {
-        streams[Int(ref.place)]?.found.append((entry.cid, entry.joinedAt))
+        streams[ref]?.found.append((entry.cid, entry.joinedAt))
       }
       if stream.phase == .listing {
-        // What is told of it has to come behind the answer.
+        // Events of the channel must follow the answer.
         if case .since(let time) = stream.start { note(entry, ref, since: time) }
       } else if let channel, !isLeaving(ref, channel) {
-        streams[Int(ref.place)]?.attached[channel]?.joinedAt = entry.joinedAt
+        streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
       } else {
         joined.append(ref)
       }
     }
-    if !joined.isEmpty { attachLater(joined, entry.cid, since: entry.joinedAt) }
+    if !joined.isEmpty { attachAndReplay(joined, entry.cid, since: entry.joinedAt) }
   }
 
-  /// The user is no member any more: the channel's own word of it is waited for, and nothing else passed on.
-  mutating func userLeft(_ ref: Ref, _ channel: UInt32, at time: Timestamp) {
+  /// Starts the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
+  /// nothing else is delivered.
+  mutating func beginLeave(_ ref: Ref, _ channel: UInt32, at time: Timestamp) {
     guard !isLeaving(ref, channel) else { return }
     let endsAt = ticks + Self.leavingTicks
-    streams[Int(ref.place)]?.attached[channel]?.endsAt = endsAt
+    streams[ref]?.attached[channel]?.endsAt = endsAt
     leaving.append(Leaving(ref: ref, channel: channel, at: time, endsAt: endsAt))
   }
 
@@ -227,50 +221,48 @@ extension EventHub {
 
   func shard(of frame: Int) -> ShardID { ShardID(UInt16(frames[frame]?.shard ?? 0)) }
   func cids(of frame: Int) -> [String] {
-    (frames[frame]?.channels ?? []).compactMap { channels[Int($0)]?.cid }
+    (frames[frame]?.channels ?? []).compactMap { channels[$0]?.cid }
   }
 
-  /// Subscribes to channels of one shard. Every answer leaves them subscribed to, for all that is known: a refusal may
-  /// be of a request that was carried out.
+  /// Subscribes to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
+  /// was carried out.
   mutating func ask(_ places: [UInt32], since: Timestamp?, _ purpose: Purpose) {
     for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
       let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
-      guard let shard = channels[Int(part[0])]?.shard else { continue }
-      for place in part { channels[Int(place)]?.frames += 1 }
+      guard let shard = channels[part[0]]?.shard else { continue }
+      for place in part { channels[place]?.frames += 1 }
       switch purpose {
-      case .open(let ref), .gone(let ref): streams[Int(ref.place)]?.pending += 1
-      case .attach(let refs): for ref in refs { streams[Int(ref.place)]?.pending += 1 }
-      case .resync: shards[shard].resyncs += 1
+      case .open(let ref), .gone(let ref): streams[ref]?.pending += 1
+      case .attach(let refs): for ref in refs { streams[ref]?.pending += 1 }
+      case .resync: progress.resyncBegan(shard)
       case .end: break
       }
-      due.append(Frame(shard: shard, channels: part, since: since, purpose: purpose))
+      frames.append(Frame(shard: shard, channels: part, since: since, purpose: purpose))
     }
     sendDue()
   }
 
   private mutating func sendDue() {
-    while frames.count < limits.frames, let frame = due.popFirst() {
-      frames[nextFrame] = frame
-      steps.append(.subscribe(frame: nextFrame, since: frame.since))
-      nextFrame += 1
+    while let (number, frame) = frames.nextDue(limit: limits.frames) {
+      steps.append(.subscribe(frame: number, since: frame.since))
     }
   }
 
-  /// A subscription was answered, and what it said was passed on.
+  /// Handles a subscription's reply, after its events were delivered.
   mutating func subscribed(_ number: Int, through: Timestamp, isComplete: Bool) {
-    guard let frame = frames.removeValue(forKey: number) else { return }
+    guard let frame = frames.remove(number) else { return }
     for place in frame.channels {
-      channels[Int(place)]?.mayBeKept = true
-      if channels[Int(place)]?.isLive == false {
-        channels[Int(place)]?.isLive = true
-        subscriptionAdded(frame.shard, through: through)
+      channels[place]?.mayBeSubscribed = true
+      if channels[place]?.isLive == false {
+        channels[place]?.isLive = true
+        progress.subscriptionAdded(frame.shard, through: through)
       }
-      channels[Int(place)]?.frames -= 1
+      channels[place]?.frames -= 1
       release(channel: place)
     }
     switch frame.purpose {
     case .open(let ref), .gone(let ref):
-      if !isComplete, self[ref] != nil { streams[Int(ref.place)]?.start = .anew }
+      if !isComplete, self[ref] != nil { streams[ref]?.start = .anew }
       answered(ref)
     case .attach(let refs):
       for ref in refs where self[ref] != nil {
@@ -279,14 +271,14 @@ extension EventHub {
       }
     case .resync:
       if !isComplete { resyncIncomplete(frame) }
-      resyncEnded(frame.shard, through: through)
+      progress.resyncEnded(frame.shard, through: through)
     case .end: break
     }
     sendDue()
   }
 
-  /// What happened in these channels is too much for one answer: each half is asked for by itself, and who has a single
-  /// channel of that kind has to ask anew.
+  /// Handles a replay too large for one reply: each half is requested separately. For a single channel, its streams are
+  /// told to query their state anew.
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
       let middle = frame.channels.count / 2
@@ -301,13 +293,13 @@ extension EventHub {
   }
 
   mutating func subscribeFailed(_ number: Int, _ problem: Problem) {
-    guard let frame = frames.removeValue(forKey: number) else { return }
-    for place in frame.channels { channels[Int(place)]?.mayBeKept = true }
+    guard let frame = frames.remove(number) else { return }
+    for place in frame.channels { channels[place]?.mayBeSubscribed = true }
     if let again = again(frame, problem) {
-      retries.append(again)
+      frames.retry(again)
     } else {
       for place in frame.channels {
-        channels[Int(place)]?.frames -= 1
+        channels[place]?.frames -= 1
         release(channel: place)
       }
       switch frame.purpose {
@@ -319,8 +311,8 @@ extension EventHub {
     sendDue()
   }
 
-  /// What is asked again of a frame that failed, with the next tick; nil: nothing. A live stream gains the channels
-  /// that its user joins however long that takes; who is not live yet is told of the problem.
+  /// The part of a failed frame to retry at the next tick; nil: none. Live streams keep retrying to gain channels that
+  /// their user has joined; streams that are not live yet fail.
   private mutating func again(_ frame: Frame, _ problem: Problem) -> Frame? {
     guard case .attach(let refs) = frame.purpose else { return frame.purpose == .resync ? frame : nil }
     guard problem.status == 503 else { return nil }
@@ -331,11 +323,11 @@ extension EventHub {
   }
 
   mutating func unsubscribed(_ number: Int) {
-    guard let frame = frames.removeValue(forKey: number) else { return }
+    guard let frame = frames.remove(number) else { return }
     for place in frame.channels {
-      channels[Int(place)]?.frames -= 1
-      guard let channel = channels[Int(place)], channel.streams.isEmpty, channel.frames == 0,
-        !channel.mayBeKept
+      channels[place]?.frames -= 1
+      guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0,
+        !channel.mayBeSubscribed
       else {
         release(channel: place)
         continue
@@ -345,84 +337,82 @@ extension EventHub {
     sendDue()
   }
 
-  /// What nobody has is tried again with the next tick.
+  /// Handles a failed unsubscribe, which is retried at the next tick.
   mutating func unsubscribeFailed(_ number: Int) {
-    for place in frames[number]?.channels ?? [] { channels[Int(place)]?.mayBeKept = true }
+    for place in frames[number]?.channels ?? [] { channels[place]?.mayBeSubscribed = true }
     unsubscribed(number)
   }
 
-  // MARK: Losses and time
+  // MARK: Reconnects and timers
 
-  /// A new connection to the store, which knows of no subscription.
+  /// Handles a new connection to the store, which has no subscriptions.
   ///
-  /// - Parameter isSame: it is the store of before.
+  /// - Parameter isSame: whether it is the same store as before.
   mutating func connected(shardCount count: Int, isSame: Bool) {
     if shardCount != 0, !isSame || count != shardCount {
-      for place in streams.indices {
-        guard let stream = streams[place] else { continue }
-        // What it has told was another store's, such as the one that this was restored from a backup of.
-        if stream.hasBegun { steps.append(.reset(ref(UInt32(place)))) }
-        fail(ref(UInt32(place)), Problem(.storeUnavailable))
+      for ref in streams.indexes {
+        // Its events came from another store, for example the one whose backup this was restored from.
+        if streams[ref]?.hasBegun == true { steps.append(.reset(ref)) }
+        fail(ref, Problem(.storeUnavailable))
       }
-      // What is still to be answered is of streams that are no more.
-      let kept = (limits, steps, nextGeneration, nextFrame)
+      // Pending replies belong to streams and frames that are gone; their numbers are not used again.
+      let kept = (limits, steps, streams, frames)
       self = EventHub(limits: kept.0)
-      (steps, nextGeneration, nextFrame) = (kept.1, kept.2, kept.3)
+      (steps, streams, frames) = (kept.1, kept.2, kept.3)
+      frames.removeAll()
     }
-    shardsAreKnown(count)
-    for place in channels.indices {
-      channels[place]?.mayBeKept = false
+    progress.setShardCount(count)
+    for place in channels.places {
+      channels[place]?.mayBeSubscribed = false
       guard let channel = channels[place], channel.isLive, channel.streams.isEmpty else { continue }
       channels[place]?.isLive = false
-      subscriptionRemoved(channel.shard)
+      progress.subscriptionRemoved(channel.shard)
     }
     resync { $0.isLive }
-    for place in users.indices {
-      users[place]?.mayBeKept = false
+    for place in users.places {
+      users[place]?.mayBeSubscribed = false
       guard let user = users[place], user.isLive else { continue }
       users[place]?.isLive = false
-      subscriptionRemoved(user.home)
-      for ref in refs(ofUser: UInt32(place)) { relist(ref) }
+      progress.subscriptionRemoved(user.home)
+      for ref in refs(ofUser: place) { relist(ref) }
     }
   }
 
-  /// Events of this shard were dropped.
+  /// Handles the loss of a shard's events: they were dropped.
   mutating func lost(_ shard: ShardID) {
     let shard = Int(shard.rawValue)
     guard shard < shardCount else { return }
     resync { $0.isLive && $0.shard == shard }
-    for place in users.indices where users[place]?.home == shard && users[place]?.isLive == true {
-      for ref in refs(ofUser: UInt32(place)) { relist(ref) }
+    for place in users.places where users[place]?.home == shard && users[place]?.isLive == true {
+      for ref in refs(ofUser: place) { relist(ref) }
     }
   }
 
-  /// Subscribes again to those of these channels that somebody has.
+  /// Subscribes again to the matching channels that have streams.
   private mutating func resync(_ isMeant: (Channel) -> Bool) {
-    let places = channels.indices.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
-    for (shard, places) in byShard(places.map { UInt32($0) }).enumerated() {
-      ask(places, since: shards[shard].through ?? Timestamp.none, .resync)
+    let places = channels.places.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
+    for (shard, places) in byShard(places).enumerated() {
+      ask(places, since: progress.through(shard) ?? Timestamp.none, .resync)
     }
   }
 
-  /// These channels, by their shards.
+  /// Groups channels by shard.
   func byShard(_ places: [UInt32]) -> [[UInt32]] {
     var byShard: [[UInt32]] = Array(repeating: [], count: shardCount)
-    for place in places { byShard[channels[Int(place)]?.shard ?? 0].append(place) }
+    for place in places { byShard[channels[place]?.shard ?? 0].append(place) }
     return byShard
   }
 
-  /// Some time has passed: nobody's subscriptions end, what failed is asked again.
+  /// Runs once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
   mutating func tick() {
-    due.append(contentsOf: retries)
-    retries = []
+    frames.tick()
     sendDue()
-    waiting.append(contentsOf: relistings)
-    relistings = []
-    openNext()
+    queue.tick()
+    startOpenings()
     ticks += 1
     while let left = leaving.first, left.endsAt <= ticks {
       leaving.removeFirst()
-      guard let cid = channels[Int(left.channel)]?.cid,
+      guard let cid = channels[left.channel]?.cid,
         self[left.ref]?.attached[left.channel]?.endsAt == left.endsAt
       else { continue }
       steps.append(.left(left.ref, cid: cid, at: left.at))
@@ -435,49 +425,46 @@ extension EventHub {
   private mutating func endIdleChannels() {
     var ending: [UInt32] = []
     for place in idleChannels {
-      channels[Int(place)]?.isIdle = false
-      guard let channel = channels[Int(place)], channel.streams.isEmpty, channel.frames == 0 else { continue }
+      channels[place]?.isIdle = false
+      guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0 else { continue }
       if channel.isLive {
-        channels[Int(place)]?.isLive = false
-        subscriptionRemoved(channel.shard)
+        channels[place]?.isLive = false
+        progress.subscriptionRemoved(channel.shard)
       }
-      if channel.mayBeKept { ending.append(place) } else { forget(channel: place) }
+      if channel.mayBeSubscribed { ending.append(place) } else { forget(channel: place) }
     }
     idleChannels = []
     for (shard, places) in byShard(ending).enumerated() {
       for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
         let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
         for place in part {
-          channels[Int(place)]?.mayBeKept = false
-          channels[Int(place)]?.frames += 1
+          channels[place]?.mayBeSubscribed = false
+          channels[place]?.frames += 1
         }
-        frames[nextFrame] = Frame(shard: shard, channels: part, since: nil, purpose: .end)
-        steps.append(.unsubscribe(frame: nextFrame))
-        nextFrame += 1
+        let frame = Frame(shard: shard, channels: part, since: nil, purpose: .end)
+        steps.append(.unsubscribe(frame: frames.begin(frame)))
       }
     }
   }
 
   private mutating func forget(channel place: UInt32) {
-    guard let channel = channels[Int(place)] else { return }
-    channels[Int(place)] = nil
-    channelPlaces[ExactText(channel.cid)] = nil
-    freeChannels.append(place)
+    guard let channel = channels[place] else { return }
+    channels.remove(place, named: channel.cid)
   }
 
   private mutating func endIdleUsers() {
     for place in idleUsers {
-      users[Int(place)]?.isIdle = false
-      guard let user = users[Int(place)], user.streams.isEmpty, !user.isAsked, user.endings == 0 else {
+      users[place]?.isIdle = false
+      guard let user = users[place], user.streams.isEmpty, !user.isAsked, user.endings == 0 else {
         continue
       }
       if user.isLive {
-        users[Int(place)]?.isLive = false
-        subscriptionRemoved(user.home)
+        users[place]?.isLive = false
+        progress.subscriptionRemoved(user.home)
       }
-      if user.mayBeKept {
-        users[Int(place)]?.mayBeKept = false
-        users[Int(place)]?.endings += 1
+      if user.mayBeSubscribed {
+        users[place]?.mayBeSubscribed = false
+        users[place]?.endings += 1
         steps.append(.unsubscribeUser(place: place, name: user.name))
       } else {
         forget(user: place)

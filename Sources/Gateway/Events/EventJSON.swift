@@ -2,10 +2,10 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Events as they are written (API.md, "Events"): for each form the block of an event stream without its id and its
-/// last empty line.
+/// Encodes events (Proto/openapi.yaml): for each form the block of an event stream, without its id and the final empty
+/// line.
 enum EventJSON {
-  /// Writes one form of an event.
+  /// Encodes one form of an event.
   ///
   /// - Parameter form: one of ``EventFields/forms(for:)``.
   static func block(_ form: EventForm, of event: EventFields, cid: String) -> ByteBuffer {
@@ -61,7 +61,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `stream.reset`: the client has to ask anew.
+  /// `stream.reset`: tells the client to query its state anew.
   static func reset(at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin("stream.reset", cid: "", into: &buffer)
@@ -70,7 +70,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `member.removed` by the word of the user's index, where the channel's own did not come.
+  /// `member.removed` from the user's index, used when the channel's own event did not arrive.
   static func left(cid: String, user: String, at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin(EventForm.memberRemoved.name, cid: cid, into: &buffer)
@@ -127,7 +127,7 @@ enum EventJSON {
       buffer.member("marked_unread", own?.isFlaggedUnread ?? false)
     case .rowOwn: buffer.members(of: event.ownRow)
     case .rowServer:
-      // A server sees what the members see, and own details beside it (R7).
+      // A server gets the row as members see it, plus the user's own details (R7).
       var row = shown
       row.own = event.ownRow.own
       row.own?.isOwn = false
@@ -185,7 +185,7 @@ enum EventJSON {
   }
 }
 
-/// Members of an object, each with the comma before it.
+/// Writers of object members, each with its leading comma.
 extension ByteBuffer {
   fileprivate mutating func name(_ name: StaticString) {
     writeStaticString(",\"")
@@ -236,7 +236,7 @@ extension ByteBuffer {
 
   fileprivate mutating func thread(_ thread: String) { memberIfAny("thread_id", thread) }
 
-  /// A row of a read state (API.md, "Queries"), but for its user.
+  /// Writes a row of a read state (Proto/openapi.yaml) without its user.
   fileprivate mutating func members(of row: RowEventRow) {
     if let joined = row.joined { member("joined_seq", UInt64(joined.rawValue)) }
     member("last_read", row.lastRead)

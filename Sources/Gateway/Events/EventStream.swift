@@ -2,19 +2,21 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 
-/// A client's stream of events: where it is written to, and what waits for it.
+/// A client's event stream: its HTTP/2 stream, and the events queued for it.
 final class EventStream {
   let ref: EventHub.Ref
-  /// The connection's place in the ``ConnectionTable``.
+  /// The connection's index in the ``ConnectionTable``.
   let connection: UInt32
   let handle: HTTP2StreamHandle
-  /// Whose token it ends with.
+  /// The caller; the stream ends when its token does.
   let caller: Caller
-  /// Whose `notification.totals` it asks for; nil: nobody's.
+  /// The user whose `notification.totals` the stream gets; nil: none.
   let totalsOf: String?
-  /// 200 was answered.
+  /// Whether 200 was answered.
   var hasBegun = false
-  /// What HTTP/2 has not taken.
+  /// Ticks since the client last took anything while events waited for it.
+  private var stalledTicks = 0
+  /// Events that HTTP/2 has not accepted yet.
   var queue = StreamQueue()
 
   init(
@@ -30,65 +32,48 @@ final class EventStream {
     self.caller = caller
     self.totalsOf = totalsOf
   }
+
+  /// Records that the client has taken queued events.
+  func progressed() { stalledTicks = 0 }
+
+  /// Checks once a tick for progress. Returns true if events have waited for the client for that many ticks.
+  func stalls(ticksMax: Int) -> Bool {
+    stalledTicks = queue.isEmpty ? 0 : stalledTicks + 1
+    return stalledTicks > ticksMax
+  }
 }
 
-/// The event streams of one loop, and what their rendering shares.
-struct EventTable {
-  var hub = EventHub()
-  /// By their place in the hub.
-  var streams: [EventStream?] = []
-  /// Places by the handle of the HTTP/2 stream.
-  var places: [UInt64: UInt32] = [:]
-  var totals = TotalsQueue()
-  /// Ticks so far.
-  var ticks = 0
-  /// No stream is begun any more.
-  var isDraining = false
-  /// The store that ids name.
-  var store: SessionID?
+/// The open event streams of one loop, by their index in the ``EventHub``.
+struct EventStreamTable {
+  private var streams: [EventStream?] = []
+  /// Indexes by the handle of the HTTP/2 stream.
+  private var places: [UInt64: UInt32] = [:]
 
-  // What has been rendered of the event that is being told: by form, and with its id or without.
-  var blocks: [ByteBuffer?] = Array(repeating: nil, count: EventForm.allCases.count)
-  var ended: [[ByteBuffer?]] = Array(
-    repeating: Array(repeating: nil, count: EventForm.allCases.count),
-    count: 2
-  )
+  /// Open streams.
+  var count: Int { places.count }
 
-  // Counted since the start.
-  var eventsWritten: UInt64 = 0
-  var eventsConflated: UInt64 = 0
-  /// The most entries that have waited for one stream.
-  var queueCountMax = 0
-  var resets: UInt64 = 0
-  var resumes: UInt64 = 0
-  var opened: UInt64 = 0
+  /// All streams, in the order of their indexes.
+  var all: [EventStream] { streams.compactMap { $0 } }
 
   subscript(ref: EventHub.Ref) -> EventStream? {
-    guard Int(ref.place) < streams.count, let stream = streams[Int(ref.place)], stream.ref == ref else {
+    guard Int(ref.slot) < streams.count, let stream = streams[Int(ref.slot)], stream.ref == ref else {
       return nil
     }
     return stream
   }
 
+  func stream(of handle: HTTP2StreamHandle) -> EventStream? {
+    places.isEmpty ? nil : places[handle.rawValue].flatMap { streams[Int($0)] }
+  }
+
   mutating func insert(_ stream: EventStream) {
-    while streams.count <= Int(stream.ref.place) { streams.append(nil) }
-    streams[Int(stream.ref.place)] = stream
-    places[stream.handle.rawValue] = stream.ref.place
-    if let user = stream.totalsOf { totals.add(stream.ref, of: user) }
+    while streams.count <= Int(stream.ref.slot) { streams.append(nil) }
+    streams[Int(stream.ref.slot)] = stream
+    places[stream.handle.rawValue] = stream.ref.slot
   }
 
   mutating func remove(_ stream: EventStream) {
-    streams[Int(stream.ref.place)] = nil
+    streams[Int(stream.ref.slot)] = nil
     places[stream.handle.rawValue] = nil
-    if let user = stream.totalsOf { totals.remove(stream.ref, of: user) }
-  }
-
-  /// The next event is told.
-  mutating func forgetBlocks() {
-    for index in blocks.indices where blocks[index] != nil {
-      blocks[index] = nil
-      ended[0][index] = nil
-      ended[1][index] = nil
-    }
   }
 }

@@ -1,42 +1,42 @@
 internal import NIOCore
 internal import ReceiptModel
 
-/// What waits in one stream whose client takes less than there is to tell: the latest of each state, in order, at most
-/// ``entriesMax``. Beyond, all of it is dropped, the client is told to ask anew, and what comes after that is kept
-/// again.
+/// The queue of a stream whose client reads more slowly than events occur. It keeps the latest event of each key, in
+/// order, at most ``entriesMax``. On overflow all entries are dropped for one `stream.reset`, which tells the client to
+/// query its state anew; later events are queued again.
 ///
-/// An entry's id is given with it. It says that everything up to there was written *before or with* it, so an entry
-/// that is replaced where it stands keeps its older id, and one that moves to the end takes the newer.
+/// Each entry has an id, which says that all events up to it were written *before or with* the entry. An entry replaced
+/// in place therefore keeps its older id; an entry that moves to the end takes the newer one.
 struct StreamQueue {
-  /// What an entry is about: a later one with the same key says all that it said.
+  /// Identifies the state that an entry describes: a later entry with the same key supersedes it.
   struct Key: Hashable, Sendable {
-    /// The kinds of entries, and what each is to others about the same channel, thread and subject.
+    /// The kinds of entries, with their order rules against others of the same channel, thread and subject.
     enum Kind: UInt8, Sendable {
-      /// Rising positions: replaced where they stand, unless something is behind them that the newer follows from: a
-      /// `row`, the user's leaving and joining, messages of the channel, and for `read` a `delivered` that is less.
+      /// Rising positions. Replaced in place, unless the queue has a later entry that the new one depends on: a `row`,
+      /// the user's leave or join, messages of the channel, or, for `read`, a `delivered`.
       case read
       case delivered
-      /// How a row stands: says all that `read` and `delivered` say.
+      /// The whole row; supersedes `read` and `delivered`.
       case row
-      /// The user's own marks: likewise, with the other kind of mark in place of a `row`.
+      /// The user's own marks. Replaced in place likewise, with the other kind of mark instead of a `row`.
       case markRead
       case markUnread
-      /// Always the latest.
+      /// Replaced in place.
       case totals
-      /// One message each.
+      /// One entry per message.
       case messageNew
       case messageDeleted
-      /// One user's acknowledgement of one message, behind all others: each says how many there are.
+      /// One user's acknowledgement of one message. Moves to the end: each entry has the count so far.
       case receipt
-      /// A run of messages, behind all others: they may have messages in common.
+      /// A run of messages. Moves to the end: runs may overlap.
       case status
-      /// Of which the last counts, behind all before it.
+      /// Only the latest counts. Moves to the end.
       case truncated
       case updated
       case member
-      /// Nothing before it about the channel counts any more.
+      /// Supersedes all earlier entries about the channel.
       case channelDeleted
-      /// In place of all that was dropped.
+      /// Replaces all dropped entries.
       case reset
     }
 
@@ -59,7 +59,7 @@ struct StreamQueue {
       return key
     }
 
-    /// It says that a message is there, or is not any more.
+    /// Whether the entry adds or removes messages.
     fileprivate var isOfMessages: Bool {
       switch kind {
       case .messageNew, .messageDeleted, .truncated: true
@@ -67,7 +67,7 @@ struct StreamQueue {
       }
     }
 
-    /// That of the user's joining or leaving the channel, which their rows in its threads go by too.
+    /// The key of the user's join or leave of the channel, which also governs their rows in its threads.
     fileprivate var membership: Key { Key(.member, cid: cid.text, subject: subject.text) }
   }
 
@@ -75,38 +75,47 @@ struct StreamQueue {
     var key: Key
     /// The event without its id.
     var bytes: ByteBuffer
-    /// Nil: it has none.
+    /// Nil: the event has no id.
     var id: Timestamp?
+
+    /// Approximate memory use in bytes: the tables beside the entry take as much as four slots of 40 bytes.
+    var heldBytes: Int {
+      let keyBytes = key.cid.text.utf8.count + key.thread.text.utf8.count + key.subject.text.utf8.count
+      return 160 + bytes.readableBytes + keyBytes
+    }
   }
 
-  /// What came of a new entry.
+  /// Result of adding an entry.
   enum Outcome: Equatable {
     case kept
-    /// An older one with the same key gave way.
+    /// An older entry with the same key was replaced.
     case conflated
-    /// All others were dropped, and this one; only the reset waits.
+    /// All entries, including this one, were dropped; only the reset is queued.
     case overflowed
   }
 
   static let entriesMax = 1_024
 
-  /// In order; nil where one was moved or replaced by others.
+  /// In order; nil where an entry was removed or moved.
   private var entries: [Entry?] = []
-  /// The place of the first that may be there.
+  /// Index of the first slot that may hold an entry.
   private var head = 0
-  /// Entries that are there.
+  /// Number of entries.
   private(set) var count = 0
   private var places: [Key: Int] = [:]
-  /// By cid, the last place of an event about its messages.
+  /// Index of the last event about messages, by cid.
   private var messagePlaces: [ExactText: Int] = [:]
+
+  /// Approximate memory use of all entries in bytes.
+  private(set) var byteCount = 0
 
   init() {}
 
   var isEmpty: Bool { count == 0 }
 
-  /// Keeps an event.
+  /// Adds an event.
   ///
-  /// - Parameter reset: writes the event that stands for all that is dropped.
+  /// - Parameter reset: encodes the event that replaces everything on overflow.
   mutating func put(_ entry: Entry, reset: () -> ByteBuffer) -> Outcome {
     let key = entry.key
     if key.kind == .channelDeleted { drop { $0.cid == key.cid } }
@@ -114,20 +123,21 @@ struct StreamQueue {
       remove(key.with(.read))
       remove(key.with(.delivered))
     }
-    if let place = places[key], staysInPlace(key, place) {
+    if let place = places[key], canReplaceInPlace(key, place) {
+      byteCount += entry.bytes.readableBytes - (entries[place]?.bytes.readableBytes ?? 0)
       entries[place]?.bytes = entry.bytes
       return .conflated
     }
-    let wasThere = remove(key)
+    let existed = remove(key)
     guard count < Self.entriesMax else {
       overflow(reset(), id: entry.id)
       return .overflowed
     }
     append(entry)
-    return wasThere ? .conflated : .kept
+    return existed ? .conflated : .kept
   }
 
-  /// Takes the oldest out.
+  /// Removes the oldest entry.
   mutating func pop() -> Entry? {
     while head < entries.count {
       let entry = entries[head]
@@ -136,19 +146,21 @@ struct StreamQueue {
       guard let entry else { continue }
       places[entry.key] = nil
       count -= 1
+      byteCount -= entry.heldBytes
       if count == 0 { self = StreamQueue() }
       return entry
     }
     return nil
   }
 
-  /// Puts one that was taken out back to the front.
+  /// Puts a removed entry back at the front.
   mutating func putBack(_ entry: Entry) {
     if head > 0 {
       head -= 1
       entries[head] = entry
       places[entry.key] = head
       count += 1
+      byteCount += entry.heldBytes
     } else if entries.isEmpty {
       append(entry)
     } else {
@@ -156,17 +168,17 @@ struct StreamQueue {
     }
   }
 
-  /// Drops all for a reset.
+  /// Replaces all entries with a reset.
   mutating func overflow(_ reset: ByteBuffer, id: Timestamp?) {
     self = StreamQueue()
     append(Entry(key: Key(.reset), bytes: reset, id: id))
   }
 
-  /// Whether the client has yet to be told to ask anew.
+  /// Whether a reset is queued.
   var isReset: Bool { places[Key(.reset)] != nil }
 
-  /// Whether a newer entry may stand where the older one does: nothing that came between them says otherwise.
-  private func staysInPlace(_ key: Key, _ place: Int) -> Bool {
+  /// Whether a newer entry may replace the older one in place: no entry in between depends on their order.
+  private func canReplaceInPlace(_ key: Key, _ place: Int) -> Bool {
     switch key.kind {
     case .read:
       !isBehind(key.with(.row), place) && !isBehind(key.with(.delivered), place) && isFree(key, place)
@@ -178,7 +190,7 @@ struct StreamQueue {
     }
   }
 
-  /// Neither messages of the channel nor the user's membership are behind it.
+  /// Whether neither messages of the channel nor the user's membership stand after the entry.
   private func isFree(_ key: Key, _ place: Int) -> Bool {
     !isBehind(key.membership, place) && messagePlaces[key.cid, default: place] <= place
   }
@@ -186,17 +198,19 @@ struct StreamQueue {
   private func isBehind(_ key: Key, _ place: Int) -> Bool { places[key].map { $0 > place } ?? false }
 
   private mutating func append(_ entry: Entry) {
-    // What was taken out in front, and the holes of those that moved, are not kept for ever.
+    // Slots of removed and moved entries must not accumulate.
     if entries.count >= 2 * Self.entriesMax { compact() }
     places[entry.key] = entries.count
     if entry.key.isOfMessages { messagePlaces[entry.key.cid] = entries.count }
     entries.append(entry)
     count += 1
+    byteCount += entry.heldBytes
   }
 
   @discardableResult
   private mutating func remove(_ key: Key) -> Bool {
     guard let place = places.removeValue(forKey: key) else { return false }
+    byteCount -= entries[place]?.heldBytes ?? 0
     entries[place] = nil
     count -= 1
     return true

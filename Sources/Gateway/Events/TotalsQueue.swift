@@ -1,36 +1,36 @@
 internal import DequeModule
 internal import ReceiptModel
 
-/// Whose `notification.totals` are counted, and when. A pure state machine: each user at most once in
-/// ``intervalMilliseconds``, at most so many at a time, in the order in which something may have changed for them.
+/// Schedules counts of users' `notification.totals`. A pure state machine: each user is counted at most once in
+/// ``intervalMilliseconds``, in the order of possible changes; the caller limits concurrent counts.
 struct TotalsQueue {
-  /// A user who has streams that ask for them.
+  /// A user with streams that want totals.
   private struct User {
     var streams: [EventHub.Ref] = []
-    /// Something may have changed them since they were counted.
+    /// Whether the totals may have changed since the last count.
     var isDirty = false
     var isCounting = false
-    /// Among `due`.
+    /// Whether the user is in `due`.
     var isDue = false
-    /// Among `resting`: they were counted less than the interval ago.
+    /// Whether the user is in `resting`: the last count began less than the interval ago.
     var isResting = false
 
     var isOver: Bool { streams.isEmpty && !isCounting && !isDue && !isResting }
   }
 
-  /// API.md, "Events".
+  /// Proto/openapi.yaml.
   static let intervalMilliseconds: Int64 = 1_000
 
   private var users: [ExactText: User] = [:]
   private var due = Deque<ExactText>()
-  /// With until when, in that order.
+  /// Users with the end of their interval, in that order.
   private var resting = Deque<(user: ExactText, until: Int64)>()
   /// Users whose totals are being counted.
   private(set) var countingCount = 0
 
   init() {}
 
-  /// Users who are known.
+  /// Number of known users.
   var userCount: Int { users.count }
 
   func streams(of user: String) -> [EventHub.Ref] { users[ExactText(user)]?.streams ?? [] }
@@ -45,7 +45,7 @@ struct TotalsQueue {
     forgetIfOver(user)
   }
 
-  /// Something may have changed them. Nothing, where no stream asks for them.
+  /// Records that a user's totals may have changed. Ignored if no stream wants them.
   mutating func changed(_ user: String) {
     let user = ExactText(user)
     guard let known = users[user], !known.streams.isEmpty else { return }
@@ -53,7 +53,7 @@ struct TotalsQueue {
     queue(user)
   }
 
-  /// Takes the next user whose totals are to be counted; the end of that is told to ``counted(_:isDone:)``.
+  /// Takes the next user to count; report the result with ``counted(_:isDone:)``.
   ///
   /// - Parameter now: milliseconds since 1970.
   mutating func next(at now: Int64) -> String? {
@@ -79,7 +79,7 @@ struct TotalsQueue {
     return nil
   }
 
-  /// They were counted, or could not be: then they are counted again, after the interval.
+  /// Records the end of a count. A failed count is repeated after the interval.
   mutating func counted(_ user: String, isDone: Bool) {
     let user = ExactText(user)
     guard users[user]?.isCounting == true else { return }

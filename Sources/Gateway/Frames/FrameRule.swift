@@ -1,17 +1,17 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// One field of a request frame as Proto/frames.md lists them, with the range that its route holds it to.
+/// A field of a request frame, as Proto/frames.md lists them, with the range that the routes enforce.
 enum FrameField {
   case user
   case userOrNone
   case message
   case messageOrNone
-  /// A role, and what is said of muting.
+  /// A role, and flags for muting.
   case memberFlags
-  /// When a message was made: has to be given.
+  /// Creation time of a message; required.
   case created
-  /// When a push was received; 0: now.
+  /// Delivery time of a push; 0: now.
   case acked
   case unreadEpoch
   case registrationFlags
@@ -31,10 +31,10 @@ enum FrameField {
   case options
 }
 
-/// A kind of request about one channel that `POST /v1/frames` takes: what stands in it behind the cid and the counter.
+/// The layout of a request frame that `POST /v1/frames` accepts: the fields after the cid and the counter.
 struct FrameRule {
   let fields: [FrameField]
-  /// The most bytes that a reply has, beside names that stand in the request too.
+  /// Maximum size of a reply in bytes, besides names that the request also has.
   let replyBytesMax: Int
   /// Whether the flag `thread` may be set.
   let takesThread: Bool
@@ -46,19 +46,19 @@ struct FrameRule {
   }
 
   private static let row = RowFields.byteCountMax
-  /// A channel with as many roles among its options as there may be.
+  /// A channel with the maximum number of roles in its options.
   private static let channel = 8 * 1_024
 
-  /// A *delivery* without its names, and what they can have.
+  /// A *delivery* without its names, and the maximum size of those.
   static let deliveryBytesMax = 32
   static let namesBytesMax =
     Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
-  /// The end of the year 9999, the last that answers can show.
+  /// The end of the year 9999, the latest time that answers can show, in milliseconds since 1970.
   static let timeMax: Int64 = 253_402_300_799_999
   static let ackedRange: StaticString = "time acked: up to the year 9999"
   static let namesRange: StaticString = "flags: 0 or 1"
 
-  /// By the kind's number; nil: not taken here.
+  /// By the kind's number; nil: not accepted here.
   static let all: [FrameRule?] = (0...255).map { number in
     switch FrameKind(rawValue: UInt8(number)) {
     case .putChannel: FrameRule([.options, .members], reply: channel)
@@ -86,22 +86,22 @@ struct FrameRule {
   }
 }
 
-/// A request frame that has been read whole: what does not parse here would end the gateway's own way to the store.
-/// What is out of its range is noted, and refuses this request only.
+/// A fully parsed request frame. A malformed frame must not be forwarded: the store would close the gateway's
+/// connection. A field out of range is recorded, and fails only this request.
 struct FrameRequest: ~Escapable {
   let cid: RawSpan
-  /// The kind's fields behind the cid and the counter, as they stand in the payload.
+  /// The bytes of the kind's fields after the cid and the counter.
   let fields: RawSpan
-  /// The parent message of the thread that is meant; empty: the channel itself.
+  /// The parent message of the thread; empty: the channel itself.
   let thread: RawSpan
   /// See Proto/frames.md, flag `issued`.
   let issued: UInt32?
-  /// Which field is out of its range, and the range; nil: none is.
+  /// Name and range of the first field that is out of range; nil: all are in range.
   let invalid: StaticString?
 
-  /// Reads the payload of a frame whose kind has that rule.
+  /// Parses the payload of a frame by the rule of its kind.
   ///
-  /// - Throws: where it does not parse.
+  /// - Throws: where the payload is malformed.
   @_lifetime(copy payload)
   init(_ header: FrameHeader, _ payload: RawSpan, _ rule: FrameRule, _ limits: GatewayLimits)
     throws(WireError)
@@ -122,11 +122,11 @@ struct FrameRequest: ~Escapable {
     var check = FieldCheck(limits)
     cid = try reader.string()
     if !Identifier.isCID(cid) { check.refuse(FieldCheck.cid) }
-    // The gateway's own session has counters of its own.
+    // The gateway's own session has its own counters.
     if header.kind.isCommand { _ = try reader.varint() }
     let start = reader.offset
     for field in rule.fields where try !check.read(field, &reader) {
-      // Where the next field begins is not known, but where the next frame does.
+      // The rest of this payload cannot be parsed; the next frame can.
       fields = payload.extracting(0..<0)
       thread = payload.extracting(0..<0)
       invalid = check.invalid
@@ -145,14 +145,14 @@ struct FrameRequest: ~Escapable {
   }
 }
 
-/// Reads fields and holds them to their ranges.
+/// Parses fields and checks their ranges.
 private struct FieldCheck {
   private let entriesMax: Int
   private let membersMax: Int
   private let noteBytesMax: Int
-  /// Members named so far, to be added and to be removed.
+  /// Members named so far, both added and removed.
   private var members = 0
-  /// What is to be said of the first field that is out of its range.
+  /// Name and range of the first field that is out of range.
   private(set) var invalid: StaticString?
 
   init(_ limits: GatewayLimits) {
@@ -177,9 +177,9 @@ private struct FieldCheck {
     if !isInRange { refuse(range) }
   }
 
-  /// False where the rest of the payload cannot be read, though the field is there.
+  /// Parses one field. False where the rest of the payload cannot be parsed, although the field is complete.
   ///
-  /// - Throws: where it does not parse.
+  /// - Throws: where the field is malformed.
   @_lifetime(reader: copy reader)
   mutating func read(_ field: FrameField, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
@@ -225,7 +225,7 @@ private struct FieldCheck {
     case .limit: hold((1...100).contains(try reader.varint()), "limit: 1 to 100")
     case .listCursor:
       let cursor = try reader.string()
-      hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: one that a page has given out")
+      hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: a cursor from an earlier page")
     case .memberList: hold(try reader.byte() <= 4, "list: 0 to 4")
     case .listOrder: hold(try reader.byte() <= 2, "order: 0 to 2")
     case .note: hold(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
@@ -260,7 +260,7 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   private mutating func members(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count(elementBytesMin: 2)
-    hold(noteMembers(count), Self.memberCount)
+    hold(countMembers(count), Self.memberCount)
     for _ in 0..<count {
       hold(Identifier.isUser(try reader.string()), Self.user)
       let role = try reader.string()
@@ -271,13 +271,13 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   private mutating func removedMembers(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    hold(noteMembers(count), Self.memberCount)
+    hold(countMembers(count), Self.memberCount)
     for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
   }
 
   private static let memberCount: StaticString = "members: at most 1,000 in a request"
 
-  private mutating func noteMembers(_ count: Int) -> Bool {
+  private mutating func countMembers(_ count: Int) -> Bool {
     members += count
     return members <= membersMax
   }

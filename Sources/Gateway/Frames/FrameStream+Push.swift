@@ -3,11 +3,11 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Acknowledgements of pushes among the frames: by ticket, which only a gateway can read, and what is counted of both.
+/// Push acknowledgements among the frames: by ticket, which only a gateway can read, or by names; with their counters.
 extension FrameStream {
   private static let ticketBytesMax = TicketCodec.characterCountMax
 
-  /// present_ticket: checked here, and redeemed where the ticket says.
+  /// Handles present_ticket: verifies the ticket here, and redeems it at its shard.
   func takeTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
     guard header.flags.isDisjoint(with: .ofRequests) else { throw .badFlags(header.flags.rawValue) }
     var reader = FieldReader(payload)
@@ -26,7 +26,7 @@ extension FrameStream {
     guard flags <= 1 else {
       return refuseTicket(correlation, .invalidField, "\(FrameRule.namesRange)", on: loop)
     }
-    guard let tickets = loop.tickets else {
+    guard let tickets = loop.push.tickets else {
       let detail = "this gateway was started without --ticket-secret-file"
       return refuseTicket(correlation, .notImplemented, detail, on: loop)
     }
@@ -64,20 +64,20 @@ extension FrameStream {
       return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
     }
     let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
-    let token = loop.keep(
-      self,
-      .frameTicket,
-      entry: correlation,
-      answerBytes: answerBytes,
-      device: device
+    let question = FrameQuestion(
+      kind: .ticket,
+      device: device,
+      correlation: correlation,
+      answerBytes: UInt32(truncatingIfNeeded: answerBytes)
     )
     let place = ticket.place
-    let isSent = store.send(.redeemTicket, shard: ticket.shard, name: nil, token: token) { buffer in
+    let isSent = loop.ask(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(question)) {
+      buffer in
       buffer.writeRaw(place)
       buffer.writeTime(acked)
       buffer.writeVarint(wantsNames ? 1 : 0)
     }
-    sent(isSent, token, correlation, answerBytes, loop)
+    sent(isSent, question, loop)
   }
 
   /// Refuses a ticket, and counts it.
@@ -89,41 +89,46 @@ extension FrameStream {
     device: UInt8 = LabelNames.none,
     on loop: GatewayLoop
   ) {
-    count(PushCounters.Outcome(refusedWith: code), .frameTicket, device, loop)
+    count(PushCounters.Outcome(refusedWith: code), .ticket, device, loop)
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
-  /// A reply to an acknowledgement.
-  func acknowledged(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop) {
+  /// Handles the reply to an acknowledgement.
+  func acknowledged(_ question: FrameQuestion, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let delivery = try DeliveryFields(&reader)
       try reader.end()
-      count(delivery.moved ? .moved : .known, request.shape, request.device, loop)
+      count(delivery.moved ? .moved : .known, question.kind, question.device, loop)
       if delivery.moved {
-        let labels = Self.labels(request.shape, request.device)
+        let labels = Self.labels(question.kind, question.device)
         loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
-      let asked = request.shape == .frameTicket ? FrameKind.presentTicketReply : kind
-      answer(asked, request.entry) { $0.writeRaw(payload) }
+      let asked = question.kind == .ticket ? FrameKind.presentTicketReply : kind
+      answer(asked, question.correlation) { $0.writeRaw(payload) }
     } catch {
-      loop.storeIsMistaken(error, kind)
-      refuse(request.entry, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+      loop.logMalformedReply(error, kind)
+      refuse(question.correlation, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
   }
 
-  /// Counts what came of a request, if it is an acknowledgement.
-  func count(_ outcome: PushCounters.Outcome, _ request: PendingRequest, _ loop: GatewayLoop) {
-    if request.shape != .frame { count(outcome, request.shape, request.device, loop) }
+  /// Counts the outcome of a request if it is an acknowledgement.
+  func count(_ outcome: PushCounters.Outcome, _ question: FrameQuestion, _ loop: GatewayLoop) {
+    if question.kind != .plain { count(outcome, question.kind, question.device, loop) }
   }
 
-  func count(_ outcome: PushCounters.Outcome, _ shape: ReplyShape, _ device: UInt8, _ loop: GatewayLoop) {
-    loop.counters.pushes.count(Self.labels(shape, device), outcome)
+  func count(
+    _ outcome: PushCounters.Outcome,
+    _ kind: FrameQuestion.Kind,
+    _ device: UInt8,
+    _ loop: GatewayLoop
+  ) {
+    loop.counters.pushes.count(Self.labels(kind, device), outcome)
   }
 
-  private static func labels(_ shape: ReplyShape, _ device: UInt8) -> AckLabels {
+  private static func labels(_ kind: FrameQuestion.Kind, _ device: UInt8) -> AckLabels {
     var labels = AckLabels()
-    labels.source = shape == .framePush ? .worker : .ticket
+    labels.source = kind == .push ? .worker : .ticket
     labels.device = device
     return labels
   }

@@ -4,15 +4,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"): request frames come, each is read whole and goes to the store
-/// with the gateway's own session, and reply frames go back in the order in which the store answers.
+/// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"). Each request frame is parsed as a whole and sent to the store in
+/// the gateway's own session. Reply frames are written in the order in which the store answers.
 ///
-/// Per frame nothing is allocated here: fields are checked where HTTP/2 holds them and copied once, into the store
-/// client's buffer; a reply is copied once, behind the others of its read.
+/// This code allocates nothing per frame. Fields are checked in HTTP/2's buffer and copied once, into the store
+/// client's buffer; a reply is copied once, after the others of its read.
 final class FrameStream: RequestStream {
   private enum State {
     case reading
-    /// Nothing more is taken: what is under way is answered, then comes the error, if there is one, then the end.
+    /// No frame is read any more. Pending requests are answered, then comes the error, if any, then the end.
     case ending(ErrorCode?, correlation: UInt32, detail: String)
   }
 
@@ -21,9 +21,9 @@ final class FrameStream: RequestStream {
   private let rules = FrameRule.all
   private var state = State.reading
   private var inFlight = 0
-  /// The most bytes that the answers under way can have.
+  /// Maximum total size in bytes of the pending answers.
   private var reserved = 0
-  /// Answers that HTTP/2 has not been given.
+  /// Answers not yet passed to HTTP/2.
   private var output = ByteBuffer()
 
   init(_ context: RequestContext, _ limits: GatewayLimits) {
@@ -56,14 +56,14 @@ final class FrameStream: RequestStream {
   // MARK: Requests
 
   override func read(_ loop: GatewayLoop) {
-    loop.readBody(self) { bytes, isEnd in
+    loop.streams.readBody(self) { bytes, isEnd in
       var taken = 0
       while taken < bytes.byteCount, case .reading = state, hasRoom(loop) {
         switch next(bytes, at: taken) {
         case .frame(let header, let payloadCount):
           let start = taken + FrameHeader.byteCount
           taken = start + payloadCount
-          loop.drawForStream(self)
+          loop.chargeStream(self)
           take(header, bytes.extracting(start..<taken), loop)
           continue
         case .needs:
@@ -73,21 +73,21 @@ final class FrameStream: RequestStream {
         }
         break
       }
-      // What stands behind a frame that cannot be read is nothing.
+      // Bytes after an unreadable frame are ignored.
       guard case .reading = state else { return bytes.byteCount }
       if isEnd && taken == bytes.byteCount { state = .ending(nil, correlation: 0, detail: "") }
       return taken
     }
   }
 
-  /// Whether one more request may be under way.
+  /// Whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
     lacksRoom =
       inFlight >= limits.framesInFlight || reserved + output.readableBytes >= limits.streamAnswerBytes
-    return !lacksRoom && loop.mayAsk(self)
+    return !lacksRoom && loop.streams.canSend(self)
   }
 
-  /// The next frame; nil where it cannot be one, and the stream ends.
+  /// Decodes the next frame; nil where it is malformed, which ends the stream.
   private func next(_ bytes: RawSpan, at offset: Int) -> FrameDecoder.Next? {
     do throws(WireError) {
       return try decoder.next(bytes, at: offset)
@@ -110,7 +110,7 @@ final class FrameStream: RequestStream {
       } else if header.kind == .ping {
         try answerPing(header, payload)
       } else {
-        refuse(header.correlation, .notImplemented, "this kind is not taken here")
+        refuse(header.correlation, .notImplemented, "this frame kind is not accepted here")
       }
     } catch {
       end(.malformedFrame, "\(error)", correlation: header.correlation)
@@ -125,37 +125,38 @@ final class FrameStream: RequestStream {
   ) {
     let isPush = header.kind == .acknowledgePush
     if let invalid = request.invalid {
-      if isPush { count(.refused, .framePush, LabelNames.none, loop) }
+      if isPush { count(.refused, .push, LabelNames.none, loop) }
       return refuse(header.correlation, .invalidField, "\(invalid)")
     }
     let fields = request.fields
-    // Names in an answer are those of the request.
+    // Names in an answer are the request's own.
     let answerBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
-    let shape = isPush ? ReplyShape.framePush : .frame
-    let token = loop.keep(self, shape, entry: header.correlation, answerBytes: answerBytes)
-    let isSent = loop.store.send(
+    let question = FrameQuestion(
+      kind: isPush ? .push : .plain,
+      correlation: header.correlation,
+      answerBytes: UInt32(truncatingIfNeeded: answerBytes)
+    )
+    let isSent = loop.ask(
       header.kind,
       cid: request.cid,
-      token: token,
+      self.request(question),
       issued: request.issued,
       thread: request.thread.isEmpty ? nil : request.thread
     ) { $0.writeRaw(fields) }
-    sent(isSent, token, header.correlation, answerBytes, loop)
+    sent(isSent, question, loop)
   }
 
-  func sent(
-    _ isSent: Bool,
-    _ token: UInt64,
-    _ correlation: UInt32,
-    _ answerBytes: Int,
-    _ loop: GatewayLoop
-  ) {
+  /// The request to the store of one of the stream's questions.
+  func request(_ question: FrameQuestion) -> PendingRequest { request(.frame(question)) }
+
+  func sent(_ isSent: Bool, _ question: FrameQuestion, _ loop: GatewayLoop) {
     guard isSent else {
-      if let request = loop.forget(streamed: token) { count(.failed, request, loop) }
-      return refuse(correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+      count(.failed, question, loop)
+      return refuse(question.correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
+    loop.streams.noteSent()
     inFlight += 1
-    reserved += answerBytes
+    reserved += Int(question.answerBytes)
   }
 
   private func answerPing(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
@@ -166,14 +167,15 @@ final class FrameStream: RequestStream {
   // MARK: Answers
 
   override func replied(
-    _ request: PendingRequest,
+    _ question: StreamQuestion,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
   ) {
-    answered(request)
-    if request.shape != .frame { return acknowledged(request, kind, payload, loop) }
-    answer(kind, request.entry) { $0.writeRaw(payload) }
+    guard case .frame(let question) = question else { preconditionFailure("an answer to another stream") }
+    answered(question)
+    if question.kind != .plain { return acknowledged(question, kind, payload, loop) }
+    answer(kind, question.correlation) { $0.writeRaw(payload) }
   }
 
   @inline(__always)
@@ -181,21 +183,22 @@ final class FrameStream: RequestStream {
     output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
   }
 
-  override func failed(_ request: PendingRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    answered(request)
+  override func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
+    guard case .frame(let question) = question else { preconditionFailure("an answer to another stream") }
+    answered(question)
     let refusal = FrameRefusal(failure)
-    count(PushCounters.Outcome(refusedWith: refusal.code), request, loop)
+    count(PushCounters.Outcome(refusedWith: refusal.code), question, loop)
     refuse(
-      request.entry,
+      question.correlation,
       refusal.code,
       refusal.detail,
       retryAfterMilliseconds: refusal.retryAfterMilliseconds
     )
   }
 
-  private func answered(_ request: PendingRequest) {
+  private func answered(_ question: FrameQuestion) {
     inFlight -= 1
-    reserved -= Int(request.answerBytes)
+    reserved -= Int(question.answerBytes)
   }
 
   static let retryAfterMilliseconds: UInt32 = 1_000
@@ -214,11 +217,11 @@ final class FrameStream: RequestStream {
     )
   }
 
-  /// Gives HTTP/2 what there is, in one piece.
+  /// Passes the pending answers to HTTP/2, as one buffer.
   override func write(_ loop: GatewayLoop) {
     guard output.readableBytes > 0 else { return }
-    isFull = !loop.write(self, output)
-    // HTTP/2 keeps those bytes.
+    isFull = !loop.streams.write(self, output)
+    // HTTP/2 retains the buffer.
     if !isFull { output = ByteBuffer() }
   }
 
@@ -229,12 +232,12 @@ final class FrameStream: RequestStream {
       refuse(correlation, code, detail)
       write(loop)
     }
-    if !isFull { loop.finish(self) }
+    if !isFull { loop.streams.finish(self) }
   }
 }
 
-/// What a failed request to the store means to a client of frames: a code that does not end the stream, for the store's
-/// quarrels are the gateway's own.
+/// The error frame for a failed store request. It never ends the stream: errors between gateway and store are reported
+/// as temporary failures.
 struct FrameRefusal {
   var code: ErrorCode
   var retryAfterMilliseconds: UInt32 = 0
@@ -267,6 +270,6 @@ struct FrameRefusal {
 }
 
 extension FrameRequest {
-  /// Bytes of the names in it, and of what stands around them.
+  /// Bytes of the names in the request, with the fields around them.
   fileprivate var nameBytes: Int { cid.byteCount + fields.byteCount }
 }

@@ -1,8 +1,8 @@
-/// A moment as date and time of day in UTC, without Foundation; and back, for times that callers send.
+package import HTTP2Session
+
+/// Date and time of day in UTC, without Foundation, with conversions to and from milliseconds.
 package struct CivilTime: Equatable, Sendable {
-  package var year: UInt32
-  package var month: UInt32
-  package var day: UInt32
+  package var date: CivilDate
   package var hour: UInt32
   package var minute: UInt32
   package var second: UInt32
@@ -11,11 +11,10 @@ package struct CivilTime: Equatable, Sendable {
   /// 9999-12-31T23:59:59.999Z.
   package static let millisecondsMax: Int64 = 253_402_300_799_999
 
-  /// `milliseconds` counts from 1970-01-01T00:00:00Z; what lies outside the years 1970 to 9999 is held to
-  /// them.
+  /// Converts `milliseconds` since 1970-01-01T00:00:00Z, clamped to the years 1970 to 9999.
   package init(milliseconds: Int64) {
     let held = UInt64(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
-    // Below 2^32 from here on, where a division by a constant is one multiplication.
+    // Values are below 2^32 from here on, where a division by a constant is one multiplication.
     let days = UInt32(truncatingIfNeeded: held / 86_400_000)
     let millisecondOfDay = UInt32(truncatingIfNeeded: held % 86_400_000)
     let secondOfDay = millisecondOfDay / 1_000
@@ -23,35 +22,19 @@ package struct CivilTime: Equatable, Sendable {
     self.hour = secondOfDay / 3_600
     self.minute = secondOfDay / 60 % 60
     self.second = secondOfDay % 60
-    // Years that begin in March put the leap day last, so that a month's start is a linear formula
-    // (Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
-    let shifted = days + 719_468
-    let era = shifted / 146_097
-    let dayOfEra = shifted % 146_097
-    let yearOfEra = (dayOfEra - dayOfEra / 1_460 + dayOfEra / 36_524 - dayOfEra / 146_096) / 365
-    let dayOfYear = dayOfEra - (365 * yearOfEra + yearOfEra / 4 - yearOfEra / 100)
-    let marchMonth = (5 * dayOfYear + 2) / 153
-    self.day = dayOfYear - (153 * marchMonth + 2) / 5 + 1
-    self.month = marchMonth < 10 ? marchMonth + 3 : marchMonth - 9
-    self.year = yearOfEra + era * 400 + (month <= 2 ? 1 : 0)
+    self.date = CivilDate(daysSince1970: days)
   }
 
   /// Milliseconds from 1970-01-01T00:00:00Z.
   package var milliseconds: Int64 {
-    let marchYear = Int(month <= 2 ? year - 1 : year)
-    let era = marchYear / 400
-    let yearOfEra = marchYear % 400
-    let dayOfYear = (153 * Int(month > 2 ? month - 3 : month + 9) + 2) / 5 + Int(day) - 1
-    let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
-    let days = era * 146_097 + dayOfEra - 719_468
-    let minutes = (days * 24 + Int(hour)) * 60 + Int(minute)
+    let minutes = (date.daysSince1970 * 24 + Int(hour)) * 60 + Int(minute)
     return Int64(minutes * 60 + Int(second)) * 1_000 + Int64(millisecond)
   }
 
-  /// Reads RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction
-  /// beyond milliseconds are cut off, a leap second (`:60`) is the next second.
+  /// Parses RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
+  /// milliseconds are cut off; a leap second (`:60`) is the next second.
   ///
-  /// - Returns: milliseconds from 1970, nil where the text is no such time.
+  /// - Returns: milliseconds since 1970; nil where the text is malformed.
   package static func milliseconds(parsing text: RawSpan) -> Int64? {
     var reader = TimeReader(text: text)
     guard let year = reader.number(digits: 4), year >= 1970, reader.take("-"),
@@ -64,9 +47,7 @@ package struct CivilTime: Equatable, Sendable {
       let millisecond = reader.fraction(), let offsetMinutes = reader.offset(), reader.isAtEnd
     else { return nil }
     var time = CivilTime(milliseconds: 0)
-    time.year = year
-    time.month = month
-    time.day = day
+    time.date = CivilDate(year: year, month: month, day: day)
     time.hour = hour
     time.minute = minute
     time.second = second
@@ -113,7 +94,7 @@ private struct TimeReader: ~Escapable {
     return value
   }
 
-  /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit behind it.
+  /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit after it.
   @_lifetime(self: copy self)
   mutating func fraction() -> UInt32? {
     guard take(".") else { return 0 }

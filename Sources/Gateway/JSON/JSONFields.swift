@@ -1,5 +1,5 @@
-/// Typed access by name. `null` counts as absent in an optional field, but for those read with
-/// ``stringUnlessMissing(_:)`` and ``trueUnlessMissing(_:)``. Names are checked by ``check(_:)``.
+/// Typed access to fields by name. `null` counts as absent in an optional field, except with
+/// ``optionalNonNullString(_:)`` and ``optionalTrue(_:)``. ``check(_:)`` checks the names.
 extension JSONValue {
   /// A problem with this value, as in `field "members[3].role" must be a string`.
   package func error(_ complaint: String, _ code: ProblemCode = .invalidField) -> Problem {
@@ -21,57 +21,58 @@ extension JSONValue {
     return string
   }
 
-  /// A field that must be there, with any value but `null`.
+  /// A required field, with any value but `null`.
   @_lifetime(copy self)
   package func required(_ name: StaticString) throws(Problem) -> JSONValue {
     guard let value = optional(name) else { throw missing(name) }
     return value
   }
 
-  /// A field that may be missing or `null`.
+  /// A field that may be absent or `null`.
   @_lifetime(copy self)
   package func optional(_ name: StaticString) -> JSONValue? {
     guard let value = member(name), !value.isNull else { return nil }
     return value
   }
 
-  /// A string that must be there.
+  /// A required string.
   @_lifetime(copy self)
   package func requiredString(_ name: StaticString) throws(Problem) -> RawSpan {
     try required(name).asString()
   }
 
-  /// A string that may be missing.
+  /// An optional string.
   @_lifetime(copy self)
   package func optionalString(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = optional(name) else { return nil }
     return try value.asString()
   }
 
-  /// A string that may be missing, but not `null`: for fields without which all is meant, the newest, or somebody
-  /// else's view, so that a value that the caller did not have does more than they meant.
+  /// An optional string that must not be `null`. For fields whose absence means *all*, *newest* or another view, so
+  /// that a missing variable cannot widen a request.
   @_lifetime(copy self)
-  package func stringUnlessMissing(_ name: StaticString) throws(Problem) -> RawSpan? {
+  package func optionalNonNullString(_ name: StaticString) throws(Problem) -> RawSpan? {
     guard let value = member(name) else { return nil }
     guard !value.isNull else { throw value.error("must be a string, or left out") }
     return try value.asString()
   }
 
-  /// Whether a field that can only be `true` is there: one that widens a request, so `null` and `false` are refused.
-  package func trueUnlessMissing(_ name: StaticString) throws(Problem) -> Bool {
+  /// Whether an optional field that must be `true` is present. Such a field widens a request, so `null` and `false` are
+  /// refused.
+  package func optionalTrue(_ name: StaticString) throws(Problem) -> Bool {
     guard let value = member(name) else { return false }
     guard value.bool == true else { throw value.error("must be true, or left out") }
     return true
   }
 
-  /// A boolean that may be missing.
+  /// An optional boolean.
   package func optionalBool(_ name: StaticString) throws(Problem) -> Bool? {
     guard let value = optional(name) else { return nil }
     guard let bool = value.bool else { throw value.error("must be true or false") }
     return bool
   }
 
-  /// An integer in `range` that may be missing.
+  /// An optional integer in `range`.
   package func optionalInteger(
     _ name: StaticString,
     in range: ClosedRange<Int64>
@@ -83,21 +84,21 @@ extension JSONValue {
     return integer
   }
 
-  /// An array that must be there, of at most `countMax` elements.
+  /// A required array of at most `countMax` elements.
   @_lifetime(copy self)
   package func requiredArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue {
     let value = try required(name)
     return try value.asArray(countMax: countMax)
   }
 
-  /// An array that may be missing, of at most `countMax` elements.
+  /// An optional array of at most `countMax` elements.
   @_lifetime(copy self)
   package func optionalArray(_ name: StaticString, countMax: Int) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
     return try value.asArray(countMax: countMax)
   }
 
-  /// An object that may be missing.
+  /// An optional object.
   @_lifetime(copy self)
   package func optionalObject(_ name: StaticString) throws(Problem) -> JSONValue? {
     guard let value = optional(name) else { return nil }
@@ -111,7 +112,7 @@ extension JSONValue {
     return self
   }
 
-  /// A problem with a field of this object that is not there.
+  /// A problem with a missing field of this object.
   package func missing(_ name: StaticString) -> Problem {
     let path = path
     return Problem(.invalidField, "field \"\(path.isEmpty ? "\(name)" : "\(path).\(name)")\" is required")

@@ -1,10 +1,10 @@
 internal import CRapidJSON
 
-/// Limits on a JSON text, so that a small body cannot cost a large answer in memory or time.
+/// Limits on a JSON text, so that a small body cannot cost much memory or time.
 package struct JSONLimits: Sendable {
-  /// Containers inside one another, at most.
+  /// Maximum nesting depth of containers.
   package var depthMax: Int
-  /// Values and keys in one text, at most. A batch of 1,000 messages with every field takes 14,000.
+  /// Maximum number of values and keys in one text. A batch of 1,000 messages with every field has 14,000.
   package var tokenMax: Int
   /// Bytes that each buffer of the parser keeps between bodies.
   package var keptByteMax: Int
@@ -20,7 +20,7 @@ package struct JSONLimits: Sendable {
 package enum JSONSyntaxError: Error, Equatable {
   /// Not JSON (RFC 8259), not UTF-8, or a surrogate escape without its partner.
   case malformed(byteOffset: Int)
-  /// More containers inside one another than ``JSONLimits/depthMax``.
+  /// The nesting is deeper than ``JSONLimits/depthMax``.
   case tooDeep
   /// More values and keys than ``JSONLimits/tokenMax``.
   case tooManyTokens
@@ -35,10 +35,9 @@ package enum JSONSyntaxError: Error, Equatable {
   }
 }
 
-/// The one JSON decoder of the gateway: parses a text into a flat tape whose memory is used again by the next
-/// parse.
+/// The gateway's only JSON decoder: parses a text into a flat tape whose memory the next parse reuses.
 ///
-/// One per event loop. A parse allocates nothing once the buffers have grown to the traffic's bodies.
+/// One per event loop. A parse allocates nothing once the buffers have grown to the size of the usual bodies.
 package final class JSONTape {
   private let parser: OpaquePointer
   private let keptByteMax: Int
@@ -56,8 +55,8 @@ package final class JSONTape {
 
   /// Parses a whole text, whose bytes are copied.
   ///
-  /// The value, and every value and span got from it, is good until the next `parse` or `shrink`.
-  /// Of equal keys in an object the last one counts.
+  /// The value, and every value and span derived from it, is valid until the next `parse` or `shrink`. Of duplicate
+  /// keys in an object the last counts.
   @_lifetime(borrow self)
   package func parse(_ bytes: RawSpan) throws(JSONSyntaxError) -> JSONValue {
     let result = bytes.withUnsafeBytes { tm_json_parse(parser, $0.baseAddress, $0.count) }
@@ -71,8 +70,7 @@ package final class JSONTape {
     return _overrideLifetime(value, borrowing: self)
   }
 
-  /// Gives back what a large body made the buffers grow to. Called between bodies, not while a value is in
-  /// use.
+  /// Frees buffer memory that a large body has claimed. Call it between bodies, not while a value is in use.
   package func shrink() {
     tm_json_shrink(parser, keptByteMax)
   }

@@ -1,11 +1,11 @@
 internal import CRapidJSON
 
-/// What a JSON value is.
+/// The type of a JSON value.
 package enum JSONKind: Equatable, Sendable {
   case null, bool, integer, double, string, array, object
 }
 
-/// One value of a parsed text: a look into the tape, three words wide, free to copy.
+/// One value of a parsed text: a reference into the tape, three words wide, cheap to copy.
 package struct JSONValue: ~Escapable {
   let tokens: UnsafePointer<tm_json_token>
   let text: UnsafePointer<UInt8>
@@ -20,7 +20,7 @@ package struct JSONValue: ~Escapable {
 
   private var token: tm_json_token { tokens[Int(index)] }
 
-  /// What this value is. An integer that `Int64` cannot hold is a double.
+  /// The type of this value. An integer beyond `Int64` is a double.
   package var kind: JSONKind {
     switch tm_json_kind(token.kind) {
     case TM_JSON_NULL: .null
@@ -45,7 +45,7 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The integer, if it is one and `Int64` holds it. `1.0` and `1e3` are no integers.
+  /// The integer, if it is one within `Int64`. `1.0` and `1e3` are not integers.
   package var integer: Int64? {
     token.kind == TM_JSON_INTEGER.rawValue ? Int64(bitPattern: token.payload) : nil
   }
@@ -68,8 +68,7 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The number of elements of an array or members of an object, equal keys counted each; 0 for anything
-  /// else.
+  /// The number of elements of an array, or of members of an object with duplicates; 0 for anything else.
   package var count: Int {
     switch tm_json_kind(token.kind) {
     case TM_JSON_ARRAY, TM_JSON_OBJECT: Int(token.payload)
@@ -77,19 +76,34 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The member of that name, the last of equals; nil if there is none or this is no object.
+  /// The member of that name, the last of duplicates; nil if there is none or this is no object.
   @_lifetime(copy self)
   package func member(_ name: StaticString) -> JSONValue? {
-    guard token.kind == TM_JSON_OBJECT.rawValue else { return nil }
+    let found = member(at: name.utf8Start, name.utf8CodeUnitCount)
+    guard found != 0 else { return nil }
+    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+  }
+
+  /// The same, for a name that is read from a setting.
+  @_lifetime(copy self)
+  package func member(_ name: [UInt8]) -> JSONValue? {
+    let found = name.withUnsafeBufferPointer { member(at: $0.baseAddress ?? text, $0.count) }
+    guard found != 0 else { return nil }
+    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+  }
+
+  /// The token of a member's value; 0: none.
+  @inline(__always)
+  private func member(at name: UnsafePointer<UInt8>, _ count: Int) -> UInt32 {
+    guard token.kind == TM_JSON_OBJECT.rawValue else { return 0 }
     var found: UInt32 = 0
     var at = index + 1
     let end = token.next
     while at < end {
-      if isString(at, equalTo: name) { found = at + 1 }
+      if isString(at, equalTo: name, count) { found = at + 1 }
       at = tokens[Int(at + 1)].next
     }
-    guard found != 0 else { return nil }
-    return _overrideLifetime(JSONValue(tokens: tokens, text: text, index: found), copying: self)
+    return found
   }
 
   /// The elements of an array in order; none for anything else.
@@ -101,7 +115,7 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  /// The members of an object in order, equal names each; none for anything else.
+  /// The members of an object in order, including duplicates; none for anything else.
   package var members: JSONMembers {
     @_lifetime(copy self)
     get {
@@ -121,12 +135,12 @@ package struct JSONValue: ~Escapable {
     }
   }
 
-  private func isString(_ at: UInt32, equalTo name: StaticString) -> Bool {
+  @inline(__always)
+  private func isString(_ at: UInt32, equalTo wanted: UnsafePointer<UInt8>, _ count: Int) -> Bool {
     let payload = tokens[Int(at)].payload
     let length = Int(payload >> 32)
-    guard length == name.utf8CodeUnitCount else { return false }
+    guard length == count else { return false }
     let bytes = text + Int(UInt32(truncatingIfNeeded: payload))
-    let wanted = name.utf8Start
     var offset = 0
     while offset < length {
       if bytes[offset] != wanted[offset] { return false }
@@ -135,8 +149,8 @@ package struct JSONValue: ~Escapable {
     return true
   }
 
-  /// Where this value stands in its text, as in `members[3].role`; empty for the root. Walks the tape from
-  /// the root, so it is for messages only.
+  /// The path of this value in its text, as in `members[3].role`; empty for the root. Walks the tape from the root: use
+  /// it for messages only.
   package var path: String {
     var path = ""
     var container: UInt32 = 0
@@ -166,7 +180,7 @@ package struct JSONValue: ~Escapable {
   }
 }
 
-/// Walks the elements of an array: `while let element = elements.next()`.
+/// Iterates over the elements of an array: `while let element = elements.next()`.
 package struct JSONElements: ~Escapable {
   private let tokens: UnsafePointer<tm_json_token>
   private let text: UnsafePointer<UInt8>
@@ -181,7 +195,7 @@ package struct JSONElements: ~Escapable {
     self.end = end
   }
 
-  /// The next element, nil behind the last.
+  /// The next element; nil after the last.
   @_lifetime(copy self)
   package mutating func next() -> JSONValue? {
     guard at < end else { return nil }
@@ -209,7 +223,7 @@ package struct JSONMember: ~Escapable {
   }
 }
 
-/// Walks the members of an object: `while let member = members.next()`.
+/// Iterates over the members of an object: `while let member = members.next()`.
 package struct JSONMembers: ~Escapable {
   private let tokens: UnsafePointer<tm_json_token>
   private let text: UnsafePointer<UInt8>
@@ -224,7 +238,7 @@ package struct JSONMembers: ~Escapable {
     self.end = end
   }
 
-  /// The next member, nil behind the last.
+  /// The next member; nil after the last.
   @_lifetime(copy self)
   package mutating func next() -> JSONMember? {
     guard at < end else { return nil }

@@ -1,24 +1,27 @@
-/// Writing JSON straight into a buffer's spare room.
+internal import HTTP2Session
+internal import NIOCore
+
+/// Writes JSON directly into a buffer's spare capacity.
 ///
-/// The caller reserves room for the whole answer, or for one row of it, with
-/// `ByteBuffer.writeWithOutputRawSpan` and the bounds below; writing past it traps, it never corrupts. Text
-/// that is not known to be ASCII has to be UTF-8.
+/// The caller reserves capacity for the whole answer, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan`
+/// and the bounds below. Writing past it traps; it never corrupts memory. Text that is not known to be ASCII must be
+/// UTF-8.
 extension OutputRawSpan {
-  /// The most bytes that a string of `byteCount` bytes takes: every byte as `\u00XX`, and the quotes.
+  /// Maximum size of a string of `byteCount` bytes: every byte as `\u00XX`, and the quotes.
   package static func jsonStringByteMax(_ byteCount: Int) -> Int { 6 * byteCount + 2 }
-  /// The most bytes that an integer takes.
+  /// Maximum size of an integer.
   package static var decimalByteMax: Int { 20 }
-  /// The bytes that a time takes with its quotes.
+  /// Size of a time with its quotes.
   package static var timestampByteCount: Int { 26 }
 
-  /// Appends text of ours as it is. Inlined, so that the length is a constant and the copy a few moves.
+  /// Appends a literal unescaped. Inlined, so that the length is a constant and the copy is a few moves.
   @_lifetime(self: copy self)
   @inline(__always)
   package mutating func literal(_ text: StaticString) {
     copy(from: UnsafeRawPointer(text.utf8Start), byteCount: text.utf8CodeUnitCount)
   }
 
-  /// Appends bytes as they are.
+  /// Appends bytes unescaped.
   @_lifetime(self: copy self)
   package mutating func bytes(_ bytes: RawSpan) {
     bytes.withUnsafeBytes { source in
@@ -26,7 +29,7 @@ extension OutputRawSpan {
     }
   }
 
-  /// Appends a string in quotes, with the escapes that RFC 8259 section 7 asks for and no others.
+  /// Appends a string in quotes, with only the escapes that RFC 8259 section 7 requires.
   @_lifetime(self: copy self)
   package mutating func jsonString(_ text: RawSpan) {
     append(UInt8(ascii: "\""))
@@ -81,8 +84,7 @@ extension OutputRawSpan {
 
   /// Appends a time in quotes: RFC 3339, UTC, milliseconds, as in `"2026-02-28T23:59:59.999Z"`.
   ///
-  /// `milliseconds` counts from 1970 and is held to the years 1970 to 9999, which are all that the format can
-  /// say.
+  /// `milliseconds` counts from 1970 and is clamped to the years 1970 to 9999, the range of the format.
   @_lifetime(self: copy self)
   package mutating func timestamp(milliseconds: Int64) {
     let time = CivilTime(milliseconds: milliseconds)
@@ -93,12 +95,12 @@ extension OutputRawSpan {
         room[count + offset + 1] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
       }
       room[count] = UInt8(ascii: "\"")
-      two(time.year / 100, at: 1)
-      two(time.year % 100, at: 3)
+      two(time.date.year / 100, at: 1)
+      two(time.date.year % 100, at: 3)
       room[count + 5] = UInt8(ascii: "-")
-      two(time.month, at: 6)
+      two(time.date.month, at: 6)
       room[count + 8] = UInt8(ascii: "-")
-      two(time.day, at: 9)
+      two(time.date.day, at: 9)
       room[count + 11] = UInt8(ascii: "T")
       two(time.hour, at: 12)
       room[count + 14] = UInt8(ascii: ":")
@@ -114,9 +116,9 @@ extension OutputRawSpan {
     }
   }
 
-  /// Whether no byte has to be escaped: none is below 0x20, a quotation mark or a backslash. Eight at a time:
-  /// a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves
-  /// less than one.
+  /// Whether no byte must be escaped: none is below 0x20, a quotation mark or a backslash. Works on eight bytes at a
+  /// time: a byte is below n where subtracting n borrows into its high bit, and equal to n where XOR with n leaves less
+  /// than one.
   private static func isClean(_ bytes: UnsafeRawBufferPointer) -> Bool {
     var found: UInt64 = 0
     var at = 0
@@ -137,8 +139,8 @@ extension OutputRawSpan {
   @inline(__always)
   private static func repeated(_ byte: UInt64) -> UInt64 { byte &* 0x0101_0101_0101_0101 }
 
-  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can make it non-zero
-  /// for a byte above one that is below the bound, never where there is none.
+  /// Non-zero where a byte of `word` is below `bound`, which is at most 0x80. A borrow can also set the bit of the byte
+  /// after one below the bound, but never without such a byte.
   @inline(__always)
   private static func bytesBelow(_ bound: UInt64, _ word: UInt64) -> UInt64 {
     (word &- repeated(bound)) & ~word & repeated(0x80)
@@ -172,6 +174,15 @@ extension OutputRawSpan {
         (room.baseAddress! + count).copyMemory(from: start, byteCount: byteCount)
         count += byteCount
       }
+    }
+  }
+}
+
+extension ByteBuffer {
+  /// Writes a JSON string with its quotes.
+  mutating func writeJSONString(_ text: RawSpan) {
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(text.byteCount)) {
+      $0.jsonString(text)
     }
   }
 }

@@ -1,22 +1,22 @@
-/// The fields that an object in a body may have. Any other name is refused: a misspelt field of a request that means
-/// *all* or *the newest* where it is left out must not widen the request.
+/// The fields that an object in a body may have. Any other name is refused: where omitting a field means *all* or
+/// *newest*, a misspelt name must not widen the request.
 ///
 /// A table is written as an array of names:
 ///
-///     static let message: KnownFields = ["id", "user_id", .notBuilt("mentions")]
+///     static let message: KnownFields = ["id", "user_id", .notImplemented("mentions")]
 ///
-/// Tables of the bodies are in `Routes/BodyFields.swift`.
+/// Tables of the bodies are in `Loop/BodyFields.swift`.
 package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
-  /// What the value of a field holds.
+  /// The content of a field's value.
   package enum Content: Sendable {
-    /// A scalar, an array of scalars, or an object whose names are the caller's: its fields are not looked at.
+    /// A scalar, an array of scalars, or an object with names of the caller's choice, which are not checked.
     case value
     /// An object.
     indirect case object(KnownFields)
-    /// An array; those of its elements that are objects have these fields.
+    /// An array; its elements that are objects have these fields.
     indirect case objects(KnownFields)
-    /// A field of the public API that this build does not know what to do with: 501.
-    case notBuilt
+    /// A field of the public API that is not implemented yet: 501.
+    case notImplemented
   }
 
   package struct Field: Sendable, ExpressibleByStringLiteral {
@@ -38,10 +38,10 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
       Field(name, .objects(fields))
     }
 
-    package static func notBuilt(_ name: StaticString) -> Field { Field(name, .notBuilt) }
+    package static func notImplemented(_ name: StaticString) -> Field { Field(name, .notImplemented) }
   }
 
-  /// Apart from ``contents``, so that looking for a name touches no reference count.
+  /// Stored apart from ``contents``, so that a search for a name touches no reference count.
   package let names: [StaticString]
   package let contents: [Content]
 
@@ -58,7 +58,7 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
 
   private var fields: [Field] { zip(names, contents).map { Field($0, $1) } }
 
-  /// The place of a name in the table; nil where it is unknown.
+  /// The index of a name in the table; nil where it is unknown.
   func index(of name: RawSpan) -> Int? {
     var index = 0
     while index < names.count {
@@ -70,17 +70,16 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
 }
 
 extension JSONValue {
-  /// Checks the names of this object's fields, and of the objects in it that the table describes. Values are not looked
-  /// at.
+  /// Checks the field names of this object, and of nested objects that the table describes. Values are not checked.
   ///
-  /// - Throws: `unknown_field`; else `not_implemented` where a field is not built yet.
+  /// - Throws: `unknown_field`; else `not_implemented` for a field that is not implemented yet.
   package func check(_ known: KnownFields) throws(Problem) {
-    var notBuilt: StaticString?
-    try check(known, &notBuilt)
-    if let notBuilt { throw Problem(.notImplemented, "field \"\(notBuilt)\" is not built yet") }
+    var notImplemented: StaticString?
+    try check(known, &notImplemented)
+    if let notImplemented { throw Problem(.notImplemented, "field \"\(notImplemented)\" is not built yet") }
   }
 
-  private func check(_ known: KnownFields, _ notBuilt: inout StaticString?) throws(Problem) {
+  private func check(_ known: KnownFields, _ notImplemented: inout StaticString?) throws(Problem) {
     var members = self.members
     while let member = members.next() {
       guard let index = known.index(of: member.name) else {
@@ -88,31 +87,31 @@ extension JSONValue {
       }
       switch known.contents[index] {
       case .value: continue
-      case .notBuilt: notBuilt = known.names[index]
-      case .object(let fields): try member.value.check(fields, &notBuilt)
+      case .notImplemented: notImplemented = known.names[index]
+      case .object(let fields): try member.value.check(fields, &notImplemented)
       case .objects(let fields):
         var elements = member.value.elements
-        while let element = elements.next() { try element.check(fields, &notBuilt) }
+        while let element = elements.next() { try element.check(fields, &notImplemented) }
       }
     }
   }
 }
 
 extension Problem {
-  /// A name that is not known, as in `there is no field "messageId"; did you mean "message_id"?`
+  /// An unknown name, as in `there is no field "messageId"; did you mean "message_id"?`
   init(unknown what: String, _ name: String, _ nearest: StaticString?) {
     let hint = nearest.map { "; did you mean \"\($0)\"?" } ?? ""
     self.init(.unknownField, "there is no \(what) \"\(name)\"" + hint)
   }
 }
 
-/// The known name that a caller most likely meant: the one of the least edit distance, letter case, `_` and `-` aside,
-/// so that `messageId` is near `message_id`.
+/// Finds the known name that a caller most likely meant: the one with the least edit distance, ignoring letter case,
+/// `_` and `-`, so that `messageId` is near `message_id`.
 enum NearestName {
-  /// Names beyond this length are near no known one, which bounds the work.
+  /// Longer names match no known one, which bounds the work.
   private static let byteCountMax = 64
 
-  /// Nil where no name is near: at most one edit for each three characters.
+  /// The nearest known name; nil where none is within one edit per three characters.
   static func of(_ name: RawSpan, among known: [StaticString]) -> StaticString? {
     guard name.byteCount <= byteCountMax else { return nil }
     let given = name.withUnsafeBytes { folded($0) }
@@ -133,7 +132,7 @@ enum NearestName {
       .map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
   }
 
-  /// Levenshtein's distance: insertions, deletions and substitutions of one byte.
+  /// The Levenshtein distance: insertions, deletions and substitutions of one byte.
   private static func editDistance(_ a: [UInt8], _ b: [UInt8]) -> Int {
     var row = Array(0...b.count)
     for (i, left) in a.enumerated() {

@@ -1,26 +1,29 @@
 internal import HTTP2Session
 internal import Operations
 
-/// The HTTP/2 connections of one event loop, by a small number that requests can carry.
+/// The HTTP/2 connections of one event loop, indexed by a small number that requests carry.
+///
+/// Not a ``SlotTable``: each request reads and changes its connection's entry in place. An index may be
+/// stale; the handle of its stream then finds nothing.
 struct ConnectionTable {
-  /// What the loop keeps beside a connection.
+  /// The loop's state for one connection.
   struct Entry {
     var connection: HTTP2ServerConnection<GatewayLoop>?
-    /// Has answers that were given outside its own read and are not flushed.
+    /// Whether answers were written outside the connection's own read and are not flushed.
     var isDirty = false
-    /// The credential that was looked at last: HTTP/2 gives equal headers of one connection equal numbers, so
-    /// the next request with it needs no look at the token's bytes.
+    /// The credential checked last. HTTP/2 gives equal headers of one connection equal numbers, so the next request
+    /// with the same credential skips the token lookup.
     var identity: UInt32 = 0
     /// The caller of that credential, whose times are still checked; nil where it was refused for good.
     var caller: Caller?
     var refusal = ProblemCode.tokenMissing
-    /// It has shown a valid token.
+    /// Whether the connection has shown a valid token.
     var isProven = false
-    /// From where it comes: its peer, or whom a PROXY header names. Nil where that is no IP address.
+    /// The client's address: its peer, or the client that a PROXY header names. Nil where that is no IP address.
     var client: PeerAddress?
-    /// A proxy's that many clients share: each request names its client itself.
+    /// Whether the connection is a proxy's that many clients share: each request names its client itself.
     var isShared = false
-    /// Tokens that were refused since the last good one.
+    /// Consecutive refused tokens.
     var badTokens = 0
   }
 
@@ -34,7 +37,7 @@ struct ConnectionTable {
   /// All open connections.
   var all: [HTTP2ServerConnection<GatewayLoop>] { entries.compactMap(\.connection) }
 
-  /// Keeps a connection; its number goes into its `userToken`.
+  /// Adds a connection. Its index is stored in its `userData`.
   @discardableResult
   mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> UInt32 {
     let index: UInt32
@@ -45,14 +48,13 @@ struct ConnectionTable {
       index = UInt32(entries.count)
       entries.append(Entry(connection: connection))
     }
-    connection.userToken = UInt64(index)
+    connection.userData = UInt64(index)
     return index
   }
 
-  /// Forgets a connection that has closed. Its number may be given again: a stream's handle tells the two
-  /// apart.
+  /// Removes a closed connection. Its index may be reused; a stream's handle tells the two apart.
   mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let index = Int(connection.userToken)
+    let index = Int(connection.userData)
     guard index < entries.count, entries[index].connection === connection else { return }
     entries[index] = Entry()
     free.append(UInt32(index))
@@ -60,14 +62,14 @@ struct ConnectionTable {
 
   func connection(_ index: UInt32) -> HTTP2ServerConnection<GatewayLoop>? { entries[Int(index)].connection }
 
-  /// The caller of the credential that a connection used last, if this is it.
+  /// Looks up a connection's last credential, if it is this one.
   func known(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
     guard identity != 0, entries[Int(index)].identity == identity else { return .unknown }
     if let caller = entries[Int(index)].caller { return .caller(caller) }
     return .refused(entries[Int(index)].refusal)
   }
 
-  /// Remembers a connection's credential.
+  /// Caches the result for a connection's credential.
   mutating func remember(_ index: UInt32, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
     guard identity != 0 else { return }
     entries[Int(index)].identity = identity
@@ -79,7 +81,7 @@ struct ConnectionTable {
     }
   }
 
-  /// Forgets every connection's credential: what was found out about it counts no more.
+  /// Forgets every connection's credential, for instance after the keys have changed.
   mutating func forgetCredentials() {
     for index in entries.indices {
       entries[index].identity = 0
@@ -87,39 +89,39 @@ struct ConnectionTable {
     }
   }
 
-  /// Notes that a connection has shown a valid token.
+  /// Records that a connection has shown a valid token.
   ///
-  /// - Returns: whether it is the first.
-  mutating func noteProven(_ index: UInt32) -> Bool {
+  /// - Returns: whether it is the connection's first.
+  mutating func recordProven(_ index: UInt32) -> Bool {
     defer { entries[Int(index)].isProven = true }
     return !entries[Int(index)].isProven
   }
 
-  /// Notes from where a connection comes.
+  /// Records where a connection comes from.
   mutating func note(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
     entries[Int(index)].client = client
     entries[Int(index)].isShared = isShared
   }
 
-  /// Notes a token that was refused.
+  /// Counts a refused token.
   ///
-  /// - Returns: how many there were since the last good one.
-  mutating func noteBadToken(_ index: UInt32) -> Int {
+  /// - Returns: how many were refused since the last valid one.
+  mutating func recordBadToken(_ index: UInt32) -> Int {
     entries[Int(index)].badTokens += 1
     return entries[Int(index)].badTokens
   }
 
-  /// Notes a token that is good.
-  mutating func noteGoodToken(_ index: UInt32) { entries[Int(index)].badTokens = 0 }
+  /// Resets the count of refused tokens after a valid one.
+  mutating func resetBadTokens(_ index: UInt32) { entries[Int(index)].badTokens = 0 }
 
-  /// Notes that a connection has to be flushed when the loop's turn is done.
+  /// Marks a connection to be flushed at the end of the loop's turn.
   mutating func markDirty(_ index: UInt32) {
     if entries[Int(index)].isDirty { return }
     entries[Int(index)].isDirty = true
     dirty.append(index)
   }
 
-  /// The next connection that has to be flushed.
+  /// The next connection to flush.
   mutating func nextDirty() -> HTTP2ServerConnection<GatewayLoop>? {
     while let index = dirty.popLast() {
       guard entries[Int(index)].isDirty else { continue }

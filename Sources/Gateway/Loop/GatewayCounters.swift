@@ -1,28 +1,26 @@
 internal import HTTP2Session
 internal import Operations
 
-/// What one event loop counts: plain integers, summed over the loops when they are scraped.
+/// Counters of one event loop: plain integers, summed over the loops at each scrape.
 struct GatewayCounters {
-  /// By route and class of status; a request whose route was not found counts under the last row.
+  /// By route and status class; a request without a route counts in the last row.
   private var answers = [UInt64](repeating: 0, count: (Route.allCases.count + 1) * 6)
   var tokenHits: UInt64 = 0
   var tokenMisses: UInt64 = 0
-  /// Batches that had to wait (``BatchQueue``).
-  var batchesDelayed: UInt64 = 0
   var tokenRefusals: UInt64 = 0
   var connectionsOpened: UInt64 = 0
-  /// Those that have shown too many tokens of no key.
+  /// Connections closed after too many tokens that no key has signed.
   var connectionsEndedForTokens: UInt64 = 0
-  /// Requests answered 429: of users, servers and addresses.
+  /// Requests answered 429, by rate: of users, servers and addresses.
   var rateLimited: [UInt64] = [0, 0, 0]
   /// Connections whose client spoke HTTP/1.
   var http1Refused: UInt64 = 0
-  /// Users of whom nothing is left.
+  /// Users completely erased.
   var usersErased: UInt64 = 0
-  /// Of connections that have closed; those of open ones are added when they are told.
+  /// Totals of closed connections; those of open ones are added at each scrape.
   private var closed = HTTP2Counters()
   var pushes = PushCounters()
-  /// Round trips to the store, one measured per flush.
+  /// Round trips to the store, one sampled per flush.
   var storeRoundTrips = Histogram.durations
 
   static let noRoute = UInt8(Route.allCases.count)
@@ -32,7 +30,7 @@ struct GatewayCounters {
     answers[Int(route) * 6 + min(status / 100, 5)] &+= 1
   }
 
-  /// Keeps what a connection has counted.
+  /// Adds a closed connection's counters.
   mutating func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
 
   private static func sum(_ a: HTTP2Counters, _ b: HTTP2Counters) -> HTTP2Counters {
@@ -48,9 +46,9 @@ struct GatewayCounters {
     return sum
   }
 
-  /// Adds all of it, by the names under which it is scraped.
+  /// Adds all counters to the samples, under their metric names.
   ///
-  /// - Parameter open: what the open connections have counted.
+  /// - Parameter open: the counters of the open connections.
   func add(to samples: inout MetricSamples, open: [HTTP2Counters]) {
     addHTTP2(open.reduce(closed) { Self.sum($0, $1) }, to: &samples)
     for route in 0...Int(Self.noRoute) {
@@ -68,7 +66,7 @@ struct GatewayCounters {
     for (result, count) in tokens {
       samples.counter(
         "tidemark_gateway_tokens_total",
-        help: "Tokens looked up: found verified, verified anew, or refused after verification.",
+        help: "Token look-ups: found in the cache, verified, or refused.",
         labels: ["result": result],
         Int64(count)
       )
@@ -76,14 +74,15 @@ struct GatewayCounters {
     for (share, count) in zip(["user", "server", "address"], rateLimited) {
       samples.counter(
         "tidemark_gateway_rate_limited_total",
-        help: "Requests answered 429, by whose rate was passed (--rate-user, --rate-server, --rate-address).",
+        help:
+          "Requests answered 429, by the rate limit exceeded (--rate-user, --rate-server, --rate-address).",
         labels: ["rate": share],
         Int64(clamping: count)
       )
     }
     samples.counter(
       "tidemark_gateway_connections_ended_for_tokens_total",
-      help: "Connections ended because they went on showing tokens that no key has signed.",
+      help: "Connections closed after too many tokens with an invalid signature.",
       Int64(clamping: connectionsEndedForTokens)
     )
     samples.counter(
@@ -98,13 +97,13 @@ struct GatewayCounters {
     )
     samples.counter(
       "tidemark_gateway_users_erased_total",
-      help: "Users erased to the end.",
+      help: "Users completely erased.",
       Int64(usersErased)
     )
     pushes.add(to: &samples)
     samples.histogram(
       "tidemark_gateway_store_round_trip_seconds",
-      help: "From a request to the store until its reply, one request of every flush.",
+      help: "Round-trip time of store requests, sampled once per flush.",
       storeRoundTrips
     )
   }
@@ -114,8 +113,8 @@ struct GatewayCounters {
       ("streams", "Streams opened by clients.", counters.streamsOpened),
       ("resets_received", "RST_STREAM frames received.", counters.resetsReceived),
       ("resets_sent", "RST_STREAM frames sent.", counters.resetsSent),
-      ("protocol_errors", "Frames that broke HTTP/2, and input that was none.", counters.protocolErrors),
-      ("limits_hit", "Streams and connections ended because a limit was passed.", counters.limitsHit),
+      ("protocol_errors", "HTTP/2 protocol errors, and input that was not HTTP/2.", counters.protocolErrors),
+      ("limits_hit", "Streams and connections closed because a limit was exceeded.", counters.limitsHit),
       (
         "bodies_delayed", "Request bodies that waited for others of their connection.", counters.bodiesDelayed
       ),

@@ -3,13 +3,14 @@ internal import NIOCore
 internal import Operations
 internal import ReceiptModel
 
-/// Who calls, from where, and how often: what a request has to pass before its route sees it.
+/// Authentication, client addresses and rate limits: the checks before a request reaches its route.
 extension GatewayLoop {
-  // MARK: From where
+  // MARK: Client address
 
-  /// Notes whose a connection is: its peer, whom a PROXY header names, or clients that a proxy names one by one.
+  /// Records a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
+  /// request.
   ///
-  /// - Parameter isNamed: a PROXY header names it: then the connection is that client's alone.
+  /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
   func note(
     _ index: UInt32,
     client: PeerAddress?,
@@ -21,22 +22,22 @@ extension GatewayLoop {
     connection.isShared = isShared
   }
 
-  /// The address that a request comes from; nil where that is not known.
+  /// The client address of a request; nil where unknown.
   func client(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
     guard connections.entries[Int(index)].isShared else { return connections.entries[Int(index)].client }
     return PeerAddress(lastOf: request.forwardedFor)
   }
 
-  /// Who pays for tokens that are refused: nobody where the address is not known, or is this machine's, whose peers are
-  /// most often a proxy.
-  private func payer(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
+  /// The address that refused tokens count against. Nil where it is unknown or loopback: loopback peers are most often
+  /// proxies.
+  private func chargedAddress(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
     guard let address = client(request, index) else { return nil }
     return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address
   }
 
-  // MARK: Who
+  // MARK: Authentication
 
-  /// Who calls; nil where the request was parked.
+  /// The caller of a request; nil where the request was parked until its token is verified.
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
@@ -46,7 +47,7 @@ extension GatewayLoop {
     let route = match.route
     let identity = request.authorizationIdentity
     if route.caller == .everybody { return Caller.nobody }
-    // A device has no header: its credential is in the body.
+    // A device sends no header: its credential is in the body.
     if route.caller == .anyone && identity == 0 { return Caller.nobody }
     switch connections.known(index, identity: identity) {
     case .caller(let caller):
@@ -56,12 +57,9 @@ extension GatewayLoop {
     case .refused(let code): throw refused(code, request, index)
     case .unknown: break
     }
-    // A browser's EventSource sends no header.
     let token: RawSpan
     do throws(Problem) {
-      token =
-        route == .events && identity == 0
-        ? try queryToken(match.query) : try Authenticator.token(of: request.authorization)
+      token = try self.token(of: request, match)
     } catch {
       throw error.code == .tokenTooLong ? refused(error.code, request, index) : error
     }
@@ -69,29 +67,93 @@ extension GatewayLoop {
     case .caller(let caller):
       counters.tokenHits &+= 1
       connections.remember(index, identity: identity, .success(caller))
-      prove(index)
+      markProven(index)
       return caller
     case .refused(let code):
-      // As in `verified`: others do not turn out otherwise.
-      if !code.mayPass {
+      // As in `verified`: any other refusal is permanent.
+      if !code.isTransient {
         connections.remember(index, identity: identity, .failure(TokenRefusal(code)))
       }
       throw refused(code, request, index)
     case .unknown:
-      try park(token, request, route, index, stream)
+      try park(token, request, index, stream)
       return nil
     }
   }
 
-  /// Has a token verified that is not known yet, where its sender has not shown too many that are none.
+  /// The token of a request. A browser's EventSource sends no header; its token is in the query.
+  @_lifetime(borrow request, copy match)
+  private func token(
+    of request: borrowing HTTP2Request,
+    _ match: borrowing RouteMatch
+  ) throws(Problem) -> RawSpan {
+    match.route == .events && request.authorizationIdentity == 0
+      ? try Authenticator.token(ofQuery: match.query, scratch)
+      : try Authenticator.token(of: request.authorization)
+  }
+
+  /// Checks the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
+  /// unauthenticated clients are not kept.
+  ///
+  /// - Returns: false where the request will be refused, whatever its body is.
+  func acceptsBody(
+    _ request: borrowing HTTP2Request,
+    _ index: UInt32,
+    _ stream: HTTP2StreamHandle
+  ) -> Bool {
+    // A request without a route is always refused.
+    guard let match = try? router.match(request.method, request.path, scratch) else { return false }
+    let identity = request.authorizationIdentity
+    if match.route.caller == .everybody || match.route.caller == .anyone && identity == 0 { return true }
+    switch connections.known(index, identity: identity) {
+    case .caller: return true
+    case .refused: return false
+    case .unknown: break
+    }
+    do throws(Problem) {
+      let token = try token(of: request, match)
+      switch authenticator.verdict(of: token, now: now) {
+      case .caller: markProven(index)
+      case .refused(let code): return code == .storeUnavailable
+      case .unknown: try park(token, request, index, stream, awaitsBody: true)
+      }
+      return true
+    } catch {
+      return error.code == .rateLimited || error.code == .authenticationBusy
+    }
+  }
+
+  /// Continues a request whose token was verified before its body arrived.
+  private func tokenVerifiedBeforeBody(
+    _ parked: ParkedRequest,
+    _ result: Result<Caller, TokenRefusal>,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    // A request that is complete by now waits for the same token again.
+    guard let identity = connection.withHeaders(parked.stream, { $0.authorizationIdentity }) else { return }
+    connections.markDirty(parked.connection)
+    switch result {
+    case .success:
+      connections.remember(parked.connection, identity: identity, result)
+      markProven(parked.connection)
+    case .failure(let refusal):
+      if refusal.code == .storeUnavailable { return }
+      if !refusal.code.isTransient {
+        connections.remember(parked.connection, identity: identity, result)
+      }
+      connection.refuseBody(parked.stream)
+    }
+  }
+
+  /// Parks a request until its unknown token is verified, unless its sender has shown too many bad tokens.
   private func park(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
-    _ route: Route,
     _ index: UInt32,
-    _ stream: HTTP2StreamHandle
+    _ stream: HTTP2StreamHandle,
+    awaitsBody: Bool = false
   ) throws(Problem) {
-    if let address = payer(request, index), let decision = rates.mayShowToken(address, at: clock),
+    if let address = chargedAddress(request, index), let decision = rates.canVerifyToken(address, at: clock),
       !decision.isAllowed
     {
       refusals?.note(.token, from: address)
@@ -101,7 +163,12 @@ extension GatewayLoop {
       throw tooManyBadTokens(1)
     }
     try authenticator.park(
-      ParkedRequest(connection: index, stream: stream, origin: origin(request, index)),
+      ParkedRequest(
+        connection: index,
+        stream: stream,
+        origin: origin(request, index),
+        awaitsBody: awaitsBody
+      ),
       token: token,
       now: { self.now },
       finished: { self.verified($0, $1) },
@@ -115,57 +182,55 @@ extension GatewayLoop {
     return client(request, index).map { .address($0.network) } ?? .unknown
   }
 
-  /// A connection has shown a valid token: it does not give way to newer ones any more.
-  private func prove(_ index: UInt32) {
-    connections.noteGoodToken(index)
-    guard connections.noteProven(index), let connection = connections.connection(index) else { return }
-    connection.isProven = true
-    if let channel = connection.channel { gate?.prove(channel) }
+  /// Marks a connection that has shown a valid token: it is no longer evicted for newer ones.
+  private func markProven(_ index: UInt32) {
+    connections.resetBadTokens(index)
+    guard connections.recordProven(index), let connection = connections.connection(index) else { return }
+    connection.markProven()
+    if let channel = connection.channel { gate?.markProven(channel) }
   }
 
-  /// Goes on with a request whose token has been verified.
+  /// Continues a request whose token has been verified.
   private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(parked.connection), connection.isOpen(parked.stream) else {
-      return
-    }
+    guard let connection = connections.connection(parked.connection) else { return }
+    if parked.awaitsBody { return tokenVerifiedBeforeBody(parked, result, connection) }
+    guard connection.isOpen(parked.stream) else { return }
     connections.markDirty(parked.connection)
-    currentRoute = GatewayCounters.noRoute
-    hasDrawn = false
+    var arrival = RequestArrival()
     do throws(Problem) {
       _ = try connection.withRequest(parked.stream) { request throws(Problem) in
-        let match = try self.router.match(request.method, request.path, self.scratch)
-        self.currentRoute = match.route.rawValue
         switch result {
         case .success(let caller):
           self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
-          self.prove(parked.connection)
-          try self.receive(request, caller: caller, parked.stream, connection)
+          self.markProven(parked.connection)
+          try self.receive(request, caller: caller, parked.stream, connection, &arrival)
         case .failure(let refusal):
-          // Its times and revocations change what a token is worth; anything else about it never does.
-          if !refusal.code.mayPass {
+          arrival.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
+          // Time and revocation can change a token's verdict; any other refusal is permanent.
+          if !refusal.code.isTransient {
             self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
           }
           throw self.refused(refusal.code, request, parked.connection)
         }
       }
     } catch {
-      answer(drawn(error, parked.stream, connection), currentRoute, parked.stream, connection)
+      answer(drawn(error, parked.stream, connection, arrival), arrival.route, parked.stream, connection)
     }
   }
 
-  // MARK: Tokens that are refused
+  // MARK: Refused tokens
 
-  /// What the sender of a refused token is told. One that no key of ours has signed costs its address, and a connection
-  /// that goes on showing them ends after a delay; a proxy's does not.
+  /// The problem for a refused token. A token that no key has signed counts against its address. A connection that
+  /// keeps sending such tokens is closed after a delay, unless it is a proxy's.
   private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: UInt32) -> Problem {
-    // Whether the token is revoked is not known yet.
+    // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
     counters.tokenRefusals &+= 1
     refusals?.note(.token, from: client(request, index))
-    guard code.isOfNoKey else { return Problem(code) }
-    if let address = payer(request, index) { rates.noteBadToken(address, at: clock) }
+    guard code.isSignatureFailure else { return Problem(code) }
+    if let address = chargedAddress(request, index) { rates.recordBadToken(address, at: clock) }
     guard !connections.entries[Int(index)].isShared else { return Problem(code) }
-    if connections.noteBadToken(index) == limits.badTokensPerConnection { endSoon(index) }
+    if connections.recordBadToken(index) == limits.badTokensPerConnection { closeAfterDelay(index) }
     return Problem(code)
   }
 
@@ -173,14 +238,14 @@ extension GatewayLoop {
     counters.tokenRefusals &+= 1
     var problem = Problem(
       .rateLimited,
-      "too many tokens from here were signed by no key of this service; others are looked at later"
+      "too many tokens with invalid signatures came from here; retry later"
     )
     problem.retryAfterSeconds = retryAfterSeconds
     return problem
   }
 
-  /// Ends a connection, but not at once: whoever tries tokens is to wait before it can try on the next.
-  private func endSoon(_ index: UInt32) {
+  /// Closes a connection after a delay, which slows down a client that guesses tokens.
+  private func closeAfterDelay(_ index: UInt32) {
     guard let connection = connections.connection(index) else { return }
     counters.connectionsEndedForTokens &+= 1
     refusals?.note(.connection, from: connections.entries[Int(index)].client)
@@ -192,47 +257,51 @@ extension GatewayLoop {
     }
   }
 
-  // MARK: How often
+  // MARK: Rate limits
 
-  /// Nanoseconds, on a clock that does not go back.
+  /// Monotonic time in nanoseconds.
   private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
 
-  /// Draws a request's cost from the buckets of its caller and of its address: from both, or from neither. A server's
-  /// address is not asked: it has the requests of all its users.
+  /// Charges a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
+  /// address is not charged: the requests of all its users come from there.
   func draw(
     _ route: Route,
     _ caller: Caller,
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ arrival: inout RequestArrival
   ) throws(Problem) {
-    hasDrawn = true
-    // It has paid before it waited.
-    if isBeginningBatch { return }
-    let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userToken))
+    arrival.isCharged = true
+    // The batch was charged before it waited.
+    if arrival.hasWaited { return }
+    let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userData))
     let address = caller.isServer ? nil : client(request, index)
     let asked = rates.take(cost, from: address, at: now, .nothing)
     if let asked, !asked.decision.isAllowed { throw limited(asked, request, index, stream) }
     let ofCaller = rates.take(cost, from: caller, at: now)
     if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
     let ofAddress = rates.take(cost, from: address, at: now, .always)
-    let answers = [ofCaller, ofAddress].compactMap { $0 }
-    if let tightest = answers.min(by: { $0.decision.remaining < $1.decision.remaining }) {
-      connection.note(stream, tightest.note)
+    // The headers show the bucket with less left.
+    var told = ofCaller ?? ofAddress
+    if let ofCaller, let ofAddress, ofAddress.decision.remaining < ofCaller.decision.remaining {
+      told = ofAddress
     }
+    if let told { connection.setApplicationTag(stream, told.note) }
   }
 
-  /// What a request that was refused before it has drawn is answered: the problem, or that its address asks too often.
+  /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
   func drawn(
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ arrival: RequestArrival
   ) -> Problem {
-    guard rates.isOn, !hasDrawn, problem.code != .rateLimited else { return problem }
-    let index = UInt32(truncatingIfNeeded: connection.userToken)
+    guard rates.isOn, !arrival.isCharged, problem.code != .rateLimited else { return problem }
+    let index = UInt32(truncatingIfNeeded: connection.userData)
     return connection.withRequest(stream) { request in
       do throws(Problem) {
-        try self.drawForAddress(request, stream, connection, index)
+        try self.chargeAddress(request, stream, connection, index)
         return problem
       } catch {
         return error
@@ -240,8 +309,8 @@ extension GatewayLoop {
     } ?? problem
   }
 
-  /// Draws one request of somebody without a token, or with one that is refused.
-  func drawForAddress(
+  /// Charges one request without a valid token to its address.
+  func chargeAddress(
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
@@ -249,7 +318,7 @@ extension GatewayLoop {
   ) throws(Problem) {
     guard let answer = rates.take(1, from: client(request, index), at: clock) else { return }
     if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
-    connection.note(stream, answer.note)
+    connection.setApplicationTag(stream, answer.note)
   }
 
   private func limited(
@@ -258,14 +327,14 @@ extension GatewayLoop {
     _ index: UInt32,
     _ stream: HTTP2StreamHandle
   ) -> Problem {
-    connections.connection(index)?.note(stream, answer.note)
+    connections.connection(index)?.setApplicationTag(stream, answer.note)
     counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
     refusals?.note(.rate, from: client(request, index))
     return rates.problem(answer)
   }
 
-  /// Whether a stream may ask one thing more; what it asks is drawn in ``drawForStream(_:)``.
-  func mayDraw(_ stream: RequestStream) -> Bool {
+  /// Whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
+  func canCharge(_ stream: RequestStream) -> Bool {
     guard rates.isOn else { return true }
     let (caller, now) = (stream.caller, clock)
     return rates.take(1, from: caller, at: now, .nothing)?.decision.isAllowed != false
@@ -273,28 +342,28 @@ extension GatewayLoop {
         || rates.take(1, from: stream.address, at: now, .nothing)?.decision.isAllowed != false)
   }
 
-  /// Draws a frame or line of a stream's body, whatever is in it.
-  func drawForStream(_ stream: RequestStream) {
+  /// Charges a frame or line of a stream's body, whether it is valid or not.
+  func chargeStream(_ stream: RequestStream) {
     guard rates.isOn else { return }
     _ = rates.take(1, from: stream.caller, at: clock)
     if !stream.caller.isServer { _ = rates.take(1, from: stream.address, at: clock) }
   }
 
-  /// Has answers carry what they share, to which rates belong while there are any.
+  /// Installs the headers that all answers share: CORS headers and, where limits are set, rate headers.
   func setCommonHeaders() {
     let (origins, rates) = (origins, rates)
     switch (origins.isEmpty, rates.isOn) {
     case (true, false): resources.commonHeaders = nil
     case (false, false): resources.commonHeaders = { origins.headers($0) }
-    case (true, true): resources.commonHeaders = { rates.headers($0.note) }
-    case (false, true): resources.commonHeaders = { origins.headers($0) + rates.headers($0.note) }
+    case (true, true): resources.commonHeaders = { rates.headers($0.applicationTag) }
+    case (false, true): resources.commonHeaders = { origins.headers($0) + rates.headers($0.applicationTag) }
     }
   }
 }
 
 extension ProblemCode {
-  /// Whether it says that no key of this gateway has signed the token: time, and what its claims say, do not.
-  var isOfNoKey: Bool {
+  /// Whether the code says that no key of this gateway has signed the token. Codes about times and claims do not.
+  var isSignatureFailure: Bool {
     switch self {
     case .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid: true
     default: false
@@ -303,8 +372,8 @@ extension ProblemCode {
 }
 
 extension PeerAddress {
-  /// The last of a list with commas, as `X-Forwarded-For` is. What is no address is one client with all others that are
-  /// none; nil where the list is empty.
+  /// The last element of a comma-separated list such as `X-Forwarded-For`; nil where the list is empty. All invalid
+  /// addresses count as one client.
   init?(lastOf list: RawSpan) {
     if list.isEmpty { return nil }
     var start = list.byteCount

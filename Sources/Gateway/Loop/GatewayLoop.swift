@@ -8,81 +8,61 @@ internal import ReceiptModel
 internal import ReceiptWire
 package import StoreClient
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#endif
-
-/// Everything that one event loop of the gateway has: its connections, its way to the store, its tokens, and
-/// the requests that wait. Nothing is shared between loops.
+/// The state of one event loop of the gateway: its connections, its store client, its token cache, and its pending
+/// requests. Mutable state is not shared between loops.
 ///
-/// The way of a request: `http2RequestReceived` → route → caller → a frame in the store client's buffer; at
-/// the end of the loop's turn one flush to the store. Back: `storeReplied` → the answer in the stream's own
-/// buffer; at the end of the store's read one flush per connection that got answers.
+/// A request's path: `http2RequestReceived` → route → caller → a frame in the store client's buffer, flushed once at
+/// the end of the loop's turn. The answer's path: `storeReplied` → the stream's own buffer, flushed once per connection
+/// at the end of the store's read.
 package final class GatewayLoop {
   let eventLoop: any EventLoop
   let logger: Logger
   let limits: GatewayLimits
   let resources: HTTP2ServerResources
-  let storeReachChanged: (StoreReach) -> Void
+  let storeConnectivityChanged: (StoreConnectivity) -> Void
 
   let router = Router()
   let scratch = PathScratch()
   let tape: JSONTape
   let authenticator: Authenticator
-  /// Told of connections that have shown a valid token; nil in tests.
+  /// Notified of connections that have shown a valid token; nil in tests.
   let gate: ConnectionGate?
   let rates: RateLimiter
   let refusals: RefusalLog?
-  /// Set right after `init`, as the client wants its delegate; the loop and it hold each other until `close`.
+  /// Set right after `init`, since the client needs its delegate. The loop and the client retain each other until
+  /// `close`.
   private(set) var store: StoreClient<GatewayLoop>!
 
   var connections = ConnectionTable()
-  var pending = PendingRequests()
-  var gathers: [Gather?] = []
-  var freeGathers: [UInt32] = []
+  private var pending = PendingRequests()
   var counters = GatewayCounters()
-  var userJobs = JobTable<UserJob>()
-  var userLists = JobTable<UserListJob>()
-  var events = EventTable()
-  var eventTicker: RepeatedTask?
-  var requestStreams = RequestStreamTable()
-  var streamTicker: RepeatedTask?
-  let origins: CrossOrigins
-  var hooks: HookTable
-  /// Nil: tickets are neither made nor taken.
-  private(set) var tickets: TicketCodec?
-  var ackBatches = AckBatchTable()
-  var batches = BatchQueue()
-  /// The request that is received now has waited among ``batches``.
-  var isBeginningBatch = false
-  var erasures: [ErasureJob?] = []
-  var freeErasures: [UInt32] = []
-  /// No more is begun by itself.
-  private(set) var isClosed = false
-  var settling = Settling()
-  var tokenWatch: TokenWatch
-  /// Nil where this loop leaves settling to others, or has ended.
-  var settlingTicker: RepeatedTask?
   var requestIDs: RequestIDs
-
-  /// Set while all connections are asked to end.
+  private var turn = Turn()
+  /// Whether `close` was called; background work starts nothing more.
+  private(set) var isClosed = false
+  /// Completed when all connections have closed; nil unless draining.
   private var drained: EventLoopPromise<Void>?
-  /// Whether the turn's end is among the loop's tasks.
-  private var isTurnEnding = false
-  /// Whether a request since the last flush has had its sending time noted.
-  private var hasSample = false
-  /// The route of the request that is being received, for the answer that it may throw.
-  var currentRoute = GatewayCounters.noRoute
-  /// It has drawn from the buckets of its caller.
-  var hasDrawn = false
+
+  let origins: CrossOrigins
+  // The features with state of their own.
+  let namedAnswers = NamedAnswers()
+  let gathers = Gathers()
+  let batches = Batches()
+  let events: EventStreams
+  let streams = RequestStreams()
+  let push: Push
+  let hooks: Hooks
+  let userJobs = UserJobs()
+  let userLists = UserLists()
+  let erasures = Erasures()
+  let replication = Replication()
+  let tokens: Tokens
 
   /// - Parameters:
-  ///   - revokedTokens: one table for all loops.
-  ///   - tickets: what tickets are signed with; nil: there are none.
-  ///   - hooks: senders of webhooks, each of another name.
-  ///   - storeReachChanged: called on the loop when the store client gains or loses its store.
+  ///   - revokedTokens: one table shared by all loops.
+  ///   - tickets: the keys that sign tickets; nil: tickets are disabled.
+  ///   - hooks: webhook senders, with distinct names.
+  ///   - storeConnectivityChanged: called on the loop when the store client gains or loses its store.
   package init(
     eventLoop: any EventLoop,
     store: StoreClientConfiguration,
@@ -97,25 +77,25 @@ package final class GatewayLoop {
     rates: RateLimiter = RateLimiter(),
     refusals: RefusalLog? = nil,
     logger: Logger,
-    storeReachChanged: @escaping (StoreReach) -> Void
+    storeConnectivityChanged: @escaping (StoreConnectivity) -> Void
   ) {
     eventLoop.assertInEventLoop()
     var random = SystemRandomNumberGenerator()
     self.eventLoop = eventLoop
     self.logger = logger
     self.limits = limits
-    self.storeReachChanged = storeReachChanged
+    self.storeConnectivityChanged = storeConnectivityChanged
     self.resources = HTTP2ServerResources(limits: http2, streamedContentTypes: [.ndjson, .frames])
     self.origins = origins
-    self.hooks = HookTable(hooks)
+    self.hooks = Hooks(hooks)
     self.gate = gate
     self.rates = rates
     self.refusals = refusals
     counters.pushes = PushCounters(hooks: hooks.map { String(decoding: $0.provider, as: UTF8.self) })
-    self.tickets = tickets.map { TicketCodec(keys: $0) }
-    events.hub = EventHub(limits: limits.events)
+    self.push = Push(tickets)
+    self.events = EventStreams(limits.events)
     self.tape = JSONTape(limits: limits.json)
-    self.tokenWatch = TokenWatch(revokedTokens)
+    self.tokens = Tokens(revokedTokens)
     self.authenticator = Authenticator(
       eventLoop: eventLoop,
       verifier: verifier,
@@ -125,44 +105,57 @@ package final class GatewayLoop {
     )
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
+    for part in parts { part.attach(to: self) }
     resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
     setCommonHeaders()
   }
 
-  /// Begins to connect to the store.
+  private var parts: [GatewayPart] {
+    [
+      namedAnswers, gathers, batches, events, streams, push, hooks, userJobs, userLists, erasures,
+      replication, tokens,
+    ]
+  }
+
+  /// Starts the timers, and connects to the store.
   package func start() {
-    startSettling()
-    startEvents()
-    startStreams()
-    startTokens()
+    replication.start()
+    events.start()
+    streams.start()
+    tokens.start()
     store.start()
   }
 
-  /// The tokens that this loop remembers.
+  /// The tokens in this loop's cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
-  /// Takes what was read again, for what is asked from now on. Connections, streams and what is under way stay.
+  /// Counts an HTTP/1 client, and returns its answer.
+  func refuseHTTP1(isHead: Bool) -> ByteBuffer {
+    counters.http1Refused &+= 1
+    return HTTP1Refusal.answer(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
+  }
+
+  /// Applies a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
   func take(_ update: GatewayUpdate) {
     let configuration = update.configuration
     if let tokens = update.tokens {
       authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
       connections.forgetCredentials()
     }
-    hooks.hooks = configuration.hooks
-    tickets = configuration.ticketKeys.map { TicketCodec(keys: $0) }
-    if let store = store.storeID { tickets?.bind(to: store) }
+    hooks.take(configuration.hooks)
+    push.take(configuration.ticketKeys)
     store.replaceSecrets(configuration.storeSecrets)
     resources.setMemoryLimits(configuration.http2)
   }
 
-  /// Asks all connections to end after their streams.
+  /// Asks all connections to close after their streams.
   ///
-  /// - Returns: done when they are closed, at the latest after the time that a drain may take.
+  /// - Returns: completed when they are closed, at the latest after the drain timeout.
   func drain() -> EventLoopFuture<Void> {
     let promise = drained ?? eventLoop.makePromise(of: Void.self)
     drained = promise
-    drainEvents()
-    drainStreams()
+    events.drain()
+    streams.drain()
     if connections.count == 0 {
       promise.succeed()
     } else {
@@ -176,61 +169,55 @@ package final class GatewayLoop {
     return promise.futureResult
   }
 
-  /// Ends the way to the store; what still waits is answered 503.
+  /// Closes the store connection; pending requests are answered 503.
   func close() -> EventLoopFuture<Void> {
-    stopSettling()
-    stopEvents()
-    stopStreams()
-    stopTokens()
+    replication.stop()
+    events.stop()
+    streams.stop()
+    tokens.stop()
     isClosed = true
-    endErasures()
+    erasures.stop()
     return store.close()
   }
 
-  /// The wall clock, in milliseconds since 1970. Read anew each time, some 20 ns: a time kept for the turn
-  /// would let a token live on after a turn that did not end as it should.
-  var now: Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
-  }
+  /// The wall clock, in milliseconds since 1970. Each access reads the clock, some 20 ns: a time cached per turn would
+  /// let a token outlive its expiry if a turn did not end as it should.
+  var now: Int64 { Times.now }
 
-  /// Ends the turn when all sockets that became readable together have been read: NIO runs a loop's tasks
-  /// after its input, so their requests leave in one write. With one stream on each of many connections that
-  /// is the difference between a write to the store per request and one per turn.
+  /// Schedules the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
+  /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
+  /// makes one write to the store per turn instead of one per request.
   func endTurnSoon() {
-    if isTurnEnding { return }
-    isTurnEnding = true
+    guard turn.schedulesEnd() else { return }
     eventLoop.assumeIsolated().execute {
-      self.isTurnEnding = false
+      self.turn.ends()
       self.endTurn()
     }
   }
 
-  /// Writes what this turn has queued: to the store, then to the connections that were answered from outside.
+  /// Flushes the turn's output: first to the store, then to connections that were answered outside their own read.
   func endTurn() {
-    hasSample = false
     tape.shrink()
-    advanceStreams()
-    store.flush()
+    streams.advance()
+    flushStore()
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
-  /// Gives memory that a load has left back to the system. glibc keeps what is free between pieces in use until it is
-  /// asked, off the loop: that takes milliseconds.
-  func giveMemoryBack() {
+  /// Returns unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
+  /// trimmed, which takes milliseconds and therefore runs off the loop.
+  func releaseUnusedMemory() {
     guard resources.freeUnused() else { return }
     #if canImport(Glibc)
       NIOThreadPool.singleton.submit { _ in malloc_trim(0) }
     #endif
   }
 
-  /// What this loop tells when the metrics are scraped.
+  /// Collects this loop's metrics for a scrape.
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
-    collectEvents(into: &samples)
-    collectStreams(into: &samples)
-    collectTokens(into: &samples)
+    events.collect(into: &samples)
+    streams.collect(into: &samples)
+    tokens.collect(into: &samples)
     samples.gauge(
       "tidemark_gateway_connections",
       help: "HTTP/2 connections open.",
@@ -238,7 +225,7 @@ package final class GatewayLoop {
     )
     samples.gauge(
       "tidemark_gateway_held_bytes",
-      help: "Bytes of requests, of answers that have not left, and of open streams (--gateway-memory).",
+      help: "Memory held by requests, unsent answers and open streams, in bytes (--gateway-memory).",
       Double(resources.heldBytes)
     )
     samples.gauge(
@@ -248,23 +235,23 @@ package final class GatewayLoop {
     )
     samples.gauge(
       "tidemark_gateway_store_requests_in_flight",
-      help: "Requests to the store without an answer.",
+      help: "Requests to the store in flight.",
       Double(pending.count)
     )
     samples.gauge(
       "tidemark_gateway_tokens_cached",
-      help: "Verified tokens remembered.",
+      help: "Verified tokens in the cache.",
       Double(authenticator.cachedCount)
     )
     samples.gauge(
       "tidemark_gateway_batches_waiting",
-      help: "Batches that wait for room among the requests to the store.",
-      Double(batches.count)
+      help: "Batches waiting for room in the store's request window.",
+      Double(batches.waitingCount)
     )
     samples.counter(
       "tidemark_gateway_batches_delayed_total",
       help: "Batches that had to wait for room.",
-      Int64(counters.batchesDelayed)
+      Int64(batches.delayed)
     )
     samples.gauge(
       "tidemark_gateway_requests_parked",
@@ -273,18 +260,19 @@ package final class GatewayLoop {
     )
     samples.counter(
       "tidemark_gateway_values_settled_total",
-      help: "Changes of channel types and users that their gateway did not finish, brought to every shard.",
-      Int64(settling.settledCount)
+      help:
+        "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
+      Int64(replication.settledCount)
     )
     samples.gauge(
       "tidemark_gateway_user_jobs",
-      help: "Requests under way that go over all channels of a user.",
+      help: "Requests in progress that visit all channels of a user.",
       Double(userJobs.count)
     )
     samples.gauge(
       "tidemark_gateway_erasures",
       help: "Users who are being erased.",
-      Double(erasures.count - freeErasures.count)
+      Double(erasures.count)
     )
     samples.gauge(
       "tidemark_gateway_store_connections_ready",
@@ -318,68 +306,85 @@ package final class GatewayLoop {
 // MARK: - HTTP/2
 
 extension GatewayLoop: HTTP2ServerDelegate {
-  /// Takes up a request: it is answered at once, or waits for the store or for its token.
+  /// Checks the token before the body arrives.
+  package func http2RequestAnnounced(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<GatewayLoop>
+  ) -> Bool {
+    let index = UInt32(truncatingIfNeeded: connection.userData)
+    return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
+  }
+
+  /// Handles a request: answers it at once, or queues it for the store or for token verification.
   package func http2RequestReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    currentRoute = GatewayCounters.noRoute
-    hasDrawn = false
+    var arrival = RequestArrival()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: nil, stream, connection)
+        try self.receive(request, caller: nil, stream, connection, &arrival)
       }
     } catch {
-      answer(drawn(error, stream, connection), currentRoute, stream, connection)
+      answer(drawn(error, stream, connection, arrival), arrival.route, stream, connection)
     }
   }
 
-  /// Has what the read has queued sent to the store: with the turn, or now where it is enough to keep the store at work
-  /// while this loop reads its other connections.
+  /// Flushes the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
+  /// store busy while this loop reads its other connections.
   package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
-    if store.queuedBytes >= Self.flushBytes {
-      hasSample = false
-      store.flush()
-    }
+    if store.queuedBytes >= Self.flushBytes { flushStore() }
     endTurnSoon()
   }
 
-  /// Some 100 marks.
+  private func flushStore() {
+    turn.flushed()
+    store.flush()
+  }
+
+  /// The size of some 100 marks.
   private static let flushBytes = 8 << 10
 
-  /// Forgets a stream of events, or a streamed request.
+  /// Removes an aborted event stream or streamed request.
   package func http2StreamAborted(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    if !events.places.isEmpty { eventStreamAborted(stream) }
-    if requestStreams.count > 0 { requestStreamAborted(stream) }
+    events.aborted(stream)
+    if streams.count > 0 { streams.aborted(stream) }
   }
 
-  /// Goes on with a stream of events, or with a streamed request.
+  /// Handles new bytes, or the end, of a streamed body.
+  package func http2RequestBodyReceived(
+    _ stream: HTTP2StreamHandle,
+    on connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    streams.bodyReceived(stream)
+  }
+
+  /// Continues an event stream, or a streamed request, that can write again.
   package func http2StreamDrained(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    if requestStreams.count > 0, requestStreamDrained(stream) { return }
-    guard let place = events.places[stream.rawValue], let stream = events.streams[Int(place)] else { return }
-    drained(stream)
+    if streams.count > 0, streams.drained(stream) { return }
+    events.drained(stream)
   }
 
-  /// Forgets the connection; what it waited for finds no stream.
+  /// Removes a closed connection. Replies to its requests find no stream and are dropped.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     connections.remove(connection)
     counters.connectionClosed(connection.counters)
-    // A connection that failed in the middle of a read has not come to its end.
+    // A connection that failed during a read gets no `http2ReadComplete`.
     endTurnSoon()
     if connections.count == 0 { drained?.succeed() }
   }
 
-  /// Takes up a connection, before it is active.
+  /// Registers a new connection before it is active.
   ///
   /// - Parameters:
-  ///   - client: from where it comes; nil where that is no IP address.
-  ///   - isNamed: a PROXY header says so.
+  ///   - client: its address; nil where that is no IP address.
+  ///   - isNamed: whether a PROXY header named the client.
   func connectionOpened(from client: PeerAddress?, isNamed: Bool = false) -> HTTP2ServerConnection<
     GatewayLoop
   > {
@@ -390,27 +395,28 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection
   }
 
-  /// The checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403, 413,
-  /// 415, 501.
+  /// Performs the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
+  /// 413, 415, 501.
   ///
-  /// - Parameter caller: known already where the request was parked for its token.
+  /// - Parameter caller: known where the request was parked for its token, or has waited as a batch.
   func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
     _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    _ arrival: inout RequestArrival
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
       if rates.isOn {
-        try drawForAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userToken))
+        try chargeAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userData))
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
-      return counters.answered(currentRoute, status: 204)
+      return counters.answered(arrival.route, status: 204)
     }
     let match = try router.match(request.method, request.path, scratch)
-    currentRoute = match.route.rawValue
-    let index = UInt32(truncatingIfNeeded: connection.userToken)
+    arrival.route = match.route.rawValue
+    let index = UInt32(truncatingIfNeeded: connection.userData)
     let caller: Caller
     if let known {
       caller = known
@@ -423,103 +429,184 @@ extension GatewayLoop: HTTP2ServerDelegate {
     guard connection.admit(stream, for: share, answerBytes: match.route.answerBytes) else {
       throw Problem(.overloaded)
     }
-    if rates.isOn { try draw(match.route, caller, request, stream, connection) }
+    if rates.isOn { try draw(match.route, caller, request, stream, connection, &arrival) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
+    // The body was refused, but the token is valid after all: a key was added meanwhile.
+    if request.bodyRefused { throw Problem(.authenticationBusy) }
     if request.bodyTooLarge {
       throw Problem(.bodyTooLarge, "the body may have at most \(resources.limits.maxBodyBytes) bytes")
     }
-    // Its body has yet to come: a route that reads it whole would find it empty.
-    if request.bodyStreams && match.route.isBuilt && !match.route.streams(request.contentType) {
+    // The body has not arrived: a route that reads it whole would find it empty.
+    if request.bodyStreams && match.route.isImplemented && !match.route.streams(request.contentType) {
       throw Problem(.contentTypeNotSupported)
     }
     let address = request.bodyStreams && rates.isOn ? client(request, index) : nil
-    let context = RequestContext(caller: caller, connection: index, stream: stream, address: address)
+    let context = RequestContext(
+      caller: caller,
+      connection: index,
+      stream: stream,
+      address: address,
+      hasWaited: arrival.hasWaited
+    )
     try dispatch(match, context, request)
   }
 
-  /// Takes up a request once more whose caller is known.
-  func receiveAgain(
+  /// Handles a request again that has waited as a batch.
+  func resumeRequest(
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     caller: Caller
   ) {
-    currentRoute = GatewayCounters.noRoute
+    var arrival = RequestArrival(hasWaited: true)
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: caller, stream, connection)
+        try self.receive(request, caller: caller, stream, connection, &arrival)
       }
     } catch {
-      answer(error, currentRoute, stream, connection)
+      answer(error, arrival.route, stream, connection)
     }
   }
 }
 
 // MARK: - To the store
 
-/// What the routes are told of a request beside its bytes.
-struct RequestContext {
-  let caller: Caller
-  /// The connection's place in the ``ConnectionTable``.
-  let connection: UInt32
-  let stream: HTTP2StreamHandle
-  /// From where a streamed request comes, where there are rates; nil: not known, or not asked.
-  var address: PeerAddress?
-}
-
 extension GatewayLoop {
-  /// Keeps a request until the store has answered; returns its token.
-  func keep(
-    _ context: RequestContext,
-    _ route: Route,
-    _ shape: ReplyShape,
-    gather: UInt32 = 0,
-    entry: Int = 0
-  ) -> UInt64 {
-    keep(
-      PendingRequest(
-        stream: context.stream,
-        connection: context.connection,
-        gather: gather,
-        entry: UInt32(entry),
-        shape: shape,
-        route: route,
-        isServer: context.caller.isServer
-      )
-    )
+  /// Sends a request about one channel. False: the store client takes no more; then nothing is pending.
+  ///
+  /// - Parameters:
+  ///   - issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
+  ///   - thread: the parent of the thread; nil: the channel itself.
+  func ask(
+    _ kind: FrameKind,
+    cid: RawSpan,
+    _ request: PendingRequest,
+    issued: UInt32? = nil,
+    thread: RawSpan? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    let token = keep(request)
+    if store.send(kind, cid: cid, token: token, issued: issued, thread: thread, fields) { return true }
+    _ = pending.remove(token)
+    return false
   }
 
-  /// Keeps a request; the first since the last flush is measured.
-  func keep(_ request: PendingRequest) -> UInt64 {
-    var request = request
-    if !hasSample {
-      hasSample = true
-      request.sentAt = NIODeadline.now().uptimeNanoseconds
+  /// Sends a request to a shard. False: as for a channel.
+  ///
+  /// - Parameter name: a channel type, a user or a token; nil: the frame kind has no name.
+  func ask(
+    _ kind: FrameKind,
+    shard: ShardID,
+    name: RawSpan?,
+    _ request: PendingRequest,
+    issued: UInt32? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    let token = keep(request)
+    if store.send(kind, shard: shard, name: name, token: token, issued: issued, fields) { return true }
+    _ = pending.remove(token)
+    return false
+  }
+
+  /// Sends a request to a shard, with a name from memory.
+  func ask(
+    _ kind: FrameKind,
+    shard: ShardID,
+    name: [UInt8]?,
+    _ request: PendingRequest,
+    issued: UInt32? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    guard let name else {
+      return ask(kind, shard: shard, name: RawSpan?.none, request, issued: issued, fields)
     }
+    return ask(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
+  }
+
+  /// Registers a request until the store replies; returns its token. The first since the last flush has its round trip
+  /// measured.
+  private func keep(_ request: PendingRequest) -> UInt64 {
+    guard turn.takesSample() else { return pending.insert(request) }
+    var request = request
+    request.sentAt = NIODeadline.now().uptimeNanoseconds
     return pending.insert(request)
   }
 
-  /// Sends one request about a channel, whose reply is the answer.
+  /// Removes the request of a token; nil where it was removed before.
+  func takePending(_ token: UInt64) -> PendingRequest? { pending.remove(token) }
+
+  /// Requests waiting for the store.
+  var pendingCount: Int { pending.count }
+
+  /// Sends a request about one channel, whose reply becomes the answer.
+  ///
+  /// - Throws: `store_busy`.
   func send(
     _ kind: FrameKind,
     cid: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ shape: ReplyShape,
+    _ form: AnswerForm,
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let token = keep(context, route, shape)
-    guard
-      store.send(kind, cid: cid, token: token, issued: context.caller.issued, thread: thread, fields)
-    else {
-      _ = pending.remove(token)
+    let request = Self.request(context, route, form)
+    guard ask(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields) else {
       throw Problem(.storeBusy)
     }
   }
 
-  /// The name that a request has in answers and logs.
+  /// Sends a request to a shard, whose reply becomes the answer.
+  ///
+  /// - Throws: `store_busy`.
+  func send(
+    _ kind: FrameKind,
+    shard: ShardID,
+    name: RawSpan?,
+    _ context: RequestContext,
+    _ route: Route,
+    _ form: AnswerForm,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let request = Self.request(context, route, form)
+    guard ask(kind, shard: shard, name: name, request, issued: context.caller.issued, fields) else {
+      throw Problem(.storeBusy)
+    }
+  }
+
+  private static func request(_ context: RequestContext, _ route: Route, _ form: AnswerForm) -> PendingRequest
+  {
+    PendingRequest(
+      .answer(context.stream, connection: context.connection, form),
+      route: route,
+      isServer: context.caller.isServer
+    )
+  }
+
+  /// The home shard of a channel type or a user.
+  ///
+  /// - Throws: `store_unavailable`.
+  func homeShard(of name: RawSpan) throws(Problem) -> ShardID {
+    // The number of shards is unknown before the first connection to the store.
+    guard store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    return ShardID.owning(name, count: store.shardCount)
+  }
+
+  /// The request's id in answers and logs.
   func requestID(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>) -> String {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
+  }
+
+  /// Answers where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
+  /// builds.
+  func answerBug(
+    _ what: StaticString,
+    _ route: Route,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) {
+    assertionFailure("\(what)")
+    logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
+    answer(Problem(.internalError), route.rawValue, stream, connection)
   }
 
   /// Answers with a problem.

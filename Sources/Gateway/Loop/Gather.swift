@@ -2,35 +2,46 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 
-/// A request that takes several to the store: its entries' results come in any order and are answered
-/// together.
+/// A request that fans out to several store requests. Its results arrive in any order and are answered together.
 final class Gather {
-  /// What came of one entry.
+  /// Result of one entry.
   struct Result {
-    /// Nil: it was done.
+    /// Nil: it succeeded.
     var code: ProblemCode?
     var sequence: UInt32 = 0
     var status = MessageStatus.sent
     var receiptRefusal = ReceiptRefusal.none
-    /// A channel did not exist before.
+    /// Whether the channel was created.
     var isCreated = false
-    /// A position that counts nowhere.
+    /// Why a position does not count; nil: it does.
     var uncounted: ShardState.Uncounted?
-    /// Where its part of ``places`` is.
+    /// The range of its part of ``places``.
     var placeStart = 0
     var placeCount = 0
   }
 
-  /// How far the PUT of a ``SharedValue`` has come; whatever else is gathered stays in the first.
+  /// How the results are answered.
+  enum Answer {
+    /// Each on its own.
+    case results(status: Int, _ write: (Gather, inout ByteBuffer) -> Void)
+    /// The value that a PUT has made; or the problem of any part.
+    case value
+    /// The channel types found; or the problem of any part.
+    case channelTypes
+    /// One user of a batch: the entry of the batch's gather.
+    case entry(of: SlotIndex, at: Int)
+  }
+
+  /// Progress of the PUT of a ``SharedValue``; other gathers stay in `gathering`.
   enum Stage {
-    /// Becomes `assigning` when the home shard has made the change.
+    /// The home shard is making the change. Becomes `assigning`.
     case gathering
-    /// The other shards are told. When all of them have it, becomes `announcing`, or `settling` where nobody sees a
+    /// The value is being assigned to the other shards. Becomes `announcing`, or `settling` where no other user sees a
     /// difference.
     case assigning(SharedValue)
-    /// Whoever watches the user's channels is told how their rows are seen now (R7). Becomes `settling`.
+    /// Watchers of the user's channels are being told how others see the user's rows now (R7). Becomes `settling`.
     case announcing(SharedValue)
-    /// The home shard is told that all have it.
+    /// The home shard is being told that all shards have the value.
     case settling(SharedValue)
   }
 
@@ -38,31 +49,35 @@ final class Gather {
   let stream: HTTP2StreamHandle
   let route: Route
   let isServer: Bool
+  let answer: Answer
+  /// The names that the answer repeats from the request, in its order.
+  var names = KeptEntries()
   /// In the order of the request.
-  var results: [Result] = []
-  /// Entries without a result, and one for the sending itself: replies that come while it goes on do not end
-  /// it.
-  var waiting = 1
-  /// Channel types found, the newest version of each.
-  var records: [String: ChannelTypeRecord] = [:]
+  var results: [Result]
+  /// Entries without a result, plus one for the sending itself: early replies must not complete the gather while
+  /// requests are still being sent.
+  var waiting: Int
+  /// The newest version of each channel type found.
+  private(set) var records: [String: ChannelTypeRecord] = [:]
   var stage = Stage.gathering
-  /// The request changes what a user hides, so others see them otherwise now.
+  /// Whether the request changes what a user hides, so that others see the user's rows differently.
   var changesPrivacy = false
-  /// Of one user of many: the gather of all, and the entry's place in it.
-  var parent: (gather: UInt32, entry: Int)?
-  /// What tickets are made of, or channels' rows as JSON, one after the other as they came.
+  /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.
   var places = ByteBuffer()
-  /// Why the whole request failed.
+  /// The problem of the whole request; nil: none.
   var problem: Problem?
 
-  init(connection: UInt32, stream: HTTP2StreamHandle, route: Route, isServer: Bool) {
-    self.connection = connection
-    self.stream = stream
+  init(_ context: RequestContext, _ route: Route, count: Int, _ answer: Answer) {
+    connection = context.connection
+    stream = context.stream
+    isServer = context.caller.isServer
     self.route = route
-    self.isServer = isServer
+    self.answer = answer
+    results = Array(repeating: Result(), count: count)
+    waiting = count + 1
   }
 
-  /// Keeps the newer of a record and what was there.
+  /// Stores a record unless a newer version is known.
   func note(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }
     records[record.name] = record

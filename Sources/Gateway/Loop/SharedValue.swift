@@ -2,13 +2,13 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// A versioned value that every shard has a copy of. Its home shard decides about changes; the result is then
-/// assigned to all others, and settled at home when the last of them has it (Proto/frames.md, 0x17 to 0x1C).
+/// A versioned value replicated to every shard. Its home shard decides changes. The result is assigned to all others,
+/// and settled at home when the last of them has it (Proto/frames.md, 0x17 to 0x1C).
 enum SharedValue: Equatable {
   case channelType(ChannelTypeRecord)
   case user(UserSettings)
 
-  /// What tells one version of one value from every other.
+  /// Identifies one version of one value.
   struct Identity: Hashable {
     var isUser: Bool
     var name: ExactText
@@ -32,7 +32,7 @@ enum SharedValue: Equatable {
     }
   }
 
-  /// 0: never set; then no shard has to be told.
+  /// 0: never set; there is nothing to replicate.
   var version: UInt64 {
     switch self {
     case .channelType(let record): record.version
@@ -52,7 +52,7 @@ enum SharedValue: Equatable {
     return ShardID.owning(name.span.bytes, count: shardCount)
   }
 
-  /// assign_channel_type or assign_user, behind the counter.
+  /// Writes the fields of assign_channel_type or assign_user after the counter.
   func writeAssignment(into buffer: inout ByteBuffer) {
     buffer.writeVarint(version)
     switch self {
@@ -67,7 +67,7 @@ enum SharedValue: Equatable {
     }
   }
 
-  /// settle, behind the counter.
+  /// Writes the fields of settle after the counter.
   func writeSettlement(into buffer: inout ByteBuffer) {
     buffer.writeInteger(UInt8(isUser ? 1 : 0))
     buffer.writeVarint(version)

@@ -1,28 +1,28 @@
 internal import HTTP2Session
 
-/// Acknowledgements that are answered together: of one body, or on behalf of somebody in this gateway.
+/// Acknowledgements that are answered together: of one request body, or on behalf of a webhook.
 final class AckBatch {
-  /// Who waits for them.
+  /// The recipient of the results.
   enum Caller {
-    /// `{"results": […]}`.
+    /// A request, answered with `{"results": […]}`.
     case body(RequestContext, Route)
-    /// Told what came of each, nil: it was carried out.
+    /// A callback with the result of each; nil: it succeeded.
     case closure((_ codes: [ProblemCode?]) -> Void)
   }
 
   let source: AckSource?
   let caller: Caller
-  /// Its entries at most, where it is a device's, who is nobody; else 0.
+  /// Maximum number of entries, for a device without a token; else 0.
   let deviceEntries: Int
   var order: AckOrder
-  /// In the order of the request; of a closure's only.
+  /// Results in the order of the entries; only for a closure.
   var codes: [ProblemCode?] = []
-  /// More may be added; replies that come meanwhile do not end it.
+  /// Whether entries may still be added; until then replies do not complete the batch.
   var isOpen = true
 
   /// - Parameters:
-  ///   - source: what they are counted as; nil: as what each is made with.
-  ///   - countMax: entries at most.
+  ///   - source: the source to count the entries under; nil: each entry's own kind.
+  ///   - countMax: maximum number of entries.
   init(_ caller: Caller, source: AckSource?, countMax: Int) {
     self.caller = caller
     self.source = source
@@ -33,35 +33,11 @@ final class AckBatch {
     order = AckOrder(limits: AckOrder.Limits(entries: countMax, bytes: .max))
   }
 
-  /// Whether the answer names what each has marked.
+  /// Whether the answer names what each entry marked.
   var wantsNames: Bool {
     switch caller {
     case .body: true
     case .closure: false
     }
-  }
-}
-
-/// The batches of one loop.
-struct AckBatchTable {
-  private(set) var batches: [AckBatch?] = []
-  private var free: [UInt32] = []
-  /// Entries of devices' batches.
-  private(set) var deviceEntries = 0
-
-  mutating func insert(_ batch: AckBatch) -> UInt32 {
-    deviceEntries += batch.deviceEntries
-    if let place = free.popLast() {
-      batches[Int(place)] = batch
-      return place
-    }
-    batches.append(batch)
-    return UInt32(batches.count - 1)
-  }
-
-  mutating func remove(_ place: UInt32) {
-    deviceEntries -= batches[Int(place)]?.deviceEntries ?? 0
-    batches[Int(place)] = nil
-    free.append(place)
   }
 }

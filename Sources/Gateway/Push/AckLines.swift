@@ -1,26 +1,26 @@
-/// Cuts a streamed body into lines (newline-delimited JSON). Pure; the bytes stay where they are.
+/// Splits a streamed body into lines (newline-delimited JSON). Pure; the bytes are not copied.
 package struct AckLines {
-  /// Bytes of a line at most, without its end.
+  /// Maximum size of a line in bytes, without its line feed.
   package static let byteCountMax = 4_096
 
-  /// What the body has next.
+  /// The next item of the body.
   package enum Next: Equatable {
-    /// A line, without its end; what follows starts at `end`.
+    /// A line, without its line feed; the rest starts at `end`.
     case line(Range<Int>, end: Int)
-    /// A line of more than ``byteCountMax`` bytes has begun: told once. What follows starts at `end`.
+    /// A line exceeds ``byteCountMax`` bytes; reported once. The rest starts at `end`.
     case tooLong(end: Int)
-    /// Nothing up to `end`, which may be dropped; a part of a line may follow.
+    /// No complete line. Bytes up to `end` may be dropped; a partial line may follow.
     case needsMore(end: Int)
   }
 
-  /// In the rest of a line that was too long.
+  /// Whether the rest of an oversized line is being skipped.
   private var isSkipping = false
 
   package init() {}
 
-  /// Looks at what starts at `start`. Blank lines are passed over.
+  /// Reads the next item from `start` on. Blank lines are skipped.
   ///
-  /// - Parameter isEnd: the body ends with these bytes: its last line needs no line feed.
+  /// - Parameter isEnd: whether the body ends with these bytes; its last line then needs no line feed.
   package mutating func next(_ bytes: RawSpan, from start: Int, isEnd: Bool) -> Next {
     let lineFeed = UInt8(ascii: "\n")
     var at = start
@@ -47,7 +47,7 @@ package struct AckLines {
     }
   }
 
-  /// Nothing but what JSON takes for space.
+  /// Whether the line has only JSON whitespace.
   private static func isBlank(_ line: RawSpan) -> Bool {
     for at in 0..<line.byteCount {
       switch line.unsafeLoad(fromByteOffset: at, as: UInt8.self) {

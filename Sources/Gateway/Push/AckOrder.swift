@@ -1,15 +1,15 @@
 package import NIOCore
 
-/// Puts answers that come in any order into the order of what was asked: those whose turn it is gather in ``inTurn``,
-/// others wait. What waits is bounded, and so is what may be asked meanwhile. A pure state machine; one for each batch
-/// or stream of acknowledgements.
+/// Reorders answers that arrive in any order into request order. Answers whose turn has come are collected in
+/// ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
+/// each batch or stream of acknowledgements.
 package struct AckOrder {
-  /// What may be under way.
+  /// In-flight limits.
   package struct Limits: Sendable {
-    /// Entries without an answer, and those behind them; at least 1.
+    /// Entries in flight, including answered ones that wait for an earlier entry; at least 1.
     package var entries: Int
-    /// Bytes of answers that wait for others, or to be taken, from which on nothing more is begun. One answer more for
-    /// each entry under way can come.
+    /// Bytes of answers that wait for earlier ones or to be taken; at this limit no entry is begun. Entries in flight
+    /// may still add one answer each.
     package var bytes: Int
 
     package init(entries: Int = 4_096, bytes: Int = 256 << 10) {
@@ -19,9 +19,9 @@ package struct AckOrder {
   }
 
   private struct Slot {
-    /// Where the answer stands in `ahead`.
+    /// Offset of the answer in `ahead`.
     var offset: UInt32 = 0
-    /// Of the answer; `open`: there is none yet.
+    /// Size of the answer; `open`: not answered yet.
     var count: UInt32 = Slot.open
     var labels: AckLabels
 
@@ -29,31 +29,31 @@ package struct AckOrder {
   }
 
   private let limits: Limits
-  /// A ring whose size is a power of two: entry n is at n modulo its size.
+  /// A ring whose size is a power of two: entry n is at index n modulo the size.
   private var slots: [Slot] = []
-  /// The oldest entry without an answer; numbers wrap around.
+  /// The oldest unanswered entry; numbers wrap around.
   private var first: UInt32 = 0
   private var next: UInt32 = 0
-  /// Answers before whose entry another has none; those that have had their turn stay until there is little else.
+  /// Answers that wait for an earlier entry. Answers already taken stay until compaction.
   private var ahead = ByteBuffer()
   private var aheadBytes = 0
   private var isHeld = false
-  /// Answers in the order of their entries, to be taken.
-  package private(set) var inTurn = ByteBuffer()
+  /// Answers in entry order, ready to be taken.
+  package private(set) var orderedAnswers = ByteBuffer()
 
   package init(limits: Limits = Limits()) { self.limits = limits }
 
-  /// Entries begun whose answers are not in turn yet.
+  /// Entries begun whose answers are not in ``orderedAnswers`` yet.
   package var waiting: Int { Int(next &- first) }
 
-  /// The number that the next entry will have.
+  /// The number of the next entry.
   package var nextEntry: UInt32 { next }
 
-  /// Bytes of answers held.
-  package var heldBytes: Int { aheadBytes + inTurn.readableBytes }
+  /// Bytes of all answers in memory.
+  package var heldBytes: Int { aheadBytes + orderedAnswers.readableBytes }
 
-  /// Whether another entry may be begun. Where not, not before half of what is under way is done: what has come of a
-  /// body is looked at in few pieces then.
+  /// Whether another entry may begin. At a limit, not before half of the load is done, so that a body is read in few
+  /// large pieces.
   package mutating func hasRoom() -> Bool {
     if isHeld {
       isHeld = waiting > limits.entries / 2 || heldBytes > limits.bytes / 2
@@ -63,23 +63,23 @@ package struct AckOrder {
     return !isHeld
   }
 
-  /// Begins an entry, ``nextEntry``.
+  /// Begins an entry with the number ``nextEntry``.
   package mutating func begin(_ labels: AckLabels = AckLabels()) {
     if waiting == slots.count { grow() }
     slots[place(next)] = Slot(labels: labels)
     next &+= 1
   }
 
-  /// What an entry without an answer was begun with.
+  /// The labels of an unanswered entry.
   package func labels(_ entry: UInt32) -> AckLabels { slots[place(entry)].labels }
 
-  /// Takes an entry's answer, once for each.
+  /// Records an entry's answer, once for each entry.
   package mutating func finish(_ entry: UInt32, _ write: (inout ByteBuffer) -> Void) {
     precondition(entry &- first < next &- first && isOpen(entry), "an answer to nothing that was asked")
     if entry == first {
-      write(&inTurn)
+      write(&orderedAnswers)
       first &+= 1
-      takeAhead()
+      takeReadyAnswers()
       return
     }
     let offset = ahead.writerIndex
@@ -91,13 +91,13 @@ package struct AckOrder {
     if ahead.writerIndex > max(Self.compactBytesMin, 2 * aheadBytes) { compact() }
   }
 
-  /// Forgets ``inTurn``, which somebody has taken.
-  package mutating func taken() { inTurn = ByteBuffer() }
+  /// Clears ``orderedAnswers`` after it was written.
+  package mutating func taken() { orderedAnswers = ByteBuffer() }
 
   // MARK: -
 
   private static let slotsMin = 16
-  /// So little is not worth moving.
+  /// Minimum size of `ahead` worth compacting.
   private static let compactBytesMin = 64 << 10
 
   @inline(__always)
@@ -105,10 +105,10 @@ package struct AckOrder {
 
   private func isOpen(_ entry: UInt32) -> Bool { slots[place(entry)].count == Slot.open }
 
-  private mutating func takeAhead() {
+  private mutating func takeReadyAnswers() {
     while first != next, !isOpen(first) {
       let slot = slots[place(first)]
-      Self.copy(slot.offset, slot.count, of: ahead, into: &inTurn)
+      Self.copy(slot.offset, slot.count, of: ahead, into: &orderedAnswers)
       aheadBytes -= Int(slot.count)
       first &+= 1
     }
@@ -126,7 +126,7 @@ package struct AckOrder {
     }
   }
 
-  /// Leaves behind the answers that have had their turn.
+  /// Drops the answers that were taken from `ahead`.
   private mutating func compact() {
     var kept = ByteBuffer()
     kept.reserveCapacity(aheadBytes)

@@ -3,15 +3,15 @@ internal import NIOCore
 internal import ReceiptWire
 internal import StoreClient
 
-/// `POST /v1/push/acks` as lines (API.md, "Push"): each is an acknowledgement, and gets its answer in its turn while
-/// others still come.
+/// `POST /v1/push/acks` as NDJSON (Proto/openapi.yaml): each line is an acknowledgement, answered in order while
+/// further lines arrive.
 ///
-/// What is under way is bounded by its ``AckOrder``: where that has no room, or the client takes no answers, no more of
-/// the body is read, and HTTP/2's window stops the client.
+/// The ``AckOrder`` bounds what is in flight. When it has no room, or the client reads no answers, the body is not read
+/// further and HTTP/2's window stops the client.
 final class AckStream: RequestStream {
   private enum State {
     case reading
-    /// Nothing more is taken: what is under way is answered, then comes this code, if there is one, then the end.
+    /// No line is read any more. Pending entries are answered, then comes this code, if any, then the end.
     case ending(ProblemCode?)
   }
 
@@ -33,19 +33,23 @@ final class AckStream: RequestStream {
   override var isWaiting: Bool { order.waiting > 0 }
 
   override func replied(
-    _ request: PendingRequest,
+    _ question: StreamQuestion,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
   ) {
-    if let code = loop.finish(request.entry, payload, kind, separator: Self.lineFeed, in: &order) {
-      loop.refuse(request.entry, code, separator: Self.lineFeed, in: &order)
+    guard case .ack(let entry, _) = question else { preconditionFailure("an answer to another stream") }
+    if let code = loop.push.finish(entry, payload, kind, separator: Self.lineFeed, in: &order) {
+      loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
     }
   }
 
-  override func failed(_ request: PendingRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    let code = GatewayLoop.code(failure, isByName: request.isServer)
-    loop.refuse(request.entry, code, separator: Self.lineFeed, in: &order)
+  override func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
+    guard case .ack(let entry, let isByName) = question else {
+      preconditionFailure("an answer to another stream")
+    }
+    let code = Push.code(failure, isByName: isByName)
+    loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
   }
 
   override func end(_ reason: StreamEnd) {
@@ -53,7 +57,7 @@ final class AckStream: RequestStream {
     switch reason {
     case .tokenExpired: state = .ending(.tokenExpired)
     case .tokenRevoked: state = .ending(.tokenRevoked)
-    // The lines that have no answer were not looked at.
+    // Unanswered lines were not processed.
     case .draining: state = .ending(nil)
     }
   }
@@ -61,16 +65,16 @@ final class AckStream: RequestStream {
   // MARK: Lines
 
   override func read(_ loop: GatewayLoop) {
-    loop.readBody(self) { bytes, isEnd in
+    loop.streams.readBody(self) { bytes, isEnd in
       var taken = 0
-      while hasRoom(), loop.mayAsk(self) {
+      while hasRoom(), loop.streams.canSend(self) {
         switch lines.next(bytes, from: taken, isEnd: isEnd) {
         case .line(let line, let end):
-          loop.drawForStream(self)
+          loop.chargeStream(self)
           take(bytes.extracting(line), loop)
           taken = end
         case .tooLong(let end):
-          loop.drawForStream(self)
+          loop.chargeStream(self)
           refuse(.lineTooLong, loop)
           taken = end
         case .needsMore(let end):
@@ -105,28 +109,30 @@ final class AckStream: RequestStream {
 
   private func send(_ ack: borrowing PushAck, _ loop: GatewayLoop) {
     let entry = order.nextEntry
-    let code = loop.send(ack, source: nil, wantsNames: true, in: &order) { isByName in
-      loop.keep(self, .streamedAck, entry: entry, isByName: isByName)
-    } forget: {
-      loop.forget(streamed: $0)
+    let code = loop.push.send(ack, source: nil, wantsNames: true, in: &order) { isByName in
+      request(.ack(entry: entry, isByName: isByName))
     }
-    if let code { loop.refuse(entry, code, separator: Self.lineFeed, in: &order) }
+    if let code {
+      loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
+    } else {
+      loop.streams.noteSent()
+    }
   }
 
-  /// Answers a line that is no acknowledgement.
+  /// Answers a line that is no valid acknowledgement.
   private func refuse(_ code: ProblemCode, _ loop: GatewayLoop) {
     let entry = order.nextEntry
     var labels = AckLabels()
     labels.source = .worker
     order.begin(labels)
-    loop.refuse(entry, code, separator: Self.lineFeed, in: &order)
+    loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
   }
 
   // MARK: Answers
 
   override func write(_ loop: GatewayLoop) {
-    guard order.inTurn.readableBytes > 0 else { return }
-    isFull = !loop.write(self, order.inTurn)
+    guard order.orderedAnswers.readableBytes > 0 else { return }
+    isFull = !loop.streams.write(self, order.orderedAnswers)
     if !isFull { order.taken() }
   }
 
@@ -137,6 +143,6 @@ final class AckStream: RequestStream {
       refuse(code, loop)
       write(loop)
     }
-    if order.inTurn.readableBytes == 0 { loop.finish(self) }
+    if order.orderedAnswers.readableBytes == 0 { loop.streams.finish(self) }
   }
 }

@@ -2,15 +2,15 @@ internal import Foundation
 package import Operations
 internal import Yams
 
-/// A sender of webhooks whose deliveries are acknowledgements.
+/// A sender of webhooks whose deliveries count as acknowledgements.
 package struct PushHook: Sendable {
   /// The last part of `/v1/push/hooks/{name}`.
   package let name: String
   package let signature: HookSignature
-  /// What its acknowledgements are counted as.
+  /// The provider label of its acknowledgements in metrics.
   package let provider: [UInt8]
   package let mapping: HookMapping
-  /// Where its secrets were read, beside the file of the hooks.
+  /// Files that hold its secrets, besides the hooks file.
   package var secretFiles: [String] = []
 }
 
@@ -24,14 +24,14 @@ package enum HookConfiguration {
     "ticket", "cid", "message_id", "user_id", "acked_at", "device", "provider_message_id",
   ]
 
-  /// - Parameter warn: called with lines to log.
-  /// - Throws: what is wrong, with the file, the hook and the field, and what to do about it.
+  /// - Parameter warn: called with each warning to log.
+  /// - Throws: the error, with the file, the hook and the field, and how to fix it.
   package static func load(_ path: String, warn: (String) -> Void) throws(SettingsError) -> [PushHook] {
     let bytes = try SecretFile.bytes(path, key: key, warn: warn)
     let text = String(decoding: bytes, as: UTF8.self)
     let root: Any?
     do {
-      // JSON is YAML too.
+      // JSON is a subset of YAML.
       root = try Yams.load(yaml: text)
     } catch {
       throw SettingsError(key, "\(path): the file is neither YAML nor JSON: \(reason(error))")
@@ -51,14 +51,14 @@ package enum HookConfiguration {
     return read
   }
 
-  /// What is wrong and where, without the line itself: a secret may stand in it.
+  /// The parser's error and its position, without the line itself, which may contain a secret.
   private static func reason(_ error: any Error) -> String {
     switch error as? YamlError {
     case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
       .composer(_, let problem, let mark, _):
       "line \(mark.line), column \(mark.column): \(problem)"
     case .duplicatedKeysInMapping(let keys, let context):
-      "line \(context.mark.line): a key stands there twice: \(keys.sorted().joined(separator: ", "))"
+      "line \(context.mark.line): duplicate key: \(keys.sorted().joined(separator: ", "))"
     case .reader(let problem, let offset, _, _):
       offset.map { "character \($0 + 1): \(problem)" } ?? problem
     default: "it cannot be read"
@@ -87,7 +87,7 @@ package enum HookConfiguration {
       guard isName(name) else {
         throw error(nil, "the name has to be 1 to 64 of A-Z a-z 0-9 _ -, as it stands in the URL")
       }
-      try refuseOthers(values, HookConfiguration.hookKeys, in: nil)
+      try refuseUnknownKeys(values, HookConfiguration.hookKeys, in: nil)
       let provider = try text(values, "provider") ?? name
       guard LabelNames.isLabel(Array(provider.utf8).span.bytes) else {
         throw error("provider", "has to be 1 to 32 of A-Z a-z 0-9 _ . -, for metrics")
@@ -158,8 +158,8 @@ package enum HookConfiguration {
       guard let fields = given as? [String: Any] else {
         throw error("fields", "has to be names with paths, as in `ticket: data.ticket`")
       }
-      try refuseOthers(fields, HookConfiguration.fieldKeys, in: "fields")
-      // Fields that a sender's events are not said to have, they have not.
+      try refuseUnknownKeys(fields, HookConfiguration.fieldKeys, in: "fields")
+      // Once `fields` is given, fields that it does not list count as absent.
       mapping.ticket = try path(fields, "ticket", in: "fields")
       mapping.cid = try path(fields, "cid", in: "fields")
       mapping.message = try path(fields, "message_id", in: "fields")
@@ -199,18 +199,18 @@ package enum HookConfiguration {
     private func texts(_ values: [String: Any], _ key: String) throws(SettingsError) -> [String]? {
       guard let value = values[key] else { return nil }
       if let text = value as? String { return [text] }
-      guard let texts = value as? [String] else { throw error(key, "has to be a list of texts") }
+      guard let texts = value as? [String] else { throw error(key, "must be a list of strings") }
       return texts
     }
 
-    private func refuseOthers(
+    private func refuseUnknownKeys(
       _ values: [String: Any],
       _ known: Set<String>,
       in parent: String?
     ) throws(SettingsError) {
       guard let other = values.keys.sorted().first(where: { !known.contains($0) }) else { return }
       let names = known.sorted().joined(separator: ", ")
-      throw error(field(other, in: parent), "is not known; there are \(names)")
+      throw error(field(other, in: parent), "is unknown; known keys are \(names)")
     }
 
     private func field(_ key: String, in parent: String?) -> String { parent.map { "\($0).\(key)" } ?? key }

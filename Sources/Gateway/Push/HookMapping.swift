@@ -1,18 +1,18 @@
 internal import ReceiptModel
 
-/// Where in a sender's webhooks the deliveries are: names with dots between them lead from the body, or from an event,
-/// to a value.
+/// Where a sender's webhooks hold the deliveries. A path is a list of object keys, written with dots, from the body or
+/// an event to a value.
 package struct HookMapping: Sendable, Equatable {
-  /// Names that lead to a value; empty: the value itself.
+  /// Object keys that lead to a value; empty: the value itself.
   package typealias Path = [[UInt8]]
 
-  /// From the body to a list of events, or to one.
+  /// From the body to an event or a list of events.
   package var events: Path = []
-  /// From an event to what says what it is.
+  /// From an event to its kind.
   package var kind: Path = Self.path("type")
-  /// What that is where the event is a delivery.
+  /// The kinds that are deliveries.
   package var delivered: [[UInt8]] = [Array("push.delivered".utf8)]
-  // From an event; nil: events have none.
+  // From an event to its fields; nil: events do not have the field.
   package var ticket: Path? = Self.path("data.ticket")
   package var cid: Path? = Self.path("data.cid")
   package var message: Path? = Self.path("data.message_id")
@@ -21,10 +21,11 @@ package struct HookMapping: Sendable, Equatable {
   package var device: Path? = Self.path("data.device")
   package var providerMessage: Path? = Self.path("data.provider_message_id")
 
-  /// That of `{"type":"push.delivered","data":{…}}` with the names of `POST /v1/push/acks`, one or a list.
+  /// The mapping of `{"type":"push.delivered","data":{…}}`, one event or a list, with the field names of
+  /// `POST /v1/push/acks`.
   package init() {}
 
-  /// The path that a text stands for; nil where it is none.
+  /// Parses a path; nil where it is malformed.
   static func path(ifAny text: String) -> Path? {
     if text.isEmpty { return [] }
     let names = text.split(separator: ".", omittingEmptySubsequences: false).map { Array($0.utf8) }
@@ -33,52 +34,72 @@ package struct HookMapping: Sendable, Equatable {
 
   private static func path(_ text: String) -> Path { path(ifAny: text) ?? [] }
 
+  /// The events of a webhook's body; nil where it has none at their path.
+  ///
+  /// - Parameter countMax: maximum number of events.
+  /// - Throws: a problem where there are more.
+  func decode(_ body: JSONValue, countMax: Int) throws(Problem) -> [HookEvent]? {
+    guard let found = body.value(at: events) else { return nil }
+    switch found.kind {
+    case .object: return [event(found)]
+    case .array:
+      _ = try found.asArray(countMax: countMax)
+      var events: [HookEvent] = []
+      var elements = found.elements
+      while let element = elements.next() { events.append(event(element)) }
+      return events
+    case .null, .bool, .integer, .double, .string: return nil
+    }
+  }
+
+  private func event(_ event: JSONValue) -> HookEvent {
+    guard isDelivery(event) else { return .ignored }
+    do throws(ProblemCode) {
+      return .delivery(try delivery(event), id: providerMessage(event))
+    } catch {
+      return .malformed(error, id: providerMessage(event))
+    }
+  }
+
   /// Whether an event is a delivery.
-  package func isDelivery(_ event: JSONValue) -> Bool {
+  private func isDelivery(_ event: JSONValue) -> Bool {
     guard let kind = event.value(at: kind)?.string else { return false }
     return delivered.contains { kind.equals($0.span.bytes) }
   }
 
-  /// What a delivery acknowledges: by its ticket, or by names where it has none.
+  /// A delivery: by its ticket, or by names where it has none.
   ///
-  /// - Parameter provider: what it is counted as; has to live as long as the event.
-  /// - Throws: as ``PushAck`` does.
-  @_lifetime(copy event)
-  package func acknowledgement(_ event: JSONValue, provider: RawSpan) throws(ProblemCode) -> PushAck {
+  /// - Throws: `invalid_field`.
+  private func delivery(_ event: JSONValue) throws(ProblemCode) -> HookDelivery {
     let ackedAt = try time(event)
-    var device = _overrideLifetime(RawSpan(), copying: event)
-    if let given = try string(event, self.device) { device = given }
+    let device = try string(event, device) ?? []
     if let ticket = try string(event, ticket) {
-      return try PushAck(ticket: ticket, provider: provider, device: device, ackedAt: ackedAt)
+      return HookDelivery(mark: .ticket(ticket), device: device, ackedAt: ackedAt)
     }
     guard let cid = try string(event, cid), let message = try string(event, message),
       let user = try string(event, user)
     else { throw .invalidField }
-    return try PushAck(
-      cid: cid,
-      message: message,
-      user: user,
-      provider: provider,
+    return HookDelivery(
+      mark: .names(cid: cid, message: message, user: user),
       device: device,
       ackedAt: ackedAt
     )
   }
 
-  /// What the provider calls the message, for logs.
-  package func providerMessage(_ event: JSONValue) -> String {
+  /// The provider's id of the message, for logs.
+  private func providerMessage(_ event: JSONValue) -> String {
     guard let path = providerMessage, let id = event.value(at: path)?.string else { return "" }
     return id.withUnsafeBytes { String(decoding: $0.prefix(256), as: UTF8.self) }
   }
 
-  @_lifetime(copy event)
-  private func string(_ event: JSONValue, _ path: Path?) throws(ProblemCode) -> RawSpan? {
+  private func string(_ event: JSONValue, _ path: Path?) throws(ProblemCode) -> [UInt8]? {
     guard let path, let value = event.value(at: path), !value.isNull else { return nil }
     guard let string = value.string else { throw .invalidField }
-    return _overrideLifetime(string, copying: event)
+    return string.bytes
   }
 
-  /// A time as in `2026-01-31T12:00:00Z`, or a whole number of seconds or, from 100,000,000,000 on, milliseconds since
-  /// 1970.
+  /// Parses a time such as `2026-01-31T12:00:00Z`, or a whole number since 1970: of seconds or, from 100,000,000,000
+  /// on, of milliseconds.
   private func time(_ event: JSONValue) throws(ProblemCode) -> Timestamp {
     guard let path = ackedAt, let value = event.value(at: path), !value.isNull else { return .none }
     if let text = value.string, let milliseconds = CivilTime.milliseconds(parsing: text) {
@@ -91,25 +112,39 @@ package struct HookMapping: Sendable, Equatable {
   private static let millisecondsMin: Int64 = 100_000_000_000
 }
 
+/// An event of a webhook, decoded.
+enum HookEvent: Equatable, Sendable {
+  /// The event is no delivery.
+  case ignored
+  /// A delivery, and the provider's id of the message.
+  case delivery(HookDelivery, id: String)
+  /// A delivery whose fields are malformed.
+  case malformed(ProblemCode, id: String)
+}
+
+/// What a webhook's event acknowledges.
+struct HookDelivery: Equatable, Sendable {
+  enum Mark: Equatable, Sendable {
+    case ticket([UInt8])
+    case names(cid: [UInt8], message: [UInt8], user: [UInt8])
+  }
+
+  let mark: Mark
+  /// The kind of device, for metrics; empty: not given.
+  let device: [UInt8]
+  /// When the push was delivered; none: now.
+  let ackedAt: Timestamp
+}
+
 extension JSONValue {
-  /// The value that names lead to, the last of equal ones; nil where there is none.
+  /// The value at a path, the last of duplicate names; nil where there is none.
   @_lifetime(copy self)
-  func value(at path: HookMapping.Path) -> JSONValue? {
+  fileprivate func value(at path: HookMapping.Path) -> JSONValue? {
     var value = self
     for name in path {
-      guard let next = value.member(named: name) else { return nil }
+      guard let next = value.member(name) else { return nil }
       value = next
     }
     return value
-  }
-
-  @_lifetime(copy self)
-  private func member(named name: [UInt8]) -> JSONValue? {
-    var found: JSONValue?
-    var members = members
-    while let member = members.next() {
-      if member.name.equals(name.span.bytes) { found = _overrideLifetime(member.value, copying: self) }
-    }
-    return found
   }
 }

@@ -1,26 +1,26 @@
 internal import Crypto
 internal import Foundation
 
-/// Whether a webhook is its sender's, and of now: Standard Webhooks, <https://www.standardwebhooks.com>, by a shared
-/// secret. What is signed is the id, a dot, the time in seconds, a dot, and the body as it stands.
+/// Verifies a webhook's signature and timestamp: Standard Webhooks, <https://www.standardwebhooks.com>, with a shared
+/// secret. The signed bytes are the id, a dot, the time in seconds, a dot, and the raw body.
 package struct HookSignature: Sendable {
-  /// How far a webhook's time may be from ours, either way, in seconds.
+  /// Maximum difference between a webhook's time and the gateway's clock, either way, in seconds.
   package static let toleranceSeconds: Int64 = 300
-  /// Characters of a webhook's id at most.
+  /// Maximum length of a webhook's id in characters.
   package static let idCharactersMax = 128
-  /// Bytes of a secret, as the specification has them.
+  /// Allowed size of a secret in bytes, per the specification.
   package static let secretBytes = 24...64
 
-  /// Why a webhook is not taken.
+  /// Why a webhook is refused.
   package enum Refusal: Error, Equatable {
-    /// A header is missing, or not of its form.
-    case header(StaticHeader)
-    /// None of the signatures is by one of the secrets.
+    /// A header is missing or malformed.
+    case header(HeaderName)
+    /// No signature matches any of the secrets.
     case signature
-    /// It was sent too long ago, or is to be sent yet.
+    /// Its time is too far in the past or future.
     case time
 
-    package enum StaticHeader: String, Sendable {
+    package enum HeaderName: String, Sendable {
       case id = "webhook-id"
       case timestamp = "webhook-timestamp"
       case signature = "webhook-signature"
@@ -35,7 +35,7 @@ package struct HookSignature: Sendable {
     keys = secrets.map { SymmetricKey(data: $0) }
   }
 
-  /// A secret as senders show it, `whsec_` and base64; nil where it is none.
+  /// Decodes a secret in the senders' notation, `whsec_` and base64; nil where it is malformed.
   package static func secret(_ text: String) -> [UInt8]? {
     let prefix = "whsec_"
     guard text.hasPrefix(prefix), let data = Data(base64Encoded: String(text.dropFirst(prefix.count))),
@@ -44,10 +44,10 @@ package struct HookSignature: Sendable {
     return Array(data)
   }
 
-  /// Checks the signature, then the time.
+  /// Verifies the signature, then the time.
   ///
   /// - Parameter now: in milliseconds since 1970.
-  /// - Returns: when it was sent, in seconds since 1970.
+  /// - Returns: the webhook's time, in seconds since 1970.
   package func check(
     id: RawSpan,
     timestamp: RawSpan,
@@ -67,7 +67,7 @@ package struct HookSignature: Sendable {
     return seconds
   }
 
-  /// Printable ASCII without space.
+  /// Whether the id is printable ASCII without spaces.
   private static func isID(_ id: RawSpan) -> Bool {
     guard (1...idCharactersMax).contains(id.byteCount) else { return false }
     return id.withUnsafeBytes { bytes in bytes.allSatisfy { $0 > 0x20 && $0 < 0x7F } }
@@ -87,25 +87,24 @@ package struct HookSignature: Sendable {
     timestamp.withUnsafeBytes { code.update(data: $0) }
     code.update(data: dot)
     body.withUnsafeBytes { code.update(data: $0) }
-    let wanted = Array("v1,\(Data(code.finalize()).base64EncodedString())".utf8)
+    let wanted = code.finalize()
     var isEqual = false
     var start = 0
     while start < signatures.byteCount {
       let end = signatures.firstOffset(of: UInt8(ascii: " "), from: start) ?? signatures.byteCount
-      if Self.areEqual(signatures.extracting(start..<end), wanted.span.bytes) { isEqual = true }
+      // The comparison of codes takes constant time.
+      if let given = Self.decode(signatures.extracting(start..<end)), wanted == given { isEqual = true }
       start = end + 1
     }
     return isEqual
   }
 
-  /// Takes the same time wherever the bytes differ.
-  private static func areEqual(_ a: RawSpan, _ b: RawSpan) -> Bool {
-    guard a.byteCount == b.byteCount else { return false }
-    var difference: UInt8 = 0
-    for at in 0..<a.byteCount {
-      difference |=
-        a.unsafeLoad(fromByteOffset: at, as: UInt8.self) ^ b.unsafeLoad(fromByteOffset: at, as: UInt8.self)
-    }
-    return difference == 0
+  /// Decodes a signature, `v1,` and base64 in its canonical form; nil where it is malformed.
+  private static func decode(_ signature: RawSpan) -> Data? {
+    let text = signature.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    guard text.hasPrefix("v1,"), let code = Data(base64Encoded: String(text.dropFirst(3))),
+      "v1,\(code.base64EncodedString())".utf8.elementsEqual(text.utf8)
+    else { return nil }
+    return code
   }
 }

@@ -1,26 +1,27 @@
 package import ReceiptModel
 
-/// One acknowledgement of a push as its caller has given it (API.md, "Push"): by a ticket, or by names. Valid as long
-/// as the bytes that it was read from.
+/// One acknowledgement of a push (Proto/openapi.yaml), by ticket or by names. Valid as long as the bytes that it was
+/// read from.
 package struct PushAck: ~Escapable {
-  /// Empty: it is by names.
+  /// Empty: the acknowledgement is by names.
   package let ticket: RawSpan
   package let cid: RawSpan
   package let user: RawSpan
   package let message: RawSpan
-  /// Who delivered the push, for metrics; empty: that was not said.
+  /// The provider that delivered the push, for metrics; empty: not given.
   package let provider: RawSpan
-  /// What it was delivered to, for metrics; empty: that was not said.
+  /// The kind of device, for metrics; empty: not given.
   package let device: RawSpan
-  /// When; none: now.
+  /// When the push was delivered; none: now.
   package let ackedAt: Timestamp
 
   package var isByTicket: Bool { !ticket.isEmpty }
 
-  /// By a ticket, which is not looked at here. A provider or a device that is not known is empty; so below.
+  /// Makes an acknowledgement by ticket, which is not verified here. An unknown provider or device is empty, here and
+  /// below.
   ///
-  /// - Throws: `ticket_invalid` for an empty one.
-  @_lifetime(copy ticket)
+  /// - Throws: `ticket_invalid` for an empty ticket.
+  @_lifetime(copy ticket, copy provider, copy device)
   package init(
     ticket: RawSpan,
     provider: RawSpan,
@@ -28,20 +29,19 @@ package struct PushAck: ~Escapable {
     ackedAt: Timestamp = .none
   ) throws(ProblemCode) {
     guard !ticket.isEmpty else { throw .ticketInvalid }
-    let none = ticket.extracting(0..<0)
     self.ticket = ticket
-    cid = none
-    user = none
-    message = none
-    self.provider = _overrideLifetime(provider, copying: ticket)
-    self.device = _overrideLifetime(device, copying: ticket)
+    cid = RawSpan()
+    user = RawSpan()
+    message = RawSpan()
+    self.provider = provider
+    self.device = device
     self.ackedAt = ackedAt
   }
 
-  /// By names, which are checked.
+  /// Makes an acknowledgement by names, which are validated.
   ///
   /// - Throws: `invalid_cid`, `invalid_message_id`, `invalid_user_id`.
-  @_lifetime(copy cid)
+  @_lifetime(copy cid, copy message, copy user, copy provider, copy device)
   package init(
     cid: RawSpan,
     message: RawSpan,
@@ -53,20 +53,19 @@ package struct PushAck: ~Escapable {
     guard Identifier.isCID(cid) else { throw .invalidCID }
     guard Identifier.isMessage(message) else { throw .invalidMessageID }
     guard Identifier.isUser(user) else { throw .invalidUserID }
-    let none = cid.extracting(0..<0)
-    ticket = none
+    ticket = RawSpan()
     self.cid = cid
-    self.message = _overrideLifetime(message, copying: cid)
-    self.user = _overrideLifetime(user, copying: cid)
-    self.provider = _overrideLifetime(provider, copying: cid)
-    self.device = _overrideLifetime(device, copying: cid)
+    self.message = message
+    self.user = user
+    self.provider = provider
+    self.device = device
     self.ackedAt = ackedAt
   }
 
-  /// An entry of `acks`, or a line, whose names have been checked: `{"ticket"}` or `{"cid","message_id","user_id"}`,
-  /// each with `provider`, `provider_message_id`, `device` and `acked_at` where they are known.
+  /// Parses an entry of `acks`, or a line, with known field names only: `{"ticket"}` or
+  /// `{"cid","message_id","user_id"}`, each optionally with `provider`, `provider_message_id`, `device` and `acked_at`.
   ///
-  /// - Throws: `invalid_field`, and what the others throw.
+  /// - Throws: `invalid_field`, and the errors of the other initialisers.
   @_lifetime(copy value)
   package init(_ value: JSONValue) throws(ProblemCode) {
     guard value.kind == .object else { throw .invalidField }
@@ -78,7 +77,7 @@ package struct PushAck: ~Escapable {
     let message = try Self.string(value, "message_id")
     let user = try Self.string(value, "user_id")
     if let ticket = try Self.string(value, "ticket") {
-      // Nobody knows which of the two is meant.
+      // Both a ticket and names would be ambiguous.
       guard cid == nil, message == nil, user == nil else { throw .invalidField }
       self = try PushAck(ticket: ticket, provider: provider, device: device, ackedAt: ackedAt)
     } else {
@@ -103,14 +102,14 @@ package struct PushAck: ~Escapable {
 
   @_lifetime(copy value)
   private static func label(_ value: JSONValue, _ name: StaticString) throws(ProblemCode) -> RawSpan {
-    if let string = try string(value, name) { return string }
-    return _overrideLifetime(RawSpan(), copying: value)
+    guard let string = try string(value, name) else { return RawSpan() }
+    return string
   }
 
   private static func time(_ value: JSONValue) throws(ProblemCode) -> Timestamp {
     guard let text = try string(value, "acked_at") else { return .none }
     guard let milliseconds = CivilTime.milliseconds(parsing: text) else { throw .invalidField }
-    // Zero stands for none. What is as old as that becomes the row's last step all the same (R20).
+    // Zero stands for none. A time as old as that is clamped to the row's last step anyway (R20).
     return Timestamp(milliseconds: max(1, milliseconds))
   }
 }

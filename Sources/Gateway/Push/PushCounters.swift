@@ -2,12 +2,12 @@ internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Who has acknowledged a push, as metrics name it.
+/// The source of an acknowledgement, as a metric label.
 package enum AckSource: UInt8, CaseIterable, Sendable {
   case ticket, worker, hook
 }
 
-/// What is counted of an acknowledgement beside what came of it: the source, and the numbers of the others' names in
+/// The metric labels of an acknowledgement, besides its outcome: the source, and indexes of the other names in
 /// ``PushCounters``.
 package struct AckLabels: Sendable, Equatable {
   package var source = AckSource.ticket
@@ -17,22 +17,23 @@ package struct AckLabels: Sendable, Equatable {
   package init() {}
 }
 
-/// Names that callers choose, as labels: a few of them, the rest together, so that nobody makes metrics without end.
+/// Label values chosen by callers. Their number is limited; further names share one value, so that callers cannot
+/// create metrics without bound.
 package struct LabelNames: Sendable {
-  /// Different names at most.
+  /// Maximum number of distinct names.
   package static let countMax = 32
-  /// None was given.
+  /// No name was given.
   package static let none: UInt8 = 0
-  /// One that is not of the form, or too many.
+  /// The name is malformed, or the limit is reached.
   package static let other: UInt8 = 1
-  /// All numbers are below.
+  /// All indexes are below this.
   package static let numberCount = countMax + 2
 
   private static let byteCountMax = 32
 
   private var names: [[UInt8]] = []
 
-  /// - Parameter names: those that have their places from the start, so that no others can take them.
+  /// - Parameter names: names that are registered in advance, so that others cannot displace them.
   package init(_ names: [String] = []) {
     for name in names {
       let bytes = Array(name.utf8)
@@ -40,7 +41,7 @@ package struct LabelNames: Sendable {
     }
   }
 
-  /// The number of a name, which may be its first.
+  /// The index of a name, which is registered if new.
   package mutating func number(_ name: RawSpan) -> UInt8 {
     if name.isEmpty { return Self.none }
     for at in names.indices where Self.isEqual(names[at], name) { return UInt8(at + 2) }
@@ -51,7 +52,7 @@ package struct LabelNames: Sendable {
 
   private static func isEqual(_ known: [UInt8], _ name: RawSpan) -> Bool { name.equals(known.span.bytes) }
 
-  /// The label's value.
+  /// The label's value for an index.
   func text(_ number: UInt8) -> String {
     switch number {
     case Self.none: "none"
@@ -60,36 +61,36 @@ package struct LabelNames: Sendable {
     }
   }
 
-  /// 1 to 32 of `[A-Za-z0-9_.-]`, as roles are.
+  /// Whether a name is 1 to 32 of `[A-Za-z0-9_.-]`, like a role.
   package static func isLabel(_ name: RawSpan) -> Bool {
     name.byteCount <= byteCountMax && Identifier.isRole(name)
   }
 }
 
-/// What one event loop counts of acknowledgements.
+/// Counters of acknowledgements for one event loop.
 struct PushCounters {
-  /// What came of one.
+  /// Outcome of an acknowledgement.
   enum Outcome: Int, CaseIterable {
     case moved, known
-    /// Something is wrong with it.
+    /// The acknowledgement is invalid.
     case refused
-    /// Nothing is known to be wrong with it: the same may go better another time.
+    /// A temporary failure: a retry may succeed.
     case failed
   }
 
-  /// From a tenth of a second to a week: a push waits for its device.
+  /// From a tenth of a second to a week: a push may wait long for its device.
   private static let deliveryBounds: [Double] = [
     0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 21_600, 86_400, 604_800,
   ]
 
   var providers: LabelNames
   var devices = LabelNames(["ios", "android", "web"])
-  /// By source, provider, device and outcome; empty before the first.
+  /// By source, provider, device and outcome; empty until first used.
   private var counts: [UInt64] = []
   /// By provider.
   private var deliveries: [Histogram?] = Array(repeating: nil, count: LabelNames.numberCount)
 
-  /// - Parameter hooks: what the gateway's hooks are counted as.
+  /// - Parameter hooks: the provider labels of the gateway's hooks.
   init(hooks: [String] = []) { providers = LabelNames(["apns", "fcm", "webpush", "huawei"] + hooks) }
 
   mutating func labels(_ source: AckSource, provider: RawSpan, device: RawSpan) -> AckLabels {
@@ -100,7 +101,7 @@ struct PushCounters {
     return labels
   }
 
-  /// Counts one that has an answer.
+  /// Counts an answered acknowledgement.
   mutating func count(_ labels: AckLabels, _ outcome: Outcome) {
     if counts.isEmpty {
       let count = AckSource.allCases.count * LabelNames.numberCount * LabelNames.numberCount
@@ -111,8 +112,7 @@ struct PushCounters {
     counts[(name + Int(labels.device)) * Outcome.allCases.count + outcome.rawValue] &+= 1
   }
 
-  /// Notes how long a message took that was delivered by this; of one that is said to have arrived before it was sent
-  /// nobody knows.
+  /// Records how long a push took to be delivered. A delivery time before the message's registration is ignored.
   mutating func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
     guard delivered >= sent else { return }
     let provider = Int(labels.provider)
@@ -128,7 +128,7 @@ struct PushCounters {
       samples.counter(
         "tidemark_gateway_push_acks_total",
         help:
-          "Acknowledgements of pushes, by what they were made with, provider, device and what came of them.",
+          "Push acknowledgements by source, provider, device and outcome.",
         labels: [
           "by": "\(AckSource.allCases[source])", "provider": providers.text(UInt8(provider)),
           "device": devices.text(UInt8(device)), "result": "\(Outcome.allCases[outcome])",
@@ -140,7 +140,7 @@ struct PushCounters {
       guard let histogram = deliveries[at] else { continue }
       samples.histogram(
         "tidemark_gateway_push_delivery_seconds",
-        help: "From a message's registration to its delivery as an acknowledgement told it.",
+        help: "Time from a message's registration to its acknowledged delivery.",
         labels: ["provider": providers.text(UInt8(at))],
         histogram
       )
@@ -149,9 +149,9 @@ struct PushCounters {
 }
 
 extension ProblemCode {
-  /// The same may go better with the store at hand, or once this gateway has a secret for tickets: whoever sent it is
-  /// to send it again.
-  var isOfTheService: Bool {
+  /// Whether the failure is temporary: with the store available, or with a ticket secret on this gateway, a retry may
+  /// succeed.
+  var isServiceFailure: Bool {
     switch self {
     case .storeUnavailable, .storeBusy, .outcomeUnknown, .clockJump, .dataDirectoryLost, .internalError,
       .notImplemented:
@@ -162,7 +162,7 @@ extension ProblemCode {
 }
 
 extension PushCounters.Outcome {
-  /// What an acknowledgement counts as that is refused in a frame: as ``ProblemCode/isOfTheService`` has it of others.
+  /// The outcome of an acknowledgement refused in a frame, by the rule of ``ProblemCode/isServiceFailure``.
   init(refusedWith code: ErrorCode) {
     switch code {
     case .busy, .unavailable, .outcomeUnknown, .clockJump, .dataDirectoryLost, .notImplemented:

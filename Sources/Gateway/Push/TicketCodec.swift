@@ -2,47 +2,47 @@ package import NIOCore
 package import ReceiptModel
 internal import ReceiptWire
 
-/// Why a ticket is not taken.
+/// Why a ticket is refused.
 package enum TicketRefusal: Error, Equatable {
-  /// It is no ticket, or none by a secret that is held.
+  /// Malformed, or not signed with a known secret.
   case invalid
   case expired
-  /// No store was reached yet, so nobody can tell whether it is one of its tickets.
+  /// No store was reached yet, so it is unknown which store's tickets are valid.
   case storeUnknown
 }
 
-/// What a ticket says. Valid until its ``TicketCodec`` reads the next.
+/// The contents of a ticket. Valid until its ``TicketCodec`` reads the next.
 package struct Ticket: ~Escapable {
-  /// From when it is refused, in seconds since 1970.
+  /// When the ticket expires, in seconds since 1970.
   package let expiry: UInt64
-  /// Where it is redeemed; held against the number of shards by whoever asks.
+  /// The shard that redeems it; the caller checks it against the number of shards.
   package let shard: ShardID
-  /// As redeem_ticket takes it (Proto/frames.md, "place").
+  /// The place as redeem_ticket takes it (Proto/frames.md, "place").
   package let place: RawSpan
-  /// What the push was for; empty: that was not said.
+  /// The device of the push; empty: not given.
   package let device: RawSpan
 
-  @_lifetime(copy place)
+  @_lifetime(copy place, copy device)
   init(expiry: UInt64, shard: ShardID, place: RawSpan, device: RawSpan) {
     self.expiry = expiry
     self.shard = shard
     self.place = place
-    self.device = _overrideLifetime(device, copying: place)
+    self.device = device
   }
 }
 
-/// Writes and reads tickets (Proto/tickets.md). Reading one allocates nothing but what the hash does: it is decoded
-/// into room that is kept. One per event loop.
+/// Encodes and decodes tickets (Proto/tickets.md). Decoding uses a buffer that is kept, and allocates only what the
+/// hash does. One per event loop.
 package final class TicketCodec {
-  /// The version that this code writes: of one store.
+  /// The version that this code writes, bound to one store.
   static let version: UInt8 = 2
-  /// The version before, which is still read: of any store.
+  /// The previous version, still read, not bound to a store.
   private static let versionOfAnyStore: UInt8 = 1
-  /// Characters of a ticket at most (API.md, "Push").
+  /// Maximum length of a ticket in characters (Proto/openapi.yaml).
   package static let characterCountMax = 160
-  /// Bytes of a device at most.
+  /// Maximum size of a device in bytes.
   package static let deviceByteCountMax = 32
-  /// Bytes of a place at most.
+  /// Maximum size of a place in bytes.
   package static let placeByteCountMax = 33
 
   private static let byteCountMax = characterCountMax / 4 * 3
@@ -52,7 +52,7 @@ package final class TicketCodec {
 
   private var keys: TicketKeys
   private let room: UnsafeMutableRawPointer
-  /// The value of each character.
+  /// The value of each base64url character.
   private let digits: UnsafeMutablePointer<UInt8>
 
   package init(keys: TicketKeys) {
@@ -68,18 +68,18 @@ package final class TicketCodec {
     digits.deallocate()
   }
 
-  /// Has tickets be of this store, the one that is connected.
+  /// Binds tickets to the connected store.
   package func bind(to store: SessionID) {
     if keys.store != store { keys.bind(to: store) }
   }
 
-  // MARK: Writing
+  // MARK: Encoding
 
   /// Appends a ticket, without quotes.
   ///
   /// - Parameters:
-  ///   - expiry: from when it is refused, in seconds since 1970.
-  ///   - place: as ticket_place has answered it.
+  ///   - expiry: when it expires, in seconds since 1970.
+  ///   - place: as ticket_place returned it.
   ///   - device: at most ``deviceByteCountMax`` bytes; empty for none.
   package func write(
     expiry: UInt64,
@@ -117,9 +117,9 @@ package final class TicketCodec {
     }
   }
 
-  // MARK: Reading
+  // MARK: Decoding
 
-  /// Reads a ticket and checks its signature, then its time.
+  /// Decodes a ticket and verifies its signature, then its expiry.
   ///
   /// - Parameter now: in milliseconds since 1970.
   @_lifetime(borrow self)
@@ -159,7 +159,7 @@ package final class TicketCodec {
     }
   }
 
-  /// What is signed was a place when it was signed; a payload that is none would cost the connection to the store.
+  /// Skips a place, which validates it: the store would close the connection over a malformed payload.
   @_lifetime(reader: copy reader)
   static func skipPlace(_ reader: inout FieldReader) throws(WireError) {
     _ = try reader.varint()
@@ -169,8 +169,8 @@ package final class TicketCodec {
     _ = try reader.raw(8)
   }
 
-  /// base64url without padding (RFC 4648 section 5), of which each text has one form only. 0 where it is none, or too
-  /// long.
+  /// Decodes base64url without padding (RFC 4648 section 5), in canonical form only. Returns 0 where the text is
+  /// malformed or too long.
   private func decode(_ text: RawSpan) -> Int {
     let count = text.byteCount
     guard count <= Self.characterCountMax, count % 4 != 1 else { return 0 }
@@ -201,7 +201,7 @@ package final class TicketCodec {
         return 0
       }
     }
-    // Digits are below 64.
+    // Valid digits are below 64.
     return agreed < 64 ? end : 0
   }
 

@@ -2,24 +2,24 @@ internal import Crypto
 internal import Foundation
 internal import ReceiptModel
 
-/// The secrets that tickets are signed with (Proto/tickets.md): the first signs, all are accepted.
+/// The secrets for signing tickets (Proto/tickets.md): the first signs, all are accepted.
 package struct TicketKeys: Sendable {
-  /// Bytes of the code that ends a ticket: HMAC-SHA-256, cut.
+  /// Size of the code that ends a ticket: truncated HMAC-SHA-256.
   package static let codeByteCount = 16
-  /// Bytes that a secret has at least.
+  /// Minimum size of a secret in bytes.
   package static let secretByteCountMin = 32
 
   private struct Key {
     var id: UInt8
     let secret: SymmetricKey
-    /// Has taken up the purpose of version 1: what is left to hash of each ticket is the ticket.
+    /// HMAC state after the purpose string of version 1; only the ticket's bytes remain to be hashed.
     var codeOfAnyStore: HMAC<SHA256>
-    /// The same of version 2, and the store; nil before the store is known.
+    /// The same for version 2 and the store; nil before the store is known.
     var code: HMAC<SHA256>?
   }
 
   private var keys: [Key]
-  /// The store whose tickets are written and taken.
+  /// The store whose tickets are issued and accepted.
   private(set) var store: SessionID?
 
   /// - Parameter secrets: at least one, the current one first.
@@ -33,7 +33,7 @@ package struct TicketKeys: Sendable {
     }
   }
 
-  /// Has tickets say that they are of this store: the numbers in one of another store lead elsewhere.
+  /// Binds tickets to this store: their numbers would point elsewhere in another store.
   mutating func bind(to store: SessionID) {
     self.store = store
     for at in keys.indices {
@@ -46,26 +46,25 @@ package struct TicketKeys: Sendable {
     }
   }
 
-  /// Names the secret that signs: a ticket says which one it was, so that others need not be tried.
+  /// The id of the signing secret. A ticket carries it, so that other secrets need not be tried.
   var currentID: UInt8 { keys[0].id }
 
-  /// Gives the code of a ticket's bytes, by the current secret and for the store that they are bound to.
+  /// Computes the code of a ticket's bytes, with the current secret and bound to the store.
   func sign<Result>(_ bytes: RawSpan, _ take: (UnsafeRawBufferPointer) -> Result) -> Result {
     guard let code = keys[0].code else { preconditionFailure("a ticket of no store") }
     return Self.code(code, of: bytes, take)
   }
 
-  /// Whether a code is that of these bytes, by one of the secrets of that id. Takes the same time wherever the bytes
-  /// differ.
+  /// Whether a code matches these bytes, by a secret of that id. Runs in constant time.
   ///
-  /// - Parameter isBound: for the store that they are bound to; else for any, as in version 1.
+  /// - Parameter isBound: whether the ticket is bound to a store; false for version 1.
   func isValid(_ code: RawSpan, of bytes: RawSpan, id: UInt8, isBound: Bool) -> Bool {
     guard code.byteCount == Self.codeByteCount else { return false }
     let (high, low) = (
       code.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self),
       code.unsafeLoadUnaligned(fromByteOffset: 8, as: UInt64.self)
     )
-    // Ids are public, and two secrets may share one.
+    // Ids are public, and two secrets may have the same one.
     for at in keys.indices where keys[at].id == id {
       guard let begun = isBound ? keys[at].code : keys[at].codeOfAnyStore else { return false }
       let isEqual = Self.code(begun, of: bytes) { own in

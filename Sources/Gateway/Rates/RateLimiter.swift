@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import Operations
 
-/// `--rate-user`, `--rate-server` and `--rate-address`: requests a second; nil: no limit.
+/// The limits `--rate-user`, `--rate-server` and `--rate-address`, in requests per second; nil: no limit.
 package struct RateLimits: Hashable, Sendable {
   package var user: Int?
   package var server: Int?
@@ -14,14 +14,13 @@ package struct RateLimits: Hashable, Sendable {
   }
 }
 
-/// How often callers may ask, for all event loops of a gateway. What a request costs is its route's
-/// (``Route/requestCost``).
+/// Rate limits of callers, shared by all event loops of a gateway. Each route has a cost (``Route/requestCost``).
 package final class RateLimiter: Sendable {
-  /// Whose bucket a request has drawn from.
+  /// The kind of bucket that a request was charged to.
   enum Share: UInt64 {
     case user = 1, server, address
 
-    /// The name of its policy in headers.
+    /// The name of its policy in the headers.
     var name: String {
       switch self {
       case .user: "user"
@@ -34,15 +33,15 @@ package final class RateLimiter: Sendable {
   private let users = RateTable()
   private let servers = RateTable()
   private let addresses = RateTable()
-  /// Tokens that addresses have shown and that were refused.
+  /// Refused tokens by address.
   private let badTokens = RateTable(perSecond: badTokensPerSecond)
 
-  /// Bad tokens of one address whose verification is paid for; twice as many at once.
+  /// Bad tokens per second that one address may have verified; bursts of twice as many.
   static let badTokensPerSecond = 100
 
   package init(_ limits: RateLimits = RateLimits()) { update(limits) }
 
-  /// Takes other limits from the next request on.
+  /// Changes the limits for later requests.
   package func update(_ limits: RateLimits) {
     users.perSecond = limits.user
     servers.perSecond = limits.server
@@ -61,40 +60,40 @@ package final class RateLimiter: Sendable {
     }
   }
 
-  /// Takes a request of an authenticated caller from the caller's bucket. A caller without a token has none.
-  func take(_ cost: Int, from caller: Caller, at now: Int64, _ draw: RateTable.Draw = .ifAllowed)
+  /// Charges a request to its caller's bucket; nil for a caller without a token.
+  func take(_ cost: Int, from caller: Caller, at now: Int64, _ draw: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
     if caller.isServer { return take(cost, .server, caller.key, now, draw) }
     return caller.userID.isEmpty ? nil : take(cost, .user, caller.key, now, draw)
   }
 
-  /// Takes a request from the bucket of the address that it came from; nil where that is not known.
-  func take(_ cost: Int, from address: PeerAddress?, at now: Int64, _ draw: RateTable.Draw = .ifAllowed)
+  /// Charges a request to the bucket of its client address; nil where the address is unknown.
+  func take(_ cost: Int, from address: PeerAddress?, at now: Int64, _ draw: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
     guard addresses.isOn, let address else { return nil }
     return take(cost, .address, address.key, now, draw)
   }
 
-  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ draw: RateTable.Draw)
+  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ draw: RateTable.ChargeMode)
     -> RateAnswer?
   {
     table(share).take(cost, from: key, at: now, draw).map { RateAnswer(share: share, decision: $0) }
   }
 
-  /// Whether a token that an address shows for the first time is verified.
-  func mayShowToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
+  /// Whether a token that is new from this address may be verified.
+  func canVerifyToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
     badTokens.take(1, from: address.key, at: now, .nothing)
   }
 
   /// Charges an address for a token that no key has signed, even beyond its limit: several may have been in
   /// verification at once.
-  func noteBadToken(_ address: PeerAddress, at now: Int64) {
+  func recordBadToken(_ address: PeerAddress, at now: Int64) {
     _ = badTokens.take(1, from: address.key, at: now, .always)
   }
 
-  /// The headers of an answer whose request has drawn from a bucket (the IETF's draft-ietf-httpapi-ratelimit-headers).
+  /// The headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
   func headers(_ note: UInt64) -> [HTTP2Header] {
     guard let answer = RateAnswer(note: note), let perSecond = table(answer.share).perSecond else {
       return []
@@ -109,7 +108,7 @@ package final class RateLimiter: Sendable {
     ]
   }
 
-  /// What a refused caller is told.
+  /// The problem for a refused request.
   func problem(_ answer: RateAnswer) -> Problem {
     let perSecond = table(answer.share).perSecond ?? 0
     let whose =
@@ -127,7 +126,7 @@ package final class RateLimiter: Sendable {
   }
 }
 
-/// What came of drawing from a bucket, small enough to be kept beside a stream until its answer is written.
+/// The result of a charge, small enough to be stored beside a stream until its answer is written.
 struct RateAnswer {
   let share: RateLimiter.Share
   let decision: RateDecision
@@ -137,7 +136,7 @@ struct RateAnswer {
     self.decision = decision
   }
 
-  /// As ``note``; nil where that says nothing.
+  /// Decodes a ``note``; nil where it is empty.
   init?(note: UInt64) {
     guard let share = RateLimiter.Share(rawValue: note >> 62) else { return nil }
     self.share = share
@@ -149,7 +148,7 @@ struct RateAnswer {
     )
   }
 
-  /// What the headers need, in one number; never 0.
+  /// The values that the headers need, packed into one number; never 0.
   var note: UInt64 {
     share.rawValue << 62 | UInt64(min(decision.resetSeconds, 0x7FFF_FFFF)) << 31
       | UInt64(min(decision.remaining, 0x7FFF_FFFF))
@@ -157,7 +156,7 @@ struct RateAnswer {
 }
 
 extension PeerAddress {
-  /// Its network, as a hash that is never 0: what is bounded for each address goes by it.
+  /// Hash of the address's network, never 0; the key of its buckets.
   var key: UInt64 {
     var hasher = Hasher()
     hasher.combine(network)
@@ -166,8 +165,8 @@ extension PeerAddress {
 }
 
 extension Route {
-  /// What a request is counted as against ``RateLimits``: about how much more work it is than to mark one channel read.
-  /// Of a streamed body each frame or line counts as one more.
+  /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
+  /// line of a streamed body costs one more.
   var requestCost: Int {
     switch self {
     case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,

@@ -1,23 +1,24 @@
 internal import Synchronization
 
-/// What a ``RateTable`` says of a request.
+/// Decision of a ``RateTable`` on a request.
 package struct RateDecision: Hashable, Sendable {
   package let isAllowed: Bool
   /// Requests that may follow at once.
   package let remaining: Int
-  /// Seconds until as many may follow as at first.
+  /// Seconds until the bucket is full again.
   package let resetSeconds: Int
-  /// Seconds until this one is allowed; 0 where it is.
+  /// Seconds until this request would be allowed; 0 if it is.
   package let retryAfterSeconds: Int
 }
 
 /// Token buckets by key, one for each user, server or address, shared by all event loops.
 ///
-/// A bucket lets through so many requests a second, and twice as many at once. It is kept as one time, up to which its
-/// requests are paid (GCRA, ITU-T I.371). An idle bucket refills and may be evicted.
+/// A bucket allows the given number of requests per second, with bursts of twice that. It is stored as one timestamp,
+/// up to which its requests are paid (GCRA, ITU-T I.371). An idle bucket refills and may be evicted.
+///
 /// The table is a set-associative cache of fixed capacity with eight ways. It evicts the bucket with the most tokens
-/// left, so a client cannot shed its debt by flooding the table with keys. A request that costs more than a full bucket has is let through when it is full,
-/// and leaves it in debt.
+/// left, so a client cannot shed its debt by flooding the table with keys. A request that costs more than a full bucket
+/// has is allowed when the bucket is full, and leaves it in debt.
 package final class RateTable: Sendable {
   private struct Bucket {
     var key: UInt64 = 0
@@ -25,7 +26,7 @@ package final class RateTable: Sendable {
     var paidUntil: Int64 = 0
   }
 
-  /// A part of the table with a lock of its own.
+  /// A part of the table with its own lock.
   private final class Stripe: Sendable {
     /// Empty until the first request.
     let buckets = Mutex<[Bucket]>([])
@@ -33,7 +34,7 @@ package final class RateTable: Sendable {
 
   private static let stripeCount = 16
   private static let wayCount = 8
-  /// What may follow at once, in nanoseconds of the rate: bursts of twice what a second lets through.
+  /// The burst allowance in nanoseconds of the rate: twice what a second allows.
   private static let burst: Int64 = 2_000_000_000
   private static let debtMax: Int64 = 10_000_000_000
 
@@ -44,13 +45,13 @@ package final class RateTable: Sendable {
 
   /// - Parameters:
   ///   - perSecond: 1 to 1,000,000,000; nil: no limit.
-  ///   - capacity: buckets at most, of 16 bytes each, made when the first is needed.
+  ///   - capacity: maximum number of buckets, 16 bytes each, allocated on first use.
   package init(perSecond: Int? = nil, capacity: Int = 65_536) {
     rate = Atomic(perSecond ?? 0)
     placesPerStripe = max(1, capacity / Self.stripeCount / Self.wayCount) * Self.wayCount
   }
 
-  /// Requests a second; nil: no limit. A change holds for the next request.
+  /// Requests per second; nil: no limit. A change applies to the next request.
   package var perSecond: Int? {
     get {
       let rate = rate.load(ordering: .relaxed)
@@ -63,24 +64,25 @@ package final class RateTable: Sendable {
   @inline(__always)
   package var isOn: Bool { rate.load(ordering: .relaxed) != 0 }
 
-  /// How a bucket is drawn from.
-  package enum Draw: Sendable {
-    /// The cost, or nothing where the bucket has too little.
+  /// How to charge a bucket.
+  package enum ChargeMode: Sendable {
+    /// Charge the cost if the bucket has enough, else nothing.
     case ifAllowed
-    /// Nothing: it is only asked.
+    /// Charge nothing; only check.
     case nothing
-    /// The cost, also where the bucket has too little: it gets into debt, ten seconds deep at most.
+    /// Charge the cost even beyond the bucket's content: its debt is at most ten seconds.
     case always
   }
 
-  /// Takes a request's cost from the bucket of a key.
+  /// Charges a request's cost to the bucket of a key.
   ///
   /// - Parameters:
   ///   - cost: in requests, 1 or more.
-  ///   - key: a hash with a seed that nobody outside knows.
-  ///   - now: nanoseconds, on a clock that does not go back.
+  ///   - key: a hash with a secret seed.
+  ///   - now: nanoseconds, on a monotonic clock.
   /// - Returns: nil where there is no limit.
-  package func take(_ cost: Int, from key: UInt64, at now: Int64, _ draw: Draw = .ifAllowed) -> RateDecision?
+  package func take(_ cost: Int, from key: UInt64, at now: Int64, _ draw: ChargeMode = .ifAllowed)
+    -> RateDecision?
   {
     let rate = rate.load(ordering: .relaxed)
     guard rate > 0 else { return nil }

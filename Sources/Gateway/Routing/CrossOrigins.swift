@@ -1,17 +1,17 @@
 internal import HTTP2Session
 package import Operations
 
-/// Which pages may call: the origins of `--cors-origin` (the Fetch standard, "HTTP CORS protocol"). Tokens come in
-/// headers or the query, so no page gets more than it holds a token for.
+/// The web origins of `--cors-origin` that may call the API (the Fetch standard, "HTTP CORS protocol"). Tokens are sent
+/// in headers or the query, so a page gets no access beyond the tokens that it has.
 package struct CrossOrigins: Sendable, Equatable {
-  /// As browsers send them: scheme, host and a port that is not the scheme's own.
+  /// As browsers send them: scheme, host, and the port unless it is the scheme's default.
   private var origins: [[UInt8]] = []
   private var isAnybody = false
 
-  /// None.
+  /// No origins.
   package init() {}
 
-  /// - Throws: where one is no origin.
+  /// - Throws: where a text is no origin.
   package init(_ texts: [String]) throws(SettingsError) {
     for text in texts {
       if text == "*" {
@@ -30,7 +30,7 @@ package struct CrossOrigins: Sendable, Equatable {
 
   package var isEmpty: Bool { origins.isEmpty && !isAnybody }
 
-  /// The form in which browsers send it; nil where it is none.
+  /// Normalises an origin to the form that browsers send; nil where it is none.
   private static func origin(_ text: String) -> String? {
     let text = text.lowercased()
     guard let scheme = ["https://", "http://"].first(where: { text.hasPrefix($0) }) else { return nil }
@@ -53,7 +53,8 @@ package struct CrossOrigins: Sendable, Equatable {
     return isAnybody || origins.contains { origin.equals($0.span.bytes) }
   }
 
-  /// What every answer carries: caches have to know that it depends on the origin, whoever asked.
+  /// The CORS headers of every answer. `vary` tells caches that answers depend on the origin, also for requests without
+  /// one.
   func headers(_ request: borrowing HTTP2Request) -> [HTTP2Header] {
     let vary = HTTP2Header("vary", "origin")
     guard allow(request.origin) else { return [vary] }
@@ -67,13 +68,13 @@ package struct CrossOrigins: Sendable, Equatable {
     ]
   }
 
-  /// Whether a page asks if it may ask.
+  /// Whether the request is a CORS preflight.
   func isPreflight(_ request: borrowing HTTP2Request) -> Bool {
     request.method == .options && request.header("access-control-request-method") != nil
       && allow(request.origin)
   }
 
-  /// The answer's own headers: all routes take the same. A browser keeps it for ten minutes.
+  /// The preflight headers, the same for all routes. A browser caches them for ten minutes.
   static let preflightHeaders = [
     HTTP2Header("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE"),
     HTTP2Header("access-control-allow-headers", "authorization, content-type, last-event-id"),

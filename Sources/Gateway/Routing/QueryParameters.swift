@@ -1,6 +1,6 @@
-/// The query parameters that each route takes.
+/// The query parameters of each route.
 extension Route {
-  /// Nil where they are the sender's own: a provider adds what it likes to the URL of its hook.
+  /// The known parameters; nil: any, because a provider may add its own to its hook's URL.
   var queryParameters: [StaticString]? {
     switch self {
     case .markRead, .markUnread: Self.positionParameters
@@ -21,7 +21,7 @@ extension Route {
       .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes, .putChannels,
       .putUsers, .putMember, .putToken, .getToken:
       Self.noParameters
-    case .receiveHook, .notBuilt, .notBuiltForBrowsers: nil
+    case .receiveHook, .notImplemented, .notImplementedPublic: nil
     }
   }
 
@@ -39,24 +39,24 @@ extension Route {
     "channels", "user_id", "since", "totals", "access_token",
   ]
 
-  /// Parameters of the public API that this build does not know what to do with: 501.
-  var parametersNotBuilt: [StaticString] { [] }
+  /// Parameters of the public API that are not implemented yet: 501.
+  var parametersNotImplemented: [StaticString] { [] }
 }
 
-extension GatewayLoop {
-  /// What Stream's clients send with every request; ignored.
+extension RouteMatch {
+  /// Parameters that Stream's clients send with every request; ignored.
   private static let ignoredParameters: [StaticString] = ["api_key", "connection_id"]
 
-  /// Without them a request means everything, the newest, or another view: so an id that was lost on its way is refused,
-  /// as `null` is in a body.
+  /// Parameters whose absence means everything, the newest, or another view. An empty value is refused, as `null` is in
+  /// a body, so that a missing variable cannot widen a request.
   private static let ids: [StaticString] = ["message_id", "thread_id", "user_id"]
 
-  /// Those that may be given more than once.
+  /// Parameters that may be repeated.
   private static let lists: [StaticString] = ["channels", "user_ids"]
 
   /// - Parameters:
-  ///   - name: one of those that the route knows, at this place.
-  ///   - seen: the places of those that came before.
+  ///   - name: the parameter's name in the route's list, at this index.
+  ///   - seen: bit set of the parameters seen so far.
   private static func check(
     _ parameter: borrowing QueryParameter,
     _ name: StaticString,
@@ -72,27 +72,27 @@ extension GatewayLoop {
     seen |= 1 << UInt64(place)
   }
 
-  /// Checks the names of a query's parameters. A user's own id is taken on every route of users: Stream's clients send
-  /// it with each request.
+  /// Checks the names of a query's parameters. Every user route accepts the user's own id, which Stream's clients send
+  /// with each request.
   ///
   /// - Throws: `invalid_query`, `unknown_field`, `not_implemented`, `user_id_mismatch`.
-  func checkQuery(_ match: borrowing RouteMatch, _ caller: Caller) throws(Problem) {
-    guard !match.query.isEmpty, let known = match.route.queryParameters else { return }
-    // The route decodes its values anew.
+  func checkQuery(_ caller: Caller, _ scratch: PathScratch) throws(Problem) {
+    guard !query.isEmpty, let known = route.queryParameters else { return }
+    // The route decodes the values again.
     let mark = scratch.mark
     defer { scratch.forget(to: mark) }
-    var notBuilt: StaticString?
+    var notImplemented: StaticString?
     var seen: UInt64 = 0
-    var reader = QueryReader(match.query, scratch)
+    var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {
       if let place = known.firstIndex(where: { parameter.name.equals($0) }) {
         try Self.check(parameter, known[place], at: place, &seen)
         continue
       }
       if Self.ignoredParameters.contains(where: { parameter.name.equals($0) }) { continue }
-      if let name = match.route.parametersNotBuilt.first(where: { parameter.name.equals($0) }) {
-        notBuilt = name
-      } else if parameter.name.equals("user_id"), match.route.caller == .user, !caller.isServer {
+      if let name = route.parametersNotImplemented.first(where: { parameter.name.equals($0) }) {
+        notImplemented = name
+      } else if parameter.name.equals("user_id"), route.caller == .user, !caller.isServer {
         guard parameter.value.isEmpty || parameter.value.equals(caller.user) else {
           throw Problem(.userIDMismatch)
         }
@@ -101,6 +101,8 @@ extension GatewayLoop {
         throw Problem(unknown: "query parameter", name, NearestName.of(parameter.name, among: known))
       }
     }
-    if let notBuilt { throw Problem(.notImplemented, "query parameter \"\(notBuilt)\" is not built yet") }
+    if let notImplemented {
+      throw Problem(.notImplemented, "query parameter \"\(notImplemented)\" is not built yet")
+    }
   }
 }

@@ -1,10 +1,10 @@
-/// Walks the parameters of a query string: `while let parameter = try query.next()`.
+/// Iterates over the parameters of a query string: `while let parameter = try query.next()`.
 package struct QueryReader: ~Escapable {
   private let text: RawSpan
   private let scratch: PathScratch
   private var at = 0
 
-  /// `text` is what follows the `?`. Escapes are resolved into `scratch`.
+  /// Reads `text`, the part after the `?`. Escapes are decoded into `scratch`.
   @_lifetime(copy text)
   package init(_ text: RawSpan, _ scratch: PathScratch) {
     self.text = text
@@ -13,7 +13,7 @@ package struct QueryReader: ~Escapable {
 
   /// The next `name=value`, both decoded; a name without `=` has an empty value.
   ///
-  /// - Throws: `invalid_query` for a broken escape.
+  /// - Throws: `invalid_query` for an invalid escape.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func next() throws(Problem) -> QueryParameter? {
@@ -26,7 +26,7 @@ package struct QueryReader: ~Escapable {
       let equals = pair.firstOffset(of: UInt8(ascii: "="), from: 0) ?? pair.byteCount
       let raw = pair.extracting(Swift.min(equals + 1, pair.byteCount)..<pair.byteCount)
       guard let name = scratch.decoded(pair.extracting(0..<equals)), let value = scratch.decoded(raw) else {
-        throw Problem(.invalidQuery, "a percent-escape in the query is broken")
+        throw Problem(.invalidQuery, "the query has an invalid percent-escape")
       }
       return _overrideLifetime(QueryParameter(name: name, value: value, raw: raw), copying: self)
     }
@@ -38,7 +38,7 @@ package struct QueryReader: ~Escapable {
 package struct QueryParameter: ~Escapable {
   package let name: RawSpan
   package let value: RawSpan
-  /// The value as it was sent.
+  /// The undecoded value.
   private let raw: RawSpan
 
   @_lifetime(copy name)
@@ -48,13 +48,13 @@ package struct QueryParameter: ~Escapable {
     self.raw = _overrideLifetime(raw, copying: name)
   }
 
-  /// The entries of a list. Commas part them before percent-escapes are resolved, so that `%2C` is a comma within an
-  /// entry. An empty value has one empty entry.
+  /// The entries of a comma-separated list. Commas split the value before percent-escapes are decoded, so `%2C` is a
+  /// comma within an entry. An empty value has one empty entry.
   @_lifetime(copy self)
   package func list(_ scratch: PathScratch) -> QueryList { QueryList(raw, scratch) }
 }
 
-/// Walks the entries of a list in a query: `while let entry = list.next()`.
+/// Iterates over the entries of a list: `while let entry = list.next()`.
 package struct QueryList: ~Escapable {
   private let text: RawSpan
   private let scratch: PathScratch
@@ -66,7 +66,7 @@ package struct QueryList: ~Escapable {
     self.scratch = scratch
   }
 
-  /// The next entry, decoded; nil behind the last.
+  /// The next entry, decoded; nil after the last.
   @_lifetime(copy self)
   @_lifetime(self: copy self)
   package mutating func next() -> RawSpan? {
@@ -74,14 +74,14 @@ package struct QueryList: ~Escapable {
     let end = text.firstOffset(of: UInt8(ascii: ","), from: at) ?? text.byteCount
     let part = text.extracting(at..<end)
     at = end + 1
-    // Its escapes are whole: the value that it is a part of was decoded before.
+    // The escapes are valid: the whole value was decoded before.
     guard let entry = scratch.decoded(part) else { return nil }
     return _overrideLifetime(entry, copying: self)
   }
 }
 
 extension RawSpan {
-  /// A whole number in decimal digits, nil where these bytes are none or it does not fit.
+  /// Parses a whole number in decimal digits; nil where the bytes are not one, or it overflows.
   var decimal: UInt64? {
     guard (1...20).contains(byteCount) else { return nil }
     var number: UInt64 = 0

@@ -1,4 +1,4 @@
-/// What a request asks for, as API.md lists it.
+/// The routes of Proto/openapi.yaml.
 package enum Route: UInt8, CaseIterable, Sendable {
   case markRead
   case markUnread
@@ -47,10 +47,10 @@ package enum Route: UInt8, CaseIterable, Sendable {
   case issueTickets
   case acknowledgePushes
   case receiveHook
-  /// A route of the public API that is not built yet: 501.
-  case notBuilt
-  /// The same where no token is asked for.
-  case notBuiltForBrowsers
+  /// A route of the public API that is not implemented yet: 501.
+  case notImplemented
+  /// The same, without authentication.
+  case notImplementedPublic
 
   /// The name in metrics and logs.
   package var name: StaticString {
@@ -102,15 +102,15 @@ package enum Route: UInt8, CaseIterable, Sendable {
     case .acknowledgePushes: "acknowledge_pushes"
     case .receiveHook: "receive_hook"
     case .frames: "frames"
-    case .notBuilt: "not_built"
-    case .notBuiltForBrowsers: "not_built_for_browsers"
+    case .notImplemented: "not_built"
+    case .notImplementedPublic: "not_built_for_browsers"
     }
   }
 
-  /// Whether this build serves it.
-  package var isBuilt: Bool { self != .notBuilt && self != .notBuiltForBrowsers }
+  /// Whether this build implements the route.
+  package var isImplemented: Bool { self != .notImplemented && self != .notImplementedPublic }
 
-  /// Whether it is a question about the members of one message (R11).
+  /// Whether the route lists members of one message (R11).
   package var listsMembers: Bool {
     switch self {
     case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers:
@@ -119,25 +119,25 @@ package enum Route: UInt8, CaseIterable, Sendable {
     }
   }
 
-  /// Who may ask.
+  /// The callers that a route admits.
   package enum Caller: Sendable {
     /// Servers only.
     case server
     /// Servers, and users for themselves.
     case user
-    /// The credential, if any, is in the body.
+    /// Anyone; a credential, if any, is in the body.
     case anyone
-    /// Whoever there is: a credential is not looked at.
+    /// Anyone; a credential is ignored.
     case everybody
   }
 
-  /// API.md, "Callers" and the headings of the routes.
+  /// Who may call the route, as Proto/openapi.yaml has it.
   package var caller: Caller {
     switch self {
     case .markRead, .markUnread, .markDelivered, .markReadMany, .readState, .statuses, .messageStatus,
       .acknowledgeReceipts, .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged,
       .chosenMembers, .unreadOfUser, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .events, .putUser,
-      .getUser, .readStates, .listRoster, .putMember, .notBuilt:
+      .getUser, .readStates, .listRoster, .putMember, .notImplemented:
       .user
     case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
       .putChannelType, .getChannelType, .listChannelTypes, .deleteChannel, .truncateChannel, .deleteUser,
@@ -145,14 +145,14 @@ package enum Route: UInt8, CaseIterable, Sendable {
       .server
     case .acknowledgePushes: .anyone
     // A webhook's credential is its signature.
-    case .apiDocument, .receiveHook, .notBuiltForBrowsers: .everybody
+    case .apiDocument, .receiveHook, .notImplementedPublic: .everybody
     }
   }
 }
 
 extension Route {
-  /// About what its answer takes, in bytes, where that is more than a few: as much counts as held from the request on,
-  /// so that those who ask for much and take nothing are refused before it is there (``HTTP2Limits/maxHeldBytes``).
+  /// Approximate size of the route's answer in bytes, where it is more than small. It counts as held memory from the
+  /// request on, so that clients which request much and read nothing are refused early (``HTTP2Limits/maxHeldBytes``).
   var answerBytes: Int {
     switch self {
     case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,

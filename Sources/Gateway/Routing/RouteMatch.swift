@@ -6,18 +6,17 @@ internal import ReceiptModel
   internal import Musl
 #endif
 
-/// A route with the parts of the path that it names, percent-decoded and checked. Valid as long as the path
-/// is, and until the same ``PathScratch`` serves the next path.
+/// A matched route with the path's parameters, percent-decoded and validated. Valid as long as the path is, and until
+/// the same ``PathScratch`` serves the next path.
 package struct RouteMatch: ~Escapable {
   package let route: Route
-  /// The cid, the channel type, the user or the hook that the path names; empty if it names none. A hook's name is as
-  /// it was sent.
+  /// The cid, channel type, user or hook in the path; empty if there is none. A hook's name is not decoded.
   package let subject: RawSpan
-  /// The message id that the path names; empty if it names none.
+  /// The message id in the path; empty if there is none.
   package let message: RawSpan
-  /// The user that the path names within a channel; empty if it names none.
+  /// The user in the path of a channel's member; empty if there is none.
   package let member: RawSpan
-  /// What follows the `?`, as sent; empty for none.
+  /// The part after the `?`, undecoded; empty for none.
   package let query: RawSpan
 
   @_lifetime(copy query)
@@ -30,9 +29,9 @@ package struct RouteMatch: ~Escapable {
   }
 }
 
-/// Room for the percent-decoded parts of one path and its query, used again for the next request.
+/// Reusable buffer for the percent-decoded parts of one path and its query.
 package final class PathScratch {
-  /// The longest path that can be decoded; HTTP2Limits bounds it far below.
+  /// Capacity in bytes; HTTP2Limits bounds paths far below.
   static let byteCount = 64 * 1024
 
   private let bytes: UnsafeMutableRawPointer
@@ -44,17 +43,17 @@ package final class PathScratch {
 
   deinit { bytes.deallocate() }
 
-  /// Forgets what was decoded.
+  /// Discards the decoded text.
   func clear() { used = 0 }
 
-  /// How much is decoded.
+  /// How many bytes are in use.
   var mark: Int { used }
 
-  /// Forgets what was decoded since a ``mark``.
+  /// Discards the text decoded since a ``mark``.
   func forget(to mark: Int) { used = mark }
 
-  /// `text` with its percent-escapes resolved, or as it is if it has none; nil where an escape is broken
-  /// (RFC 3986 section 2.1). A plus sign is a plus sign, as in paths; a space is `%20`.
+  /// `text` with its percent-escapes decoded, or unchanged if it has none; nil where an escape is invalid (RFC 3986
+  /// section 2.1). A plus sign is literal, as in paths; a space is `%20`.
   @_lifetime(copy text)
   func decoded(_ text: RawSpan) -> RawSpan? {
     guard text.contains(UInt8(ascii: "%")) else { return text }
@@ -93,7 +92,7 @@ package final class PathScratch {
 extension RawSpan {
   func contains(_ byte: UInt8) -> Bool { firstOffset(of: byte, from: 0) != nil }
 
-  /// Where `byte` stands at or behind `start`.
+  /// The offset of the first `byte` at or after `start`.
   func firstOffset(of byte: UInt8, from start: Int) -> Int? {
     guard start < byteCount else { return nil }
     return withUnsafeBytes { bytes in
@@ -103,7 +102,7 @@ extension RawSpan {
     }
   }
 
-  /// Whether these are the bytes of `text`.
+  /// Whether the bytes equal `text`.
   @inline(__always)
   func equals(_ text: StaticString) -> Bool {
     guard byteCount == text.utf8CodeUnitCount else { return false }

@@ -1,20 +1,20 @@
 package import HTTP2Session
 internal import ReceiptModel
 
-/// Finds the route of a method and a path. The table below is API.md's list, in the order in which it is
-/// looked through: busy routes first.
+/// Finds the route for a method and a path. The table lists the routes of Proto/openapi.yaml in search order, with busy
+/// routes first.
 package struct Router {
   private enum Part {
     case literal(StaticString)
     case cid, channelType, user, message, name, tokenID
-    /// A user within a channel.
+    /// A user as a member of a channel.
     case member
   }
 
   private struct Pattern {
     var parts: [Part]
     var routes: [(method: HTTP2Method, route: Route)]
-    var allow: Problem.StaticMethods
+    var allow: Problem.AllowedMethods
   }
 
   /// Patterns by their number of parts.
@@ -29,7 +29,7 @@ package struct Router {
         Pattern(
           parts: parts,
           routes: routes.map { (method: $0.0, route: $0.1) },
-          allow: Problem.StaticMethods(names.joined(separator: ", "))
+          allow: Problem.AllowedMethods(names.joined(separator: ", "))
         )
       )
     }
@@ -121,26 +121,25 @@ package struct Router {
     ([.literal("v1"), .literal("events")], [(.get, .events)]),
     ([.literal("v1"), .literal("frames")], [(.post, .frames)]),
     ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
-    // Routes of the public API that are not built yet. Who builds one gives it a route of its own.
-    ([.literal("v1"), .literal("feed")], [(.get, .notBuilt)]),
-    ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notBuilt)]),
+    // Routes of the public API that are not implemented yet. Implementing one gives it a `Route` case of its own.
+    ([.literal("v1"), .literal("feed")], [(.get, .notImplemented)]),
+    ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notImplemented)]),
     (
       [.literal("v1"), .literal("feed"), .literal("consumers"), .name],
-      [(.put, .notBuilt), (.delete, .notBuilt)]
+      [(.put, .notImplemented), (.delete, .notImplemented)]
     ),
     (
       [.literal("v1"), .literal("feed"), .literal("consumers"), .name, .literal("commit")],
-      [(.post, .notBuilt)]
+      [(.post, .notImplemented)]
     ),
-    ([.literal("v1"), .literal("import")], [(.post, .notBuilt)]),
-    ([.literal("v1"), .literal("export")], [(.get, .notBuilt)]),
-    ([.literal("sdk"), .name], [(.get, .notBuiltForBrowsers)]),
+    ([.literal("v1"), .literal("import")], [(.post, .notImplemented)]),
+    ([.literal("v1"), .literal("export")], [(.get, .notImplemented)]),
+    ([.literal("sdk"), .name], [(.get, .notImplementedPublic)]),
   ]
 
-  /// The route of a request.
+  /// Finds the route of a request.
   ///
-  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a part that is not of its form, in
-  ///   this order.
+  /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a malformed part, in this order.
   @_lifetime(copy path)
   package func match(
     _ method: HTTP2Method,
@@ -240,7 +239,7 @@ package struct Router {
   }
 
   private static let dots =
-    "\".\" and \"..\" cannot stand in a path: clients and proxies resolve them, escaped or not"
+    "\".\" and \"..\" are not allowed in a path: clients and proxies resolve them, escaped or not"
 
   private static func isDots(_ part: RawSpan) -> Bool { part.equals(".") || part.equals("..") }
 

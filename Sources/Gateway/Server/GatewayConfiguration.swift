@@ -5,35 +5,35 @@ internal import NIOCore
 package import Operations
 package import TLSSession
 
-/// What a gateway is started with.
+/// The configuration of a gateway process.
 package struct GatewayConfiguration: Sendable {
-  /// Where it listens for HTTP/2.
+  /// The address to serve HTTP/2 at.
   package var listen: Endpoint
-  /// The files for TLS; nil: HTTP/2 without it, by prior knowledge.
+  /// TLS files for the listener; nil: HTTP/2 without TLS, by prior knowledge.
   package var tls: TLSServerConfiguration?
   package var stores: [Endpoint]
-  /// The files for TLS with the store; nil: without it.
+  /// TLS files for the connections to the store; nil: plaintext.
   package var storeTLS: LinkTLSFiles?
-  /// What store and gateway prove to each other; empty for nothing.
+  /// Shared secrets with which store and gateway authenticate each other; empty: no authentication.
   package var storeSecrets: [[UInt8]]
   package var tokenKeys: TokenKeys
-  /// Senders of webhooks whose deliveries are taken.
+  /// Webhook senders whose deliveries are accepted.
   package var hooks: [PushHook] = []
-  /// Nil: tickets are neither made nor taken.
+  /// Nil: tickets are neither issued nor accepted.
   package var ticketKeys: TicketKeys?
   package var admin: Endpoint?
-  /// Whose pages may call.
+  /// Web origins allowed to call the API (CORS).
   package var origins = CrossOrigins()
-  /// Event loops, each with a thread, its own connections and its own way to the store.
+  /// Number of event loops. Each has a thread, its own client connections and its own connection to the store.
   package var loopCount: Int
   package var logLevel: Logger.Level
   package var limits = GatewayLimits()
   package var connections: ConnectionLimits
   package var rates = RateLimits()
-  /// Trusted proxies begin a connection with a PROXY header.
+  /// Whether trusted proxies begin each connection with a PROXY header.
   package var takesProxyHeaders = false
   package var http2 = HTTP2Limits()
-  /// What requests and answers may hold, on all event loops together.
+  /// Memory limit for requests and answers, in bytes, over all event loops.
   private var memoryByteCount = HTTP2Limits().maxHeldBytes
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
@@ -43,8 +43,8 @@ package struct GatewayConfiguration: Sendable {
     self.tokenKeys = tokenKeys
     self.loopCount = 1
     self.logLevel = .info
-    self.connections = Self.connectionLimits(total: Self.connectionsDefault)
-    // What routes ask for by name.
+    self.connections = Self.connectionLimits(total: Self.connectionsDefault, memoryByteCount: memoryByteCount)
+    // Request headers that routes read by name.
     http2.keptHeaders = [
       "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
       "webhook-signature",
@@ -59,22 +59,38 @@ package struct GatewayConfiguration: Sendable {
     http2.maxUnprovenHeldBytes = min(defaults.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
   }
 
-  /// Half of the processors: the rest is the store's, the kernel's and nobody's.
+  /// Half of the processors; the other half is left to the store, the kernel and other processes.
   package static var defaultLoopCount: Int { max(1, System.coreCount / 2) }
 
   private static let connectionsDefault = 100_000
 
-  /// A tenth of the connections at most is one address's: a large office behind one address has that many. A quarter is
-  /// of those who have shown no token.
-  package static func connectionLimits(total: Int) -> ConnectionLimits {
-    ConnectionLimits(total: total, perAddress: max(1, total / 10), unproven: max(1, total / 4))
+  /// Memory in bytes that one connection costs at most beside what it holds of the budget: 56 KiB were measured, of
+  /// which 36 KiB are a full HPACK table of HTTP/2's 4,096 bytes. A smaller table would bind only peers that
+  /// acknowledge the setting, and breaks some clients (RFC 9113 section 4.3.1).
+  private static let connectionByteCount = 64 * 1024
+
+  /// The limits that follow from the total and the memory for requests and answers. One address gets at most a tenth of
+  /// the connections, enough for a large office behind one address. Connections that have shown no valid token get at
+  /// most a quarter, and at most as many as fit into a quarter of the memory. At least 1,024 of them are allowed, so
+  /// that clients that all come back at once do not end each other's handshakes.
+  package static func connectionLimits(total: Int, memoryByteCount: Int) -> ConnectionLimits {
+    let fitting = max(1_024, memoryByteCount / 4 / connectionByteCount)
+    return ConnectionLimits(
+      total: total,
+      perAddress: max(1, total / 10),
+      unproven: max(1, min(total / 4, fitting))
+    )
   }
 
-  private static func connectionLimits(_ settings: Settings) throws(SettingsError) -> ConnectionLimits {
+  private static func connectionLimits(
+    _ settings: Settings,
+    memoryByteCount: Int
+  ) throws(SettingsError) -> ConnectionLimits {
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise())
     let range = 1...1_000_000
     var limits = connectionLimits(
-      total: min(try settings.integer("connections", in: range) ?? connectionsDefault, descriptors)
+      total: min(try settings.integer("connections", in: range) ?? connectionsDefault, descriptors),
+      memoryByteCount: memoryByteCount
     )
     let texts = try settings.list("trusted-proxies")
     limits.trusted = try texts.map { text throws(SettingsError) in
@@ -86,7 +102,7 @@ package struct GatewayConfiguration: Sendable {
     if let perAddress = try settings.integer("connections-per-address", in: range) {
       limits.perAddress = perAddress
     } else {
-      // Whoever is on this machine is a proxy in front, or somebody who tries it out.
+      // A peer on this machine is usually a reverse proxy, or an operator testing.
       limits.countsLoopback = false
     }
     return limits
@@ -101,7 +117,7 @@ package struct GatewayConfiguration: Sendable {
     )
   }
 
-  /// All settings, by the key that is flag, environment variable and file key in one.
+  /// All settings. A key names the flag, the environment variable and the file key alike.
   package static let keys: Set<String> = [
     "listen", "tls-cert", "tls-key", "h2c", "store", "tls-ca", "store-tls-cert", "store-tls-key",
     "secret-file", "jwt-secret-file", "jwks-file",
@@ -112,8 +128,8 @@ package struct GatewayConfiguration: Sendable {
     "log-level",
   ]
 
-  /// Those that a running gateway takes anew (``GatewayServer/reload(_:)``): what they name, secrets and certificates,
-  /// and limits. A change of any other waits for a restart.
+  /// Settings that a running gateway can reload (``GatewayServer/reload(_:)``): secrets, certificates and limits. A
+  /// change of any other setting needs a restart.
   package static let reloadedKeys: Set<String> = [
     "tls-cert", "tls-key", "tls-ca", "store-tls-cert", "store-tls-key", "secret-file", "jwt-secret-file",
     "jwks-file", "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp", "ticket-secret-file",
@@ -121,18 +137,18 @@ package struct GatewayConfiguration: Sendable {
     "rate-user", "rate-server", "rate-address",
   ]
 
-  /// Those that name files.
+  /// Settings whose value is a file's path.
   private static let fileKeys = [
     "config", "tls-cert", "tls-key", "tls-ca", "store-tls-cert", "store-tls-key", "secret-file",
     "jwt-secret-file", "jwks-file", "ticket-secret-file", "hooks-file",
   ]
 
-  /// The files that settings name; those that name others are ``PushHook/secretFiles``.
+  /// The files that settings name. Files that the hooks file names in turn are in ``PushHook/secretFiles``.
   package static func files(_ settings: Settings) -> [String] { settings.files(fileKeys) }
 
   /// Reads and checks the settings and the files that they name.
   ///
-  /// - Parameter warn: called with lines to log.
+  /// - Parameter warn: called with each warning to log.
   package init(_ settings: Settings, warn: (String) -> Void) throws(SettingsError) {
     guard let listen = try settings.endpoint("listen") else {
       throw SettingsError("listen", "is missing: give the HOST:PORT to serve HTTP/2 at")
@@ -148,16 +164,16 @@ package struct GatewayConfiguration: Sendable {
       storeSecrets = try SecretFile.load(path, key: "secret-file", byteCountMin: 16, warn: warn).all
     } else {
       let addresses = stores.map(\.description).joined(separator: ", ")
-      warn("no --secret-file: any process that answers at this address is believed: \(addresses)")
+      warn("no --secret-file: any process at this address is trusted as the store: \(addresses)")
     }
     admin = try settings.endpoint("admin")
-    connections = try Self.connectionLimits(settings)
     loopCount = try settings.integer("loops", in: 1...256) ?? Self.defaultLoopCount
     logLevel = try ProcessRunner.logLevel(settings)
     memoryByteCount =
       try settings.byteCount("gateway-memory", in: 16 << 20...1 << 50)
-      ?? min(MachineMemory.byteCount / 4, 2 << 30)
+      ?? min(AvailableMemory.byteCount / 4, 2 << 30)
     divideMemory(among: loopCount)
+    connections = try Self.connectionLimits(settings, memoryByteCount: memoryByteCount)
     rates = try Self.rates(settings)
     takesProxyHeaders = try settings.flag("proxy-protocol")
     guard !takesProxyHeaders || !connections.trusted.isEmpty else {
@@ -182,8 +198,8 @@ package struct GatewayConfiguration: Sendable {
     }
   }
 
-  /// `--tls-ca` says that the store is spoken to over TLS. The gateway's identity there is `--store-tls-cert`, or else
-  /// the certificate that it shows its clients.
+  /// The TLS configuration for the store, enabled by `--tls-ca`. The gateway identifies itself with `--store-tls-cert`,
+  /// or else with its server certificate.
   private static func storeTLS(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
     let own = (certificate: try settings.string("store-tls-cert"), key: try settings.string("store-tls-key"))
     guard let authority = try settings.string("tls-ca") else {
@@ -209,7 +225,8 @@ package struct GatewayConfiguration: Sendable {
     )
   }
 
-  /// - Parameter isAlsoForStore: the certificate is what the gateway shows the store, and so it may stand beside `--h2c`.
+  /// - Parameter isAlsoForStore: whether the gateway also shows this certificate to the store. It may then be given
+  ///   together with `--h2c`.
   private static func tls(_ settings: Settings, isAlsoForStore: Bool) throws(SettingsError)
     -> TLSServerConfiguration?
   {
@@ -246,7 +263,7 @@ package struct GatewayConfiguration: Sendable {
       keys.secrets = try SecretFile.load(path, key: "jwt-secret-file", byteCountMin: 32, warn: warn).all
     }
     if let path = try settings.string("jwks-file") {
-      // Public keys may be read by everybody.
+      // A key set holds public keys only, so its file may be world-readable.
       let bytes = try SecretFile.bytes(path, key: "jwks-file") { _ in }
       keys.keySet = String(decoding: bytes, as: UTF8.self)
     }
@@ -258,7 +275,7 @@ package struct GatewayConfiguration: Sendable {
     }
     keys.policy.issuers = try settings.list("jwt-issuer")
     keys.policy.audiences = try settings.list("jwt-audience")
-    // From a second to ten years.
+    // From one second to ten years of 365 days.
     keys.policy.secondsMax = try settings.milliseconds("jwt-max-age", in: 1_000...315_360_000_000)
       .map { Double($0) / 1_000 }
     keys.policy.requiresExpiry = try settings.flag("jwt-require-exp")

@@ -1,96 +1,108 @@
 package import NIOCore
 
-/// What callers may cost the gateway beyond HTTP/2 itself (for that see `HTTP2Limits`), named in one place.
+/// Limits on what callers may cost the gateway. `HTTP2Limits` has those of HTTP/2 itself.
 package struct GatewayLimits: Sendable {
-  /// Verified tokens that each event loop remembers; one takes some 300 bytes.
+  /// Verified tokens cached on each event loop, about 300 bytes each.
   package var cachedTokens = 16_384
-  /// Requests that wait for the verification of a token, on each event loop; one more is answered 503.
+  /// Requests on each event loop that wait for token verification; one more is answered 503.
   package var parkedRequests = 4_096
-  /// Of one connection, or of one client behind a trusted proxy.
+  /// The same, of one connection or of one client behind a trusted proxy.
   package var parkedRequestsPerOrigin = 512
-  /// Tokens that are none of ours, one after the other, after which a connection gets no more of them looked at and
-  /// ends, so much later.
+  /// Consecutive tokens that no key has signed, after which a connection's tokens are no longer verified. The
+  /// connection is closed after ``badTokenDelay``.
   package var badTokensPerConnection = 64
   package var badTokenDelay = TimeAmount.seconds(1)
-  /// JSON bodies, beside the size that HTTP/2 bounds.
+  /// Limits on JSON bodies, beside the size that HTTP/2 bounds.
   package var json = JSONLimits()
-  /// Members in one request (API.md, "Set-up").
+  /// Members in one request (Proto/openapi.yaml).
   package var membersPerRequest = 1_000
-  /// Messages in one registration (API.md, "Set-up").
+  /// Messages in one registration (Proto/openapi.yaml).
   package var messagesPerRequest = 1_000
-  /// How long a batch may wait for room among the requests to the store: as long as each of its entries may wait for
-  /// its answer.
+  /// How long a batch may wait for room in the store's request window: as long as each of its entries may wait for its
+  /// answer.
   package var batchWait = TimeAmount.seconds(5)
-  /// Tickets, or acknowledgements of pushes, in one body (API.md, "Push"); as lines there is no limit.
+  /// Tickets, or push acknowledgements, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
   package var pushesPerRequest = 1_000
-  /// What a stream of acknowledgements may have under way.
+  /// In-flight limits of a stream of acknowledgements.
   var acks = AckOrder.Limits()
-  /// How long a ticket is good where nothing else is asked for, in seconds: a week.
+  /// Default lifetime of a ticket in seconds: a week.
   package static let ticketSeconds: Int64 = 604_800
-  /// How long it is good at most: 28 days, as long as FCM keeps a message for a device that is away.
+  /// Maximum lifetime of a ticket in seconds: 28 days, as long as FCM keeps a message for an offline device.
   package static let ticketSecondsMax: Int64 = 2_419_200
-  /// Positions in one delivered request, message ids in one acknowledgement or query, members in one question (API.md,
-  /// "Positions", "Queries").
+  /// Positions in one delivered request, message ids in one acknowledgement or query, members in one query
+  /// (Proto/openapi.yaml).
   package var entriesPerRequest = 100
   /// Channels in one `POST /v1/channels/read`.
   package var channelsPerRequest = 1_000
-  /// Rows of a page at most, and where no limit is given (API.md, "Queries").
+  /// Rows of a page: the maximum and the default (Proto/openapi.yaml).
   package var rowsPerPage = 100
-  /// Requests of each event loop that go over all channels of a user (``UserWalk``); one more is answered 503. One
-  /// takes some 30 bytes for each of the channels that it knows of and has no answer for yet, of which there are at
-  /// most 21,000.
+  /// Requests on each event loop that visit all channels of a user (``UserWalk``); one more is answered 503. Each takes
+  /// some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
   package var userJobs = 256
-  /// Those of them that count what `notification.totals` say; other users wait their turn. The rest is for requests.
+  /// Those of them that count unread totals for `notification.totals`; other users wait. The rest is for requests.
   package var totalsJobs = 64
-  /// Channels that one such request counts; whoever has more is told so. Marking goes over all there are.
+  /// Channels that one counting request covers; a user with more gets `limit_reached`. Marking covers all channels.
   package var countedChannels = 100_000
-  /// Channels that the answer to marking all names as failed.
+  /// Failed channels that the answer to mark-all-read names.
   package var failedChannels = 1_000
-  /// Users whom each event loop erases at once for its callers; one more is answered 503.
+  /// Users that each event loop erases at once for its callers; one more is answered 503.
   package var erasures = 16
-  /// How long the erasing of a user may take before its caller is told that it goes on.
+  /// How long an erasure may take before its caller is answered that it continues in the background.
   package var erasureTimeout = TimeAmount.seconds(45)
-  /// How often a loop looks for changes that have not reached every shard (``Settling``); nil: it leaves that to
-  /// others.
-  package var settlingInterval: TimeAmount? = .seconds(2)
-  /// How often a loop asks the store for tokens that were revoked (``TokenListing``); nil: it leaves that to others.
+  /// How often a loop looks for settings that have not reached every shard (``Settling``); nil: another loop does that.
+  package var replicationInterval: TimeAmount? = .seconds(2)
+  /// How often a loop asks the store for revoked tokens (``TokenListing``); nil: another loop does that.
   package var tokenListInterval: TimeAmount? = .seconds(1)
-  /// Streams of events, their openings and channels, on each event loop; what is beyond is answered 503.
+  /// Event streams, pending openings and subscribed channels on each event loop; above these limits the answer is 503.
   var events = EventHub.Limits()
-  /// How often a stream that has nothing to tell says so (API.md, "Events").
+  /// How often an idle event stream sends a heartbeat (Proto/openapi.yaml).
   package var heartbeat = TimeAmount.seconds(15)
-  /// Bytes that may wait in HTTP/2 for a client of events; what is beyond waits in the stream's own queue, where later
-  /// events replace older ones.
+  /// Bytes queued in HTTP/2 for one event stream. Above that, events wait in the stream's own queue, where a later
+  /// event replaces an older one of the same key.
   package var eventStreamBytes = 8 * 1_024
-  /// Tickets of devices under way on each event loop, a quarter of what its connection to the store takes at most:
-  /// whoever has one ticket can send it without end, and others are to find room. What is beyond is answered 503.
+  /// How long events may wait for a client that takes none before its stream is reset.
+  package var eventStallTimeout = TimeAmount.seconds(30)
+  /// Acknowledgements by ticket in flight on each event loop; one more is answered 503. The limit is a quarter of the
+  /// store connection's window: the holder of one ticket can send it endlessly, and other requests must find room.
   var deviceAcks = 8_192
   /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
   package var requestStreams = 256
-  /// Requests that the streamed ones of a loop may have at the store together: half of what its connection takes at
-  /// most, so that others find room.
+  /// Store requests in flight from all streamed requests of a loop: half of the store connection's window, so that
+  /// other requests find room.
   package var streamedInFlight = 16_384
-  /// Bytes of the answers of a stream of frames that are under way or that its client has not taken, beside those that
-  /// HTTP/2 holds; its body is not read on while there are as many.
+  /// Bytes of a frame stream's answers that are pending or not yet taken by its client, beside those that HTTP/2 holds.
+  /// At this limit the gateway stops reading the request's body.
   package var streamAnswerBytes = 512 << 10
-  /// Requests of a stream of frames that are under way, likewise.
+  /// Requests of one frame stream in flight; at this limit, too, its body is not read.
   package var framesInFlight = 8_192
-  /// The largest frame there, in the length field's count.
+  /// Maximum size of a frame in such a stream, as its length field counts.
   package var frameLength: UInt32 = 64 << 10
-  /// How long a streamed request may stand still because its client takes no answers, or does not go on with a frame or
-  /// line that it has begun; then it is reset. One that has nothing to say may stay.
+  /// How long a streamed request may stall before it is reset: the client takes no answers, or does not finish a frame
+  /// or line. A stream without pending input may stay idle.
   package var streamIdleTimeout = TimeAmount.seconds(60)
-  /// How often that, and the end of its token, are looked at.
+  /// How often stalls and expired tokens of streams are checked.
   static let streamTick = TimeAmount.milliseconds(500)
-  /// Bytes of an acknowledgement's note (R9).
+  /// Maximum size of an acknowledgement's note in bytes (R9).
   package var noteBytes = 1_024
-  /// How long a client may take to show which protocol it speaks, and an HTTP/1 client for the head of its request,
-  /// from its first byte on.
+  /// How long a client may take to show which protocol it speaks, from its first byte on. It also bounds the head of an
+  /// HTTP/1 request.
   package var firstBytesTimeout = TimeAmount.seconds(5)
-  /// Between the GOAWAY that warns and the one that binds.
+  /// Time between the first GOAWAY, which warns, and the last, which is binding.
   package var shutdownGrace = TimeAmount.milliseconds(500)
-  /// How long streams may take to end after that.
+  /// How long streams may then take to end.
   package var drainTimeout = TimeAmount.seconds(10)
 
   package init() {}
+}
+
+extension GatewayLimits {
+  /// Parses the `limit` of a page.
+  ///
+  /// - Throws: `invalid_query`.
+  func pageLimit(_ text: RawSpan) throws(Problem) -> Int {
+    guard let value = text.decimal, (1...UInt64(rowsPerPage)).contains(value) else {
+      throw Problem(.invalidQuery, "limit has to be a whole number from 1 to \(rowsPerPage)")
+    }
+    return Int(value)
+  }
 }

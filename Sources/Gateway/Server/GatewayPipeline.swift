@@ -3,17 +3,17 @@ internal import NIOCore
 internal import Operations
 internal import TLSSession
 
-/// The way of the bytes of a client's connection. A reader starts here:
+/// The channel pipeline of a client's connection. Start reading here:
 ///
 ///     socket → TLSHandler → HTTP2ServerConnection → GatewayLoop → Router → routes → StoreClient → store
-///              OpenSSL,      nghttp2                 (the delegate of both: Loop/, Routes/, Answers/)
+///              OpenSSL,      nghttp2                 (the delegate of both: Loop/GatewayLoop)
 ///              ALPN h2
 ///
-/// Without TLS the first handler is missing: HTTP/2 by prior knowledge (RFC 9113 section 3.3). Until the client's
-/// protocol is known, ``ProtocolGateHandler`` stands before HTTP/2 and tells HTTP/1 clients what to do. With
-/// `--proxy-protocol` a trusted proxy says first whose the connection is (``ProxyHeaderHandler``).
+/// Without TLS the first handler is absent: HTTP/2 by prior knowledge (RFC 9113 section 3.3). ``ProtocolGateHandler``
+/// precedes HTTP/2 until the client's protocol is known, and refuses HTTP/1 clients. With `--proxy-protocol` a trusted
+/// proxy first names the client (``ProxyHeaderHandler``).
 enum GatewayPipeline {
-  /// Adds the handlers to a connection that was just accepted, on its event loop.
+  /// Adds the handlers to a newly accepted connection, on its event loop.
   static func assemble(
     _ channel: any Channel,
     _ loop: GatewayLoop,
@@ -22,14 +22,25 @@ enum GatewayPipeline {
   ) throws {
     let peer = channel.remoteAddress.flatMap { PeerAddress($0) }
     if takesProxyHeaders, let gate = loop.gate, let peer, gate.isTrusted(peer) {
-      let handler = ProxyHeaderHandler(timeout: loop.limits.firstBytesTimeout) { channel, client in
-        // The proxy's own connection, such as a health check, is as its address says.
+      let handler = ProxyHeaderHandler(
+        timeout: loop.limits.firstBytesTimeout,
+        refused: { channel in
+          gate.refusedForProxyHeader(
+            "its address is in --trusted-proxies, but it does not begin with a PROXY header (--proxy-protocol)",
+            channel
+          )
+        }
+      ) { channel, client in
+        // A connection of the proxy's own, such as a health check, counts for the proxy's address.
         guard client.map({ gate.admits(channel, from: $0) }) ?? true else { return false }
         try assemble(channel, loop, tls: tls, from: client ?? peer, isNamed: client != nil)
         return true
       }
       try channel.pipeline.syncOperations.addHandler(handler)
     } else {
+      if takesProxyHeaders, let gate = loop.gate {
+        try channel.pipeline.syncOperations.addHandler(UntrustedProxyHandler(gate))
+      }
       try assemble(channel, loop, tls: tls, from: peer)
     }
   }

@@ -24,9 +24,9 @@ package final class GatewayServer: Service {
   let logger: Logger
   let gate: ConnectionGate
   let rates: RateLimiter
-  /// Of the listener; nil: h2c.
+  /// TLS of the listener; nil: h2c.
   let tls: TLSContext?
-  /// Of the way to the store; nil: plaintext.
+  /// TLS of the connections to the store; nil: plaintext.
   let storeTLS: LinkTLS?
   private let takenTokenKeys: Mutex<TokenKeys>
 
@@ -36,7 +36,7 @@ package final class GatewayServer: Service {
     set { takenTokenKeys.withLock { $0 = newValue } }
   }
 
-  /// Where it listens, with the port that the system chose where 0 was asked for.
+  /// The address it listens at; port 0 is replaced by the port that the system chose.
   package let address: Endpoint
 
   private init(
@@ -67,10 +67,10 @@ package final class GatewayServer: Service {
     self.logger = logger
   }
 
-  /// Connects to the store and begins to listen.
+  /// Connects to the store and starts to listen.
   ///
   /// - Parameter group: all of its loops are used; connections are spread over them in turn.
-  /// - Throws: where a certificate, a key set or the address will not do.
+  /// - Throws: where a certificate, a key set or the listen address cannot be used.
   package static func start(
     _ configuration: GatewayConfiguration,
     group: MultiThreadedEventLoopGroup,
@@ -85,7 +85,10 @@ package final class GatewayServer: Service {
     if storeTLS == nil {
       logger.log(
         level: configuration.stores.allSatisfy(\.isLoopback) ? .notice : .warning,
-        "no --tls-ca: frames to the store are not encrypted; whoever is on the network in between reads and changes everything",
+        """
+        no --tls-ca: traffic to the store is not encrypted; \
+        anyone on the network path can read and change it
+        """,
         metadata: ["store": "\(configuration.stores.map(\.description).joined(separator: ", "))"]
       )
     }
@@ -100,15 +103,15 @@ package final class GatewayServer: Service {
     ) { _ in refusals.write() }
     let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
     let revokedTokens = RevokedTokens()
-    let unlisted = "the list of revoked tokens is not known"
+    let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
     revokedTokens.observeKnown { readiness.set("tokens", $0 ? nil : unlisted) }
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration
-      // One of them is enough to finish what others have left, and to read the list of revoked tokens.
+      // One loop is enough to finish incomplete replications and to read the list of revoked tokens.
       if !loops.isEmpty {
-        configuration.limits.settlingInterval = nil
+        configuration.limits.replicationInterval = nil
         configuration.limits.tokenListInterval = nil
       }
       loops.append(
@@ -129,10 +132,14 @@ package final class GatewayServer: Service {
     }
     metrics.register(on: eventLoops[0]) { samples in
       gate.collect(into: &samples, prefix: "tidemark_gateway")
-      storeTLS?.failures.collect(
-        into: &samples,
-        name: "tidemark_gateway_store_tls_handshakes_failed_total"
-      )
+      storeTLS?.collect(into: &samples, prefix: "tidemark_gateway_store_tls")
+      if let end = tls?.certificateEnd {
+        samples.gauge(
+          "tidemark_gateway_tls_certificate_expires_timestamp_seconds",
+          help: "Expiry of the server certificate, in seconds since 1970.",
+          Double(end)
+        )
+      }
     }
     let listener = try await listen(configuration, group, eventLoops, loops, tls, gate)
     readiness.set("process", nil)
@@ -173,11 +180,11 @@ package final class GatewayServer: Service {
     do {
       verifier = try await TokenVerifier(keys)
     } catch {
-      throw SettingsError("jwks-file", "is no JSON Web Key Set that tokens can be verified with (\(error))")
+      throw SettingsError("jwks-file", "is not a usable JSON Web Key Set (\(error))")
     }
     for key in verifier.passedOver {
       logger.notice(
-        "A key of the key set is passed over",
+        "Skipping a key of the key set",
         metadata: [
           "kid": "\(key.kid ?? "")", "kty": "\(key.kty ?? "")", "alg": "\(key.alg ?? "")",
           "use": "\(key.use ?? "")",
@@ -194,7 +201,7 @@ package final class GatewayServer: Service {
     _ verifier: TokenVerifier,
     _ revokedTokens: RevokedTokens,
     _ storeTLS: LinkTLS?,
-    _ storeReachChanged: @escaping @Sendable (StoreReach) -> Void,
+    _ storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void,
     gate: ConnectionGate,
     rates: RateLimiter,
     refusals: RefusalLog,
@@ -222,7 +229,7 @@ package final class GatewayServer: Service {
         rates: rates,
         refusals: refusals,
         logger: logger,
-        storeReachChanged: storeReachChanged
+        storeConnectivityChanged: storeConnectivityChanged
       )
       loop.start()
       return NIOLoopBound(loop, eventLoop: eventLoop)
@@ -253,19 +260,19 @@ package final class GatewayServer: Service {
           channel.eventLoop.makeCompletedFuture { try ConnectionGateHandler.prepare(channel, gate) }
         }
         .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
-        // A peer that is gone without a word, while its streams have nothing to say, is noticed within two minutes.
+        // Detects a dead peer within two minutes, also where its streams are idle.
         .childChannelOption(.socketOption(.so_keepalive), value: 1)
         .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPIDLE)), value: 60)
         .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPINTVL)), value: 15)
         .childChannelOption(.tcpOption(.init(rawValue: TCP_KEEPCNT)), value: 4)
-        // Kept by each connection: what is busy grows within a few reads, and what only waits for events takes 2 KiB.
+        // Kept by each connection: a busy one grows within a few reads, an idle one takes 2 KiB.
         .childChannelOption(
           .recvAllocator,
           value: AdaptiveRecvByteBufferAllocator(minimum: 2_048, initial: 2_048, maximum: 65_536)
         )
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
-            // Every loop of the group has one.
+            // Every loop of the group has a `GatewayLoop`.
             try GatewayPipeline.assemble(
               channel,
               byEventLoop[ObjectIdentifier(channel.eventLoop)]!.value,
@@ -283,8 +290,8 @@ package final class GatewayServer: Service {
     }
   }
 
-  /// Serves until the group shuts down, then ends in order: not ready, no new connections, GOAWAY, the
-  /// streams, the way to the store.
+  /// Serves until graceful shutdown, then shuts down in order: not ready, listener closed, GOAWAY, streams drained,
+  /// store connections closed.
   package func run() async throws {
     await withTaskCancellationOrGracefulShutdownHandler {
       try? await listener.closeFuture.get()
@@ -293,7 +300,7 @@ package final class GatewayServer: Service {
       self.listener.close(promise: nil)
     }
     logger.info("Draining")
-    // All at once: a loop whose streams take their time must not keep another's GOAWAY back.
+    // All loops at once, so that slow streams of one loop do not delay another's GOAWAY.
     let drains = zip(loops, eventLoops).map { loop, eventLoop in
       eventLoop.flatSubmit { loop.value.drain() }
     }
@@ -307,7 +314,7 @@ package final class GatewayServer: Service {
   }
 }
 
-/// Tells the process what ``StoreReachability`` concludes from the loops.
+/// Sets the process's readiness from what ``StoreReachability`` concludes.
 private final class StoreReadiness: Sendable {
   private let reachability: Mutex<StoreReachability>
   private let readiness: Readiness
@@ -318,10 +325,10 @@ private final class StoreReadiness: Sendable {
     readiness.set("store", "no connection")
   }
 
-  func changed(_ loop: Int, _ reach: StoreReach) {
+  func changed(_ loop: Int, _ reach: StoreConnectivity) {
     reachability.withLock { reachability in
       reachability.changed(loop, reach)
-      if let start = reachability.notReadyFrom {
+      if let start = reachability.unreadyAt {
         readiness.set("store", "no connection", from: start)
       } else {
         readiness.set("store", nil)

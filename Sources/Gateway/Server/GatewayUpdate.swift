@@ -3,17 +3,17 @@ internal import NIOCore
 package import Operations
 internal import TLSSession
 
-/// What a reload brings to every event loop, checked as a whole before.
+/// A reloaded configuration for every event loop, fully validated beforehand.
 struct GatewayUpdate: Sendable {
-  /// Other keys or another policy of tokens.
+  /// Changed token keys or policy.
   struct Tokens: Sendable {
     var verifier: TokenVerifier
-    /// Tokens that callers have shown lately, with what the new verifier says of them.
+    /// Recently used tokens with their callers, verified with the new keys.
     var verified: [(token: [UInt8], caller: Caller)]
   }
 
   var configuration: GatewayConfiguration
-  /// Nil: keys and policy are what they were.
+  /// Nil: keys and policy have not changed.
   var tokens: Tokens?
 }
 
@@ -21,25 +21,25 @@ extension GatewayServer {
   /// Time limit for verifying cached tokens with the new keys before the switch; the others are verified on next use.
   private static let verificationMax = Duration.seconds(2)
 
-  /// Takes what was read again, for connections and requests from now on. No connection ends.
+  /// Applies a reloaded configuration to new connections and requests. No connection is closed.
   ///
-  /// Only what ``GatewayConfiguration/reloadedKeys`` say is looked at.
+  /// Only the settings in ``GatewayConfiguration/reloadedKeys`` are applied.
   ///
-  /// - Throws: what cannot be used, by its setting; then nothing is taken.
+  /// - Throws: the setting that cannot be used; then nothing is applied.
   package func reload(_ configuration: GatewayConfiguration) async throws(SettingsError) {
     var loadedTLS: TLSContext.Loaded?
     if let tls, let files = configuration.tls { loadedTLS = try Self.load(files, tls) }
     var loadedStoreTLS: TLSContext.Loaded?
     if let storeTLS, let files = configuration.storeTLS { loadedStoreTLS = try storeTLS.load(files) }
     var update = GatewayUpdate(configuration: configuration)
-    // As many as there are, whatever the settings say now.
+    // The running number of loops, whatever the new settings say.
     update.configuration.divideMemory(among: eventLoops.count)
     let keys = configuration.tokenKeys
     if keys != tokenKeys {
       let verifier = try await Self.verifier(keys, logger)
       update.tokens = GatewayUpdate.Tokens(verifier: verifier, verified: await verified(by: verifier))
     }
-    // Nothing can fail any more.
+    // Nothing below can fail.
     if let tls, let loadedTLS { tls.take(loadedTLS) }
     if let storeTLS, let loadedStoreTLS { storeTLS.take(loadedStoreTLS) }
     gate.limits = configuration.connections
@@ -50,8 +50,8 @@ extension GatewayServer {
     tokenKeys = keys
   }
 
-  /// Settings that a reload would change and cannot.
-  package func settingsForARestart(_ configuration: GatewayConfiguration) -> [String] {
+  /// Settings that have changed in a way that needs a restart.
+  package func settingsNeedingRestart(_ configuration: GatewayConfiguration) -> [String] {
     (storeTLS == nil) == (configuration.storeTLS == nil) ? [] : ["tls-ca"]
   }
 
@@ -65,7 +65,7 @@ extension GatewayServer {
     }
   }
 
-  /// The tokens that the loops remember, as far as there is time, so that their callers need not all wait at once.
+  /// Verifies the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
   private func verified(by verifier: TokenVerifier) async -> [(token: [UInt8], caller: Caller)] {
     var tokens: Set<[UInt8]> = []
     for (loop, eventLoop) in zip(loops, eventLoops) {

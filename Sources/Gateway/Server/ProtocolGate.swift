@@ -1,52 +1,52 @@
-/// Which protocol a client speaks, decided from its first bytes. Pure: bytes and an elapsed timer go in, what to do
-/// comes out.
+/// Detects which protocol a client speaks from its first bytes. A pure state machine: bytes and an expired timer go in,
+/// an action comes out.
 ///
-/// An HTTP/2 client begins with a preface that no HTTP/1 request is like (RFC 9113 section 3.4). Anything else that
-/// begins as an HTTP/1 request does is refused once its head has come, is too long, or is too late. What is neither is
-/// left to the HTTP/2 session, which has errors for it.
+/// An HTTP/2 client begins with a preface that no HTTP/1 request resembles (RFC 9113 section 3.4). A client that begins
+/// like an HTTP/1 request is refused once its head is complete, too long or too late. Any other input is passed to the
+/// HTTP/2 session, which reports the error.
 package struct ProtocolGate: Equatable, Sendable {
   /// What to do with the connection.
   package enum Action: Equatable, Sendable {
-    /// Keep what has come.
+    /// Keep the bytes received.
     case wait
-    /// Hand what has come, and everything after it, to the HTTP/2 session.
+    /// Pass the bytes received, and all later ones, to the HTTP/2 session.
     case passOn
-    /// The client speaks HTTP/1: drop what has come, and wait for the rest of its request's head.
+    /// The client speaks HTTP/1: drop the bytes received and wait for the rest of the request's head.
     case awaitHead
     /// Answer 505 and close; an answer to HEAD has no content (RFC 9110 section 9.3.2).
     case refuse(isHead: Bool)
     /// Close without an answer.
     case close
-    /// Drop what has come.
+    /// Drop the bytes received.
     case discard
   }
 
   /// deciding → passed, head, refused, ended; head → refused; refused → ended.
   private enum State: Equatable {
-    /// So many bytes have come, all of them the preface's.
+    /// `matched` bytes were received; all of them match the preface.
     case deciding(matched: Int)
     case head(RequestHead)
     case passed
-    /// So many bytes have come behind the answer.
+    /// `discarded` bytes were received after the answer.
     case refused(discarded: Int)
     case ended
   }
 
   /// `PRI * HTTP/2.0`, an empty line, `SM`, an empty line.
   static let preface = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
-  /// Bytes of a request's head that are awaited.
+  /// Maximum size of an HTTP/1 request's head in bytes.
   static let headByteCountMax = 64 << 10
-  /// Bytes behind the answer that are read and dropped: as long as a client sends, it may not see the answer.
+  /// Bytes to read and drop after the answer: a client may not read the answer while it is sending.
   static let discardedByteCountMax = 1 << 20
 
   private let takesHTTP2: Bool
   private var state = State.deciding(matched: 0)
 
-  /// - Parameter takesHTTP2: false where the TLS handshake has not agreed on `h2` (RFC 9113 section 3.2): a client that
-  ///   sends HTTP/2 all the same is disconnected.
+  /// - Parameter takesHTTP2: false where the TLS handshake has not agreed on `h2` (RFC 9113 section 3.2); a client that
+  ///   sends HTTP/2 nevertheless is disconnected.
   package init(takesHTTP2: Bool) { self.takesHTTP2 = takesHTTP2 }
 
-  /// Bytes from the client.
+  /// Processes bytes from the client.
   package mutating func received(_ bytes: RawSpan) -> Action {
     switch state {
     case .deciding(let matched): return decide(bytes, matched)
@@ -63,7 +63,7 @@ package struct ProtocolGate: Equatable, Sendable {
     }
   }
 
-  /// The client has had its time for what it has begun.
+  /// Handles the expiry of the timer.
   package mutating func timedOut() -> Action {
     switch state {
     case .deciding(let matched):
@@ -100,8 +100,8 @@ package struct ProtocolGate: Equatable, Sendable {
     return .wait
   }
 
-  /// Whether a request line can have this byte behind so many of the preface's: of a method's (RFC 9110 section 5.6.2)
-  /// at first, any that is visible later.
+  /// Whether a request line can have this byte after `matched` bytes of the preface: at first a byte of a method (RFC
+  /// 9110 section 5.6.2), later any visible one.
   private static func canContinueRequest(_ byte: UInt8, after matched: Int) -> Bool {
     switch byte {
     case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
@@ -130,18 +130,18 @@ package struct ProtocolGate: Equatable, Sendable {
   }
 }
 
-/// As much of an HTTP/1 request's head as is looked at: its method, and where it ends.
+/// Parser for the parts of an HTTP/1 request's head that matter here: its method, and where it ends.
 private struct RequestHead: Equatable {
   private static let method = Array("HEAD ".utf8)
 
   private var byteCount = 0
-  /// So many bytes are those of `HEAD `.
+  /// How many bytes match `HEAD `.
   private var matched = 0
   private var isLineEmpty = true
 
   var isHead: Bool { matched == Self.method.count }
 
-  /// Takes a byte; true where the head ends with it: an empty line, or too many bytes.
+  /// Processes a byte. True where the head ends with it: an empty line, or too many bytes.
   mutating func isComplete(behind byte: UInt8) -> Bool {
     if byteCount == matched, matched < Self.method.count, byte == Self.method[matched] { matched += 1 }
     byteCount += 1

@@ -2,10 +2,10 @@ internal import HTTP2Session
 internal import NIOCore
 internal import TLSSession
 
-/// Stands before the HTTP/2 session until it is known what a client speaks (``ProtocolGate``): hands an HTTP/2 client's
-/// bytes on and leaves the pipeline, or answers an HTTP/1 client with 505 and closes.
+/// Precedes the HTTP/2 session until the client's protocol is known (``ProtocolGate``). It passes an HTTP/2 client's
+/// bytes on and removes itself, or answers an HTTP/1 client with 505 and closes.
 ///
-/// What the session sends meanwhile, its SETTINGS, is held back: an HTTP/1 client could not read it.
+/// Until then the session's output, its SETTINGS, is held back: an HTTP/1 client could not read it.
 final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
   typealias InboundIn = ByteBuffer
   typealias InboundOut = ByteBuffer
@@ -13,11 +13,11 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
   typealias OutboundOut = ByteBuffer
 
   private enum Output {
-    /// What the session has written.
+    /// Output of the session, held back.
     case held([ByteBuffer])
-    /// The client reads HTTP/2.
+    /// The client speaks HTTP/2; output passes.
     case open
-    /// The client has been answered, or is gone.
+    /// The client was answered, or has disconnected.
     case ended
   }
 
@@ -25,11 +25,11 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
   /// Nil until the TLS handshake is complete.
   private var gate: ProtocolGate?
   private var output = Output.held([])
-  /// What has come while the protocol is not known.
+  /// Bytes received while the protocol is not known.
   private var input = ByteBuffer()
   private var timer: Scheduled<Void>?
 
-  /// - Parameter isTLS: the protocol is known, or at least narrowed down, when the handshake is complete.
+  /// - Parameter isTLS: whether the TLS handshake decides the protocol, or at least narrows it down.
   init(_ loop: GatewayLoop, isTLS: Bool) {
     self.loop = loop
     if !isTLS { gate = ProtocolGate(takesHTTP2: true) }
@@ -74,15 +74,15 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     case .refuse(let isHead):
       input = ByteBuffer()
       output = .ended
-      // The answer, then the end of the output; the input is read and dropped for a while, since closing with unread
-      // input would make the kernel drop the answer.
+      // Send the answer, then close the output. The input is read and dropped for a while: closing with unread input
+      // would make the kernel drop the answer.
       startTimer(context, loop.resources.limits.lingerTimeout)
-      context.writeAndFlush(wrapOutboundOut(loop.http1Refusal(isHead: isHead)), promise: nil)
+      context.writeAndFlush(wrapOutboundOut(loop.refuseHTTP1(isHead: isHead)), promise: nil)
       context.close(mode: .output, promise: nil)
     }
   }
 
-  /// From here on the session's own handler is next to the socket, or to TLS.
+  /// Hands over to the session's own handler, from then on next to the socket, or to TLS.
   private func passOn(_ context: ChannelHandlerContext) {
     release(context)
     timer?.cancel()
@@ -115,7 +115,7 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
       output = .held([])
       buffers.append(unwrapOutboundIn(data))
       output = .held(buffers)
-      // Bytes of a session that has said nothing but its settings; nobody waits for them.
+      // The session has sent only its SETTINGS, whose promise has no observer.
       promise?.succeed()
     case .ended: promise?.fail(ChannelError.ioOnClosedChannel)
     }
@@ -125,8 +125,8 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     if case .open = output { context.flush() }
   }
 
-  /// The session gives up, as where a client says nothing: it is told why in HTTP/2, unless it is known to speak
-  /// HTTP/1.
+  /// Closes on behalf of the session, for instance when a client stays silent. The held output is sent first, so that
+  /// the client gets the error in HTTP/2, unless it is known to speak HTTP/1.
   func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
     release(context)
     if case .ended = output {

@@ -1,19 +1,20 @@
 internal import NIOCore
 package import Operations
 
-/// What a load balancer in TCP mode sends before its client's bytes: the PROXY protocol, version 1 (a line of text) or 2
-/// (binary), as HAProxy's doc/proxy-protocol.txt describes it.
+/// The PROXY protocol header that a load balancer in TCP mode sends before its client's bytes: version 1 (a line of
+/// text) or 2 (binary), as in HAProxy's doc/proxy-protocol.txt.
 package enum ProxyHeader: Equatable, Sendable {
   /// More bytes are needed.
   case incomplete
-  /// So many bytes are the header's. The client is nil where the connection is the proxy's own, or of no IP address.
+  /// The header's size, and the client. The client is nil where the connection is the proxy's own, or has no IP
+  /// address.
   case complete(client: PeerAddress?, byteCount: Int)
-  /// It is none.
+  /// The bytes are no PROXY header.
   case invalid
 
-  /// Of version 1: `PROXY UNKNOWN` with two IPv6 addresses, and the line's end.
+  /// Maximum size of a version 1 header: `PROXY UNKNOWN` with two IPv6 addresses, and the end of the line.
   static let textBytesMax = 107
-  /// Of version 2: addresses, and extensions that are passed over.
+  /// Maximum size of a version 2 header: addresses, and extensions, which are skipped.
   static let binaryBytesMax = 4_096
 
   private static let text = Array("PROXY ".utf8)
@@ -21,7 +22,12 @@ package enum ProxyHeader: Equatable, Sendable {
     0x0D, 0x0A, 0x0D, 0x0A, 0x00, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A,
   ]
 
-  /// Reads a header from the first bytes of a connection.
+  /// Whether a connection's first bytes begin like a PROXY header. HTTP/2 and TLS begin with neither version.
+  static func begins(_ bytes: some Collection<UInt8>) -> Bool {
+    bytes.starts(with: text) || bytes.starts(with: binary.prefix(6))
+  }
+
+  /// Parses a header from the first bytes of a connection.
   package init(_ bytes: [UInt8]) {
     if bytes.starts(with: Self.binary) {
       self.init(binary: bytes)
@@ -34,7 +40,7 @@ package enum ProxyHeader: Equatable, Sendable {
     }
   }
 
-  /// `PROXY TCP4 192.0.2.7 198.51.100.1 56324 443`, carriage return, line feed.
+  /// Parses version 1: `PROXY TCP4 192.0.2.7 198.51.100.1 56324 443`, carriage return, line feed.
   private init(text bytes: [UInt8]) {
     let head = bytes.prefix(Self.textBytesMax)
     guard let end = head.firstIndex(of: UInt8(ascii: "\n")) else {
@@ -62,7 +68,8 @@ package enum ProxyHeader: Equatable, Sendable {
     self = .complete(client: PeerAddress(address), byteCount: end + 1)
   }
 
-  /// Twelve bytes of signature, version and command, family and protocol, 16 bits of length, addresses, extensions.
+  /// Parses version 2: twelve bytes of signature, version and command, family and protocol, 16 bits of length,
+  /// addresses, extensions.
   private init(binary bytes: [UInt8]) {
     guard bytes.count >= 16 else {
       self = .incomplete
@@ -80,7 +87,7 @@ package enum ProxyHeader: Equatable, Sendable {
     }
     func number(_ range: Range<Int>) -> UInt64 { bytes[range].reduce(0) { $0 << 8 | UInt64($1) } }
     var client: PeerAddress?
-    // LOCAL is the proxy's own connection; other families than IPv4 and IPv6 have no address for us.
+    // LOCAL is the proxy's own connection. Only the families IPv4 and IPv6 have an address that is used.
     switch (command, bytes[13] >> 4) {
     case (1, 1):
       guard length >= 12 else {
@@ -100,22 +107,52 @@ package enum ProxyHeader: Equatable, Sendable {
   }
 }
 
-/// Stands first on a connection of a trusted proxy until its ``ProxyHeader`` is there, then has the rest of the pipeline
-/// made, hands on what came behind it, and leaves.
+/// First handler on a connection that `--trusted-proxies` does not name, with `--proxy-protocol`: a connection that
+/// begins with a PROXY header is closed with a line in the log, since its sender may not name a client.
+final class UntrustedProxyHandler: ChannelInboundHandler, RemovableChannelHandler {
+  typealias InboundIn = ByteBuffer
+  typealias InboundOut = ByteBuffer
+
+  private let gate: ConnectionGate
+
+  init(_ gate: ConnectionGate) { self.gate = gate }
+
+  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+    guard !ProxyHeader.begins(unwrapInboundIn(data).readableBytesView) else {
+      gate.refusedForProxyHeader(
+        "it begins with a PROXY header, and its address is not in --trusted-proxies",
+        context.channel
+      )
+      return context.close(promise: nil)
+    }
+    context.fireChannelRead(data)
+    context.pipeline.syncOperations.removeHandler(context: context, promise: nil)
+  }
+}
+
+/// First handler on a connection from a trusted proxy. Once the ``ProxyHeader`` is complete, it has the rest of the
+/// pipeline added, passes on the bytes after the header, and removes itself.
 final class ProxyHeaderHandler: ChannelInboundHandler, RemovableChannelHandler {
   typealias InboundIn = ByteBuffer
   typealias InboundOut = ByteBuffer
 
   private let timeout: TimeAmount
+  private let refused: (any Channel) -> Void
   private let identified: (any Channel, PeerAddress?) throws -> Bool
   private var input = ByteBuffer()
   private var timer: Scheduled<Void>?
 
   /// - Parameters:
   ///   - timeout: how long the header may take.
-  ///   - identified: called with whom the header names; false where the connection may not stay.
-  init(timeout: TimeAmount, identified: @escaping (any Channel, PeerAddress?) throws -> Bool) {
+  ///   - refused: called with a connection that does not begin with a PROXY header, before it is closed.
+  ///   - identified: called with the client that the header names; returns false where the connection must be closed.
+  init(
+    timeout: TimeAmount,
+    refused: @escaping (any Channel) -> Void = { _ in },
+    identified: @escaping (any Channel, PeerAddress?) throws -> Bool
+  ) {
     self.timeout = timeout
+    self.refused = refused
     self.identified = identified
   }
 
@@ -134,7 +171,9 @@ final class ProxyHeaderHandler: ChannelInboundHandler, RemovableChannelHandler {
     input.writeBuffer(&bytes)
     switch ProxyHeader(Array(input.readableBytesView.prefix(ProxyHeader.binaryBytesMax))) {
     case .incomplete: return
-    case .invalid: context.close(promise: nil)
+    case .invalid:
+      refused(context.channel)
+      context.close(promise: nil)
     case .complete(let client, let byteCount):
       timer?.cancel()
       input.moveReaderIndex(forwardBy: byteCount)

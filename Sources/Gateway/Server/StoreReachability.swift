@@ -1,8 +1,8 @@
 package import NIOCore
 
-/// How an event loop reaches the store.
-package enum StoreReach: Equatable, Sendable {
-  /// It has had no connection yet. Becomes `connected`.
+/// The state of an event loop's connection to the store.
+package enum StoreConnectivity: Equatable, Sendable {
+  /// There has been no connection yet. Becomes `connected`.
   case starting
   /// Becomes `cutOff`.
   case connected
@@ -10,25 +10,25 @@ package enum StoreReach: Equatable, Sendable {
   case cutOff(since: NIODeadline)
 }
 
-/// Whether the event loops' ways to the store let the gateway take requests. A pure state machine.
+/// Whether the event loops' store connections let the gateway take requests. A pure state machine.
 ///
-/// A lost connection does not make a gateway unready at once. All gateways lose a store that restarts in the same
-/// moment, so a load balancer would be left without any, while each of them could hold its requests until the store is
-/// back. They wait in the store client's window, bounded in number and bytes, up to their own deadline.
+/// A lost connection does not make a gateway unready at once. When a store restarts, all gateways lose it at the same
+/// moment, and a load balancer would be left without any. Each gateway can hold its requests until the store is back:
+/// they wait in the store client's window, bounded in number and bytes, up to their own deadline.
 struct StoreReachability {
-  /// How long a gateway stays ready after a loop lost the store: a request's deadline (API.md, "Operations").
+  /// How long a gateway stays ready after a loop has lost the store: a request's deadline (Proto/openapi.yaml).
   static let toleranceMax = TimeAmount.seconds(5)
 
-  private var loops: [StoreReach]
+  private var loops: [StoreConnectivity]
 
-  /// - Parameter loopCount: at least 1; none of them has a connection yet.
+  /// - Parameter loopCount: at least 1; no loop has a connection yet.
   init(loopCount: Int) { loops = Array(repeating: .starting, count: loopCount) }
 
-  /// A loop gained or lost its store.
-  mutating func changed(_ loop: Int, _ reach: StoreReach) { loops[loop] = reach }
+  /// Records that a loop gained or lost its store connection.
+  mutating func changed(_ loop: Int, _ reach: StoreConnectivity) { loops[loop] = reach }
 
-  /// From when on the gateway is not ready if nothing changes; nil: it stays ready.
-  var notReadyFrom: NIODeadline? {
+  /// When the gateway becomes unready if nothing changes; nil: it stays ready.
+  var unreadyAt: NIODeadline? {
     var earliest: NIODeadline?
     for loop in loops {
       switch loop {

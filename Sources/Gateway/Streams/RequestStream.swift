@@ -4,31 +4,30 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// A request whose body is read as it comes, and answered as it is read: both directions flow at once. What its bytes
-/// mean is its subclass's affair; ``GatewayLoop`` tells it when there may be something to do, and carries bytes and
-/// requests for it.
+/// A request whose body is processed while it arrives; its answer is written at the same time. A subclass parses the
+/// body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
 ///
-/// Nothing of it grows without a bound: a stream that has too much under way, or whose client does not take its
-/// answers, reads no more of the body, and HTTP/2's window then stops the client.
+/// All state is bounded: a stream with too much in flight, or whose client does not read its answers, stops reading the
+/// body, and HTTP/2's window then stops the client.
 class RequestStream {
   let handle: HTTP2StreamHandle
-  /// The connection's place in the ``ConnectionTable``.
+  /// The connection's index in the ``ConnectionTable``.
   let connection: UInt32
   let route: Route
   let caller: Caller
-  /// From where it comes, where that is asked (``RequestContext/address``).
+  /// The client address, if it is needed (``RequestContext/address``).
   let address: PeerAddress?
-  /// Its place in the ``RequestStreamTable``.
-  fileprivate(set) var place: UInt32 = 0
-  /// It is on the list of those that have something to do at the end of the turn.
+  /// Its index in the ``RequestStreamTable``; nil before it is opened.
+  fileprivate(set) var index: SlotIndex?
+  /// Whether it is scheduled to advance at the end of the turn.
   fileprivate var isMarked = false
-  /// It waits for the loop's other streams to have less under way.
+  /// Whether it waits until the loop's streams have fewer requests in flight.
   fileprivate var isHeld = false
 
-  /// Bytes of the body that were taken, and of the answer that were given to HTTP/2.
+  /// Bytes of the body consumed, and bytes of the answer passed to HTTP/2.
   var bytesRead: UInt64 = 0
   var bytesWritten: UInt64 = 0
-  /// What the sweep has seen of both, and for how many ticks it has stood still while it waited for its client.
+  /// Both at the last tick, and for how many ticks the stream has made no progress while it waited for its client.
   fileprivate var bytesSeen: (read: UInt64, sent: UInt64) = (0, 0)
   fileprivate var ticksStalled = 0
 
@@ -40,18 +39,24 @@ class RequestStream {
     self.route = route
   }
 
-  /// HTTP/2 has refused answers, and says when it takes more.
+  /// Whether HTTP/2 has refused answers; it notifies when it takes more.
   final var isFull = false
-  /// A part of something that is read whole has come.
+  /// Whether an incomplete frame or line has arrived.
   final var hasPart = false
-  /// What is under way has left no room for the rest of what has come.
+  /// Whether a limit on requests in flight has stopped the reading of the body.
   final var lacksRoom = false
 
-  /// It can only go on when its client does, beside taking what HTTP/2 holds.
+  /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPart || isFull }
 
-  /// Reads, sends and writes what it can. Called at most once a turn, when the body, the answer or the requests under
-  /// way have moved.
+  /// A request of the stream to the store.
+  final func request(_ question: StreamQuestion) -> PendingRequest {
+    guard let index else { preconditionFailure("a stream reads its body once it is open") }
+    return PendingRequest(.stream(index, question), route: route, isServer: caller.isServer)
+  }
+
+  /// Reads, sends and writes what it can. Called at most once a turn, after progress of the body, the answer or the
+  /// requests in flight.
   final func advance(on loop: GatewayLoop) {
     write(loop)
     if isReading, !isFull {
@@ -59,103 +64,85 @@ class RequestStream {
       lacksRoom = false
       read(loop)
       write(loop)
-      // What asks nothing of the store brings no reply to go on with.
-      if lacksRoom, !isWaiting, !isFull { loop.touch(self) }
+      // Without a request to the store there is no reply to continue with.
+      if lacksRoom, !isWaiting, !isFull { loop.streams.touch(self) }
     }
     finish(loop)
   }
 
-  /// More of the body is taken.
+  /// Whether the stream still reads its body.
   var isReading: Bool { preconditionFailure("a subclass's") }
 
-  /// The store has requests of it, whose replies it is called for.
+  /// Whether store requests are in flight, whose replies advance the stream.
   var isWaiting: Bool { preconditionFailure("a subclass's") }
 
-  /// Takes what it can of the body; notes in ``hasPart`` and ``lacksRoom`` why it has taken no more.
+  /// Reads what it can of the body. Sets ``hasPart`` and ``lacksRoom`` to say why it stopped.
   func read(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Gives HTTP/2 the answers that there are, in one piece; notes in ``isFull`` whether it took them.
+  /// Passes the pending answers to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
   func write(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Ends the stream once all that was taken is answered and nothing more is.
+  /// Ends the stream once reading has ended and everything is answered and written.
   func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// A reply to one of its requests; `payload` is valid during the call. ``advance(on:)`` follows at the turn's end.
-  func replied(_ request: PendingRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
+  /// Handles a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
+  func replied(_ question: StreamQuestion, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
-  /// One of its requests got no reply. ``advance(on:)`` follows at the turn's end.
-  func failed(_ request: PendingRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+  /// Handles a request that failed. ``advance(on:)`` follows at the end of the turn.
+  func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
-  /// It is to take no more of the body, to answer what it has taken, and to end with the reason. ``advance(on:)``
-  /// follows.
+  /// Stops reading the body, to answer what was read and end with the reason. ``advance(on:)`` follows.
   func end(_ reason: StreamEnd) { preconditionFailure("a subclass's") }
 }
 
-/// Why a streamed request is ended before its client ends it.
+/// Why the gateway ends a streamed request before its client does.
 enum StreamEnd {
   /// The caller's token has expired.
   case tokenExpired
   /// The caller's token was revoked.
   case tokenRevoked
-  /// This gateway goes away.
+  /// The gateway is shutting down.
   case draining
 }
 
-/// The streamed requests of one loop.
+/// The open streamed requests of one loop, and those that are to advance.
 struct RequestStreamTable {
-  private(set) var streams: [RequestStream?] = []
-  private var free: [UInt32] = []
-  /// Places by the handle of the HTTP/2 stream.
-  private var places: [UInt64: UInt32] = [:]
+  private var streams = SlotTable<RequestStream>()
+  /// Indexes by the handle of the HTTP/2 stream.
+  private var indexes: [UInt64: SlotIndex] = [:]
   private var marked: [RequestStream] = []
-  /// Those that wait for ``inFlight`` to fall, longest first.
+  /// Streams that wait for fewer requests in flight, longest first.
   private var held: [RequestStream] = []
-  /// Requests of all of them that the store has not answered, of streams that have ended too.
-  var inFlight = 0
-  /// No stream is begun any more.
-  var isDraining = false
 
-  // Counted since the start.
-  var opened: UInt64 = 0
-  var stalled: UInt64 = 0
+  var count: Int { streams.count }
 
-  var count: Int { streams.count - free.count }
+  var all: [RequestStream] { streams.all.map(\.value) }
 
-  /// The stream of a place, if it is still the one of that handle.
-  @inline(__always)
-  func stream(at place: UInt32, _ handle: HTTP2StreamHandle) -> RequestStream? {
-    guard let stream = streams[Int(place)], stream.handle == handle else { return nil }
-    return stream
-  }
+  subscript(index: SlotIndex) -> RequestStream? { streams[index] }
 
   func stream(of handle: HTTP2StreamHandle) -> RequestStream? {
-    places[handle.rawValue].flatMap { streams[Int($0)] }
+    indexes[handle.rawValue].flatMap { streams[$0] }
   }
 
   mutating func insert(_ stream: RequestStream) {
-    if let reused = free.popLast() {
-      stream.place = reused
-      streams[Int(reused)] = stream
-    } else {
-      stream.place = UInt32(streams.count)
-      streams.append(stream)
-    }
-    places[stream.handle.rawValue] = stream.place
-    opened &+= 1
+    let index = streams.insert(stream)
+    stream.index = index
+    indexes[stream.handle.rawValue] = index
   }
 
   mutating func remove(_ stream: RequestStream) {
-    guard streams[Int(stream.place)] === stream else { return }
-    streams[Int(stream.place)] = nil
-    free.append(stream.place)
-    places[stream.handle.rawValue] = nil
+    guard holds(stream), let index = stream.index else { return }
+    streams.remove(index)
+    indexes[stream.handle.rawValue] = nil
   }
 
-  /// Has ``RequestStream/advance(on:)`` called at the turn's end. True where this is the first of the turn.
+  private func holds(_ stream: RequestStream) -> Bool { stream.index.map { streams[$0] === stream } ?? false }
+
+  /// Schedules ``RequestStream/advance(on:)`` for the end of the turn. True where this is the first stream of the turn.
   @inline(__always)
   mutating func mark(_ stream: RequestStream) -> Bool {
     if stream.isMarked { return false }
@@ -164,38 +151,38 @@ struct RequestStreamTable {
     return marked.count == 1
   }
 
-  /// Those that were marked, in that order.
+  /// Takes the marked streams, in order.
   mutating func takeMarked() -> [RequestStream] {
     if marked.isEmpty { return [] }
     let streams = marked
     marked = []
     for stream in streams { stream.isMarked = false }
-    return streams.filter { self.streams[Int($0.place)] === $0 }
+    return streams.filter { holds($0) }
   }
 
-  /// The stream goes on when fewer requests are under way.
+  /// Holds a stream until fewer requests are in flight.
   mutating func hold(_ stream: RequestStream) {
     if stream.isHeld { return }
     stream.isHeld = true
     held.append(stream)
   }
 
-  var hasHeld: Bool { !held.isEmpty }
+  var hasWaitingForRoom: Bool { !held.isEmpty }
 
-  /// Those that were held, for another try.
-  mutating func takeHeld() -> [RequestStream] {
+  /// Takes the held streams, for another attempt.
+  mutating func takeWaitingForRoom() -> [RequestStream] {
     if held.isEmpty { return [] }
     let streams = held
     held = []
     for stream in streams { stream.isHeld = false }
-    return streams.filter { self.streams[Int($0.place)] === $0 }
+    return streams.filter { holds($0) }
   }
 }
 
 extension RequestStream {
-  /// Looks, once a tick, whether it has moved. True where its client has kept it waiting for that many ticks.
+  /// Checks once a tick for progress. True where the stream has waited for its client for that many ticks.
   ///
-  /// - Parameter queued: bytes of its answer that wait in HTTP/2.
+  /// - Parameter queued: bytes of its answer queued in HTTP/2.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
     let seen = (read: bytesRead, sent: bytesWritten &- UInt64(queued))
     let hasMoved = seen != bytesSeen

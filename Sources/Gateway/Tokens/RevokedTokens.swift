@@ -4,7 +4,7 @@ internal import Synchronization
 /// A token's id (`jti`, RFC 7519 section 4.1.7), compared byte by byte.
 package struct TokenID: Hashable, Sendable {
   package let bytes: [UInt8]
-  /// Made once: a cached token's id may be looked up with each of its requests.
+  /// Computed once: a cached token's id may be looked up with each of its requests.
   private let hash: UInt64
 
   private static let seed = UInt64.random(in: .min ... .max)
@@ -14,7 +14,7 @@ package struct TokenID: Hashable, Sendable {
     hash = StableHash.hash(bytes.span.bytes, seed: Self.seed)
   }
 
-  /// Whether a route can name it: what cannot be revoked is not accepted either.
+  /// Whether a route can name the id. A token whose id could not be revoked is not accepted.
   static func isValid(_ bytes: RawSpan) -> Bool {
     Identifier.isID(bytes) && !bytes.equals(".") && !bytes.equals("..")
   }
@@ -23,23 +23,23 @@ package struct TokenID: Hashable, Sendable {
   package func hash(into hasher: inout Hasher) { hasher.combine(hash) }
 }
 
-/// The tokens that are revoked by their ids, as this gateway knows them: one table for all of its event loops.
+/// The tokens revoked by id that this gateway knows of: one table shared by all of its event loops.
 ///
-/// One loop reads the store's list every second (``TokenListing``); what a request has changed is noted here before it
-/// is answered. A request whose token has no id never gets here, and one with an id takes the lock only while some
-/// token is revoked.
+/// One loop reads the store's list every second (``TokenListing``). A request's own change is recorded here before it
+/// is answered. Tokens without an id skip the table; the others take the lock only while any token is revoked.
 package final class RevokedTokens: Sendable {
   private enum Summary {
-    /// The list is not known, or was not confirmed for too long: no token with an id is accepted.
+    /// The list is unknown, or was not confirmed for too long: no token with an id is accepted.
     static let unknown: UInt8 = 0
     static let none: UInt8 = 1
     static let some: UInt8 = 2
   }
 
   private struct Entry {
-    /// In milliseconds since 1970; nil: not revoked, which is kept until the list is known up to the version.
+    /// End of the revocation, in milliseconds since 1970; nil: not revoked, kept until the list is known up to the
+    /// version.
     var until: Int64?
-    /// The list's when that was so. 0: of a connection to the store that was lost since.
+    /// The list's version of this entry. 0: from a connection to the store that was lost since.
     var version: UInt64
   }
 
@@ -55,11 +55,11 @@ package final class RevokedTokens: Sendable {
 
   package init() {}
 
-  /// Tokens in the table.
+  /// Number of revoked tokens.
   package var count: Int { state.withLock { $0.entries.values.count { $0.until != nil } } }
 
-  /// Why a token with this id is refused: `token_revoked`, or `store_unavailable` while the list is not known. Nil: it
-  /// is not, or has no id.
+  /// Why a token with this id is refused: `token_revoked`, or `store_unavailable` while the list is unknown. Nil: it is
+  /// not refused, or has no id.
   @inline(__always)
   package func refusal(of id: TokenID?) -> ProblemCode? {
     guard let id else { return nil }
@@ -79,8 +79,7 @@ package final class RevokedTokens: Sendable {
 
   // MARK: Observers
 
-  /// Calls `revoked` after each change that has revoked tokens, on the thread of the change, until
-  /// ``stopObserving(_:)``.
+  /// Calls `revoked` after each change that revokes tokens, on the thread of the change, until ``stopObserving(_:)``.
   func observe(_ observer: AnyObject, _ revoked: @escaping @Sendable () -> Void) {
     let key = ObjectIdentifier(observer)
     state.withLock { $0.observers[key] = revoked }
@@ -91,14 +90,14 @@ package final class RevokedTokens: Sendable {
     state.withLock { _ = $0.observers.removeValue(forKey: key) }
   }
 
-  /// Calls `changed` when the list becomes known, or is not known any more.
+  /// Calls `changed` when the list becomes known or unknown.
   func observeKnown(_ changed: @escaping @Sendable (Bool) -> Void) {
     state.withLock { $0.knownChanged = changed }
   }
 
   // MARK: Changes
 
-  /// One token is revoked until a time, or is not, as of a version of the list.
+  /// Records the state of one token as of a version of the list; `until` nil: not revoked.
   package func note(_ id: TokenID, until: Int64?, version: UInt64) {
     change { state in
       guard version >= state.entries[id]?.version ?? 0 else { return false }
@@ -108,13 +107,13 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// Some of the revocations of a version of the list. Those that are not among them stay.
+  /// Adds revocations of a version of the list. Entries that are not named stay.
   package func add(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
     guard !revocations.isEmpty else { return }
     change { Self.add(revocations, version: version, to: &$0) }
   }
 
-  /// The list is known up to a version; revocations that ended by a time of the store are over.
+  /// Confirms the list up to a version, and drops revocations that ended by `ended`, a time of the store.
   package func confirm(version: UInt64, ended: Int64) {
     change { state in
       state.isKnown = true
@@ -126,7 +125,7 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// These are all revocations of a version of the list. What was noted of a later one stays.
+  /// Replaces the table with all revocations of a version of the list. Entries of later versions stay.
   package func replace(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
     change { state in
       let before = state.entries
@@ -150,8 +149,8 @@ package final class RevokedTokens: Sendable {
     return hasNew
   }
 
-  /// The connection to the store was lost, and the next may lead to one that was restored from a backup, whose versions
-  /// are lower. What is known stays in force until the list was read.
+  /// Resets the versions after a lost connection to the store: the next store may be restored from a backup, with lower
+  /// versions. Known revocations stay in force until the list was read.
   package func forgetVersions() {
     change { state in
       state.entries = state.entries.compactMapValues {
@@ -161,7 +160,7 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// The list was not confirmed for too long.
+  /// Marks the list as unknown after it was not confirmed for too long.
   package func expire() {
     change { state in
       state.isKnown = false

@@ -1,26 +1,26 @@
 internal import ReceiptModel
 package import ReceiptWire
 
-/// Reads the store's list of revoked tokens into ``RevokedTokens``, round by round: a pure machine, which says what to
-/// ask for next (Proto/frames.md, 0x35).
+/// Reads the store's list of revoked tokens into ``RevokedTokens``, in rounds. A pure state machine that returns the
+/// next request to send (Proto/frames.md, 0x35).
 package struct TokenListing {
-  /// After so many rounds without the whole list it is not known any more: whoever is cut off from the shard that keeps
-  /// it might accept what was revoked meanwhile.
+  /// Rounds without the whole list after which it counts as unknown: a gateway cut off from the shard that keeps the
+  /// list might accept a token that was revoked meanwhile.
   package static let unansweredRoundsMax = 30
 
-  /// What list_revoked_tokens is to say.
+  /// The parameters of list_revoked_tokens.
   package struct Question: Equatable, Sendable {
-    /// The version up to which the list is known; 0: it is not.
+    /// The version up to which the list is known; 0: unknown.
     package var known: UInt64
-    /// What is asked for has a higher version.
+    /// Asks for entries above this version.
     package var after: UInt64
-    /// Which round it is of. An answer to another one is not looked at.
+    /// The round of the request. Answers to other rounds are ignored.
     package var round: UInt32
   }
 
   private enum State {
     case idle
-    /// The next part is asked for. `collected`: the list is read from its beginning, and takes effect as a whole.
+    /// Waits for the next part. `collected`: the list is read from its beginning, and applied as a whole at the end.
     case asking(Question, collected: [(id: TokenID, until: Int64)]?)
   }
 
@@ -32,10 +32,10 @@ package struct TokenListing {
 
   package init(_ tokens: RevokedTokens) { self.tokens = tokens }
 
-  /// It is time for the next round.
+  /// Starts a round when its time has come.
   ///
-  /// - Parameter canAsk: the store takes requests.
-  /// - Returns: what to ask for; nil while a round is under way.
+  /// - Parameter canAsk: whether the store takes requests.
+  /// - Returns: the request to send; nil while a round is in progress.
   package mutating func roundIsDue(canAsk: Bool) -> Question? {
     unansweredRounds += 1
     if unansweredRounds == Self.unansweredRoundsMax { tokens.expire() }
@@ -53,9 +53,9 @@ package struct TokenListing {
     return question
   }
 
-  /// The store has answered.
+  /// Handles the store's answer.
   ///
-  /// - Returns: what to ask for next; nil: the list is known.
+  /// - Returns: the next request; nil: the list is complete.
   package mutating func answered(_ answer: RevokedTokenListFields, round: UInt32) -> Question? {
     guard case .asking(let question, var collected) = state, question.round == round else { return nil }
     let part = answer.revocations.map {
@@ -64,7 +64,7 @@ package struct TokenListing {
     if answer.isAnew { collected = [] }
     if collected == nil { tokens.add(part, version: answer.version) } else { collected! += part }
     if answer.hasMore, let last = answer.revocations.last {
-      // The version that the first part was of: what is taken back after that has the store begin anew.
+      // The version of the first part. If a token is restored after it, the store restarts the list.
       let known = answer.isAnew || question.known == 0 ? answer.version : question.known
       return ask(Question(known: known, after: last.version, round: round), collected)
     }
@@ -76,14 +76,14 @@ package struct TokenListing {
     return nil
   }
 
-  /// The store did not answer a question.
+  /// Handles a failed request.
   package mutating func failed(round: UInt32) {
     if case .asking(let question, _) = state, question.round == round { state = .idle }
   }
 
-  /// There is another connection to the store: nothing is known of its list.
+  /// Handles a new connection to the store, whose list is unknown.
   ///
-  /// - Returns: what to ask for.
+  /// - Returns: the request to send.
   package mutating func reconnected() -> Question {
     known = 0
     tokens.forgetVersions()

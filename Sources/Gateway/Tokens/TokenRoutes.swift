@@ -4,15 +4,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Tokens that are revoked one by one, by their ids.
-extension GatewayLoop {
+/// Revocation of single tokens by id.
+extension Tokens {
   /// `PUT /v1/tokens/{jti}`.
   func putToken(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let until = try TokenJSON.revocation(try object(request, .putToken))
+    let until = try TokenJSON.revocation(try loop.object(request, .putToken))
     try askToken(.revokeToken, match, context) { buffer in
       buffer.writeInteger(UInt8(until == nil ? 0 : 1))
       buffer.writeTime(until ?? .none)
@@ -30,41 +30,17 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let token = keep(context, match.route, .token)
-    let isSent = store.send(kind, shard: ShardState.tokenShard, name: match.subject, token: token, fields)
-    guard isSent else {
-      _ = pending.remove(token)
-      throw Problem(.storeBusy)
-    }
-  }
-
-  /// Notes how it stands with the token before that is answered: from then on no loop of this gateway takes a token
-  /// that was revoked.
-  func respondWithToken(
-    _ request: PendingRequest,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ state: TokenStateFields
-  ) {
-    var body = ByteBuffer()
-    connection.withRequest(request.stream) { received in
-      guard let match = try? self.router.match(received.method, received.path, self.scratch) else { return }
-      let isRevoked = state.until != .none
-      authenticator.revokedTokens.note(
-        TokenID(match.subject.withUnsafeBytes { Array($0) }),
-        until: isRevoked ? state.until.milliseconds : nil,
-        version: state.version
-      )
-      TokenJSON.write(match.subject, until: isRevoked ? state.until : nil, into: &body)
-    }
-    connection.respond(request.stream, status: 200, body: body)
+    let answer = NamedAnswer.token(match.subject.bytes)
+    let shard = ShardState.tokenShard
+    try loop.namedAnswers.send(kind, shard: shard, name: match.subject, context, match.route, answer, fields)
   }
 }
 
 /// A token's revocation.
 enum TokenJSON {
-  /// Reads `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
+  /// Parses `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
   ///
-  /// - Returns: until when it is revoked; nil: it is not.
+  /// - Returns: the end of the revocation; nil: not revoked.
   /// - Throws: `invalid_field`.
   static func revocation(_ body: JSONValue) throws(Problem) -> Timestamp? {
     guard let isRevoked = try body.optionalBool("revoked") else { throw body.missing("revoked") }

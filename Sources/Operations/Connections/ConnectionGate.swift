@@ -8,18 +8,19 @@ package import NIOCore
   internal import Musl
 #endif
 
-/// How many connections a listener has at once.
+/// Limits on a listener's concurrent connections.
 package struct ConnectionLimits: Hashable, Sendable {
-  /// Of all peers together.
+  /// Limit for all peers together.
   package var total: Int
-  /// Of one IPv4 address, or one IPv6 network of 64 bits.
+  /// Limit for one IPv4 address, or one IPv6 network of 64 bits.
   package var perAddress: Int
-  /// Of peers that have not shown yet who they are, by a valid token or a finished handshake. One more ends the oldest
-  /// of them.
+  /// Limit for unproven peers, which have not yet shown a valid token or finished a handshake. One more connection
+  /// closes the oldest of them.
   package var unproven: Int
-  /// Proxies and load balancers: neither ``perAddress`` nor ``unproven`` is theirs, as many clients share a connection.
+  /// Proxies and load balancers. They are exempt from ``perAddress`` and ``unproven``, as many clients share a
+  /// connection.
   package var trusted: [AddressRange] = []
-  /// Whether ``perAddress`` is also for peers on this machine.
+  /// Whether ``perAddress`` also applies to peers on this machine.
   package var countsLoopback = true
 
   package init(total: Int, perAddress: Int, unproven: Int, trusted: [AddressRange] = []) {
@@ -30,50 +31,50 @@ package struct ConnectionLimits: Hashable, Sendable {
   }
 }
 
-/// Counts a listener's connections and refuses those beyond its limits, for all of its event loops.
+/// Connection counter of a listener, for all of its event loops. It refuses connections above the limits.
 ///
-/// A refused connection is closed as it is accepted: it costs a descriptor for that moment, and no memory.
+/// A refused connection is closed when it is accepted: it costs a descriptor for that moment, and no memory.
 package final class ConnectionGate: Sendable {
   fileprivate struct Entry {
     var network: PeerAddress?
-    /// Nil once the peer is proven.
+    /// Position in ``State/arrivals``; nil once the peer is proven.
     var place: UInt64?
   }
 
   fileprivate struct State {
     var open: [ObjectIdentifier: Entry] = [:]
     var perNetwork: [PeerAddress: Int] = [:]
-    /// Channels of peers that were not proven as they came, in that order; those that are by now, or have gone, are
-    /// passed over.
+    /// Channels of unproven peers, by order of arrival. Entries of peers that are proven or gone by now are skipped.
     var arrivals: [UInt64: any Channel] = [:]
     var oldestPlace: UInt64 = 0
     var nextPlace: UInt64 = 0
     var counts = Counts()
-    var note = RefusalNote()
+    var note = LogRateLimiter()
     var limits: ConnectionLimits
   }
 
-  /// What became of connections, since the start.
+  /// Counts of refused and closed connections since the start.
   package struct Counts: Hashable, Sendable {
     package var refusedForTotal: Int64 = 0
     package var refusedForAddress: Int64 = 0
     package var refusedForDescriptors: Int64 = 0
-    /// Ended for one more of their kind.
+    /// Closed to make room for a newer unproven connection.
     package var endedUnproven: Int64 = 0
+    package var refusedForProxyHeader: Int64 = 0
   }
 
   private let logger: Logger
   private let refusals: RefusalLog?
   private let state: NIOLockedValueBox<State>
 
-  /// - Parameter refusals: told of each connection that is refused or ended; nil: nobody is.
+  /// - Parameter refusals: counts each connection that is refused or closed; nil: none.
   package init(limits: ConnectionLimits, logger: Logger, refusals: RefusalLog? = nil) {
     state = NIOLockedValueBox(State(limits: limits))
     self.logger = logger
     self.refusals = refusals
   }
 
-  /// For connections from now on. Those that are open stay, also where they are more than that.
+  /// Limits for new connections. Open connections stay, even above the limits.
   package var limits: ConnectionLimits {
     get { state.withLockedValue { $0.limits } }
     set { state.withLockedValue { $0.limits = newValue } }
@@ -81,13 +82,13 @@ package final class ConnectionGate: Sendable {
 
   package var counts: Counts { state.withLockedValue { $0.counts } }
 
-  /// Open connections.
+  /// Number of open connections.
   package var openCount: Int { state.withLockedValue { $0.open.count } }
 
-  /// Whether an address is a proxy's, whose connections clients share.
+  /// Whether an address is that of a trusted proxy, whose connections clients share.
   package func isTrusted(_ address: PeerAddress) -> Bool { limits.trusted.contains { $0.contains(address) } }
 
-  /// Whether a connection that was just accepted may stay. It counts until it is closed.
+  /// Whether a newly accepted connection may stay. It counts until it is closed.
   package func admits(_ channel: any Channel) -> Bool {
     let limits = limits
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
@@ -105,11 +106,11 @@ package final class ConnectionGate: Sendable {
       return false
     }
     channel.closeFuture.whenComplete { _ in self.closed(id) }
-    // A proxy's is whomever it names.
+    // A trusted proxy's connection counts for the clients that it names.
     return address.map(isTrusted) ?? false || admits(channel, from: address)
   }
 
-  /// Whether a connection may stay, by the address that it comes from: its peer's, or one that a trusted proxy names.
+  /// Whether a connection may stay, by its client address: its peer's, or one that a trusted proxy names.
   package func admits(_ channel: any Channel, from address: PeerAddress?) -> Bool {
     let limits = limits
     let isCounted = limits.countsLoopback || address?.isLoopback != true
@@ -143,12 +144,18 @@ package final class ConnectionGate: Sendable {
     refusals?.note(.connection, from: address)
   }
 
-  /// The peer has shown who it is.
-  package func prove(_ channel: any Channel) {
-    state.withLockedValue { $0.prove(ObjectIdentifier(channel)) }
+  /// Mark the peer of a connection as proven.
+  package func markProven(_ channel: any Channel) {
+    state.withLockedValue { $0.markProven(ObjectIdentifier(channel)) }
   }
 
-  /// Nothing could be accepted: the process is out of descriptors, or the system of memory.
+  /// Record a connection that is closed because of its PROXY header, or the lack of one.
+  package func refusedForProxyHeader(_ reason: String, _ channel: any Channel) {
+    state.withLockedValue { $0.counts.refusedForProxyHeader += 1 }
+    note(reason, channel)
+  }
+
+  /// Record that nothing could be accepted: the process is out of descriptors, or the system out of memory.
   package func acceptFailed(_ error: any Error) {
     state.withLockedValue { $0.counts.refusedForDescriptors += 1 }
     note("\(error)", nil)
@@ -156,14 +163,14 @@ package final class ConnectionGate: Sendable {
 
   private func closed(_ id: ObjectIdentifier) {
     state.withLockedValue { state in
-      state.prove(id)
+      state.markProven(id)
       guard let entry = state.open.removeValue(forKey: id), let network = entry.network else { return }
       let count = state.perNetwork[network, default: 1] - 1
       state.perNetwork[network] = count == 0 ? nil : count
     }
   }
 
-  /// One line a second at most, with how many there were.
+  /// Log refusals, at most one line a second, with their number.
   private func note(_ reason: String, _ channel: (any Channel)?) {
     let now = NIODeadline.now()
     let count = state.withLockedValue { $0.note.refused(at: now) }
@@ -177,24 +184,25 @@ package final class ConnectionGate: Sendable {
     )
   }
 
-  /// Adds who is not proven and who was refused.
+  /// Add the number of unproven connections and the refusals.
   ///
-  /// - Parameter prefix: of the metrics' names, such as `tidemark_gateway`.
+  /// - Parameter prefix: prefix of the metric names, such as `tidemark_gateway`.
   package func collect(into samples: inout MetricSamples, prefix: String) {
     let (counts, unproven) = state.withLockedValue { ($0.counts, $0.arrivals.count) }
     samples.gauge(
       "\(prefix)_connections_unproven",
-      help: "Connections whose peer has not shown yet who it is.",
+      help: "Connections whose peer has not authenticated yet.",
       Double(unproven)
     )
     let reasons = [
       ("total", counts.refusedForTotal), ("address", counts.refusedForAddress),
       ("descriptors", counts.refusedForDescriptors), ("unproven", counts.endedUnproven),
+      ("proxy_header", counts.refusedForProxyHeader),
     ]
     for (reason, count) in reasons {
       samples.counter(
         "\(prefix)_connections_refused_total",
-        help: "Connections closed as they were accepted, or, unproven, for a newer one.",
+        help: "Connections refused when accepted, or closed unproven to make room for a newer one.",
         labels: ["reason": reason],
         count
       )
@@ -209,7 +217,7 @@ extension ConnectionGate.State {
     nextPlace += 1
   }
 
-  fileprivate mutating func prove(_ id: ObjectIdentifier) {
+  fileprivate mutating func markProven(_ id: ObjectIdentifier) {
     guard let place = open[id]?.place else { return }
     open[id]?.place = nil
     arrivals[place] = nil
@@ -227,14 +235,14 @@ extension ConnectionGate.State {
   }
 }
 
-/// When something that may happen thousands of times a second is logged.
-package struct RefusalNote: Sendable {
+/// Rate limit for logging an event that may happen thousands of times a second.
+package struct LogRateLimiter: Sendable {
   private var last: NIODeadline?
   private var count = 0
 
   package init() {}
 
-  /// - Returns: how many there were since the last line, this one included; nil: no line is due.
+  /// - Returns: the number of events since the last line, including this one; nil: do not log now.
   package mutating func refused(at now: NIODeadline) -> Int? {
     count += 1
     if let last, now < last + .seconds(1) { return nil }
@@ -244,7 +252,7 @@ package struct RefusalNote: Sendable {
   }
 }
 
-/// Stands at a listener: takes the connections that its gate admits.
+/// Handler of a listener that accepts only the connections that its gate admits.
 package final class ConnectionGateHandler: ChannelInboundHandler {
   package typealias InboundIn = any Channel
   package typealias InboundOut = any Channel
@@ -266,13 +274,14 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
     context.fireErrorCaught(error)
   }
 
-  /// Not where a peer has gone before it was accepted: it could make all others wait.
+  /// Whether to pause after an error. It excludes peers that left before they were accepted: they could delay all
+  /// others.
   private static func waits(for error: IOError) -> Bool {
     [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(error.errnoCode)
   }
 
-  /// Accepts nothing for a moment. NIO's AcceptBackoffHandler holds the next read back, but the listener goes on with
-  /// the read that has failed, for as long as a connection waits: 45,000 times a second.
+  /// Stop accepting for a moment. NIO's AcceptBackoffHandler only delays the next read. The listener repeats the failed
+  /// read as long as a connection is pending: 45,000 times a second.
   private func wait(_ listener: any Channel) {
     guard !isWaiting, let options = listener.syncOptions,
       (try? options.setOption(.autoRead, value: false)) != nil
@@ -285,8 +294,8 @@ package final class ConnectionGateHandler: ChannelInboundHandler {
     }
   }
 
-  /// Prepares a listener: without descriptors or memory it waits before it tries again (NIO would try at once, for ever),
-  /// and beyond the gate's limits it takes nobody.
+  /// Prepare a listener. Without descriptors or memory it pauses before it retries (NIO would retry at once, forever).
+  /// Above the gate's limits it accepts no connections.
   package static func prepare(_ listener: any Channel, _ gate: ConnectionGate) throws {
     try listener.pipeline.syncOperations.addHandler(ConnectionGateHandler(gate))
   }

@@ -4,19 +4,20 @@
   internal import Musl
 #endif
 
-/// How many descriptors (sockets and files) the process may have open at once (setrlimit(2), `RLIMIT_NOFILE`).
+/// Maximum number of open descriptors (sockets and files) of the process (setrlimit(2), `RLIMIT_NOFILE`).
 package enum DescriptorLimit {
-  /// More than any listener here takes.
+  /// More than any listener here uses.
   private static let most: UInt64 = 1 << 20
 
-  /// What connections may take of it: the rest is for files, the way to the store, and whoever looks after the process.
+  /// Return the share of the limit for connections. The rest is for files, the connection to the store, and
+  /// administration.
   ///
-  /// - Parameter limit: as ``raise()`` returns it.
+  /// - Parameter limit: result of ``raise()``.
   package static func forConnections(of limit: Int) -> Int { limit - min(limit / 2, 256) }
 
-  /// Raises the soft limit to the hard one, which takes no privilege. Debian's soft limit is 1,024.
+  /// Raise the soft limit to the hard one, which needs no privilege. Debian's soft limit is 1,024.
   ///
-  /// - Returns: the limit from now on.
+  /// - Returns: the new limit.
   package static func raise() -> Int {
     var limit = rlimit()
     #if canImport(Musl)

@@ -1,6 +1,6 @@
 package import NIOCore
 
-/// The IP address of a peer, 128 bits; IPv4 as its mapped IPv6 address (RFC 4291 section 2.5.5.2).
+/// IP address of a peer, 128 bits; IPv4 as its mapped IPv6 address (RFC 4291 section 2.5.5.2).
 package struct PeerAddress: Hashable, Sendable {
   package var high: UInt64
   package var low: UInt64
@@ -12,9 +12,9 @@ package struct PeerAddress: Hashable, Sendable {
     self.low = low
   }
 
-  /// Nil where it is no IP address: a Unix socket.
+  /// Convert a socket address; nil for a Unix socket.
   package init?(_ address: SocketAddress) {
-    // Where sockaddr_in (4 bytes) and sockaddr_in6 (16) have the address, in network order.
+    // The address offsets in sockaddr_in (4 bytes) and sockaddr_in6 (16), in network order.
     let bytes = address.withSockAddr { pointer, count in
       Array(UnsafeRawBufferPointer(start: UnsafeRawPointer(pointer), count: count))
     }
@@ -26,8 +26,8 @@ package struct PeerAddress: Hashable, Sendable {
     }
   }
 
-  /// An address in text, with a port or not: `192.0.2.7`, `192.0.2.7:5000`, `2001:db8::1`, `[2001:db8::1]:5000`. Nil
-  /// where it is none, or is longer than an address can be.
+  /// Parse an address with or without a port: `192.0.2.7`, `192.0.2.7:5000`, `2001:db8::1`, `[2001:db8::1]:5000`. Nil
+  /// for invalid or overlong text.
   package init?(text: RawSpan) {
     guard !text.isEmpty, text.byteCount <= Self.textBytesMax else { return nil }
     var host = text.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }[...]
@@ -41,17 +41,17 @@ package struct PeerAddress: Hashable, Sendable {
     self.init(address)
   }
 
-  /// `[`, an IPv6 address, `]:65535`.
+  /// Length of `[`, an IPv6 address, `]:65535`.
   private static let textBytesMax = 53
 
   package var isIPv4: Bool { high == 0 && low >> 32 == 0xFFFF }
 
-  /// `127.0.0.0/8` or `::1`.
+  /// Whether the address is in `127.0.0.0/8`, or `::1`.
   package var isLoopback: Bool { isIPv4 ? low >> 24 & 0xFF == 127 : high == 0 && low == 1 }
 
-  /// What one peer has for itself: an IPv4 address, or the network of an IPv6 address, 64 bits, in which every host may
-  /// choose as many addresses as it likes (RFC 4291 section 2.5.1).
-  /// One that stands for an IPv4 address (NAT64, RFC 6052 section 2.1) is that address.
+  /// Address or network that identifies one peer: an IPv4 address, or the 64-bit network of an IPv6 address, in which a
+  /// host may choose any number of addresses (RFC 4291 section 2.5.1). A NAT64 address (RFC 6052 section 2.1) becomes
+  /// its IPv4 address.
   package var network: PeerAddress {
     if isIPv4 { return self }
     if high == 0x0064_FF9B_0000_0000, low >> 32 == 0 {
@@ -62,7 +62,7 @@ package struct PeerAddress: Hashable, Sendable {
 }
 
 extension PeerAddress: CustomStringConvertible {
-  /// As RFC 5952 wants it, but without shortening: `192.0.2.7`, `2001:db8:0:0:0:0:0:1`.
+  /// Format as in RFC 5952, but without shortening: `192.0.2.7`, `2001:db8:0:0:0:0:0:1`.
   package var description: String {
     if isIPv4 { return (0..<4).map { "\(low >> (24 - 8 * UInt64($0)) & 0xFF)" }.joined(separator: ".") }
     return [high, low].flatMap { half in
@@ -71,13 +71,13 @@ extension PeerAddress: CustomStringConvertible {
   }
 }
 
-/// A range of IP addresses in CIDR notation (RFC 4632 section 3.1): `10.0.0.0/8`, `2001:db8::/32`, or one address.
+/// Range of IP addresses in CIDR notation (RFC 4632 section 3.1): `10.0.0.0/8`, `2001:db8::/32`, or one address.
 package struct AddressRange: Hashable, Sendable {
   private let first: PeerAddress
   private let maskHigh: UInt64
   private let maskLow: UInt64
 
-  /// Nil where the text is none.
+  /// Parse a range, or return nil.
   package init?(_ text: String) {
     let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
     guard
@@ -89,7 +89,7 @@ package struct AddressRange: Hashable, Sendable {
       guard let given = Int(parts[1]), (0...width).contains(given) else { return nil }
       length = given
     }
-    // Of an IPv4 address the prefix of its mapped form comes first.
+    // The prefix of an IPv4 address follows that of its mapped form.
     let bits = length + 128 - width
     maskHigh = Self.mask(min(bits, 64))
     maskLow = Self.mask(max(bits - 64, 0))

@@ -2,10 +2,10 @@ package import Logging
 internal import NIOConcurrencyHelpers
 package import NIOCore
 
-/// A small audit log: how many tokens, requests and connections of which addresses were refused. What happens thousands
-/// of times a second is summed up, and written as a few lines every ten seconds.
+/// Small audit log of refused tokens, requests and connections by address. Refusals may happen thousands of times a
+/// second, so they are counted and written as a few lines every ten seconds.
 package final class RefusalLog: Sendable {
-  /// What was refused.
+  /// Kind of refusal.
   package enum Kind: Int, CaseIterable, Sendable {
     case token, rate, connection
   }
@@ -21,15 +21,15 @@ package final class RefusalLog: Sendable {
 
   private struct State {
     var addresses: [PeerAddress: Counts] = [:]
-    /// Of addresses for which there was no place, or that are not known.
+    /// Counts of unknown addresses, and of those above ``addressesMax``.
     var others = Counts()
   }
 
-  /// Addresses that are told apart between two writings.
+  /// Maximum number of addresses that are counted separately between two writes.
   static let addressesMax = 1_024
-  /// Lines of one writing, beside one for all others.
+  /// Maximum number of lines per write, besides one for all other addresses.
   static let linesMax = 10
-  /// Between two writings.
+  /// Time between two writes.
   package static let interval = TimeAmount.seconds(10)
 
   private let logger: Logger
@@ -37,9 +37,9 @@ package final class RefusalLog: Sendable {
 
   package init(logger: Logger) { self.logger = logger }
 
-  /// Counts something that was refused.
+  /// Count a refusal.
   ///
-  /// - Parameter address: nil where it is not known.
+  /// - Parameter address: nil if it is unknown.
   package func note(_ kind: Kind, from address: PeerAddress?) {
     state.withLockedValue { state in
       guard let network = address?.network,
@@ -52,7 +52,7 @@ package final class RefusalLog: Sendable {
     }
   }
 
-  /// Writes what has come together, most first, and begins anew.
+  /// Write the counts, largest first, and reset them.
   package func write() {
     let (addresses, others) = state.withLockedValue { state in
       defer { state = State() }

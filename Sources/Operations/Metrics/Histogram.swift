@@ -1,9 +1,8 @@
-/// Counts of values by fixed buckets: plain integers for use within one event loop, summed over loops at
-/// scrape time.
+/// Histogram with fixed buckets: plain integers for use within one event loop, summed over the loops when scraped.
 package struct Histogram: Sendable, Equatable {
-  /// Upper bounds, inclusive and rising; what lies above the last is counted in `+Inf` only.
+  /// Upper bounds, inclusive and rising; values above the last count in `+Inf` only.
   package let bounds: [Double]
-  /// By bucket, not cumulated; one more than `bounds`.
+  /// Counts by bucket, not cumulative; one more than `bounds`.
   package private(set) var counts: [UInt64]
   package private(set) var sum: Double
 
@@ -13,14 +12,14 @@ package struct Histogram: Sendable, Equatable {
     self.sum = 0
   }
 
-  /// For durations in seconds, from 100 µs to 10 s.
+  /// Buckets for durations in seconds, from 100 µs to 10 s.
   package static let durations = Histogram(bounds: [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
   ])
-  /// For counts and sizes, from 1 to 2^24 in powers of four.
+  /// Buckets for counts and sizes, from 1 to 2^24 in powers of four.
   package static let sizes = Histogram(bounds: (0...12).map { Double(1 << (2 * $0)) })
 
-  /// Counts a value.
+  /// Count a value.
   package mutating func record(_ value: Double) {
     var bucket = 0
     while bucket < bounds.count && value > bounds[bucket] { bucket += 1 }
@@ -28,10 +27,10 @@ package struct Histogram: Sendable, Equatable {
     sum += value
   }
 
-  /// How many values were counted.
+  /// Number of values counted.
   package var count: UInt64 { counts.reduce(0, +) }
 
-  /// Adds another histogram of the same buckets.
+  /// Add another histogram with the same buckets.
   package mutating func add(_ other: Histogram) {
     precondition(bounds == other.bounds, "histograms of one name have one set of buckets")
     for bucket in counts.indices { counts[bucket] += other.counts[bucket] }

@@ -1,9 +1,9 @@
 package import NIOCore
 
-/// What one scrape found, and its text form (Prometheus text exposition format 0.0.4).
+/// Samples of one scrape, and their text form (Prometheus text exposition format 0.0.4).
 ///
-/// Values of the same name and labels are summed, so every event loop adds its own plain counters; of
-/// ``highest(_:help:_:)`` the highest counts.
+/// Values with the same name and labels are summed, so every event loop adds its own plain counters. For
+/// ``highest(_:help:_:)`` the maximum is used.
 package struct MetricSamples: Sendable {
   enum Kind: String, Sendable {
     case counter, gauge, histogram
@@ -19,7 +19,7 @@ package struct MetricSamples: Sendable {
   struct Family: Sendable {
     var kind: Kind
     var help: String
-    /// By the labels' text, as in `{route="read",status="2xx"}`; empty for none.
+    /// Values by label text, such as `{route="read",status="2xx"}`; empty without labels.
     var series: [String: Value] = [:]
   }
 
@@ -27,7 +27,7 @@ package struct MetricSamples: Sendable {
 
   package init() {}
 
-  /// Adds to a counter; its name should end in `_total`.
+  /// Add to a counter; its name should end in `_total`.
   package mutating func counter(
     _ name: String,
     help: String,
@@ -37,7 +37,7 @@ package struct MetricSamples: Sendable {
     add(name, .counter, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .integer(value))
   }
 
-  /// Adds to a gauge.
+  /// Add to a gauge.
   package mutating func gauge(
     _ name: String,
     help: String,
@@ -47,12 +47,12 @@ package struct MetricSamples: Sendable {
     add(name, .gauge, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .number(value))
   }
 
-  /// A gauge of which the highest value of all counts.
+  /// Add to a gauge that reports the maximum of all added values.
   package mutating func highest(_ name: String, help: String, _ value: Double) {
     add(name, .gauge, help: help, labels: [], .highest(value))
   }
 
-  /// Adds to a histogram; the name of one of durations should end in `_seconds`.
+  /// Add to a histogram; a name for durations should end in `_seconds`.
   package mutating func histogram(
     _ name: String,
     help: String,
@@ -62,7 +62,7 @@ package struct MetricSamples: Sendable {
     add(name, .histogram, help: help, labels: Array(labels.map { ($0.key, $0.value) }), .histogram(value))
   }
 
-  /// Adds what another scrape found.
+  /// Add the samples of another scrape.
   package mutating func merge(_ other: MetricSamples) {
     for (name, family) in other.families {
       for (labels, value) in family.series {
@@ -77,7 +77,7 @@ package struct MetricSamples: Sendable {
 
   private mutating func add(_ name: String, _ kind: Kind, help: String, labelText: String, _ value: Value) {
     var family = families[name] ?? Family(kind: kind, help: help)
-    // A name that two places use for different kinds is a fault of ours that must not spoil the whole scrape.
+    // Two places that use a name for different kinds are a bug of ours, which must not spoil the whole scrape.
     guard family.kind == kind else { return }
     if family.help.isEmpty { family.help = help }
     family.series[labelText] = family.series[labelText].map { Self.sum($0, value) } ?? value
@@ -93,12 +93,12 @@ package struct MetricSamples: Sendable {
       if a.bounds == b.bounds { a.add(b) }
       return .histogram(a)
     case (.highest(let a), .highest(let b)): return .highest(max(a, b))
-    // A name is given one kind of value.
+    // A name has one kind of value.
     case (.histogram, _), (_, .histogram), (.highest, _), (_, .highest): return a
     }
   }
 
-  /// Writes all families, sorted by name, each with its HELP and TYPE lines.
+  /// Write all families, sorted by name, each with its HELP and TYPE lines.
   package func write(into buffer: inout ByteBuffer) {
     for (name, family) in families.sorted(by: { $0.key < $1.key }) {
       if !family.help.isEmpty { buffer.writeString("# HELP \(name) \(Self.escapedHelp(family.help))\n") }

@@ -2,11 +2,10 @@ package import CoreMetrics
 package import NIOCore
 internal import Synchronization
 
-/// The metrics of a process: a backend for swift-metrics, and the collectors of event loops that count for
-/// themselves.
+/// Metrics of a process: a backend for swift-metrics, and the collectors of event loops that count for themselves.
 ///
-/// An atomic per request is more than a hot path pays for a number, so a loop keeps plain integers and
-/// registers a collector, which runs on that loop at scrape time.
+/// An atomic operation per request is too expensive on a hot path. A loop therefore keeps plain integers and registers
+/// a collector, which runs on that loop when scraped.
 package final class MetricsRegistry: MetricsFactory, Sendable {
   private struct State {
     var counters: [Series: CounterCell] = [:]
@@ -35,12 +34,12 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
   private let state = Mutex(State())
   private let help: [String: String]
 
-  /// `help` gives the HELP lines of what is made through swift-metrics, by name.
+  /// Create a registry. `help` has the HELP lines, by name, for metrics created through swift-metrics.
   package init(help: [String: String] = [:]) {
     self.help = help
   }
 
-  /// Has `collect` called on `eventLoop` at each scrape, as long as the loop runs.
+  /// Call `collect` on `eventLoop` at each scrape, as long as the loop runs.
   package func register(
     on eventLoop: any EventLoop,
     _ collect: @escaping @Sendable (inout MetricSamples) -> Void
@@ -48,7 +47,7 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
     state.withLock { $0.collectors.append(Collector(eventLoop: eventLoop, collect: collect)) }
   }
 
-  /// Collects everything. A loop that is shut down is left out.
+  /// Collect all samples. Loops that are shut down are skipped.
   package func collect(on eventLoop: any EventLoop) -> EventLoopFuture<MetricSamples> {
     let collectors = state.withLock { $0.collectors }
     let parts = collectors.map { collector in
@@ -100,7 +99,7 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
     return samples
   }
 
-  /// A counter's name ends in `_total`.
+  /// Create a counter; its name ends in `_total`.
   package func makeCounter(label: String, dimensions: [(String, String)]) -> any CounterHandler {
     let series = Series(label.withSuffix("_total"), dimensions)
     return state.withLock { state in
@@ -115,7 +114,7 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
     gauge(label, dimensions)
   }
 
-  /// A histogram of sizes, or a gauge where it is not to be aggregated.
+  /// Create a histogram of sizes, or a gauge if it is not aggregated.
   package func makeRecorder(
     label: String,
     dimensions: [(String, String)],
@@ -124,7 +123,7 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
     aggregate ? histogram(Series(label, dimensions), .sizes) : gauge(label, dimensions)
   }
 
-  /// A histogram of seconds; its name ends in `_seconds`.
+  /// Create a histogram of seconds; its name ends in `_seconds`.
   package func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
     histogram(Series(label.withSuffix("_seconds"), dimensions), .durations)
   }

@@ -6,8 +6,8 @@ internal import Foundation
   internal import Musl
 #endif
 
-/// What the Prometheus client libraries tell about every process, under the names that they use. Read from
-/// `/proc`; where there is none the values are left out.
+/// Process metrics of the Prometheus client libraries, under their standard names. They are read from `/proc`, and
+/// omitted where there is none.
 enum ProcessMetrics {
   static func add(to samples: inout MetricSamples) {
     var usage = rusage()
@@ -45,10 +45,9 @@ enum ProcessMetrics {
     )
   }
 
-  /// The first look at it is when the registry is first scraped or, through `noteStart`, when the process
-  /// starts.
+  /// Evaluated at the registry's first scrape or, through `recordStartTime`, when the process starts.
   private static let startTime = (Date().timeIntervalSince1970 * 1_000).rounded() / 1_000
 
-  /// Remembers now as the time of the start.
-  static func noteStart() { _ = startTime }
+  /// Record the current time as the start time.
+  static func recordStartTime() { _ = startTime }
 }

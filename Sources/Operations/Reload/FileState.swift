@@ -4,17 +4,17 @@
   internal import Musl
 #endif
 
-/// What tells that a file was written to or replaced by another, also where a symbolic link on the way to it leads
-/// elsewhere, as in a mounted Kubernetes Secret: stat(2) follows it.
+/// Metadata that changes when a file is written or replaced. stat(2) follows symbolic links, so a changed link on the
+/// way is detected too, as in a mounted Kubernetes Secret.
 struct FileState: Equatable, Sendable {
   private let device: UInt64
   private let inode: UInt64
   private let byteCount: Int64
   private let modified: [Int]
-  /// Also of its permissions.
+  /// Change time, which includes changes of permissions.
   private let changed: [Int]
 
-  /// Nil where there is no such file, or it cannot be reached.
+  /// Read the state of a file; nil if it does not exist or cannot be reached.
   init?(_ path: String) {
     var information = stat()
     guard stat(path, &information) == 0 else { return nil }
@@ -25,7 +25,7 @@ struct FileState: Equatable, Sendable {
     changed = [information.st_ctim.tv_sec, information.st_ctim.tv_nsec]
   }
 
-  /// The states of files, by path; a path without a file has none.
+  /// Return the states of files, by path; missing files are left out.
   static func of(_ paths: [String]) -> [String: FileState] {
     var states: [String: FileState] = [:]
     for path in paths { states[path] = FileState(path) }

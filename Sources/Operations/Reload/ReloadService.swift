@@ -4,33 +4,27 @@ internal import ServiceLifecycle
 internal import Synchronization
 internal import UnixSignals
 
-#if canImport(Glibc)
-  internal import Glibc
-#elseif canImport(Musl)
-  internal import Musl
-#endif
-
-/// Has a process read its settings and files again, on SIGHUP and when one of the files has changed.
+/// Service that rereads settings and files, on SIGHUP and when one of the files has changed.
 package final class ReloadService: Service {
-  /// How often files are looked at.
+  /// Interval between checks of the files.
   package static let pollInterval = Duration.seconds(2)
-  /// Files are read once unchanged for this long, so that a set is complete.
-  private static let stillInterval = Duration.milliseconds(250)
-  /// One that never stands still is read all the same.
-  private static let stillChecksMax = 20
+  /// Files are read once unchanged for this long, so that a set of files is complete.
+  private static let stableInterval = Duration.milliseconds(250)
+  /// Files that keep changing are read after this many checks.
+  private static let stableChecksMax = 20
 
   private struct State {
     var files: [String]
     var good: Int64 = 0
     var failed: Int64 = 0
-    var isGood = true
-    /// Milliseconds since 1970.
-    var lastGood: Int64
+    var lastReloadSucceeded = true
+    /// Time of the last successful reload, in milliseconds since 1970.
+    var lastSucceededAt: Int64
   }
 
-  /// Reads everything, and takes it if all of it is good; throws a ``SettingsError`` and leaves everything as it is, if
-  /// not. Appends the files that it reads, also where it throws. Returns the settings that differ from those in use, and
-  /// that only a restart changes. Never called while it runs.
+  /// Read everything, and use it if all of it is valid. Otherwise throw a ``SettingsError`` and change nothing. Append
+  /// the files that were read, even when throwing. Return the changed settings that need a restart. Calls never
+  /// overlap.
   package typealias Reload = @Sendable (_ files: inout [String]) async throws -> [String]
 
   private enum Cause: String { case signal, files }
@@ -39,12 +33,12 @@ package final class ReloadService: Service {
   private let logger: Logger
   private let reload: Reload
   private let state: Mutex<State>
-  /// Of the files as they were read at start.
+  /// States of the files when they were read at startup.
   private let initial: [String: FileState]
 
   /// - Parameters:
-  ///   - files: what was read at start.
-  ///   - prefix: of the metrics' names, such as `tidemark_gateway`.
+  ///   - files: paths of the files read at startup.
+  ///   - prefix: prefix of the metric names, such as `tidemark_gateway`.
   package init(
     files: [String],
     prefix: String,
@@ -55,10 +49,10 @@ package final class ReloadService: Service {
     self.logger = logger
     self.reload = reload
     initial = FileState.of(files)
-    state = Mutex(State(files: files, lastGood: Self.now))
+    state = Mutex(State(files: files, lastSucceededAt: Times.now))
   }
 
-  /// Reloads until the group shuts down.
+  /// Reload on demand until the group shuts down.
   package func run() async throws {
     let (causes, continuation) = AsyncStream.makeStream(of: Cause.self, bufferingPolicy: .bufferingNewest(1))
     await withTaskCancellationOrGracefulShutdownHandler {
@@ -81,19 +75,19 @@ package final class ReloadService: Service {
       guard (try? await Task.sleep(for: Self.pollInterval)) != nil else { return }
       var now = await fileStates()
       guard now != last else { continue }
-      for _ in 0..<Self.stillChecksMax {
-        try? await Task.sleep(for: Self.stillInterval)
+      for _ in 0..<Self.stableChecksMax {
+        try? await Task.sleep(for: Self.stableInterval)
         let next = await fileStates()
         if next == now { break }
         now = next
       }
-      // From before they are read: what changes meanwhile is seen at the next look.
+      // Keep the states from before the reload, so that the next check sees changes made meanwhile.
       last = now
       changed()
     }
   }
 
-  /// Off the cooperative pool: a file may be on a network.
+  /// Check the files off the cooperative pool: they may be on a network file system.
   private func fileStates() async -> [String: FileState] {
     let files = state.withLock { $0.files }
     return (try? await NIOThreadPool.singleton.runIfActive { FileState.of(files) }) ?? [:]
@@ -106,8 +100,8 @@ package final class ReloadService: Service {
       state.withLock { [files] state in
         state.files = files
         state.good += 1
-        state.isGood = true
-        state.lastGood = Self.now
+        state.lastReloadSucceeded = true
+        state.lastSucceededAt = Times.now
       }
       logger.notice("Settings, secrets and certificates were reloaded", metadata: ["cause": "\(cause)"])
       if !unchanged.isEmpty {
@@ -118,10 +112,10 @@ package final class ReloadService: Service {
       }
     } catch {
       state.withLock { [files] state in
-        // One that is in use, or one that is to be: a change of either may help.
+        // Watch the files in use and the rejected ones: a change of either may help.
         state.files += files.filter { !state.files.contains($0) }
         state.failed += 1
-        state.isGood = false
+        state.lastReloadSucceeded = false
       }
       logger.error(
         "The reload failed; the previous settings, secrets and certificates stay in use",
@@ -130,33 +124,27 @@ package final class ReloadService: Service {
     }
   }
 
-  /// Adds what came of reloads.
+  /// Add the results of reloads.
   package func collect(into samples: inout MetricSamples) {
     let state = state.withLock { $0 }
     for (result, count) in [("ok", state.good), ("failed", state.failed)] {
       samples.counter(
         "\(prefix)_reloads_total",
         help:
-          "How often settings, secrets and certificates were read again, on SIGHUP or because a file changed.",
+          "Reloads of settings, secrets and certificates, on SIGHUP or a file change.",
         labels: ["result": result],
         count
       )
     }
     samples.gauge(
       "\(prefix)_last_reload_successful",
-      help: "1: what is in use is what the files said last; 0: they cannot be used, the log says why.",
-      state.isGood ? 1 : 0
+      help: "1 if the last reload succeeded, 0 if it failed; the log has the reason.",
+      state.lastReloadSucceeded ? 1 : 0
     )
     samples.gauge(
       "\(prefix)_last_reload_success_timestamp_seconds",
-      help: "When settings, secrets and certificates were last read and taken, the start included.",
-      Double(state.lastGood) / 1_000
+      help: "Time of the last successful load of settings, secrets and certificates, including the start.",
+      Double(state.lastSucceededAt) / 1_000
     )
-  }
-
-  private static var now: Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec) * 1_000 + Int64(time.tv_nsec) / 1_000_000
   }
 }

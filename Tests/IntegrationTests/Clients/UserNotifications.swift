@@ -1,8 +1,8 @@
 @_exported import Foundation
 @_exported import FoundationNetworking
 
-// What the extension of docs/push.md needs of Apple's module of this name, so that it can be type-checked where that is
-// not.
+// A stand-in for Apple's module of this name, with the declarations that the extension of docs/push.md uses. It makes
+// the extension type-check on other systems.
 
 open class UNNotificationContent: NSObject, @unchecked Sendable {
   open var userInfo: [AnyHashable: Any] { [:] }

@@ -1,9 +1,12 @@
-"""The world of a test's browser: its page, from two origins, and the way to the gateway, which the test cuts and mends.
+"""The servers of a browser test: its page, from two origins, and the proxy to the gateway, which the test
+cuts and restores.
 
 usage: browser_server.py DIRECTORY PAGE_PORT OTHER_PAGE_PORT WAY_PORT GATEWAY_PORT
 
-Serves the files of DIRECTORY on both page ports, and prints each report that a page posts, a JSON line with the port that it came to. On WAY_PORT it passes bytes on to the
-gateway. Lines of standard input: cut breaks every connection and takes none; mend takes them again. Each is printed as a report of its own when done.
+Serves the files of DIRECTORY on both page ports, and prints each report that a page posts: a JSON line with
+the port that received it. Forwards bytes from WAY_PORT to the gateway. Commands on standard input: `cut`
+closes every connection and accepts none, `mend` accepts them again. When done, each is printed as a report
+of its own.
 """
 import asyncio, functools, http.server, json, sys, threading
 

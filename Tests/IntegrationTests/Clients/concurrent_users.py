@@ -1,9 +1,11 @@
-"""Users join, leave, hide, show and are erased, all at once, through several gateways; says how each of them should end, and looks.
+"""Users join, leave, hide, show and are erased concurrently through several gateways; then the script
+compares the expected state.
 
 usage: concurrent_users.py PORTS SERVER_TOKEN USERS CHANNELS ROUNDS SEED    (PORTS: gateways, with commas)
 
-Each user's commands come one after the other, each asked again until it is acknowledged; the users' run beside each other, in the same channels. In
-the end every channel, every user's index of channels and every user's settings have to be what the last acknowledged commands say.
+Each user's commands are sequential, and each is retried until it is acknowledged. The users run concurrently
+in the same channels. In the end every channel, every user's index and every user's settings must match the
+last acknowledged commands.
 """
 import asyncio, random, sys
 import httpx
@@ -16,7 +18,7 @@ unsettled = 0
 
 
 class Client:
-    """Asks one of the gateways, until it is answered."""
+    """Sends requests to any of the gateways until they are answered."""
 
     def __init__(self, name):
         self.generator = random.Random(f"{seed} {name}")
@@ -77,7 +79,7 @@ class User:
                 body = {"privacy_settings": {kind: {"enabled": self.shows[kind]}}}
                 await self.client.ask("PUT", f"/v1/users/{self.id}", json=body)
             elif choice < 0.95:
-                # Who is no member is named all the same: the backend sends for them.
+                # The sender may be a non-member: the backend sends for the user.
                 await self.client.ask(
                     "POST",
                     f"/v1/channels/{cid}/messages",

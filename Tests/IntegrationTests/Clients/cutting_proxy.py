@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts its connections at random, in the middle of whatever is on the way.
+"""A TCP proxy that cuts its connections at random, in the middle of a transfer.
 
 usage: cutting_proxy.py LISTEN_PORT TARGET_PORT SEED MEAN_BYTES
 """
@@ -9,7 +9,7 @@ generator = random.Random(seed)
 
 
 def cut(writer):
-    # A reset, so that what is still under way is lost rather than delivered late.
+    # A reset, so that data in flight is lost rather than delivered late.
     raw = writer.get_extra_info("socket")
     if raw is not None and raw.fileno() >= 0:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

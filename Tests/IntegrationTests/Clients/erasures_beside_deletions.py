@@ -1,4 +1,5 @@
-"""Many users are erased at once while channels are made and deleted without a break; every erasure has to be answered 200.
+"""Many users are erased at once while channels are continuously made and deleted; every erasure must be
+answered 200.
 
 usage: erasures_beside_deletions.py PORT SERVER_TOKEN USERS CHURNERS
 """
@@ -18,7 +19,7 @@ def client():
 
 async def ask(asker, method, path, good, **arguments):
     answer = await asker.request(method, path, **arguments)
-    # A gateway carries out only so many erasures at once, and has then changed nothing.
+    # A gateway limits concurrent erasures; a refused one has changed nothing.
     while answer.status_code == 503 and answer.json()["code"] == "store_busy":
         await asyncio.sleep(0.02)
         answer = await asker.request(method, path, **arguments)

@@ -1,24 +1,26 @@
-"""HTTP/2 over python3-h2 and asyncio: requests, and streams of events that may be slow or cut, for the clients beside it."""
+"""HTTP/2 over python3-h2 and asyncio for the other clients: requests, and event streams that may be slow or
+cut."""
 import asyncio, json, ssl
 import h2.config, h2.connection, h2.events, h2.exceptions, h2.settings
 
 
-# By port: how a gateway is spoken to over TLS; the others are in the clear.
+# TLS contexts by port; gateways on other ports use cleartext.
 contexts = {}
 
 
 def trust(port, certificate):
-    """A gateway on this port speaks TLS, with this certificate."""
+    """Marks a port as a gateway with TLS and this certificate."""
     contexts[port] = ssl.create_default_context(cafile=certificate)
     contexts[port].set_alpn_protocols(["h2"])
 
 
 class Lost(Exception):
-    """The connection ended before the answer, or nobody listens."""
+    """The connection ended before the answer, or was refused."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection. A request is awaited; a stream's bytes go to its receiver: `began(status, headers)`, `data(bytes)`, `ended()`."""
+    """One connection. Requests are awaited; a stream's data goes to its receiver: `began(status, headers)`,
+    `data(bytes)` and `ended()`."""
 
     def __init__(self, window=65_535):
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
@@ -41,10 +43,10 @@ class Connection(asyncio.Protocol):
             raise Lost(str(error)) from None
         return connection
 
-    # What is asked
+    # Requests.
 
     async def request(self, method, path, token, body=None, timeout=60):
-        """The answer: (status, headers, JSON or None)."""
+        """Returns the answer: (status, headers, JSON or None)."""
         if not self.is_open:
             raise Lost("closed")
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -67,7 +69,8 @@ class Connection(asyncio.Protocol):
         return number
 
     def take(self, takes_data):
-        """Whether the windows of streams are opened again for what comes: without, no more comes than they have room for."""
+        """Sets whether windows of streams are reopened as data arrives; otherwise the server stops when they
+        are full."""
         self.takes_data = takes_data
         if not takes_data or not self.is_open:
             return
@@ -77,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def pause(self):
-        """Nothing is read from the socket any more."""
+        """Stops reading from the socket."""
         if self.is_open:
             self.transport.pause_reading()
 
@@ -86,7 +89,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def cut(self):
-        """Ends the connection as a lost network does for whoever sits behind it."""
+        """Ends the connection the way a lost network does."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -117,7 +120,7 @@ class Connection(asyncio.Protocol):
             else:
                 self.bodies[number] = body[room:]
 
-    # What comes
+    # Incoming data.
 
     def connection_made(self, transport):
         self.transport, self.is_open = transport, True
@@ -194,13 +197,13 @@ class Connection(asyncio.Protocol):
 
 
 class Blocks:
-    """The blocks of an event stream (WHATWG HTML, "Server-sent events"), as far as they are whole."""
+    """The complete blocks of an event stream (WHATWG HTML, "Server-sent events")."""
 
     def __init__(self):
         self.bytes = b""
 
     def feed(self, data):
-        """The blocks that are whole now: [(event or None, id or None)]."""
+        """Returns the blocks completed by `data`: [(event or None, id or None)]."""
         *whole, self.bytes = (self.bytes + data).split(b"\n\n")
         return [self._block(block) for block in whole]
 
@@ -216,14 +219,14 @@ class Blocks:
 
 
 class Caller:
-    """Asks whichever of the gateways, until it is answered."""
+    """Sends each request to any of the gateways until it is answered."""
 
     def __init__(self, ports, generator, tally):
         self.ports, self.generator, self.tally = ports, generator, tally
         self.connections = {}
 
     async def ask(self, method, path, token, body=None, tries=400):
-        """The answer, whatever it says, but for 503."""
+        """Returns the first answer other than 503."""
         last = None
         for _ in range(tries):
             port = self.generator.choice(self.ports)
@@ -245,7 +248,7 @@ class Caller:
 
 
 async def metrics(port):
-    """What an operations listener tells, all values of a name added up; nothing where nobody listens."""
+    """The metrics of an operations listener, summed by name; empty if the connection is refused."""
     found = {}
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,11 +1,12 @@
-"""What somebody knows who was told nothing but events: of their channels, members' rows, messages, statuses, counts and totals. Held against a picture that is made of
-queries it says what is missing."""
+"""A picture built from events alone: channels, members' rows, messages, statuses, counts and totals.
+
+`differences` compares it with a picture built from queries."""
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Row:
-    """A member as the viewer sees them; `joined`: the newest message when they joined, None: not known."""
+    """A member as the viewer sees them; `joined`: the newest message when they joined, None if unknown."""
 
     read: int = 0
     delivered: int = 0
@@ -23,18 +24,18 @@ class Message:
     status: str = "sent"
     receipt: str = "none"
     is_deleted: bool = False
-    # As the query counted them; events do not, the picture does.
+    # The counts of the query; events do not carry them, so the picture computes them.
     counts: tuple | None = None
 
 
 @dataclass
 class Own:
-    """The viewer's own row: where they are, which id that is, and how often they marked unread."""
+    """The viewer's own row: the position, its message's id, and the unread epoch."""
 
     read: int | None = 0
     read_id: str = ""
     epoch: int = 0
-    # As the query counted them.
+    # The count of the query.
     unread: int | None = None
     first_unread: str | None = None
 
@@ -46,9 +47,9 @@ class Channel:
     messages: dict = field(default_factory=dict)
     own: Own | None = None
     truncated: int = 0
-    # Newer messages than this were all told of, and whoever was not a member then has told when they joined.
+    # Events reported every message after this one, and the join of every later member.
     base: int = 0
-    # Where the viewer joined under hidden history: to them others stand there at the least (R6).
+    # The viewer's join under hidden history: for the viewer, others are at least there (R6).
     join: int = 0
 
     def is_gone(self, message):
@@ -60,11 +61,11 @@ class Channel:
         return parent is None or self.is_gone(parent)
 
     def standing(self):
-        """Its messages that are there, by id."""
+        """The channel's existing messages, by id."""
         return {id: message for id, message in self.messages.items() if not self.is_gone(message)}
 
     def unread(self, viewer):
-        """How many the viewer has not read, and the first of them."""
+        """The number of messages unread for the viewer, and the id of the first."""
         unread = [
             message
             for message in self.standing().values()
@@ -73,7 +74,7 @@ class Channel:
         return len(unread), min(unread, key=lambda message: message.seq).id if unread else None
 
     def counts(self, message):
-        """Who has read a message, has received it, and is expected to (R1)."""
+        """The numbers of members who have read a message, who have received it, and for whom it is (R1)."""
         expected = [
             row
             for user, row in self.rows.items()
@@ -85,17 +86,18 @@ class Channel:
 
 class Picture:
     def __init__(self, viewer):
-        # None: a server, which sees what members see of each other.
+        # None for a server, which sees what members see of each other.
         self.viewer = viewer
         self.channels = {}
         self.totals = None
-        # Marks at messages that nobody has told of.
+        # The number of marks at messages without an event.
         self.unknown = 0
 
-    # What is told
+    # Events.
 
     def apply(self, event):
-        """Takes an event over; returns a cid of which nothing is known yet, as the viewer has joined it."""
+        """Applies an event; returns the cid of a channel that the viewer has joined and that is still
+        unknown."""
         kind, cid = event["type"], event.get("cid")
         user = event.get("user", {}).get("id", "")
         if kind == "notification.totals":
@@ -121,7 +123,7 @@ class Picture:
         elif kind == "member.removed":
             channel.rows.pop(user, None)
         elif "thread_id" in event:
-            pass  # There is no query of a thread's rows.
+            pass  # No query returns a thread's rows.
         elif kind == "read_state.changed":
             if user == self.viewer:
                 self._move(channel, event)
@@ -171,7 +173,7 @@ class Picture:
             raise ValueError(f"an event of no kind that is known: {event}")
 
     def _sent(self, channel, user, told, moves, thread):
-        """A message stands for its sender's positions too."""
+        """A message also moves its sender's positions."""
         if thread:
             return
         if (row := channel.rows.get(user)) is not None:
@@ -188,10 +190,10 @@ class Picture:
         if channel.own.read is None:
             self.unknown += 1
 
-    # What is asked
+    # Comparison.
 
     def differences(self, truth):
-        """In what this picture is another than one that is made of queries."""
+        """The differences from a picture that is built from queries."""
         found = []
         if set(self.channels) != set(truth.channels):
             missing, extra = set(truth.channels) - set(self.channels), set(self.channels) - set(truth.channels)

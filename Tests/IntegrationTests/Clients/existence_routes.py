@@ -1,4 +1,7 @@
-"""A user's token learns nothing of channels and users that are not its own: answers about one that exists and one that does not are equal, headers included.
+"""A user's token learns nothing of channels and users that are not its own.
+
+The answers about an existing id and about an unknown one are equal, headers included.
+
 usage: existence_routes.py BASE_URL JWT_SECRET_FILE"""
 import base64
 import hashlib
@@ -28,7 +31,8 @@ def call(method, path, bearer, body=None):
 
 
 def view(answer, name):
-    """An answer without what differs between any two requests, with its own channel's or user's name taken out."""
+    """An answer without the fields that differ between any two requests, and without its own channel's or
+    user's name."""
     headers = {key: value for key, value in answer.headers.items() if key not in ("date", "x-request-id", "content-length")}
     try:
         document = answer.json()
@@ -83,10 +87,11 @@ for bearer in (eve, token("eve", issued=1)):
             text = json.dumps(body).replace("CID", cid)
             views.append(view(call(method, path.replace("CID", cid), bearer, json.loads(text)), cid))
         assert views[0] == views[1], f"{method} {path} {body}: of a channel that exists {views[0]}, else {views[1]}"
-        # Nothing is said of a membership.
+        # No text mentions a membership.
         assert "member" not in views[0][2].replace("members", "").replace("or the user is not a member of it", ""), views[0]
         compared += 1
-    # The same with a token that was revoked since: that is not told for channels that exist alone.
+    # The same with a token that was revoked in the meantime: the revocation is not reported for existing
+    # channels alone.
     assert call("PUT", "/v1/users/eve", server, {"revoke_tokens_before": "2020-01-01T00:00:00Z"}).status_code == 200
 for path in ("read", "unread", "read-state", "receipts/query", "messages/m1/status", "messages/m1/readers", "messages/m1/members?user_ids=bob"):
     body = {"message_ids": ["m1"]} if path.startswith("receipts") else {"message_id": "m1"}
@@ -94,7 +99,7 @@ for path in ("read", "unread", "read-state", "receipts/query", "messages/m1/stat
     answer = call(method, "/v1/channels/messaging:alice-bob/" + path, eve, body if method == "POST" else None)
     assert (answer.status_code, answer.json()["code"]) == (404, "channel_not_found") and "retry-after" not in answer.headers, (path, answer.text)
 
-# A server is told the exact reason.
+# A server gets the exact reason.
 named = {"message_id": "m1", "user_id": "eve"}
 for cid, code in (("messaging:alice-bob", "member_not_found"), ("messaging:no-such-", "channel_not_found")):
     answer = call("POST", f"/v1/channels/{cid}/read", server, named)
@@ -102,7 +107,7 @@ for cid, code in (("messaging:alice-bob", "member_not_found"), ("messaging:no-su
     answer = call("POST", "/v1/channels/delivered", server, {"latest_delivered_messages": [{"cid": cid, "id": "m1"}], "user_id": "eve"})
     assert answer.json()["results"][0]["code"] == code, answer.text
 
-# Another user's routes: alice has settings and channels, nobody has ever heard of zoe.
+# Another user's routes: alice has settings and channels, zoe never existed.
 for method, path, body in [
     ("GET", "/v1/users/USER", None), ("PUT", "/v1/users/USER", {"privacy_settings": {"read_receipts": {"enabled": False}}}), ("PUT", "/v1/users/USER", {"nonsense": 1}),
     ("DELETE", "/v1/users/USER", None), ("GET", "/v1/users/USER/unread", None), ("GET", "/v1/users/USER/channels", None),

@@ -1,5 +1,5 @@
-/* Preloaded into a program: its wall clock is as many seconds ahead as stand in the file FAKE_CLOCK names, 8 bytes in
-   the machine's order, which may be written while it runs. All other clocks are the machine's. */
+/* A library to preload into a program. It moves the wall clock forward by the number of seconds in the file that
+   FAKE_CLOCK names: 8 bytes in the machine's order, which may change while the program runs. Other clocks are real. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""One HTTP/2 connection in the clear over python3-h2, for the clients beside it."""
+"""One cleartext HTTP/2 connection over python3-h2, for the other clients."""
 import socket
 import h2.config, h2.connection, h2.events
 
@@ -19,7 +19,7 @@ class Connection:
         self.socket.sendall(self.h2.data_to_send())
 
     def send(self, method, path, tag, body=None):
-        """Queues a request; `flush` sends it. A body has to fit the windows."""
+        """Queues a request; `flush` sends it. The body must fit the windows."""
         stream = self.h2.get_next_available_stream_id()
         headers = [
             (":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"),
@@ -32,7 +32,7 @@ class Connection:
         self.waiting[stream] = [tag, {}, b""]
 
     def receive(self):
-        """Answers that are complete: [(tag, headers, body)]; a lost connection is opened again."""
+        """Returns complete answers: [(tag, headers, body)]; reopens a lost connection."""
         data = self.socket.recv(1 << 16)
         if not data:
             self.waiting.clear()

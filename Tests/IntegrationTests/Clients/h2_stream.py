@@ -1,10 +1,10 @@
-"""One request over python3-h2 whose body goes out while its answer comes in, for the clients beside it."""
+"""One request over python3-h2 whose body and answer are sent concurrently, for the other clients."""
 import select, socket, ssl
 import h2.config, h2.connection, h2.events
 
 
 def connect(port, certificate):
-    """A socket to a gateway on this machine: over TLS where a certificate is given, else in the clear."""
+    """A socket to a gateway on this machine: over TLS if a certificate is given, else in cleartext."""
     plain = socket.create_connection(("127.0.0.1", port), timeout=60)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not certificate:
@@ -15,7 +15,8 @@ def connect(port, certificate):
 
 
 def exchange(connection, path, token, kind, pieces):
-    """Posts the pieces as one body of this content type, as the windows let them go, and gives the answer's bytes as they come. Ends the connection."""
+    """Posts the pieces as one body of this content type, as the windows allow, and yields the answer's bytes
+    as they arrive. Closes the connection."""
     http2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
     http2.initiate_connection()
     http2.send_headers(1, [

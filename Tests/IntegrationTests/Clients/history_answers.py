@@ -28,7 +28,7 @@ class Channel(ChannelState):
     # Privacy.
 
     def shows(self, row, kind):
-        """Whether others may learn what a member read, or had delivered (R7, R8)."""
+        """Whether others may see a member's reads or deliveries (R7, R8)."""
         switch = "read_events" if kind == "read" else "delivery_events"
         return self.options[switch] and self.model.shows(row.user, kind)
 
@@ -37,7 +37,7 @@ class Channel(ChannelState):
         shows_read = self.shows(row, "read")
         read = position.own() if self.options["mark_unread"] == "public" else position.watermark()
         delivered = position.delivered()
-        # In a thread, what was delivered before the member took part counts nowhere, also later (R15).
+        # In a thread, deliveries from before the member took part never count (R15).
         counts = position is row.position or delivered > position.counted_since()
         if not counts or not self.shows(row, "delivery"):
             delivered = position.start
@@ -74,7 +74,7 @@ class Channel(ChannelState):
         return rows
 
     def member_status(self, row, message, is_own=False):
-        """sent, delivered or read: what one member has of a message, as others or the member see it."""
+        """One member's status of a message: sent, delivered or read, as others or the member see it."""
         position = self.position(row, message.parent)
         read, delivered = self.shown_positions(row, position)
         acknowledged = self.shows_acknowledgement(row, message) and self.options["read_events"]
@@ -171,7 +171,7 @@ class Channel(ChannelState):
     # Lists of a message.
 
     def listed_message(self, own, name):
-        """A message whose lists may be asked for."""
+        """A message whose lists may be queried."""
         try:
             message = self.find(own, name)
         except Rejection as rejection:
@@ -288,7 +288,7 @@ class Channel(ChannelState):
         rows.sort(key=lambda row: row is not own)
         return [self.row_answer(row, parent, viewer, is_server) for row in rows]
 
-    # What is registered.
+    # Registered members and messages.
 
     def members(self, viewer):
         """The roster, in join order; `muted` is shown to that member and to servers."""
@@ -299,7 +299,7 @@ class Channel(ChannelState):
         return entries
 
     def registered(self):
-        """The messages that are not deleted: newest first, each behind its replies."""
+        """The messages that are not deleted: newest first, each after its replies."""
         entries = []
         for message in reversed(self.messages):
             for one in list(reversed(message.replies)) + [message]:

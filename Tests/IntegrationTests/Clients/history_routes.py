@@ -1,4 +1,8 @@
-"""Hidden history (R6) over HTTP and events: two channels that differ only before a newcomer joined answer the newcomer alike, on every route, live and after a resume.
+"""Hidden history (R6) over HTTP and events.
+
+Two channels differ only before a new member joined. Every route answers that member the same in both, and so
+do events, live and after a resume.
+
 usage: history_routes.py BASE_URL JWT_SECRET_FILE"""
 import base64
 import hashlib
@@ -15,7 +19,7 @@ base, secret_file = sys.argv[1:]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
 client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
 CHANNELS = {"A": "messaging:history-a", "B": "messaging:history-b"}
-# As many messages and replies in both: sequence numbers are absolute, and may be known.
+# The same number of messages and replies in both: sequence numbers are absolute, and are not secret.
 OLD_COUNT, OLD_REPLIES = 7, 2
 PLACES = {"p1": 3, "p2": 6}
 LONGEST_WAIT = 60
@@ -42,7 +46,8 @@ def expect(method, path, user, body=None):
 
 
 def old_id(which, number):
-    """The old messages at two places have the same name in both, for what is replied to later; all others have names of their own."""
+    """The id of an old message. Two of them have the same id in both channels, for later replies; all others
+    differ."""
     return next((name for name, place in PLACES.items() if place == number), f"old-{which}-{number}")
 
 
@@ -51,7 +56,7 @@ def old_reply(which, number):
 
 
 class Stream:
-    """The events that dave is told, until told to stop."""
+    """The events of dave's stream."""
 
     def __init__(self, query=""):
         self.events, self.ids, self.failure = [], [], None
@@ -75,7 +80,7 @@ class Stream:
                             elif line.startswith("id: "):
                                 self.ids.append(line[4:])
                             self.lines.notify_all()
-        except Exception as error:  # The main thread says what is missing.
+        except Exception as error:  # The main thread reports the missing event.
             self.failure = error
 
     def wait(self, what, found):
@@ -83,7 +88,7 @@ class Stream:
         with self.lines:
             while not found(self):
                 left = end - time.monotonic()
-                assert left > 0 and self.lines.wait(left), f"{what} was not told within {LONGEST_WAIT} s: {self.failure}, {self.events[-5:]}"
+                assert left > 0 and self.lines.wait(left), f"{what} did not arrive within {LONGEST_WAIT} s: {self.failure}, {self.events[-5:]}"
 
 
 def heard(id, cid):
@@ -91,7 +96,8 @@ def heard(id, cid):
 
 
 def build(which):
-    """The time before dave: everything is done otherwise in the two, but for how many messages and replies there are, and who takes part in threads, which goes on."""
+    """Builds the history before dave joins. The channels differ in everything except the number of messages
+    and replies, and the thread participants, which later history depends on."""
     path = "/v1/channels/" + CHANNELS[which]
     expect("PUT", path, None, {"members": ["alice", "bob", "carol", "frank"], "options": {"history": "hidden", "mark_unread": "public"}})
     for number in range(1, OLD_COUNT + 1):
@@ -105,7 +111,7 @@ def build(which):
         expect("POST", path + "/unread", "bob", {"message_id": old_id("A", 2)})
         expect("POST", path + "/read", "alice", {"thread_id": "p1"})
         expect("DELETE", f"{path}/messages/{old_id('A', 2)}", None)
-        # Somebody who comes and goes, and comes again.
+        # A member who leaves and joins again.
         expect("POST", path + "/members", None, {"remove": ["frank"]})
         expect("POST", path + "/members", None, {"add": ["frank"]})
     else:
@@ -116,14 +122,14 @@ def build(which):
 
 
 def go_on(which):
-    """What happens after dave has joined, the same in both; much of it is about old messages."""
+    """Applies the history after dave has joined, the same in both; much of it is about old messages."""
     cid = CHANNELS[which]
     path = "/v1/channels/" + cid
     expect("POST", path + "/messages", None, {"id": "n1", "user_id": "alice", "receipt": True})
     expect("POST", path + "/messages", None, {"id": "r-new", "user_id": "alice", "parent_id": "p1"})
     expect("POST", path + "/messages", None, {"id": "r-first", "user_id": "bob", "parent_id": "p2"})
     expect("POST", path + "/messages", None, {"id": "n2", "user_id": "dave", "receipt": True})
-    # Who has joined anew is a newcomer too.
+    # A member who joins again counts as new too.
     refused = request("POST", path + "/read", "frank", {"message_id": old_id(which, 4)})
     assert refused.json()["code"] == "message_not_found", refused.text
     expect("POST", path + "/read", "carol", {"message_id": old_id(which, 6)})
@@ -147,12 +153,13 @@ def go_on(which):
 
 
 def ids(which):
-    """All ids that ever were in either, so that an old one of this channel is asked for beside one that it never had."""
+    """All ids that ever existed in either channel, so that queries name old ids of this channel and unknown
+    ones."""
     return [old_id(w, n) for w in "AB" for n in range(1, OLD_COUNT + 1)] + [old_reply(w, n) for w in "AB" for n in range(1, OLD_REPLIES + 1)]
 
 
 def ask(which, viewer, found):
-    """Everything that a member can ask, and do that does nothing."""
+    """Sends every query of a member, and commands without an effect."""
     cid = CHANNELS[which]
     path = "/v1/channels/" + cid
     user = viewer or None
@@ -166,7 +173,7 @@ def ask(which, viewer, found):
         document = answer.json()
         document.pop("request_id", None)
         if name == "unread":
-            # Of all channels of dave's: this one's.
+            # Of all of dave's channels: this one.
             document = [entry for entry in document["channels"] if entry["cid"] == cid]
         elif name.endswith("with totals"):
             for total in [key for key in document if key.startswith(("total_", "unread_"))]:
@@ -201,14 +208,15 @@ def ask(which, viewer, found):
             note(f"acknowledge {message}", "POST", path + "/receipts", {"message_ids": [message], "note": "mine", **named})
             if not viewer:
                 note(f"push {message}", "POST", "/v1/push/acks", {"acks": [{"cid": cid, "message_id": message, "user_id": "dave"}]})
-        # A thread under an old message without a reply since is none.
+        # A thread under an old message without a new reply does not exist.
         if message in ids(which) and message not in PLACES:
             note(f"read the thread of {message}", "POST", path + "/read", {"thread_id": message, **named})
             note(f"unread the thread of {message}", "POST", path + "/unread", {"thread_id": message, **named})
 
 
 def normalized(value, which, joined):
-    """Without what has to differ: the channel's name, and times but for which side of the join they are on."""
+    """An answer without the expected differences: the channel's name, and times except their side of the
+    join."""
     text = json.dumps(value, sort_keys=True).replace(CHANNELS[which], "CID").replace(CHANNELS[which].split(":")[1], "ID")
 
     def side(match):
@@ -218,7 +226,7 @@ def normalized(value, which, joined):
 
 
 def check_told(event, which, joined, what):
-    """No event is about the time before: no name, no note, no number and no time of it."""
+    """Checks that an event has no name, note, number or time from before the join."""
     text = json.dumps(event)
     assert "old-" not in text and "secret" not in text, f"{what}: {event}"
     assert all(at >= joined for at in TIME.findall(json.dumps({k: v for k, v in event.items() if k != "channel"}))), f"{what}, joined {joined}: {event}"
@@ -255,7 +263,7 @@ def main():
             shown = row["last_read_seq"], row["last_delivered_seq"], row["last_read"], row["last_delivered_at"], row["joined_seq"]
             assert shown == (OLD_COUNT, OLD_COUNT, joined[which], joined[which], OLD_COUNT), row
             assert "last_read_message_id" not in row and "last_delivered_message_id" not in row, row
-        # Marking everything read, when nothing is there, does nothing.
+        # Marking everything read, where nothing exists, does nothing.
         row = expect("POST", f"/v1/channels/{cid}/read", "dave")["read"]
         assert row["last_read_seq"] == 0 and "last_read_message_id" not in row, row
     for which in CHANNELS:
@@ -264,7 +272,7 @@ def main():
     for which, cid in CHANNELS.items():
         for viewer in ("dave", ""):
             ask(which, viewer, found[which])
-    # The threads with replies since the join are there, with those alone.
+    # The threads with replies since the join are there, with only those replies.
     for which, cid in CHANNELS.items():
         path = "/v1/channels/" + cid
         for name, where, body in [
@@ -283,7 +291,7 @@ def main():
         texts = [normalized(found[which][name], which, joined[which]) for which in CHANNELS]
         assert texts[0] == texts[1], f"{name}:\n{texts[0]}\n{texts[1]}"
         for text in texts:
-            # Ids that were asked for stand in the answer to `statuses` as asked for.
+            # The answer to `statuses` repeats the requested ids.
             document = json.loads(text)[2]
             told = [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
             assert "BEFORE" not in text and "secret" not in text, f"{name}: {text}"
@@ -295,7 +303,7 @@ def main():
         status, headers, document = found["A"][f"dave: {kind}{' ' if not kind.endswith(' ') else ''}old-A-2{' by joined' if kind == 'readers of' else ''}"]
         assert (status, document["code"], headers.get("retry-after")) == (404, "message_not_found", "1"), (kind, status, headers, document)
 
-    # Events: the live stream, which was open before the join, and one that goes on from long before it.
+    # Events: the live stream, opened before the join, and one that resumes from long before it.
     for which, cid in CHANNELS.items():
         expect("POST", f"/v1/channels/{cid}/messages", None, {"id": "last", "user_id": "alice"})
     resumed = Stream("?since=" + since)
@@ -310,7 +318,7 @@ def main():
             mine = [event for event in events if event.get("cid") == cid]
             for event in mine:
                 check_told(event, which, joined[which], f"{name} {which}")
-            # How often a state is told depends on when batches close, and a row that is told whole stands for its positions.
+            # The number of repeated events depends on the batches, and a whole row stands for its positions.
             sets[which] = {normalized(e, which, joined[which]) for e in mine if e["type"] not in ("message.read", "message.delivered")}
             told += len(mine)
             types = {event["type"] for event in mine}
@@ -321,15 +329,15 @@ def main():
         if name == "resumed":
             assert sets["A"] == sets["B"], f"{name}: only in one: {sets['A'] ^ sets['B']}"
 
-    # Controls: an old member of each sees the difference, and so does a server on nobody's behalf.
+    # Controls: an old member of each channel sees the difference, and so does a server that names no user.
     for viewer in ("alice", None):
         texts = [normalized(expect("GET", f"/v1/channels/{cid}/read-state", viewer), which, joined[which]) for which, cid in CHANNELS.items()]
-        assert texts[0] != texts[1] and "BEFORE" in texts[0], f"{viewer} sees no difference: this test sees nothing"
+        assert texts[0] != texts[1] and "BEFORE" in texts[0], f"{viewer} sees no difference: the test compares nothing"
         for which, cid in CHANNELS.items():
             status = expect("GET", f"/v1/channels/{cid}/messages/{old_id(which, 7)}/status", viewer)
             assert status["seq"] == 7, status
     notes = expect("GET", f"/v1/channels/{CHANNELS['A']}/messages/{old_id('A', 4)}/readers", "alice")
-    assert "a secret note" in json.dumps(notes), "the note is nowhere"
+    assert "a secret note" in json.dumps(notes), "the note is missing"
     print(f"ok {compared} answers and {told} events compared")
 
 

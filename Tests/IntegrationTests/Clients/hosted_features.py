@@ -1,5 +1,8 @@
-"""What the hosted chat products do for receipts, feature by feature, as an application's backend and its users would use it.
-usage: hosted_features.py BASE_URL JWT_SECRET_FILE   prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed"""
+"""The receipt features of the hosted chat products, one by one, as an application's backend and its users
+call them.
+
+usage: hosted_features.py BASE_URL JWT_SECRET_FILE
+Prints "ok NAME" or "FAILED NAME: why" for each feature; exits 1 if one failed."""
 import base64
 import hashlib
 import hmac
@@ -167,7 +170,7 @@ def user_switches():
     equal(channel.row("uma", "uma")["unread_messages"], 0)
     equal(channel.row("uma", "uma")["last_read_seq"], 1)
     channel.deliver("uma", "m1")
-    equal(channel.ticks("m1", "alice"), "delivered", "each switch by itself")
+    equal(channel.ticks("m1", "alice"), "delivered", "each switch is independent")
     before = channel.row("uma", "uma")["last_read"]
     hide("uma", read=False)
     equal(channel.ticks("m1", "alice"), "read")
@@ -178,7 +181,7 @@ def user_switches():
     time.sleep(0.02)
     hide("uma", read=False)
     shown = channel.row("alice", "uma")
-    assert shown["last_read_seq"] == 2 and shown["last_read"] > hidden_at, "counts from when they showed again"
+    assert shown["last_read_seq"] == 2 and shown["last_read"] > hidden_at, "counts from the time of showing again"
     reader = channel.list("readers", "m2", "alice")["members"][0]
     assert reader["exact"] is False and reader["read_at"] > hidden_at, reader
 
@@ -194,7 +197,7 @@ def type_switches():
     channel.deliver("bob", "m1")
     equal(channel.ticks("m1", "alice"), "delivered")
     call("PUT", "/v1/channel-types/quiet", None, {"read_events": True})
-    equal(channel.ticks("m1", "alice"), "read", "switched on later, for what was read before too")
+    equal(channel.ticks("m1", "alice"), "read", "switched on later, also for earlier reads")
 
 
 @feature
@@ -214,8 +217,8 @@ def read_up_to_a_message():
         channel.write(f"m{number}", "alice")
     row = channel.read("bob", "m3")
     equal([row["last_read_message_id"], row["unread_messages"]], ["m3", 2])
-    equal(channel.read("bob", "m2")["last_read_seq"], 3, "never back")
-    equal(channel.read("bob", "m9", 404)["code"], "message_not_found", "never beyond the newest")
+    equal(channel.read("bob", "m2")["last_read_seq"], 3, "a read mark does not move back")
+    equal(channel.read("bob", "m9", 404)["code"], "message_not_found", "a read mark stops at the newest message")
 
 
 @feature
@@ -239,7 +242,7 @@ def mark_unread_is_ones_own_view():
     channel.read("bob", "m4")
     row = channel.unread("bob", "m2")
     equal([row["unread_messages"], row["first_unread_message_id"], row["last_read_seq"]], [3, "m2", 1])
-    equal(channel.ticks("m4", "alice"), "read", "others go on seeing the watermark")
+    equal(channel.ticks("m4", "alice"), "read", "others still see the watermark")
     equal(channel.row("alice", "bob")["last_delivered_seq"], 4, "delivered is untouched")
     off = Channel(["alice", "bob"], {"mark_unread": "off"})
     off.write("m1", "alice")
@@ -252,7 +255,7 @@ def read_state_of_the_newest_and_oneself():
     page = channel.rows("u0")
     names = [r["user"]["id"] for r in page["read"]]
     equal(len(names), 100)
-    equal(names[0], "u0", "oneself, though the oldest")
+    equal(names[0], "u0", "the own row, although it is the oldest")
     equal(names[1:3], ["u149", "u148"])
     rest = channel.rows("u0", cursor=page["next"])
     equal(len(rest["read"]), 50)
@@ -277,7 +280,7 @@ def new_members_with_and_without_the_past():
         call("POST", channel.path + "/members", None, {"add": ["bob"]})
         row = channel.row("bob", "bob")
         equal([row["last_read_seq"], row["unread_messages"]], [start, 0], history)
-        equal(channel.status("m1", "alice")["member_count"], 0, "not expected for what was before")
+        equal(channel.status("m1", "alice")["member_count"], 0, "not a recipient of earlier messages")
 
 
 @feature
@@ -382,7 +385,7 @@ def lists_beyond_a_hundred_members():
     call("POST", channel.path + "/members", None, {"remove": [users[10]]})
     channel.read(users[21], "m1")
     rest = channel.names("readers", "m1", "alice", cursor=first["next"])
-    equal(rest[:3], [users[20], users[21], users[22]], "a page is right while positions move")
+    equal(rest[:3], [users[20], users[21], users[22]], "a page stays correct while positions move")
 
 
 @feature
@@ -401,7 +404,7 @@ def limits_and_expiry():
     equal("receipt_refused" in channel.write("m1", "alice", receipt=True), False)
     channel.write("m2", "alice", receipt=True)
     equal(channel.write("m3", "alice", receipt=True)["receipt_refused"], "receipt_limit_reached")
-    equal(channel.write("m3", "alice", 200, receipt=True)["receipt_refused"], "receipt_limit_reached", "the same again")
+    equal(channel.write("m3", "alice", 200, receipt=True)["receipt_refused"], "receipt_limit_reached", "repeated")
     channel.acknowledge("bob", ["m1"])
     deadline = time.time() + 10
     while channel.status("m1", "alice")["receipt_status"] != "expired" and time.time() < deadline:
@@ -413,7 +416,7 @@ def limits_and_expiry():
     few.acknowledge("bob", ["m1"], note="first")
     few.acknowledge("carol", ["m1"], note="second")
     notes = {m["user"]["id"]: m.get("note") for m in few.list("readers", "m1", "alice")["members"]}
-    equal(notes, {"bob": None, "carol": "second"}, "the oldest record gives way; that it was acknowledged stays")
+    equal(notes, {"bob": None, "carol": "second"}, "the oldest note is dropped; the acknowledgement stays")
     equal(few.status("m1", "alice")["receipt_status"], "done")
 
 
@@ -522,7 +525,7 @@ def threads_have_positions_of_their_own():
     channel.read("theo")
     first = channel.write("r1", "bob", parent_id="p")
     equal([first["seq"], channel.write("r2", "bob", parent_id="p")["seq"], channel.write("n", "bob")["seq"]], [1, 2, 2])
-    equal(channel.row("theo", "theo")["unread_messages"], 1, "a reply is no unread message of the channel")
+    equal(channel.row("theo", "theo")["unread_messages"], 1, "a reply does not count as unread in the channel")
     totals = ("total_unread_count", "unread_channels", "unread_threads")
     equal([call("GET", "/v1/users/theo/unread", "theo")[k] for k in totals], [1, 1, 0], "not in the thread")
     row = call("POST", channel.path + "/read", "theo", {"thread_id": "p"})["read"]
@@ -552,7 +555,7 @@ def messages_and_history_removed():
     call("POST", channel.path + "/truncate", None, {"before": "m3"})
     equal([s.get("code", s.get("status")) for s in channel.statuses(["m2", "m3"], "alice")], ["message_deleted", "sent"])
     equal(channel.row("rob", "rob")["unread_messages"], 2)
-    equal(channel.read("rob", "m2")["last_read_seq"], 2, "what is gone goes on marking a position")
+    equal(channel.read("rob", "m2")["last_read_seq"], 2, "a removed message still marks a position")
     call("POST", channel.path + "/truncate", None, {})
     equal(channel.row("rob", "rob")["unread_messages"], 0)
     equal(channel.write("m6", "alice")["seq"], 6)
@@ -588,7 +591,7 @@ def users_erased():
     settings = call("GET", "/v1/users/eve", None)["privacy_settings"]
     equal([settings[k]["enabled"] for k in ("read_receipts", "delivery_receipts")], [True, True])
     call("POST", channel.path + "/members", None, {"add": ["eve"]})
-    # Tokens from before the erasure are nobody's.
+    # Tokens from before the erasure are invalid.
     for method, path, body in [
         ("POST", channel.path + "/read", {}),
         ("POST", channel.path + "/read?totals=true", {}),
@@ -610,13 +613,13 @@ def users_erased():
         ("PUT", "/v1/users/eve", {"privacy_settings": {"read_receipts": {"enabled": False}}}),
     ]:
         equal(call(method, path, "eve", body, 401)["code"], "token_revoked", f"{method} {path}")
-    # Whoever comes back under the name has a token of the second of the erasure, or later.
+    # A user who returns under the same name has a token issued in or after the second of the erasure.
     tokens["eve"] = token({"user_id": "eve", "iat": int(time.time())})
-    equal(channel.row("eve", "eve")["unread_messages"], 0, "whoever comes back under the name is new")
+    equal(channel.row("eve", "eve")["unread_messages"], 0, "a user who returns under the name is new")
     revoked = call("GET", "/v1/users/eve", None)["revoke_tokens_before"]
     equal(hide("eve", read=True)["revoke_tokens_before"], revoked)
     tokens["eve"] = token({"user_id": "eve", "iat": int(time.time()) - 3600})
-    equal(channel.read("eve", "m1", 401)["code"], "token_revoked", "a setting of theirs brings the old tokens back")
+    equal(channel.read("eve", "m1", 401)["code"], "token_revoked", "a new setting makes old tokens valid again")
 
 
 failed = 0
@@ -624,7 +627,7 @@ for function in features:
     try:
         function()
         print("ok", function.__name__)
-    except Exception as error:  # whatever it is, the other features are looked at too
+    except Exception as error:  # any error: the other features are still tested
         failed += 1
         where = traceback.extract_tb(error.__traceback__)[1].lineno
         print(f"FAILED {function.__name__} (line {where}): {error!r}"[:1000])

@@ -1,11 +1,17 @@
-"""Strangers who take up connections: silent ones at the store's port, more than one address may have at a gateway's, more than all may have, ones that are refused.
+"""Attackers that occupy connections.
+
+The connections are silent at the store's port, exceed an address's limit at a gateway, exceed the gateway's
+own limit, or are refused.
 
 usage: hostile_connections.py CASE SPECIFICATION
 
-The file says, as JSON: `gateway`, `admin`, `store` and `store_admin` (ports), `server` (a token) and `token` (of the user bob). On standard output are lines: `restart` asks whoever
-started this for another gateway in the place of this one, who says `done` on standard input; the last line begins with `ok`.
+SPECIFICATION is a JSON file: `gateway`, `admin`, `store` and `store_admin` (ports), `pid` (of the gateway),
+`server` (a token) and `token` (of the user bob).
+
+Output lines: `restart` asks the test to restart the gateway; the test answers `done` on standard input. The
+last line begins with `ok`.
 """
-import json, select, socket, sys, time, urllib.request
+import json, os, resource, select, socket, sys, time, urllib.request
 import httpx
 
 with open(sys.argv[2]) as file:
@@ -19,7 +25,7 @@ def check(holds, what):
 
 
 def strangers(count, port, address="127.0.0.1"):
-    """Connections that say nothing."""
+    """Opens connections that send nothing."""
     made = []
     for _ in range(count):
         connection = socket.socket()
@@ -35,7 +41,7 @@ def strangers(count, port, address="127.0.0.1"):
 
 
 def open_ones(connections, quiet=0.5):
-    """Those that the server has not closed; none was closed for `quiet` seconds."""
+    """The connections that the server has not closed; none was closed for `quiet` seconds."""
     left = {connection.fileno(): connection for connection in connections}
     poll = select.poll()
     for number in left:
@@ -60,7 +66,7 @@ def metric(port, name, **labels):
 
 
 class Caller:
-    """A client that behaves, on a connection of its own."""
+    """A well-behaved client, on a connection of its own."""
 
     def __init__(self, address="127.0.0.1"):
         self.client = httpx.Client(http1=False, http2=True, timeout=20, transport=httpx.HTTPTransport(http1=False, http2=True, local_address=address))
@@ -86,7 +92,8 @@ def set_up():
 
 
 def silent_at_the_store():
-    """Silent connections give way to newer ones before their opening's time is over, and a gateway gets through."""
+    """Silent connections are evicted by newer ones before their handshake timeout, and a gateway gets
+    through."""
     caller = set_up()
     kept = strangers(1_500, store)
     for _ in range(50):
@@ -100,13 +107,13 @@ def silent_at_the_store():
     sys.stdin.readline()
     caller = Caller()
     caller.read()
-    # What needs files of the store.
+    # A command that needs files of the store.
     caller.call("DELETE", "/v1/users/alice")
     return f"{len(left)} of 1500 were open, the slowest answer took {caller.slowest * 1000:.0f} ms"
 
 
 def of_one_address():
-    """Where one address may have 20 connections."""
+    """One address may have 20 connections."""
     caller = set_up()
     first = open_ones(strangers(100, gateway))
     check(len(first) <= 19, f"{len(first)} connections of one address are open")
@@ -129,7 +136,7 @@ def of_one_address():
 
 
 def unproven():
-    """Strangers without a token give way to whoever comes, and never those with one."""
+    """Connections without a token are evicted by any new connection; connections with a token never are."""
     caller = set_up()
     kept = []
     for _ in range(5):
@@ -137,18 +144,18 @@ def unproven():
         caller.read()
         Caller().read()
     left = open_ones(kept)
-    check(len(left) <= 10, f"{len(left)} strangers are open")
+    check(len(left) <= 10, f"{len(left)} connections without a token are open")
     waiting = metric(admin, "tidemark_gateway_connections_unproven")
     check(waiting <= 10, f"{waiting} are not proven")
     return f"{len(left)} of {len(kept)} were open"
 
 
 def refused():
-    """500 connections that the store refuses, each for what it says, and 200 that a gateway does."""
+    """The store refuses 500 connections, each because of its bytes, and a gateway refuses 200."""
     caller = set_up()
     for number in range(500):
         with socket.create_connection(("127.0.0.1", store), timeout=10) as connection:
-            # A ping before the opening; a length that nobody may send.
+            # A ping before the handshake; a length above the limit.
             connection.sendall(bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff"))
             while connection.recv(1 << 16):
                 pass
@@ -161,5 +168,46 @@ def refused():
     return "refused"
 
 
-cases = {"silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
+def descriptors():
+    """The gateway runs out of descriptors: it waits instead of spinning, serves the connections that it has,
+    answers operators, and accepts again afterwards."""
+    caller, pid = set_up(), specification["pid"]
+    operators = [socket.create_connection(("127.0.0.1", admin), timeout=20) for _ in range(2)]
+
+    def ask(path):
+        connection = operators.pop()
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        text = b""
+        while part := connection.recv(1 << 16):
+            text += part
+        return text.decode()
+
+    def processor_seconds():
+        with open(f"/proc/{pid}/stat") as file:
+            words = file.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 9, limits[1]))
+    try:
+        kept = strangers(60, gateway)
+        before, end = processor_seconds(), time.monotonic() + 3
+        while time.monotonic() < end:
+            caller.read()
+            time.sleep(0.02)
+        used = processor_seconds() - before
+        check(used < 1.5, f"{used} s of processor time in 3 s")
+        check(ask("/ready").startswith("HTTP/1.1 200"), "not ready")
+        metrics = ask("/metrics")
+        check('tidemark_gateway_connections_refused_total{reason="descriptors"}' in metrics, metrics)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    for connection in kept:
+        connection.close()
+    Caller().read()
+    return f"{used:.2f} s of processor time in 3 s"
+
+
+cases = {"descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
 print("ok", cases[sys.argv[1]](), flush=True)

@@ -1,17 +1,20 @@
-"""Strangers who make a gateway hold memory, or burn its time, beside a client that asks 50 times a second: headers that stand for more than they take, answers behind closed windows,
-bodies that do not end.
+"""Attackers that make a gateway hold memory or use its time, beside a client that sends 50 requests a
+second.
+
+The attacks: compressed headers that expand, answers behind closed windows, unfinished bodies, and full HPACK tables.
 
 usage: hostile_memory.py CASE SPECIFICATION
 
-The file says, as JSON: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer), `pids` (the gateways' processes), `limit` (bytes that each may grow by), `server` (a
-token) and `token` (of the user bob). The last line on standard output begins with `ok`.
+SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer),
+`pids` (the gateways' processes), `limit` (the bytes by which each may grow), `server` (a token) and `token`
+(of the user bob). The last line on standard output begins with `ok`.
 """
-import json, socket, ssl, struct, sys, threading, time
-import httpx
+import json, resource, socket, ssl, struct, sys, time
+from neighbour import Neighbour, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-port, pids, limit, server, bob = (specification[name] for name in ("port", "pids", "limit", "server", "token"))
+port, pids, limit, server = (specification[name] for name in ("port", "pids", "limit", "server"))
 certificate = specification.get("certificate")
 tls = ssl.create_default_context(cafile=certificate)
 if certificate:
@@ -20,11 +23,6 @@ if certificate:
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, WINDOW_UPDATE = 0, 1, 4, 8
 END_STREAM, END_HEADERS = 1, 4
-
-
-def check(holds, what):
-    if not holds:
-        raise SystemExit(f"fault: {what}")
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -37,7 +35,7 @@ def settings(**entries):
 
 
 def integer(value, prefix, first=0):
-    """RFC 7541, section 5.1."""
+    """An integer as in RFC 7541, section 5.1."""
     most = (1 << prefix) - 1
     if value < most:
         return bytes([first | value])
@@ -60,7 +58,7 @@ def request(method, path, *fields):
     return b"".join(field(*pair) for pair in ((":method", method), (":scheme", "http"), (":path", path), (":authority", "a")) + fields)
 
 
-# An entry of 3,900 bytes for the table, and a byte that stands for it.
+# A table entry of 3,900 bytes, and the byte that refers to it.
 ENTRY, REFERENCE = b"\x40" + text("x-big") + text("x" * 3900), b"\xbe"
 
 
@@ -76,7 +74,7 @@ def connect(first=b""):
 
 
 def send(connection, data):
-    """False where the gateway has closed."""
+    """Sends data; returns False where the gateway has closed the connection."""
     try:
         connection.sendall(data)
         return True
@@ -85,7 +83,7 @@ def send(connection, data):
 
 
 def resident():
-    """Of the process that has most."""
+    """The largest resident memory of the processes."""
 
     def one(pid):
         with open(f"/proc/{pid}/status") as file:
@@ -94,32 +92,17 @@ def resident():
     return max(one(pid) for pid in pids)
 
 
-class Neighbour(threading.Thread):
-    """Asks 50 times a second, on one connection."""
+def neighbour():
+    def set_up(call):
+        members = ["bob"] + [f"user-{number}" for number in range(99)]
+        call("PUT", "/v1/channels/messaging:c", {"members": members}, server)
+        call("POST", "/v1/channels/messaging:c/messages", {"id": "m1", "user_id": "user-1"}, server)
 
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.client = httpx.Client(http1=False, http2=True, timeout=60, verify=tls)
-        self.times, self.faults, self.ends = [], [], False
-
-    def call(self, method, path, body=None, token=server):
-        answer = self.client.request(method, f"{'https://localhost' if certificate else 'http://127.0.0.1'}:{port}{path}", json=body, headers={"authorization": "Bearer " + token})
-        check(answer.status_code < 300, f"{method} {path} answers {answer.status_code} {answer.text}")
-        return answer
-
-    def run(self):
-        while not self.ends:
-            start = time.monotonic()
-            try:
-                self.call("POST", "/v1/channels/messaging:c/read", {}, bob)
-            except (SystemExit, Exception) as error:
-                self.faults.append(str(error))
-            self.times.append(time.monotonic() - start)
-            time.sleep(max(0, 0.02 - self.times[-1]))
+    return Neighbour({**specification, "method": "POST", "path": "/v1/channels/messaging:c/read"}, set_up)
 
 
 def headers_held():
-    """Requests that do not end, each of 16 KB of headers out of the table."""
+    """Unfinished requests, each with 16 KB of headers from the table."""
     block = request("POST", "/v1/channels/messaging:c/read") + ENTRY
     for _ in range(60):
         connection = connect(frame(HEADERS, END_HEADERS, 1, block))
@@ -129,7 +112,7 @@ def headers_held():
 
 
 def headers_decoded():
-    """Blocks of 16 KB that stand for 60 MB."""
+    """Header blocks of 16 KB that expand to 60 MB."""
     head = request("GET", "/v1/channels/messaging:c/read-state") + ENTRY
     block = head + REFERENCE * (16_000 - len(head))
     deadline = time.monotonic() + 3
@@ -143,7 +126,7 @@ def headers_decoded():
 
 
 def answers_held():
-    """Pages of read state that no window lets go."""
+    """Pages of read state behind closed windows."""
     block = request("GET", "/v1/channels/messaging:c/read-state?limit=100", ("authorization", "Bearer " + server))
     for _ in range(60):
         connection = connect(settings(initial_window=0))
@@ -154,7 +137,7 @@ def answers_held():
 
 
 def bodies_held():
-    """Bodies that do not end, a window of each."""
+    """Unfinished bodies, each as large as a window."""
     block = request("POST", "/v1/messages", ("authorization", "Bearer " + server), ("content-type", "application/json"))
     for _ in range(60):
         connection = connect()
@@ -165,13 +148,22 @@ def bodies_held():
                 break
 
 
+def tables_held():
+    """More connections without a token than the memory allows, each with a full HPACK table of small entries."""
+    count = 3_000
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 200), hard))
+    names = (f"{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(120))
+    entries = b"".join(b"\x40" + text(name) + text("") for name in names)
+    block = request("GET", "/v1/channels/messaging:c/read-state") + entries
+    for _ in range(count):
+        yield connect(frame(HEADERS, END_HEADERS | END_STREAM, 1, block))
+
+
 def play(attack):
-    neighbour = Neighbour()
-    neighbour.call("PUT", "/v1/channels/messaging:c", {"members": ["bob"] + [f"user-{number}" for number in range(99)]})
-    neighbour.call("POST", "/v1/channels/messaging:c/messages", {"id": "m1", "user_id": "user-1"})
-    neighbour.start()
+    client = neighbour()
     time.sleep(1)
-    before, most, kept = resident(), 0, []
+    before, most, kept, begin = resident(), 0, [], time.monotonic()
     for connection in attack():
         kept.append(connection)
         most = max(most, resident())
@@ -185,12 +177,9 @@ def play(attack):
     while resident() > 1.5 * before and time.monotonic() < deadline:
         time.sleep(0.25)
     check(resident() <= 1.5 * before, f"of {before >> 20} MiB before and {most >> 20} MiB at most {resident() >> 20} MiB are left")
-    neighbour.ends = True
-    neighbour.join()
-    check(not neighbour.faults, f"{len(neighbour.faults)} of {len(neighbour.times)} answers: {neighbour.faults[:3]}")
-    times = sorted(neighbour.times)
-    return f"{before >> 20} MiB before, {most >> 20} at most, {resident() >> 20} after; {len(times)} answers, p99 {times[len(times) * 99 // 100] * 1000:.0f} ms"
+    figures = client.end(since=begin)
+    return f"{before >> 20} MiB before, {most >> 20} at most, {resident() >> 20} after; {figures}"
 
 
-cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, bodies_held)}
+cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, bodies_held, tables_held)}
 print("ok", play(cases[sys.argv[1]]), flush=True)

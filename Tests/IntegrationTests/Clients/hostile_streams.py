@@ -1,9 +1,13 @@
-"""Streams of events whose clients are hostile or unlucky: that never read, that end in every way there is, that come back by thousands, that name ids from anywhere.
+"""Event streams whose clients are hostile or unlucky.
+
+The clients never read, end in every possible way, reconnect by the thousand, or send arbitrary ids.
 
 usage: hostile_streams.py CASE SPECIFICATION
 
-The file says, as JSON: `gateway` and `admin` (ports), `server` (a token) and `users` (name: token). On standard output are lines: `restart` asks whoever started this for another
-gateway in the place of this one, who says `done` on standard input; the last line begins with `ok`.
+SPECIFICATION is a JSON file: `gateway` and `admin` (ports), `server` (a token) and `users` (name: token).
+
+Output lines: `restart` asks the test to restart the gateway; the test answers `done` on standard input. The
+last line begins with `ok`.
 """
 import asyncio, json, sys, time
 from event_client import Blocks, Connection, metrics
@@ -15,7 +19,7 @@ users = sorted(tokens)
 
 
 class Stream:
-    """One stream, and what came on it."""
+    """One stream, and its events."""
 
     def __init__(self, user, since=None, query=""):
         self.user, self.since, self.query = user, since, query
@@ -55,10 +59,10 @@ def check(holds, what):
 
 
 async def eventually(holds, what, limit=120):
-    """The limit is against hanging only."""
+    """The limit only prevents a hang."""
     deadline = time.monotonic() + limit
     while not (found := await holds()):
-        check(time.monotonic() < deadline, f"not within {limit} s: {what}")
+        check(time.monotonic() < deadline, f"timed out after {limit} s waiting for: {what}")
         await asyncio.sleep(0.05)
     return found
 
@@ -94,11 +98,12 @@ async def register(cid, ids):
 
 
 async def never_reading():
-    """Who does not read costs no more than the bound, hinders nobody, and is told to ask anew when they read again."""
+    """A client that does not read has bounded memory, blocks no other client, and gets a reset when it reads
+    again."""
     cid, silent = "messaging:flood", 20
     await create(cid, users[: silent + 1])
     reader = await Stream(users[silent]).open()
-    # Half of them do not read from the socket, half of them give the stream no window.
+    # Half of them do not read from the socket; the other half give the stream no window.
     stopped = [await Stream(user).open() for user in users[: silent // 2]]
     closed = [await Stream(user).open(window=0) for user in users[silent // 2 : silent]]
     await all_of([reader] + stopped, lambda stream: stream.last, "a stream begins")
@@ -108,9 +113,9 @@ async def never_reading():
     for first in range(0, 6_000, 500):
         ids = [f"m-{number}" for number in range(first, first + 500)]
         await register(cid, ids)
-        await all_of([reader], lambda stream: stream.has_heard_of(ids[-1]), f"a client that reads is told of {ids[-1]}")
+        await all_of([reader], lambda stream: stream.has_heard_of(ids[-1]), f"a reading client gets {ids[-1]}")
     heard = [event["message"]["id"] for event in reader.events if event["type"] == "message.new"]
-    check(heard == [f"m-{number}" for number in range(6_000)], "a client that reads was told of each message, once and in order")
+    check(heard == [f"m-{number}" for number in range(6_000)], "a reading client got each message once and in order")
     found = await metrics(admin)
     resets, longest = (found["tidemark_gateway_" + name] for name in ("event_resets_total", "event_queue_entries_max"))
     check(resets >= silent and longest <= 1_024, f"{resets} resets, {longest} events waited for one stream")
@@ -120,15 +125,15 @@ async def never_reading():
         stream.connection.h2.increment_flow_control_window(1 << 20, stream.number)
         stream.connection._flush()
     await register(cid, ["last"])
-    await all_of(stopped + closed, lambda stream: stream.has_heard_of("last"), "who reads again is told what happens from then on")
+    await all_of(stopped + closed, lambda stream: stream.has_heard_of("last"), "a client that reads again gets new events")
     for stream in stopped + closed:
-        check(stream.kinds().count("stream.reset") == 1, f"{stream.user} was told {stream.kinds().count('stream.reset')} times to ask anew")
+        check(stream.kinds().count("stream.reset") == 1, f"{stream.user} got {stream.kinds().count('stream.reset')} resets")
         check(not stream.has_ended, f"the stream of {stream.user} goes on")
     return f"{silent} streams that did not read, 6000 messages, {int(longest)} events waited at most"
 
 
 async def ending():
-    """However a stream or its connection ends, nothing of it is left; and what has not ended goes on."""
+    """After any end of a stream or its connection no state of it remains; other streams continue."""
     cid = "messaging:ends"
     await create(cid, users[:12])
     await metric_is("event_streams", 0, "before")
@@ -148,10 +153,11 @@ async def ending():
     await metric_is("event_streams", 11, "after the client's FIN")
     cut.cut()
     await metric_is("event_streams", 6, "after the connection was reset")
-    # A GOAWAY of the client's says that it takes no more streams of the server's; its own go on (RFC 9113 section 6.8). python3-h2 would go on with none.
+    # A client's GOAWAY rejects new streams of the server; the client's own continue (RFC 9113 section 6.8).
+    # python3-h2 would use none after that.
     going.transport.write(bytes([0, 0, 8, 7] + [0] * 13))
     await register(cid, ["after"])
-    await all_of([stays] + streams[3], lambda stream: stream.has_heard_of("after"), "who has not ended is told, after GOAWAY too")
+    await all_of([stays] + streams[3], lambda stream: stream.has_heard_of("after"), "open streams get events, after GOAWAY too")
     going.cut()
     stays.connection.cut()
     await metric_is("event_streams", 0, "in the end")
@@ -159,19 +165,19 @@ async def ending():
     async def forgotten():
         return (await metrics(admin)).get("tidemark_gateway_event_channels") == 0
 
-    await eventually(forgotten, "channels that nobody has are forgotten")
+    await eventually(forgotten, "channels without streams are forgotten")
     return "20 streams ended by RST_STREAM, FIN, a reset connection and after GOAWAY"
 
 
 async def crowd():
-    """All come back at once to a gateway that has just begun: each is served, one after the other."""
+    """All clients reconnect at once to a gateway that has just started: each is served, in turn."""
     cid, count, per_connection = "messaging:crowd", specification["crowd"], 100
     for first in range(0, len(users), 50):
         await create(f"{cid}-{first}", users[first : first + 50])
     await create(cid, users)
 
     async def come(last):
-        """`last`: the ids that they had."""
+        """`last`: the last ids of the clients."""
         connections = [await Connection.to(port) for _ in range(count // per_connection)]
         streams = []
         for number in range(count):
@@ -186,21 +192,22 @@ async def crowd():
     ids = [stream.last for stream in streams]
     print("restart", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-    await all_of(streams, lambda stream: stream.has_ended, "the streams of a gateway that was killed end")
-    # Meanwhile something happens that all of them missed.
+    await all_of(streams, lambda stream: stream.has_ended, "the streams of the killed gateway end")
+    # Meanwhile there is an event that all of them missed.
     await register(cid, ["meanwhile"])
     streams = await come(ids)
-    await metric_is("event_openings_waiting", 0, "nobody waits")
-    await metric_is("event_streams", count, "all are there")
+    await metric_is("event_openings_waiting", 0, "no stream waits")
+    await metric_is("event_streams", count, "all are open")
     await register(cid, ["after"])
-    await all_of(streams, lambda stream: stream.has_heard_of("after"), "each is told what happens")
-    check(all(stream.has_heard_of("meanwhile") for stream in streams), "each is told what has happened")
-    check(not any("stream.reset" in stream.kinds() for stream in streams), "nobody has to ask anew")
+    await all_of(streams, lambda stream: stream.has_heard_of("after"), "each gets new events")
+    check(all(stream.has_heard_of("meanwhile") for stream in streams), "each gets the missed events")
+    check(not any("stream.reset" in stream.kinds() for stream in streams), "no stream was reset")
     return f"{count} streams came back at once"
 
 
 async def cursors():
-    """An id that is not of this store, too old or of a time to come: ask anew, then live. What is no id: refused by name."""
+    """An id of another store, too old or in the future gets a reset, then live events. A malformed id is
+    rejected by name."""
     cid = "messaging:cursors"
     await create(cid, users[:1])
     first = await Stream(users[0]).open()
@@ -240,7 +247,7 @@ async def cursors():
 
 
 async def newcomers():
-    """Who comes to shards in which nothing has happened yet, or for long, takes nobody's ids back, and begins with one of now."""
+    """New streams to idle shards do not lower the ids of existing ones, and begin with a current id."""
     cid = "messaging:lively"
     await create(cid, users[:1])
     listener = await Stream(users[0]).open()
@@ -249,7 +256,7 @@ async def newcomers():
     for number, user in enumerate(users[1:]):
         streams.append(await Stream(user).open())
         await register(cid, [f"m-{number}"])
-        await all_of([listener], lambda stream: stream.has_heard_of(f"m-{number}"), "who listens hears of each message")
+        await all_of([listener], lambda stream: stream.has_heard_of(f"m-{number}"), "an open stream gets each message")
         times.append(int(listener.last.split("-")[1]))
     await all_of(streams, lambda stream: stream.last, "a stream begins")
     back = max(before - after for before, after in zip(times, times[1:]))
@@ -260,7 +267,7 @@ async def newcomers():
 
 
 class Refused:
-    """An answer that is no stream."""
+    """An answer that is not a stream."""
 
     def __init__(self):
         self.status, self.body, self.has_ended = None, b"", False

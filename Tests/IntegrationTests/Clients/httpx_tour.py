@@ -1,4 +1,6 @@
-"""What a Python backend would do: register a message, mark it read, look at it. usage: httpx_tour.py BASE_URL CA_FILE|- SERVER_TOKEN USER_TOKEN"""
+"""The steps of a Python backend: register a message, mark it read, query it.
+
+usage: httpx_tour.py BASE_URL CA_FILE|- SERVER_TOKEN USER_TOKEN"""
 import sys
 import httpx
 

@@ -1,5 +1,8 @@
-"""Ids of other systems on every route: whoever has one is told the same as somebody with a plain id would be, and nobody is taken for another.
-usage: ids.py BASE_URL JWT_SECRET_FILE TURN NOTES     TURN: `first`, `again` after a restart of the store, which has to answer what NOTES has, `erase`"""
+"""Ids of other systems on every route: they get the same answers as plain ids, and are never mixed up.
+
+usage: ids.py BASE_URL JWT_SECRET_FILE TURN NOTES
+
+TURN: `first`; `again` after a restart of the store, which must give the answers in NOTES; `erase`."""
 import base64, hashlib, hmac, json, sys, threading, time
 from urllib.parse import quote
 import httpx
@@ -8,7 +11,7 @@ base, secret_file, turn, notes = sys.argv[1:5]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
 client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
 
-# Among them pairs that only bytes tell apart, users that are called like channels, and the longest.
+# Includes pairs that differ only in their bytes, users named like channels, and the longest id.
 USERS = [
     "auth0|5f7c", "@bob:example.org", "a/b", "Zo\u00eb", "Zoe\u0308", "messaging:room", "messaging:room ", "日本", "🙂", "a b", "a,b", "a+b", "a%2Fb", "?x=y&z#f",
     "\"quoted\\", "a\u2028b", "u" * 255, "é" * 127 + "x", "plain", "plain:", ":plain"]
@@ -58,7 +61,7 @@ def same(got, want, what):
 
 
 class Stream(threading.Thread):
-    """What a user's event stream says, until it said `until`."""
+    """The events of a user's stream, up to the event `until`."""
 
     def __init__(self, user, until):
         super().__init__(daemon=True)
@@ -83,7 +86,7 @@ class Stream(threading.Thread):
 
 
 def views():
-    """What is asked of each user, channel and message."""
+    """The queries of each user, channel and message."""
     found = []
     for user in USERS:
         found.append(do("GET", f"/v1/users/{e(user)}"))
@@ -138,7 +141,7 @@ def first():
         readers = {(event["cid"], event["user"]["id"]) for event in stream.events if event["type"] == "message.read"}
         same(readers >= {(cid, user) for cid in CIDS for user in USERS[2:]}, True, "events of " + stream.user)
         assert all(event["channel_type"] == "messaging" and "messaging:" + event["channel_id"] == event["cid"] for event in stream.events if "cid" in event)
-    # In bodies that name many.
+    # In bodies that name many users.
     for user in USERS[1:]:
         results = do("POST", "/v1/channels/read", {"read_by_channel": {cid: "" for cid in CIDS}}, user)["results"]
         same([(r["cid"], r["ok"]) for r in results], [(cid, True) for cid in CIDS], "batch of " + user)
@@ -149,7 +152,7 @@ def first():
     assert all(isinstance(t, str) and len(t) <= 160 for t in tickets[1:]), tickets
     acks = client.post("/v1/push/acks", json={"tickets": tickets[1:]}).json()["results"]
     same([(a["ok"], a["cid"], a["message_id"], a["user_id"]) for a in acks], [(True, CIDS[-1], MESSAGES[4], u) for u in USERS[1:]], "acks")
-    # A stream of chosen channels, of which one has a comma.
+    # A stream of chosen channels; the cid of one has a comma.
     with client.stream("GET", f"/v1/events?channels={e(CIDS[6])},{e(CIDS[0])}&channels={e(CIDS[3])}", headers=headers(USERS[2])) as answer:
         assert answer.status_code == 200, answer.read()
     refused()
@@ -157,7 +160,7 @@ def first():
 
 
 def refused():
-    """Each is refused with the field's code, and changes nothing."""
+    """Each invalid id is rejected with the field's code, and changes nothing."""
     room = f"/v1/channels/{e(CIDS[0])}"
     for bad in ["", "a\x00b", "a\nb", "\x7f", "\x85", "\x9f", "x" * 256, "é" * 128]:
         if bad:
@@ -174,7 +177,7 @@ def refused():
         ]:
             status, document = call("POST", path, body)
             same((status, document["code"]), (400, code), (path, body))
-    # Bytes that are no UTF-8, overlong forms and surrogates, in a path and in a body.
+    # Invalid UTF-8, overlong forms and surrogates, in a path and in a body.
     for raw in ["%FF", "%C0%AF", "%E0%80%AF", "%ED%A0%80", "%C3", "%F4%90%80%80", "%80"]:
         same(call("GET", f"/v1/users/{raw}")[1]["code"], "invalid_user_id", raw)
         same(call("GET", f"/v1/channels/messaging:{raw}")[1]["code"], "invalid_cid", raw)
@@ -184,7 +187,7 @@ def refused():
     for dots in ["%2E", "%2E%2E", "%2e."]:
         same(call("GET", f"/v1/users/{dots}")[1]["code"], "invalid_user_id", dots)
         same(call("GET", f"{room}/messages/{dots}/status")[1]["code"], "invalid_message_id", dots)
-    # In a body they are ids.
+    # In a body they are valid ids.
     do("PUT", "/v1/channels/messaging:dots", {"members": [".", ".."]})
     do("POST", "/v1/channels/messaging:dots/messages", {"id": "..", "user_id": "."})
     same(do("POST", "/v1/channels/messaging:dots/receipts/query", {"message_ids": [".."]})["statuses"][0]["status"], "sent", "dots")

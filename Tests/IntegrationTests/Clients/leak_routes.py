@@ -1,4 +1,7 @@
-"""What a user does while hidden changes no answer that anybody else gets, on any route: everybody's views of a channel are taken before and after.
+"""The actions of a hidden user change no other user's answers, on any route.
+
+The script compares all users' views of a channel before and after.
+
 usage: leak_routes.py BASE_URL JWT_SECRET_FILE SEED CHANNELS"""
 import base64
 import datetime
@@ -40,7 +43,7 @@ def expect(method, path, user, body=None):
 
 
 def views(path, messages):
-    """Everything that anybody but the hidden user may ask of the channel; the server also on each one's behalf."""
+    """Every query of the channel by users other than the hidden one, and by the server for each of them."""
     found = {}
     for viewer, on_behalf in [(p, "") for p in people] + [(None, ""), (None, "alice")]:
         extra = f"&user_id={on_behalf}" if on_behalf else ""
@@ -53,7 +56,7 @@ def views(path, messages):
             cursor = ""
             for page in range(12):
                 status, document = call("GET", f"{path}/read-state?limit={limit}&cursor={cursor}{extra}", viewer)
-                # A server sees everybody's own unread details, the hidden user's too.
+                # A server sees every user's own unread details, the hidden user's too.
                 for row in document.get("read", []):
                     if viewer is None and row["user"]["id"] == "ghost":
                         for field in ("unread_messages", "first_unread_message_id", "unread_epoch"):
@@ -82,7 +85,8 @@ def views(path, messages):
 
 
 def act_in_thread(path, parent, replies, user):
-    """Something that a member can do to their own positions in a thread, which they may not be in yet; by a reply's id alone now and then."""
+    """Moves the user's own positions in a thread, which they may not have joined yet; sometimes by a reply's
+    id alone."""
     reply = draw.choice(replies)
     named = {"thread_id": parent} if draw.random() < 0.5 else {}
     kind = draw.randrange(4)
@@ -98,7 +102,7 @@ def act_in_thread(path, parent, replies, user):
 
 
 def act(path, messages, user):
-    """Something that a member can do to their own positions and receipts."""
+    """Moves the user's own positions or acknowledges a message."""
     message = draw.choice(messages)
     kind = draw.randrange(5)
     if kind == 0:
@@ -119,7 +123,7 @@ def privacy(shown):
 
 
 def clock_mark():
-    """A time that everything so far is before: a shard's can be some milliseconds ahead of the clock."""
+    """A time later than every event so far: a shard's clock can be some milliseconds ahead."""
     time.sleep(0.05)
     return time.time() - 0.01
 
@@ -136,7 +140,7 @@ for number in range(channels):
         "kept_steps": draw.choice([0, 1, 64]),
         "delivery_events": draw.choice([True, True, False]),
     }
-    # Every fifth time nobody hides: then the answers have to differ, or this script sees nothing.
+    # In every fifth channel no user hides. There the answers must differ, else this script compares nothing.
     is_control = number % 5 == 4
     if is_control:
         options |= {"counts_visible_to": "members", "delivery_events": True}
@@ -158,10 +162,10 @@ for number in range(channels):
         for _ in range(draw.randrange(3)):
             act_in_thread(path, "m1", [reply], draw.choice(members))
     if is_control:
-        # Something that nobody has read yet, in the channel and in the thread.
+        # A message and a reply that no member has read yet.
         messages.append("m9")
         expect("POST", path + "/messages", None, {"id": "m9", "user_id": people[0]})
-        # Whoever comes into a thread later is no reader of what was there before.
+        # A member who joins a thread later has not read its earlier replies.
         expect("POST", path + "/messages", None, {"id": "r8", "user_id": "ghost", "parent_id": "m1"})
         replies += ["r8", "r9"]
         expect("POST", path + "/messages", None, {"id": "r9", "user_id": people[0], "parent_id": "m1"})
@@ -173,7 +177,7 @@ for number in range(channels):
         act(path, messages, "ghost")
     if is_control:
         expect("POST", path + "/read", "ghost", {"message_id": "m9"})
-    # What they do in the thread comes second, so that each shows where nobody hides.
+    # The thread is changed second, so that each change shows where no user hides.
     between = views(path, messages + replies) if is_control else None
     for _ in range(5):
         act_in_thread(path, "m1", replies, "ghost")
@@ -185,11 +189,11 @@ for number in range(channels):
         differing += before != between
         differing_in_threads += between != after
         continue
-    # Where no time of an acknowledgement is kept, its bound is the time of asking.
+    # Where the acknowledgement has no stored time, its bound is the time of the query.
     moving = options["receipt_max_members"] in (0, 1, 2)
 
     def is_bound(name, value, entry, asked):
-        # The members query has no flag for an acknowledgement: the bound is as late as the asking.
+        # The members query has no flag for an acknowledgement: the bound is as late as the query.
         if name == "acknowledged_at" and datetime.datetime.fromisoformat(value).timestamp() >= asked:
             return True
         flags = entry.get("exact"), entry.get(name.replace("_at", "_exact"))
@@ -207,5 +211,5 @@ for number in range(channels):
         (status, then), (status_after, now) = before[key], after[key]
         same = status == status_after and steady(then, asked_before) == steady(now, asked_after)
         assert same, f"seed {seed}, {cid}, {options}: {key}: {before[key]} then {after[key]}"
-assert differing > 0 and differing_in_threads > 0, "where nobody hides nothing differs: this test sees nothing"
+assert differing > 0 and differing_in_threads > 0, "the control has no differences: the test compares nothing"
 print(f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ, {differing_in_threads} by what was done in a thread")

@@ -1,12 +1,17 @@
-"""A hundred clients on several gateways make pictures of their channels out of events alone, while users act, connections are cut, readers stop reading and processes are
-killed. In the end each picture has to be what the queries answer.
+"""A hundred clients on several gateways build pictures of their channels from events alone.
+
+Meanwhile users act, connections are cut, readers stop reading and processes are killed. In the end each
+picture must equal the answers of the queries.
 
 usage: loss.py SPECIFICATION
 
-The file says, as JSON: `gateways` and `admins` (ports), `certificates` (of those gateways that speak TLS, else empty), `seed`, `seconds`, `server` (a token), `users` (name:
-token), and `way`: `disturbed`; or `control`, in which a short story is told, nothing is cut or killed, and each client of a user ignores one kind of event, which the comparison
-has to find. On standard output are lines: `kill store`, `start store`, `kill gateway 0`, `stop gateway 0` and `start gateway 0` ask whoever started this, who says `done` on standard input; the last line
-begins with `ok`.
+SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `certificates` (of the gateways with TLS, else
+empty), `seed`, `seconds`, `server` (a token), `users` (name: token), and `way`: `disturbed` or `control`. In
+the control the history is short and without disturbances. Each client of a user ignores one kind of event,
+and the comparison must find it.
+
+Output lines: `kill store`, `start store`, `kill gateway 0`, `stop gateway 0` and `start gateway 0` ask the
+test to do that; the test answers `done` on standard input. The last line begins with `ok`.
 """
 import asyncio, collections, json, sys, time
 from event_client import metrics, trust
@@ -21,7 +26,7 @@ def say(line):
 
 
 class Stack:
-    """The processes, by whoever started them."""
+    """The processes, which the test controls on request."""
 
     def __init__(self, world, admins):
         self.world, self.admins, self.random = world, admins, world.generator("the processes")
@@ -42,7 +47,7 @@ class Stack:
                 self.told[name] += int(found.get(f"tidemark_gateway_{name}_total", 0))
 
     async def kill_some(self):
-        """One after the other, until it is over."""
+        """Kills one process after another, until the time is over."""
         while not self.world.is_over:
             await asyncio.sleep(self.random.uniform(1, 6))
             what = self.random.choice(["store", "gateway", "gateway"])
@@ -80,7 +85,8 @@ async def disturb(world, clients):
 
 
 def make_clients(world):
-    """Every user with all their channels; some of them with a second device that asks for totals, or names channels, or is spoken for by a server; servers beside them."""
+    """A client of all channels for every user. Some users have a second device, which asks for totals, names
+    channels, or is a server for the user. Servers for all users come on top."""
     users, clients = world.users, []
 
     def add(viewer, token, query=None, channels=None):
@@ -103,7 +109,8 @@ def make_clients(world):
 
 
 async def compare(client):
-    """What is missing in a client's picture. Totals come at most once a second, so a difference of theirs may pass."""
+    """The differences of a client's picture. Totals are sent at most once a second, so a difference of
+    theirs may pass."""
     for _ in range(40):
         differences = client.picture.differences(await client.asked())
         if not differences or client.drops or any(not text.startswith("totals") for text in differences):
@@ -158,7 +165,7 @@ async def main():
     world.calm += 1
     await asyncio.gather(*work)
     last = time.time() * 1_000
-    # Half of them come back once more: resumes are compared, and streams that were there all the time.
+    # Half of the clients reconnect once more, so that both resumed and long-lived streams are compared.
     if not world.is_control:
         for client in clients[::2]:
             client.connection and client.connection.cut()

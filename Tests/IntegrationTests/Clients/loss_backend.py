@@ -1,23 +1,26 @@
-"""What the backend of the loss test does, and what it has in its own database: who is a member, which messages there are. Each command is asked again until it is
-acknowledged; what is refused by name is an answer too, as others act at the same time."""
+"""The backend of the loss test: its commands, and its own database of members and messages.
+
+Each command is retried until it is acknowledged. A named error is an answer too, because other workers act
+at the same time."""
 import asyncio, collections, random, time
 from event_client import Caller
 
-# Whether channels are deleted while clients that have them are away, who are then to be told as they resume. False: a deletion waits until all are there, and nobody
-# is disturbed until they have heard of it.
+# Whether channels are deleted while their clients are offline, which then learn of it when they resume. If
+# False, a deletion waits until all clients are connected, and pauses disturbances until all of them have
+# learnt of it.
 DELETES_WHILE_CLIENTS_ARE_AWAY = True
 
 CHANNELS = 24
-# Of a worker between two commands, in seconds, on average.
+# A worker's average pause between two commands, in seconds.
 PAUSE = 0.2
-# Users who have no client, and are erased now and then.
+# Users without a client, who are erased now and then.
 GHOSTS = [f"ghost-{number}" for number in range(6)]
-# What a channel is made with, in turn.
+# The options of new channels, in turn.
 OPTIONS = [
     {}, {"mark_unread": "public"}, {"status_rule": "all"}, {"history": "hidden"}, {}, {"read_acks_receipts": "always"}, {"counts_visible_to": "sender"},
     {"status_rule": 2},
 ]
-# What is changed of them.
+# The changes of options.
 CHANGES = [
     {"read_events": False}, {"read_events": True}, {"delivery_events": False}, {"delivery_events": True}, {"mark_unread": "public"},
     {"mark_unread": "private"}, {"status_rule": "all"}, {"status_rule": "any"},
@@ -25,7 +28,7 @@ CHANGES = [
 
 
 class World:
-    """What the backend has in its own database: members, messages, and who acts where."""
+    """The backend's own database: members, messages, and the channels of each worker."""
 
     def __init__(self, specification):
         self.gateways, self.seed = specification["gateways"], specification["seed"]
@@ -36,25 +39,25 @@ class World:
         self.users = sorted(self.tokens)
         self.cids = [f"{'team' if number % 6 == 5 else 'messaging'}:room-{number}" for number in range(CHANNELS)]
         self.members = {cid: set() for cid in self.cids}
-        # By cid and id: what was asked to be registered, its seq once that is acknowledged.
+        # By cid and id: each requested registration, with its seq once acknowledged.
         self.messages = {cid: {} for cid in self.cids}
         self.acting = collections.Counter()
         self.closing = set()
         self.next_message = 0
         self.is_over = False
         self.clients = []
-        # Of a task that nobody waits for.
+        # The failure of a background task.
         self.failure = None
-        # How many want nobody to be disturbed, and whether a process is down.
+        # The number of tasks that pause disturbances, and whether a process is down.
         self.calm = 0
         self.is_down = False
 
     def generator(self, name):
-        """Decides the same again with the same seed, whatever others decide."""
+        """A random generator that depends only on the seed and the name."""
         return random.Random(f"{self.seed} {name}")
 
     async def ask(self, method, path, body=None, token=None):
-        """Whatever is refused by name is an answer too: others act at the same time."""
+        """Sends a command. A named error is an answer too: other workers act at the same time."""
         status, answer = await self.caller.ask(method, path, token or self.server, body)
         if status >= 500 or status in (400, 401, 405):
             raise SystemExit(f"fault: {method} {path} {body} answered {status} {answer}")
@@ -85,7 +88,8 @@ class World:
         return dict({"id": f"m-{self.next_message}"}, **fields)
 
     async def until(self, clients, holds, limit):
-        """Waits until it holds for all of them; returns those for whom it does not within the limit, in seconds."""
+        """Waits until the condition holds for all clients; returns those for which it fails within the
+        limit, in seconds."""
         deadline = time.monotonic() + limit
         while True:
             left = [client for client in clients if not holds(client)]
@@ -96,7 +100,7 @@ class World:
             await asyncio.sleep(0.05)
 
     async def everybody_is_there(self):
-        """Waits until no process is down and every stream is live; false: that takes too long."""
+        """Waits until no process is down and every stream is live; returns False on a timeout."""
         deadline = time.monotonic() + 20
         while self.is_down and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
@@ -104,7 +108,7 @@ class World:
 
 
 class Worker:
-    """One command after the other, each acknowledged before the next."""
+    """A task that sends one command after another, each acknowledged before the next."""
 
     def __init__(self, world, number):
         self.world, self.random = world, world.generator(f"worker {number}")
@@ -150,7 +154,7 @@ class Worker:
         await self.world.register(cid, [self.world.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))])
 
     async def flood(self, _):
-        """So many that who does not read is told to ask anew."""
+        """Sends so many messages that a slow reader gets a reset."""
         cid = self.world.cids[0]
         sender = self.world.users[0]
         if len(self.world.messages[cid]) > 1_500:
@@ -259,7 +263,8 @@ class Worker:
 
 
 class Story:
-    """The control's: events of every kind to everybody, each the last of its kind about what it is about, so that whoever ignores it knows something else in the end."""
+    """The control's history: events of every kind for all users, each kind last of its object. A client that
+    ignores one kind ends with a wrong picture."""
 
     HERE, GONE = "messaging:control", "messaging:gone"
 
@@ -272,7 +277,7 @@ class Story:
             self.world.members[cid], self.world.messages[cid] = set(self.world.users), {}
 
     async def tell(self, marks_unread):
-        """`marks_unread`: who marks unread in the end, where the others mark read."""
+        """`marks_unread`: the users who mark unread at the end, where the others mark read."""
         world, users, path = self.world, self.world.users, f"/v1/channels/{self.HERE}"
         early = [world.new_message(user_id=users[0]) for _ in range(3)]
         theirs = [world.new_message(user_id=user, receipt=True) for user in users]

@@ -1,4 +1,5 @@
-"""One client of the loss test: its stream, how that is disturbed, and the picture that it makes of what it is told."""
+"""One client of the loss test: its stream, the disturbances of the stream, and the picture that it builds
+from events."""
 import asyncio, collections, time
 from event_client import Blocks, Caller, Connection, Lost
 from event_picture import Channel, Message, Own, Picture, Row
@@ -23,23 +24,23 @@ class Client:
         self.window = self.random.choice([65_535, 65_535, 65_535, 8_192, 1_024, 120])
         self.last = None
         self.connection = None
-        # Past this nothing that it was told before is missing: the time of its last id since it connected.
+        # The time of the last id since it connected: no earlier event is missing.
         self.through = 0
         self.blocks = Blocks()
         self.cut_after = None
         self.is_begun = False
         self.refusal = None
         self.end = asyncio.Event()
-        # Events that come while everything, or a channel, is being asked for: they are taken over after the answer.
+        # Events that arrive during a query of everything, or of a channel: they are applied after the answer.
         self.waiting = None
         self.waiting_channels = {}
-        # How often everything was asked for.
+        # The number of queries of everything.
         self.turn = 0
         self.tasks = set()
         self.gone = collections.Counter()
         self.drops = KINDS[number % len(KINDS)] if world.is_control and viewer is not None else None
 
-    # Its stream
+    # The stream.
 
     async def live(self):
         while True:
@@ -60,7 +61,7 @@ class Client:
             except Lost:
                 self.world.tally["streams refused"] += 1
             if self.refusal in (403, 404) and self.channels is not None:
-                # They are no member any more of one that they named.
+                # The user has left a channel that the stream names.
                 mine = await self.ask_channels()
                 self.channels = self.channels & set(mine) or set(mine) or None
                 self.last = None
@@ -77,12 +78,12 @@ class Client:
         if not self.is_begun:
             return
         if self.cut_after is not None:
-            # In the middle of an event, as a rule; of what comes behind that nothing is seen.
+            # The cut is usually in the middle of an event; later data is dropped.
             data, self.cut_after, self.is_begun = data[: self.cut_after], None, False
             self.connection.cut()
         for event, id in self.blocks.feed(data):
             if self.last is None and id is not None:
-                # It begins with what happens from here on: what was before has to be asked for.
+                # The stream begins with events from now on: the state before them has to be queried.
                 self.ask_all()
             if event is not None:
                 self.take(event)
@@ -101,7 +102,7 @@ class Client:
     def __str__(self):
         return f"client {self.number} ({self.viewer or 'a server'}, {self.query}, {'all' if self.channels is None else len(self.channels)} channels)"
 
-    # How it is disturbed
+    # Disturbances.
 
     def cut(self):
         if self.connection is None or not self.connection.is_open:
@@ -122,7 +123,7 @@ class Client:
             await asyncio.sleep(0.1)
         connection.resume() if whole else connection.take(True)
 
-    # What it is told
+    # Events.
 
     def take(self, event):
         self.world.tally["events"] += 1
@@ -180,10 +181,10 @@ class Client:
                 return
 
     def ask_all(self):
-        """Everything is asked for anew; what comes meanwhile is taken over after that."""
+        """Queries everything again; events in the meantime are applied afterwards."""
         for task in list(self.tasks):
             task.cancel()
-        # A task may end all the same, where its answer has come by now.
+        # A task may still end if its answer has already arrived.
         self.turn += 1
         self.waiting, self.waiting_channels = [], {}
         self.start(self.install())
@@ -202,7 +203,7 @@ class Client:
             else:
                 self.apply(event)
 
-    # What it asks
+    # Queries.
 
     async def ask(self, method, path, body=None, token=None):
         if token is None and "user_id" in self.query:
@@ -210,7 +211,7 @@ class Client:
         return await self.caller.ask(method, path, token or self.token, body)
 
     async def asked(self):
-        """A picture that is made of queries alone."""
+        """A picture built from queries alone."""
         picture = Picture(self.viewer)
         for cid in await self.ask_channels():
             if self.channels is None or cid in self.channels:
@@ -234,7 +235,7 @@ class Client:
             cursor = "&cursor=" + page["next"]
 
     async def ask_channel(self, cid):
-        """None: it is not there, or not for them."""
+        """Returns None where the channel does not exist, or the user may not see it."""
         status, answer = await self.ask("GET", f"/v1/channels/{cid}", token=self.world.server)
         if status != 200:
             return None

@@ -1,20 +1,25 @@
-"""Marks messages read over HTTP/2 as fast as it is let, and keeps its own record of what was acknowledged.
+"""Sends read marks over HTTP/2 as fast as the gateway allows, and records those that are acknowledged.
 
 usage: marks_under_load.py GATEWAY_PORT SPEC_JSON
-SPEC_JSON: {"server": token, "users": {user: token}, "channels": [cid...], "messages": N}   message ids are m1..mN
+SPEC_JSON: {"server": token, "users": {user: token}, "channels": [cid...], "messages": N}
 
-On standard input: `check` stops sending, waits for what is outstanding, reads the state back and says on standard
-output `ok ACKNOWLEDGED` or `lost ...`, then goes on; `end` ends. `check PORT` reads through another gateway, without
-waiting for what is outstanding. `remember` keeps what has been acknowledged by now, and says `remembered ACKNOWLEDGED`; `recall PORT`
-reads through another gateway and compares that; `forget` begins the record anew, and says so. `hold` takes in what has arrived, sends nothing new, and says `held ACKNOWLEDGED`; `go`
-goes on. `refusals` says how many answers were not 200, by status and code, and the longest time to an answer.
+Message ids are m1..mN. Commands on standard input:
+
+- `check` stops sending, waits for pending answers, reads the state back and prints `ok ACKNOWLEDGED` or
+`lost ...`, then resumes. `check PORT` reads through another gateway, without waiting for pending answers.
+- `remember` copies the record of acknowledged marks, and prints `remembered ACKNOWLEDGED`.
+- `recall PORT` reads through another gateway and compares the state with that copy.
+- `forget` clears the record, and prints a confirmation.
+- `hold` reads pending answers, sends nothing new, and prints `held ACKNOWLEDGED`; `go` resumes.
+- `refusals` prints the number of answers other than 200, by status and code, and the longest response time.
+- `end` ends.
 """
 import json, select, sys, time
 from h2_connection import Connection
 
 port, spec = int(sys.argv[1]), json.load(open(sys.argv[2]))
 STREAMS = 20
-# Nothing more comes in this time from a store that has been stopped: what it had sent is here.
+# After this silence all data of a stopped store has arrived.
 QUIET = 0.5
 
 acknowledged = {}

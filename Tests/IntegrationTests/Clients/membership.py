@@ -1,9 +1,9 @@
-"""Adds and removes one member through two gateways in turn, and says how it should end.
+"""Adds and removes one member through two gateways in turn, and prints the expected end state.
 
 usage: membership.py PORT_A PORT_B SERVER_TOKEN CID USER ROUNDS SEED
 
-Each command is asked again until it is acknowledged. After every one the membership must be what it says: a command that is lost after it was
-acknowledged, or an older one that comes back late, shows.
+Each command is retried until it is acknowledged. After each one the membership must match it. This finds
+commands that are lost after their acknowledgement, and older commands that are applied late.
 """
 import random, sys, time
 import httpx

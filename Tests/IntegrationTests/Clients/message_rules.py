@@ -1,4 +1,6 @@
-"""Rules about single messages over the real pair: repeated registrations, impossible times of acknowledgement, and marking unread in public.
+"""Rules about single messages over the real pair: repeated registrations, impossible acknowledgement times,
+and public mark-unread.
+
 usage: message_rules.py BASE_URL JWT_SECRET_FILE"""
 import base64
 import hashlib
@@ -36,7 +38,8 @@ def equal(actual, expected, what):
 
 
 def conflicts():
-    """The same id with the same fields is 200, with another sender, parent or flag 409, whatever came of the receipt; a deleted one is 409 as before."""
+    """The same id with the same fields is 200; with another sender, parent or flag it is 409, even if the
+    acknowledgement request was refused. A deleted id stays 409."""
     path = "/v1/channels/messaging:conflicts"
     expect(201, "PUT", path, None, {"members": ["alice", "bob"], "options": {"receipt_request_roles": ["admin"]}})
     first = {"id": "m1", "user_id": "alice"}
@@ -66,7 +69,8 @@ def conflicts():
 
 
 def impossible_times():
-    """`acked_at` is no earlier than the message's registration and the row's last step, and no later than now (R20)."""
+    """`acked_at` is no earlier than the message's registration and the row's last step, and no later than
+    now (R20)."""
     path = "/v1/channels/messaging:times"
     expect(201, "PUT", path, None, {"members": ["alice", "bob", "carol"]})
 
@@ -79,7 +83,7 @@ def impossible_times():
         return answer["members"][0]["delivered_at"]
 
     expect(201, "POST", path + "/messages", None, {"id": "m1", "user_id": "alice"})
-    # The gateway's clock just before it was registered, by the store's.
+    # The gateway's clock just before the registration, by the store's time.
     before = expect(200, "GET", path + "/messages/m1/status", None)["created_at"]
     acknowledge("m1", "bob", "2020-01-01T00:00:00.000Z")
     registered = delivered("m1", "bob")
@@ -98,7 +102,8 @@ def impossible_times():
 
 
 def public_unread():
-    """`mark_unread: public` takes back what was read, never what was delivered (R4), for everybody and in every form of answer."""
+    """`mark_unread: public` takes reads back, never deliveries (R4), for all users and in every form of
+    answer."""
     path = "/v1/channels/messaging:public"
     expect(201, "PUT", path, None, {"members": ["alice", "bob", "carol"], "options": {"mark_unread": "public"}})
     for number in (1, 2, 3):
@@ -123,11 +128,11 @@ def public_unread():
         check(viewer, "delivered", 0, 1)
         rows = {row["user"]["id"]: row for row in expect(200, "GET", path + "/read-state", viewer)["read"]}
         equal((rows["bob"]["last_read_seq"], rows["bob"]["last_delivered_seq"]), (0, 2), f"bob's row for {viewer}")
-    # Where reads may not be shown at all, nothing follows from them.
+    # Where reads may not be shown at all, no delivery follows from them.
     expect(200, "PUT", "/v1/users/bob", "bob", {"privacy_settings": {"read_receipts": {"enabled": False}}})
     for viewer in (None, "alice", "carol"):
         check(viewer, "sent", 0, 0)
-    # To bob himself it is delivered all the same.
+    # For bob himself it is still delivered.
     own = expect(200, "GET", path + "/messages/m2/members?user_ids=bob", "bob")["members"][0]
     equal(own["status"], "delivered", "bob's own eyes")
 

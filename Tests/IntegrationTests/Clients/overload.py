@@ -1,22 +1,22 @@
-"""Asks for more than the store can take, and looks at what comes back.
+"""Sends more requests than the store can take, and reports the answers.
 
 usage: overload.py GATEWAY_PORT SPEC_JSON          SPEC_JSON as for marks_under_load.py
 
 On standard input:
-`flood N`   sends N requests that each mark 100 messages delivered, and waits for no answer; says `sent`
-`probe N`   sends N marks, then one every 20 ms until those are answered; says as JSON what all of them were answered
-`drain`     waits until everything is answered; says the same of the floods' requests
+`flood N`   sends N requests that each mark 100 messages delivered, without waiting for answers; prints `sent`
+`probe N`   sends N marks, then one every 20 ms until those are answered; prints all their answers as JSON
+`drain`     waits until every request is answered; prints the answers to the floods' requests
 `end`       ends
 
-What is said: {"answers": {"<status> <code>": n}, "bare": answers 503 without Retry-After, "longest": seconds to the
-slowest answer, "unanswered": n}. A request without an answer after 60 s is given up and counted as unanswered.
+The JSON: {"answers": {"<status> <code>": n}, "bare": answers 503 without Retry-After, "longest":
+seconds to the slowest answer, "unanswered": n}. A request without an answer after 60 s counts as unanswered.
 """
 import json, select, sys, time
 from h2_connection import Connection
 
 port, spec = int(sys.argv[1]), json.load(open(sys.argv[2]))
 user, token = sorted(spec["users"].items())[0]
-# Bodies have to fit the connection's window, which nothing gives back while the store is away.
+# Bodies must fit the connection's window, which is not refilled while the store is down.
 REQUESTS = 250
 GIVE_UP = 60
 floods, sent_floods = [], 0
@@ -53,14 +53,14 @@ def flood(count):
     for _ in range(count):
         if sent_floods % REQUESTS == 0:
             floods.append(Connection(port, token))
-            # The gateway's own windows, larger than HTTP/2's first ones.
-            while floods[-1].h2.outbound_flow_control_window < 1 << 20:
-                floods[-1].receive()
         message = sent_floods % spec["messages"] + 1
         entries = [{"cid": cid, "id": f"m{message}"} for cid in spec["channels"]] * (100 // len(spec["channels"]))
         body = json.dumps({"latest_delivered_messages": entries}).encode()
         floods[-1].send("POST", "/v1/channels/delivered", time.time(), body)
         floods[-1].flush()
+        # The first token raises the connection's window and stream limit above HTTP/2's initial values.
+        while sent_floods % REQUESTS == 0 and floods[-1].h2.outbound_flow_control_window < 1 << 20:
+            flooded.take(floods[-1])
         sent_floods += 1
 
 

@@ -1,6 +1,10 @@
-"""What a member keeps for themselves, and what a send says of its sender: positions that a message leaves alone, one event for
-a send, muted channels, channels flagged unread, mentions, and unread from a time on.
-usage: own_marks.py BASE_URL JWT_SECRET_FILE   prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed"""
+"""A member's own state, and the effect of a send on its sender.
+
+Covers positions that a message does not move, one event for a send, muted channels, channels flagged unread,
+mentions, and unread from a time on.
+
+usage: own_marks.py BASE_URL JWT_SECRET_FILE
+Prints "ok NAME" or "FAILED NAME: why" for each; exits 1 if one failed."""
 import base64
 import hashlib
 import hmac
@@ -31,7 +35,7 @@ tokens = {}
 
 
 def headers(as_user):
-    """Of a user, or of the server where `as_user` is None."""
+    """The headers of a user, or of the server where `as_user` is None."""
     if as_user not in tokens:
         tokens[as_user] = token({"server": True} if as_user is None else {"user_id": as_user})
     return {"authorization": "Bearer " + tokens[as_user]}
@@ -51,7 +55,7 @@ numbers = iter(range(1_000_000))
 
 
 class Channel:
-    """A channel of its own for each point."""
+    """A channel of its own for each test."""
 
     def __init__(self, members, options=None):
         self.cid = f"messaging:own-marks-{next(numbers)}"
@@ -80,7 +84,7 @@ class Channel:
 
 
 class Stream:
-    """The events of one viewer, as they come."""
+    """The events of one viewer, in order of arrival."""
 
     def __init__(self, as_user, query="", last=None):
         self.events, self.last, self.condition = [], None, threading.Condition()
@@ -107,10 +111,10 @@ class Stream:
 
     def until(self, is_there, what, seconds=20):
         with self.condition:
-            assert self.condition.wait_for(is_there, seconds), f"{self.as_user} was not told {what}: {self.events}"
+            assert self.condition.wait_for(is_there, seconds), f"{self.as_user} did not get {what}: {self.events}"
 
     def message(self, id):
-        """The event of a message, and what came before it."""
+        """The event of a message, and the events before it."""
         def find():
             return next((event for event in self.events if event.get("message", {}).get("id") == id), None)
 
@@ -176,7 +180,7 @@ def a_send_is_one_event():
     equal(moves(streams["ann"].message("m3")), {"read": False, "delivered": True}, "hidden from ann")
     equal(moves(streams["ben"].message("m3")), {"read": True, "delivered": True}, "ben's own device")
     room.write("m4", "ann", moves_position=False)
-    equal(moves(streams["cat"].message("m4")), {"read": False, "delivered": False}, "left alone")
+    equal(moves(streams["cat"].message("m4")), {"read": False, "delivered": False}, "unchanged")
     room.write("r1", "cat", parent_id="m2")
     reply = streams["ann"].message("r1")
     equal((moves(reply), reply["thread_id"]), ({"read": True, "delivered": True}, "m2"), "a reply")
@@ -185,7 +189,7 @@ def a_send_is_one_event():
         stream.message("m5")
         for sender in ("ann", "cat"):
             equal(stream.of(sender, "message.read", "message.delivered"), [], f"{user} of {sender}")
-    # After a gap the latest of each sender says where they stand, and all of it adds up.
+    # After a gap the latest event of each sender gives the sender's position, and the sums match.
     resumed = Stream("cat", f"?channels={room.cid}", first)
     resumed.message("m5")
     positions = {}
@@ -222,7 +226,7 @@ def a_muted_channel_is_in_no_total():
     equal(room.own("fay")["unread_messages"], 1, "the own row")
     room.unread("fay")
     equal(totals("fay")[0], (0, 0, 0), "the flag is in no total either")
-    # Nobody else, nothing else, and nobody joins.
+    # No other member, no other field, and no join.
     call("PUT", room.path + "/members/gus", "fay", {"muted": True}, 403)
     call("PUT", room.path + "/members/fay", "fay", {"role": "admin"}, 403)
     answer = client.put(room.path + "/members/hal", headers=headers("hal"), json={"muted": True})
@@ -253,7 +257,7 @@ def a_channel_is_flagged_unread_as_a_whole():
     ida.find("notification.mark_unread", cid=room.cid, marked_unread=True)
     answer, listed = totals("ida")
     equal((answer, [entry["marked_unread"] for entry in listed]), ((0, 1, 0), [True]), "totals")
-    # Nobody else's.
+    # No other user's.
     for viewer in ("jon", None):
         assert "marked_unread" not in room.row("ida", viewer), viewer
     equal(room.read("ida", "m1", unread_epoch=read["unread_epoch"])["marked_unread"], True, "a stale device")
@@ -261,16 +265,16 @@ def a_channel_is_flagged_unread_as_a_whole():
     ida.find("notification.mark_read", cid=room.cid, marked_unread=False)
     room.unread("ida")
     room.write("m2", "ida", moves_position=False)
-    equal(room.own("ida")["marked_unread"], True, "left alone")
+    equal(room.own("ida")["marked_unread"], True, "unchanged")
     room.write("m3", "ida")
-    equal(room.own("ida")["marked_unread"], False, "gone with a send")
+    equal(room.own("ida")["marked_unread"], False, "cleared by a send")
     room.unread("ida")
     call("POST", "/v1/channels/read", "ida", {"read_by_channel": {room.cid: ""}})
-    equal(room.own("ida")["marked_unread"], False, "gone with a read of many")
+    equal(room.own("ida")["marked_unread"], False, "cleared by a read of many")
     call("PUT", room.path, None, {"options": {"mark_unread": "off"}})
     equal(room.unread("ida", 403)["code"], "mark_unread_off", "off")
     jon.message("m3")
-    equal(jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"), [], "jon is told nothing")
+    equal(jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"), [], "jon gets no event")
     call("POST", room.path + "/unread", "ida", None, 400)
 
 
@@ -281,7 +285,7 @@ def mentions_are_counted():
     room.write("m3", "leo", mentions="all", silent=True)
     row = room.own("kim")
     equal((row["unread_messages"], row["unread_mentions"]), (2, 2), "kim's row")
-    equal(room.own("mia")["unread_mentions"], 1, "mia was named with all only")
+    equal(room.own("mia")["unread_mentions"], 1, "mia was mentioned only with all")
     equal(room.own("leo")["unread_mentions"], 0, "never the sender")
     assert "unread_mentions" not in room.row("kim", None), "a server's view of another's row"
     room.write("r1", "leo", parent_id="m1", mentions=["mia"])
@@ -304,7 +308,7 @@ def mentions_are_counted():
     equal(mentions("mia"), (0, 0), "muted")
     equal(room.own("mia")["unread_mentions"], 2, "the own row")
     call("DELETE", room.path + "/messages/m2", None)
-    equal(room.own("mia")["unread_mentions"], 1, "not in what is deleted")
+    equal(room.own("mia")["unread_mentions"], 1, "not in deleted messages")
     for wrong in ("everyone", ["with\u0007bell"], [1], 5, ["u"] * 101):
         room.write("m9", "leo", 400, mentions=wrong)
 

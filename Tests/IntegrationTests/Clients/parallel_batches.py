@@ -1,9 +1,11 @@
-"""Registers many batches of messages side by side on one connection, as fast as HTTP/2's windows let it.
+"""Registers many batches of messages concurrently on one connection, as fast as HTTP/2's windows allow.
 
 usage: parallel_batches.py GATEWAY_PORT SERVER_TOKEN BATCHES MESSAGES CHANNEL...
 
-Says as JSON what came of it: {"answers": {"<status> <code>": n}, "entries": {"ok" or code: n}, "resets": {error code: n},
-"goaways": n, "bytes": of all bodies, "unanswered": n}. A batch without an answer after 120 s counts as unanswered.
+Prints the result as JSON: {"answers": {"<status> <code>": n}, "entries": {"ok" or code: n},
+"resets": {error code: n}, "goaways": n, "bytes": of all bodies, "unanswered": n}.
+
+A batch without an answer after 120 s counts as unanswered.
 """
 import json, select, sys, time
 import h2.events
@@ -14,7 +16,7 @@ port, token, batches, messages, channels = (
 said = {"answers": {}, "entries": {}, "resets": {}, "goaways": 0, "bytes": 0, "unanswered": 0}
 connection = Connection(port, token)
 h2_connection = connection.h2
-# What is left of each body, and what has come of each answer.
+# The unsent rest of each body, and the received part of each answer.
 bodies, answers = {}, {}
 
 
@@ -45,7 +47,7 @@ def take(data):
 
 
 def send():
-    """A frame of each body in turn, as far as the windows go."""
+    """Sends a frame of each body in turn, as far as the windows allow."""
     for stream in list(bodies):
         body = bodies[stream]
         room = min(h2_connection.local_flow_control_window(stream), h2_connection.max_outbound_frame_size)

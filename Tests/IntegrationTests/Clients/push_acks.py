@@ -1,9 +1,14 @@
-"""Tickets and acknowledgements of pushes by foreign clients: httpx with one body, python3-h2 with lines. Tickets are opened and signed here as Proto/tickets.md says, by Python's hmac.
+"""Tickets and push acks by foreign clients: httpx with one body, python3-h2 with lines.
+
+Python's hmac opens and signs tickets here, as Proto/tickets.md says.
 
 usage: push_acks.py CASE SPECIFICATION
 
-The file says, as JSON: `port` and `admin` of a gateway in the clear, `url` and `certificate` of another, `server` (a token), `secret` (the file of tickets) and `store` (the port of the store). On standard output are lines: `rotate` asks
-whoever started this to put another secret before the old one and to start the second gateway again, who says `done` on standard input; the last line begins with `ok`.
+SPECIFICATION is a JSON file: `port` and `admin` of a cleartext gateway, `url` and `certificate` of another,
+`server` (a token), `secret` (the file of the ticket secrets) and `store` (the port of the store).
+
+Output lines: `rotate` asks the test to put another secret before the old one and to restart the second
+gateway; the test answers `done` on standard input. The last line begins with `ok`.
 """
 import base64, functools, hashlib, hmac, json, os, socket, struct, sys, time, urllib.request
 import h2.config, h2.connection, h2.events, h2.settings, httpx
@@ -48,7 +53,7 @@ def verdict(result):
 
 
 def present(*tickets, gateway=0):
-    """As a device does: no header, nothing but tickets."""
+    """Presents tickets as a device does: without any header."""
     answer = clients[gateway].post("/v1/push/acks", json={"tickets": list(tickets)})
     check(answer.status_code == 200 and answer.http_version == "HTTP/2", answer.text)
     return [verdict(result) for result in answer.json()["results"]]
@@ -102,21 +107,22 @@ def tickets():
     bob, carol = made[:2]
     check(made[2:] == [{"code": "message_not_found"}, {"code": "member_not_found"}], f"{made}")
     check(all(len(ticket) <= 160 for ticket in (bob, carol)), "tickets are short")
-    check(delivered(cid, "m2", "bob") == "sent", "nothing is delivered by making a ticket")
-    check(present(bob, bob) == [f"{cid} m2 bob"] * 2, "a ticket is taken as often as it comes")
-    check([delivered(cid, message, "bob") for message in ("m1", "m2", "m3")] == ["delivered", "delivered", "sent"], "its message is delivered, and what is before it")
-    check(present(carol, gateway=1) == [f"{cid} m2 carol"], "another gateway takes it")
-    # What nobody here has made, or not in time.
+    check(delivered(cid, "m2", "bob") == "sent", "making a ticket delivers nothing")
+    check(present(bob, bob) == [f"{cid} m2 bob"] * 2, "a ticket can be used repeatedly")
+    check([delivered(cid, message, "bob") for message in ("m1", "m2", "m3")] == ["delivered", "delivered", "sent"], "its message and all earlier ones are delivered")
+    check(present(carol, gateway=1) == [f"{cid} m2 carol"], "another gateway accepts it")
+    # Tickets that this service did not make, or that have expired.
     (key,), part = secrets(), opened(bob)
     check(signed(part, key) == bob, "a ticket is signed as Proto/tickets.md says")
-    check(present(signed(part, key, version=1)) == [f"{cid} m2 bob"], "a ticket of version 1, which has no store, is still taken")
+    check(present(signed(part, key, version=1)) == [f"{cid} m2 bob"], "a ticket of version 1, which has no store, is still accepted")
     now = int(time.time())
     refused = {
         "forged": bob[:-5] + ("A" if bob[-5] != "A" else "B") + bob[-4:], "truncated": bob[:-1], "half": bob[: len(bob) // 2],
         "of a foreign key": signed(part, b"a secret that no gateway of this service has"), "empty": "", "no ticket": "ticket",
         "of another store": signed(part, key, store=bytes(16)), "of a later version": signed(part, key, version=3),
         "with another user's row, unsigned": base64.urlsafe_b64encode(opened(carol) + base64.urlsafe_b64decode(bob + "=" * (-len(bob) % 4))[-16:]).decode().rstrip("="),
-        # By the right key: as if somebody had got hold of it, or a store were restored from elsewhere. The check over the names does not agree.
+        # Signed with the right key, as if the key had leaked or the store were restored from elsewhere. The
+        # check over the names differs.
         "with a check that does not agree": signed(part[:-5] + bytes([part[-5] ^ 1]) + part[-4:], key),
     }
     for what, ticket in refused.items():
@@ -126,28 +132,28 @@ def tickets():
     brief = mint(entry(cid, "m3", "bob"), ttl=1)[0]
     time.sleep(2.1)
     check(present(brief) == ["ticket_expired"], "a ticket made for a second")
-    # What was there when it was made.
+    # Tickets whose member, message or channel is removed after they were made.
     gone, left, deleted = mint(entry(cid, "m4", "bob"))[0], mint(entry(cid, "m4", "carol"))[0], mint(entry(cid, "m4", "bob"))[0]
     ask("POST", f"/v1/channels/{cid}/members", {"remove": ["carol"]})
     check(present(left) == ["not_a_member"], f"of a member who left: {present(left)}")
     ask("POST", f"/v1/channels/{cid}/members", {"add": ["carol"]})
     check(present(left) == ["not_a_member"], f"and has joined again: {present(left)}")
     ask("DELETE", f"/v1/channels/{cid}/messages/m4")
-    check(present(deleted) == [f"{cid} m4 bob"], f"of a message that was deleted, which goes on marking its place: {present(deleted)}")
-    check(mint(entry(cid, "m4", "bob")) == [{"code": "message_deleted"}], "none is made for one that was")
+    check(present(deleted) == [f"{cid} m4 bob"], f"of a message that was deleted, which still marks its position: {present(deleted)}")
+    check(mint(entry(cid, "m4", "bob")) == [{"code": "message_deleted"}], "no ticket is made for a deleted message")
     ask("DELETE", f"/v1/channels/{cid}")
     check(present(gone) == ["channel_not_found"], f"of a channel that was deleted: {present(gone)}")
     set_up(cid, ["m1", "m2", "m3", "m4"])
-    check(present(gone, bob) == ["channel_not_found"] * 2, f"and made anew: {present(gone, bob)}")
+    check(present(gone, bob) == ["channel_not_found"] * 2, f"of a recreated channel: {present(gone, bob)}")
     check(delivered(cid, "m4", "bob") == "sent", "nothing of the new channel is delivered")
-    # Another secret, with the old one behind it.
+    # A new secret, followed by the old one.
     old = mint(entry(cid, "m1", "bob"))[0]
     print("rotate", flush=True)
     sys.stdin.readline()
     new = mint(entry(cid, "m2", "bob"), gateway=1)[0]
     check(secrets()[1] == key and signed(opened(new), secrets()[0]) == new, "the first line signs")
-    check(present(old, new, gateway=1) == [f"{cid} m1 bob", f"{cid} m2 bob"], "the second line is taken too")
-    check(present(new, gateway=0) == ["ticket_invalid"], "where the new one is not known it is not taken")
+    check(present(old, new, gateway=1) == [f"{cid} m1 bob", f"{cid} m2 bob"], "the second line is accepted too")
+    check(present(new, gateway=0) == ["ticket_invalid"], "a gateway without the new secret rejects its tickets")
     return f"{len(refused)} tickets of no worth, expiry, removal, rotation"
 
 
@@ -164,7 +170,7 @@ class Lines:
             self.h2.increment_flow_control_window(1 << 22)
         self.flush()
         self.status, self.body, self.has_ended, self.was_reset, self.settled = None, b"", False, False, 0
-        while self.settled < 2:  # Its SETTINGS, and the window of the connection.
+        while self.settled < 1:  # The gateway's SETTINGS.
             self.receive()
         self.number = self.h2.get_next_available_stream_id()
         headers = [(":method", "POST"), (":path", "/v1/push/acks"), (":scheme", "http"), (":authority", "localhost"), ("content-type", "application/x-ndjson")]
@@ -175,7 +181,7 @@ class Lines:
         self.socket.sendall(self.h2.data_to_send())
 
     def send(self, data, end=False):
-        """As far as the windows allow, reading what comes where they do not."""
+        """Sends data as far as the windows allow; reads what arrives while they are closed."""
         while data:
             room = min(self.h2.local_flow_control_window(self.number), self.h2.max_outbound_frame_size)
             if room == 0:
@@ -206,7 +212,7 @@ class Lines:
         self.flush()
 
     def answers(self, count=None):
-        """So many of them, or all to the end."""
+        """Reads `count` answers, or all until the end."""
         while not self.has_ended and not self.was_reset and (count is None or self.body.count(b"\n") < count):
             self.receive()
         lines, self.body = self.body.split(b"\n")[:-1], b""
@@ -228,7 +234,7 @@ def metric(name):
 def eventually(holds, what):
     deadline = time.monotonic() + 120
     while not holds():
-        check(time.monotonic() < deadline, f"not within 120 s: {what}")
+        check(time.monotonic() < deadline, f"timed out after 120 s waiting for: {what}")
         time.sleep(0.05)
 
 
@@ -236,46 +242,47 @@ def lines():
     cid, count = "messaging:lines", 300
     set_up(cid, [f"m{number}" for number in range(count)], ["alice"] + [f"user-{number}" for number in range(count)])
     good = [(line(cid, f"m{number}", f"user-{number}"), f"{cid} m{number} user-{number}") for number in range(count)]
-    # An answer to each line before the next one is sent.
+    # Each line is answered before the next one is sent.
     stream = Lines()
     for data, expected in good[:20]:
         stream.send(data)
-        check(stream.answers(1) == [expected], "answers flow while the body comes")
-    # A cut in the middle of a line, at every place of it: the bytes come later.
+        check(stream.answers(1) == [expected], "answers arrive while the body is sent")
+    # A line is split at every place: the rest arrives later.
     for place in range(1, len(good[20][0])):
         stream.send(good[20][0][:place])
         stream.send(good[20][0][place:])
     check(stream.answers(len(good[20][0]) - 1) == [good[20][1]] * (len(good[20][0]) - 1), "lines that come in two pieces")
-    # Its end within a line; the client has closed its side, and gets all its answers.
+    # The body ends within a line. The client has closed its side, and gets all its answers.
     stream.send(b"".join(data for data, _ in good) + good[0][0][:-5], end=True)
     check(stream.answers() == [expected for _, expected in good] + ["invalid_json"] and not stream.was_reset, "a body that ends within a line")
-    # Everything wrong, in its place.
+    # Every invalid line gets its error in its place.
     stream = Lines()
     wrong = [(b"{\n", "invalid_json"), (b"[1]\n", "invalid_field"), (b'{"ticket":"x"}\n', "ticket_invalid"), (b"x" * 9_000 + b"\n", "line_too_long"),
              (b'{"cid":"a"}\n', "invalid_field"), (b"\xff\xfe\n", "invalid_json"), (line("messaging:none", "m1", "bob"), "channel_not_found"),
              (line(cid, "m1", "eve"), "member_not_found"), (line(cid, "nothing", "alice"), "message_not_found")]
     mixed = [pair for index in range(200) for pair in (wrong[index % len(wrong)], good[index % count])]
     stream.send(b"\n\r\n".join(data for data, _ in mixed), end=True)
-    check(stream.answers() == [expected for _, expected in mixed], "what is wrong has its code in its place")
-    # A client that goes.
+    check(stream.answers() == [expected for _, expected in mixed], "each invalid line has its code in its place")
+    # A client that disconnects.
     stream = Lines()
     stream.send(good[0][0])
     check(stream.answers(1) == [good[0][1]], "one more")
     stream.send(good[1][0] * 200 + b"{")
     stream.h2.reset_stream(stream.number, error_code=8)
     stream.flush()
-    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "nothing is left of a stream that was reset")
+    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "a reset stream leaves no state")
     return f"{count} lines and more, cut, ended within, reset"
 
 
 def silent():
-    """Clients that send as much as they may and never take an answer cost what is bounded, and hinder nobody."""
+    """Clients that send as much as they may and never read an answer use bounded memory, and block no other
+    client."""
     cid, count = "messaging:silent", 60
     set_up(cid, ["m1"], ["alice", "bob"])
     body = line(cid, "m1", "bob") * 6_000
     streams = []
     for number in range(count):
-        # Half of them give the stream no window, half give one and never read from the socket.
+        # Half of them give the stream no window; the other half give one and never read from the socket.
         stream = Lines(window=0 if number % 2 else 1 << 20)
         stream.socket.settimeout(0.5)
         window = min(stream.h2.local_flow_control_window(stream.number), len(body))
@@ -285,13 +292,13 @@ def silent():
             window -= size
         stream.flush()
         streams.append(stream)
-    eventually(lambda: metric("request_streams") == count, "all of them are there")
+    eventually(lambda: metric("request_streams") == count, "all of them are open")
     other = Lines()
     other.send(body, end=True)
-    check(other.answers() == [f"{cid} m1 bob"] * 6_000, "a client that reads is answered")
+    check(other.answers() == [f"{cid} m1 bob"] * 6_000, "a reading client is answered")
     for stream in streams:
         stream.socket.close()
-    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "nothing is left of them")
+    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "they leave no state")
     return f"{count} streams that took no answer"
 
 

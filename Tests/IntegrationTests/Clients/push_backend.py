@@ -1,10 +1,10 @@
-"""What a push day's backend asks, over both gateways, and the processes that acknowledge."""
+"""The requests of a push day's backend over both gateways, and the processes that send acks."""
 import collections, concurrent.futures, itertools, json, os, re, subprocess, sys, threading
 import httpx
 
-# In one call.
+# Entries in one call.
 MESSAGES, TICKETS, USERS, IDS = 1_000, 1_000, 100, 100
-# Questions at once.
+# Concurrent requests.
 THREADS = 6
 
 
@@ -18,14 +18,15 @@ def parts(items, size):
 
 
 class Backend:
-    """It asks both gateways in turn, with a server's token. Each thread has connections of its own."""
+    """Sends requests to both gateways in turn, with a server's token. Each thread has connections of its
+    own."""
 
     def __init__(self, specification):
         self.specification = specification
         self.clients, self.threads = threading.local(), concurrent.futures.ThreadPoolExecutor(THREADS)
 
     def connect(self):
-        """A client of each gateway, in turn, without end."""
+        """An endless iterator over the clients of the gateways."""
         headers = {"authorization": "Bearer " + self.specification["server"]}
         return itertools.cycle([
             httpx.Client(
@@ -42,7 +43,7 @@ class Backend:
         return answer.json()
 
     def ask_all(self, questions):
-        """The answers to questions that do not depend on each other, in their order."""
+        """The answers to independent requests, in their order."""
         return list(self.threads.map(lambda question: self.ask(*question), questions))
 
     def pages(self, path, name):
@@ -66,11 +67,11 @@ class Backend:
         return found
 
     def look_all(self, channels):
-        """(cid, ids, listed) of each; the views, by cid."""
+        """`channels`: (cid, ids, listed) of each. Returns the views by cid."""
         return dict(zip([cid for cid, _, _ in channels], self.threads.map(lambda channel: self.look(*channel), channels)))
 
     def look(self, cid, ids, listed):
-        """A channel as the API shows it: rows, the statuses of its messages, the lists of some of them."""
+        """The API's view of a channel: rows, the statuses of its messages, the lists of some of them."""
         path = f"/v1/channels/{cid}"
         view = {"rows": {row["user"]["id"]: row for row in self.pages(path + "/read-state", "read")}, "statuses": {}, "lists": {}}
         for part in parts(ids, IDS):
@@ -83,7 +84,7 @@ class Backend:
         return view
 
     def counted(self):
-        """The acks that the gateways have counted: (by, whether it was carried out)."""
+        """The acks that the gateways have counted: (by, whether the ack was applied)."""
         counts = collections.Counter()
         for admin in self.specification["admins"]:
             text = httpx.get(f"http://127.0.0.1:{admin}/metrics").text
@@ -94,12 +95,12 @@ class Backend:
 
 
 class Process:
-    """A process of acknowledging devices or workers (`push_worker.py`)."""
+    """A process of devices or workers that send acks (`push_worker.py`)."""
 
     def __init__(self, way, port, certificate):
         self.way = way
         worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "push_worker.py")
-        # It ends with its standard input, whatever ends this one.
+        # The process ends with its standard input, even if this one is killed.
         self.process = subprocess.Popen(
             [sys.executable, worker, way, str(port), certificate or "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.acks = []
@@ -111,7 +112,7 @@ class Process:
         self.process.stdin.flush()
 
     def end(self):
-        """The acks with their answers."""
+        """Returns the acks with their answers."""
         line = self.process.stdout.readline()
         if not line:
             raise Fault(f"a process of {self.way} ended with {self.process.wait()}")

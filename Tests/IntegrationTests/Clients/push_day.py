@@ -1,19 +1,26 @@
-"""A push worker's day: messages are registered and pushed to users who are offline, with tickets and badge counts fetched in batches; devices and workers acknowledge them late, doubled and
-out of order, from several processes and over two gateways, while members leave and come back, messages are deleted, and a channel is deleted and made anew. In the end all
-positions, counts and badges have to be what the acks say that were answered ok. Then the model forgets one of those acks, and the comparison has to find it.
+"""A push worker's day.
+
+Messages are registered and pushed to offline users, with tickets and badge counts fetched in batches.
+Devices and workers acknowledge them late, twice and out of order, from several processes and over two
+gateways. Meanwhile members leave and return, messages are deleted, and a channel is deleted and recreated.
+
+In the end all positions, counts and badges must follow from the acks that were answered ok. Then the model
+forgets one of those acks, and the comparison must find it.
 
 usage: push_day.py SPECIFICATION
 
-The file says, as JSON: `gateways` and `admins` (ports), `certificates` (of those that speak TLS, else empty), `seed`, `server` (a token), `users`, `channels` and `messages` (how many). The last line on standard output begins with `ok`.
+SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `certificates` (of the gateways with TLS, else
+empty), `seed`, `server` (a token), and the numbers of `users`, `channels` and `messages`. The last line on
+standard output begins with `ok`.
 """
 import collections, datetime, json, random, sys, time
 from push_backend import MESSAGES, TICKETS, Backend, Fault, Process, parts
 from push_model import Model, differences
 
 HOURS = 5
-# Sizes of channels, and how many are so.
+# Channel sizes (low, high) with their weights.
 SIZES = [(2, 3, 35), (3, 6, 35), (7, 15, 20), (16, 40, 8), (80, 150, 2)]
-# How an ack comes: from which processes, by ticket or by name, and how many do.
+# Ways of sending an ack: process, by ticket or by name, weight.
 WAYS = [("devices", "ticket", 45), ("ndjson", "name", 25), ("ndjson", "ticket", 10), ("frames", "ticket", 10), ("frames", "name", 10)]
 PROVIDERS = ["apns", "fcm", "webpush", "huawei"]
 
@@ -37,12 +44,12 @@ class Day:
         self.users = [f"user-{number}" for number in range(specification["users"])]
         self.offline = set(self.random.sample(self.users, len(self.users) // 2))
         self.next_message = 0
-        # What the gateways have to have counted: (by, whether it was answered ok).
+        # The counts that the gateways must report: (by, whether the ack was answered ok).
         self.counted = collections.Counter()
-        # By hour: what is acknowledged then.
+        # By hour: the acks due then.
         self.due = [[] for _ in range(HOURS + 1)]
         self.left = []
-        # Of the acks that are under way: how each may be answered, and those of each channel.
+        # For acks in flight: the allowed answers of each, and the acks of each channel.
         self.possible, self.under_way = {}, {}
 
     def live(self):
@@ -54,7 +61,7 @@ class Day:
             self.acknowledge(self.due[hour], lambda acks: self.disturb(hour, acks))
         self.acknowledge(self.due[HOURS], lambda acks: self.use_apps())
 
-    # What happens
+    # Activity.
 
     def open_channels(self):
         lows, highs, weights = zip(*SIZES)
@@ -64,7 +71,7 @@ class Day:
             self.model.create(f"messaging:room-{number}", self.random.sample(self.users, size))
         self.cids = sorted(self.model.rooms)
         self.backend.ask_all([self.opening(cid, list(self.model.rooms[cid].rows)) for cid in self.cids])
-        # Small channels are the busy ones.
+        # Small channels get more messages.
         self.weights = [len(self.model.rooms[cid].rows) ** -0.7 for cid in self.cids]
 
     @staticmethod
@@ -72,7 +79,7 @@ class Day:
         return "PUT", f"/v1/channels/{cid}", {"members": members}, 201
 
     def register(self, count):
-        """Messages, a thousand a call: (cid, id, sender, seq) of each."""
+        """Registers messages, a thousand a call; returns (cid, id, sender, seq) of each."""
         new, found = [], []
         for cid in self.random.choices(self.cids, self.weights, k=count):
             self.next_message += 1
@@ -88,7 +95,7 @@ class Day:
         return found
 
     def use_apps(self):
-        """Some of those who are online read here and there, or have their apps say what they have got."""
+        """Some online users read in some channels, or have their apps report deliveries."""
         online, questions = sorted(set(self.users) - self.offline), []
         for user in self.random.sample(online, min(40, len(online))):
             rooms = [room for _, room in sorted(self.model.rooms.items()) if user in room.rows and room.messages]
@@ -111,7 +118,7 @@ class Day:
             self.tally["marks by apps"] += len(answer["results"])
 
     def push(self, hour, messages):
-        """Tickets and badges for those who are offline; when they will be acknowledged is drawn."""
+        """Fetches tickets and badges for offline users, and draws the time of each ack."""
         pushes = [
             self.model.push(cid, id, user, seq)
             for cid, id, sender, seq in messages for user in sorted(self.model.rooms[cid].rows) if user in self.offline and user != sender]
@@ -128,7 +135,7 @@ class Day:
         self.tally["tickets refused"] += len(refused)
         self.tally["badges"] += len(users)
         for push in pushes:
-            # Some devices never come back, some say it twice.
+            # Some devices never return, some acknowledge twice.
             for _ in range(self.random.choices([0, 1, 2], [15, 65, 20])[0]):
                 lag = self.random.choices(range(4), [60, 20, 12, 8])[0]
                 self.due[min(hour + lag, HOURS)].append(self.ack(push))
@@ -145,7 +152,7 @@ class Day:
             push["ticket"] = ticket
 
     def refused(self, messages):
-        """What there is no ticket for, with the code that says so."""
+        """Requests for which no ticket is issued, each with its error code."""
         cid, id, _, _ = self.random.choice(messages)
         strangers = [user for user in self.users if user not in self.model.rooms[cid].rows]
         stranger = {"cid": cid, "message_id": id, "user_id": self.random.choice(strangers), "code": "member_not_found"}
@@ -157,15 +164,16 @@ class Day:
         if by == "name":
             ack |= {"provider": self.random.choice(PROVIDERS), "provider_message_id": f"p-{self.random.getrandbits(64):x}", "device": "phone"}
             if self.random.random() < 0.5:
-                # Workers' clocks go wrong both ways.
+                # Workers' clocks are off in both directions.
                 at = milliseconds() + self.random.randint(-600_000, 600_000)
                 ack |= {"acked_at": rfc3339(at), "acked_at_milliseconds": at}
         return ack
 
-    # What is acknowledged
+    # Acks.
 
     def acknowledge(self, acks, meanwhile):
-        """Has the processes acknowledge all these while something else happens, and tells the model what was answered ok."""
+        """Has the processes send all these acks while `meanwhile` runs, and applies the acks answered ok to
+        the model."""
         self.random.shuffle(acks)
         self.possible = {id(ack): {self.model.answer(ack)} for ack in acks}
         self.under_way = collections.defaultdict(list)
@@ -173,7 +181,7 @@ class Day:
             self.under_way[ack["cid"]].append(ack)
         busy = [process for processes in self.processes.values() for process in processes]
         for process in busy:
-            # Of tickets of a device's request, or of bytes of a body.
+            # Tickets in a device's request, or bytes in a piece of a body.
             most = 20 if process.way == "devices" else 30_000
             cuts = [self.random.choice([1, most, self.random.randint(1, most)]) for _ in range(40)]
             process.begin([ack for ack in acks if ack["process"] is process], self.specification["server"], cuts)
@@ -188,15 +196,17 @@ class Day:
                     self.model.acknowledge(ack)
 
     def change(self, act, cid, *arguments):
-        """The model becomes as the services are; an ack of that channel that is under way is answered as before or as after."""
+        """Applies a change to the model; acks in flight for that channel may be answered as before or as
+        after it."""
         act(cid, *arguments)
         for ack in self.under_way[cid]:
             self.possible[id(ack)].add(self.model.answer(ack))
 
-    # What happens meanwhile
+    # Disturbances.
 
     def disturb(self, hour, acks):
-        """Members come back and leave, messages are deleted, a channel is deleted and made anew: of those whose acks are under way."""
+        """Members return and leave, messages are deleted, a channel is deleted and recreated: those with
+        acks in flight."""
         for _ in range(min(4, len(self.left))):
             cid, user = self.left.pop(self.random.randrange(len(self.left)))
             self.backend.ask("POST", f"/v1/channels/{cid}/members", {"add": [user]})
@@ -228,10 +238,10 @@ class Day:
         self.left = [(other, user) for other, user in self.left if other != cid]
         self.tally["channels made anew"] += 1
 
-    # In the end
+    # At the end.
 
     def look(self):
-        """What the API shows of every channel, and the lists of one message of each."""
+        """The API's view of every channel, and the lists of one message of each."""
         channels = []
         for cid, room in sorted(self.model.rooms.items()):
             there = [message for message, _ in room.messages if message not in room.deleted]
@@ -239,7 +249,7 @@ class Day:
         return self.backend.look_all(channels)
 
     def times(self, found):
-        """Nothing was delivered later than now, whatever a worker's clock said."""
+        """No delivery has a time in the future, whatever a worker's clock reported."""
         now = rfc3339(milliseconds())
         for cid, view in found.items():
             for user, row in view["rows"].items():
@@ -247,7 +257,7 @@ class Day:
                     yield f"{user}'s row in {cid} is of {row['last_delivered_at']}"
 
     def forget_an_ack(self):
-        """The model has never heard of the acks of one message; says of which row that was."""
+        """The model drops the acks of one message; returns the affected row."""
         rows = [(cid, user) for cid, room in sorted(self.model.rooms.items()) for user, row in sorted(room.rows.items()) if row.is_decided_by_acks()]
         if not rows:
             raise Fault("no row is where acks alone have moved it")

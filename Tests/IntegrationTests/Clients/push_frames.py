@@ -1,4 +1,6 @@
-"""Streams of frames (Proto/frames.md, "Over HTTP/2") by nghttp and by python3-h2. Arguments: the h2c port of a gateway, a server's token, a folder for files."""
+"""Streams of frames (Proto/frames.md, "Over HTTP/2") by nghttp and by python3-h2.
+
+Arguments: the h2c port of a gateway, a server's token, a folder for files."""
 import socket, struct, subprocess, sys
 import h2.config, h2.connection, h2.events
 
@@ -44,7 +46,7 @@ def status(correlation, message):
 
 
 def cut(data):
-    """Whole frames, as (kind, correlation, payload), and what is left."""
+    """Splits data into whole frames, as (kind, correlation, payload), and the rest."""
     frames, at = [], 0
     while len(data) - at >= 12:
         length, kind, _, _, correlation = struct.unpack_from(">IBBHI", data, at)
@@ -75,13 +77,13 @@ def nghttp():
     expect(answers[4][1][0] == 1 and answers[4][1].endswith(text(CID) + text("bob") + text("m2")), f"delivery: {answers[4]}")
     # not_a_member
     expect(answers[5][1][0] == 32, f"refusal: {answers[5]}")
-    # One answer, found, message 1, delivered: m2's acknowledgement counts for what was before it.
+    # One answer, found, message 1, delivered: the ack of m2 also covers earlier messages.
     expect(answers[6][1][:4] == bytes([1, 0, 1, 1]), f"status: {answers[6]}")
     return len(frames)
 
 
 class Stream:
-    """One request whose body and answer flow at once."""
+    """One request whose body and answer are sent concurrently."""
 
     def __init__(self, content_type=TYPE):
         self.socket = socket.create_connection(("127.0.0.1", PORT), timeout=30)
@@ -113,7 +115,7 @@ class Stream:
 
     def receive(self):
         data = self.socket.recv(1 << 16)
-        expect(data, "the connection is there")
+        expect(data, "the connection is open")
         for event in self.h2.receive_data(data):
             if isinstance(event, h2.events.ResponseReceived):
                 self.status = dict(event.headers)[":status"]
@@ -138,7 +140,7 @@ class Stream:
 
 
 def turns():
-    """Answers come while the body goes on, whatever its pieces."""
+    """Answers arrive while the body continues, for any split of it."""
     stream = Stream()
     for number in range(20):
         for piece in acknowledge(number, "bob", "m1"), frame(PING, number, b"12345678"):
@@ -158,8 +160,8 @@ def many(count=20_000):
         stream.send(b"".join(acknowledge(number, "bob", "m1") for number in range(start, start + 500)))
     stream.end()
     answers = stream.answers(count)
-    expect({correlation for _, correlation, _ in answers} == set(range(count)), "each has its answer")
-    expect(all(kind == 0xC0 for kind, _, _ in answers), "each was carried out")
+    expect({correlation for _, correlation, _ in answers} == set(range(count)), "each has an answer")
+    expect(all(kind == 0xC0 for kind, _, _ in answers), "each was applied")
     stream.until_end()
     return count
 
@@ -170,12 +172,12 @@ def malformed():
     answers = stream.answers(2)
     expect([(kind, correlation) for kind, correlation, _ in answers] == [(0xC0, 1), (ERROR, 2)] and answers[1][2][0] == 1, f"malformed: {answers}")
     stream.until_end()
-    expect(not stream.frames, "nothing behind it")
+    expect(not stream.frames, "no answer after it")
     wrong = Stream("application/json")
     wrong.end()
     wrong.until_end()
     expect(wrong.status == "415", wrong.status)
-    # What is given up in the middle leaves nothing behind.
+    # A cancelled stream leaves no state behind.
     given_up = Stream()
     given_up.send(acknowledge(1, "bob", "m1")[:20])
     given_up.h2.reset_stream(given_up.id)

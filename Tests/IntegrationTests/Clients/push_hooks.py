@@ -1,4 +1,6 @@
-"""Webhooks signed by the package of Standard Webhooks, posted with curl. Arguments: a gateway's h2c address, its hook's secret, another secret, a ticket."""
+"""Webhooks signed by the Standard Webhooks package, posted with curl.
+
+Arguments: a gateway's h2c address, its hook's secret, another secret, a ticket."""
 import datetime, json, subprocess, sys
 from standardwebhooks import Webhook
 
@@ -6,7 +8,8 @@ ADDRESS, SECRET, OTHER, TICKET = sys.argv[1:5]
 
 
 def post(webhook_id, secret, body, moved=0, told=None):
-    """The answer's status and JSON. `moved`: seconds from now; `told`: a body other than the one that is signed."""
+    """Returns the answer's status and JSON. `moved`: seconds from now; `told`: a body other than the signed
+    one."""
     time = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=moved)
     signature = Webhook(secret).sign(webhook_id, time, body)
     done = subprocess.run(

@@ -1,8 +1,9 @@
-"""What the rules say of a push day, in the plainest way: lists of messages, and a row for each member. It knows nothing of how the services do it."""
+"""A naive model of the rules for a push day: lists of messages, and a row for each member. It shares nothing
+with the services' implementation."""
 
 
 class Row:
-    """A member's row, as sequence numbers: where they joined, what they have read, what has been delivered by their apps, what by acks."""
+    """A member's row, as sequence numbers: joined, read, delivered by apps, delivered by acks."""
 
     def __init__(self, joined):
         self.joined, self.reads, self.deliveries, self.acks = joined, [joined], [joined], []
@@ -20,12 +21,12 @@ class Row:
         return max(self.read, self.delivered)
 
     def is_decided_by_acks(self):
-        """Without the acks of one message another position would be shown."""
+        """Whether the shown position would differ without the acks of one message."""
         return self.shown > max(self.reads + self.deliveries)
 
 
 class Room:
-    """A channel as it was made once; made anew it is another one."""
+    """One incarnation of a channel."""
 
     def __init__(self, cid, members):
         self.cid = cid
@@ -60,7 +61,7 @@ class Room:
             "unread_count": len(rows) - read, "member_count": len(rows)}
 
     def lists(self, seq, sender):
-        """Who has read a message, who has had it delivered only, who has not read it."""
+        """The members who have read a message, who have only received it, and who have not read it."""
         rows = self.expected(seq, sender)
         return {
             "readers": {user for user, row in rows.items() if row.read >= seq},
@@ -70,13 +71,13 @@ class Room:
 
 
 class Model:
-    """All channels. What is answered ok is told it; it says what has to be found then."""
+    """All channels. It gets the acks answered ok, and returns the expected state."""
 
     def __init__(self):
         self.rooms = {}
 
     def row(self, cid, user):
-        """None: they are no member, or there is no channel."""
+        """Returns None if the user is no member, or the channel does not exist."""
         return self.rooms[cid].rows.get(user) if cid in self.rooms else None
 
     def create(self, cid, members):
@@ -92,12 +93,12 @@ class Model:
         del self.rooms[cid].rows[user]
 
     def push(self, cid, id, user, seq):
-        """What is pushed: a ticket for it stands for this row, in this channel as it is now."""
+        """A push: its ticket is for this row, in the current incarnation of the channel."""
         room = self.rooms[cid]
         return {"room": room, "row": room.rows[user], "cid": cid, "message_id": id, "user_id": user, "seq": seq}
 
     def answer(self, ack):
-        """How an ack has to be answered as things are: `ok`, or the code."""
+        """The expected answer to an ack in the current state: `ok`, or the code."""
         is_ticket, room = ack["by"] == "ticket", self.rooms.get(ack["cid"])
         if room is None or is_ticket and room is not ack["room"]:
             return "channel_not_found"
@@ -107,7 +108,8 @@ class Model:
         return "ok" if room is ack["room"] else "message_not_found"
 
     def acknowledge(self, ack):
-        """An ack was answered ok: its message, and so all before it, is delivered (R3), as far as there is still a row for it."""
+        """An ack was answered ok: its message and all earlier ones are delivered (R3), if their row still
+        exists."""
         row = ack["room"].rows.get(ack["user_id"])
         if row is not None and (ack["by"] == "name" or row is ack["row"]):
             row.acks.append(ack["seq"])
@@ -118,7 +120,8 @@ class Model:
 
 
 def differences(model, found):
-    """In what the API differs from the model. Of each channel is found: its rows by user, its statuses by message, and the lists of some messages."""
+    """The differences between the API and the model. `found` has for each channel its rows by user, its
+    statuses by message, and the lists of some messages."""
     wrong = []
 
     def compare(what, actual, expected):

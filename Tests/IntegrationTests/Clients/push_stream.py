@@ -1,11 +1,16 @@
-"""Acknowledges pushes through one stream, NDJSON or frames, as fast as it is let, and keeps its own record of what was answered ok.
+"""Sends push acks through one stream, NDJSON or frames, as fast as the gateway allows, and records those
+answered ok.
 
 usage: push_stream.py GATEWAY_PORT SPEC_JSON ndjson|frames
-SPEC_JSON: {"server": token, "users": {user: token}, "channels": [cid...], "messages": N}   message ids are m1..mN
+SPEC_JSON: {"server": token, "users": {user: token}, "channels": [cid...], "messages": N}
 
-The first user's go by ticket, the others' by name, message after message. On standard input: `count` says on standard output how many were answered ok;
-`finish` makes no more, ends the stream's body, waits for every answer and for the stream's end, reads the rows back, and says `tally JSON`, then
-`ok ACKNOWLEDGED` or `lost ...`.
+Message ids are m1..mN. The first user's acks go by ticket, the others' by name, message after message.
+
+Commands on standard input:
+
+- `count` prints the number of acks answered ok.
+- `finish` sends no more acks, ends the stream's body, and waits for every answer and for the stream's end.
+Then it reads the rows back, and prints `tally JSON` and `ok ACKNOWLEDGED` or `lost ...`.
 """
 import collections, json, select, struct, sys, time
 import h2.events
@@ -13,7 +18,7 @@ from h2_connection import Connection
 
 port, spec, form = int(sys.argv[1]), json.load(open(sys.argv[2])), sys.argv[3]
 PENDING = 400
-# So many fit one DATA frame.
+# The most entries that fit one DATA frame.
 PER_REQUEST = 200
 channels, users = spec["channels"], list(spec["users"])
 server = Connection(port, spec["server"])
@@ -75,7 +80,7 @@ class Lines:
         return json.dumps(entry).encode() + b"\n"
 
     def take(self, data):
-        """Answers: [(ack, code or None)], which come in order."""
+        """Returns answers in the order of the acks: [(ack, code or None)]."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         answers = []
         for line in lines:
@@ -124,7 +129,7 @@ class Frames:
 
 
 class Stream(Connection):
-    """One request whose body and answer flow at once."""
+    """One request whose body and answer are sent concurrently."""
 
     def begin(self, door):
         self.door, self.unsent, self.status, self.is_over = door, b"", None, False

@@ -1,9 +1,12 @@
-"""One process of the push day: devices, or a worker, that acknowledge what they are told to. It knows nothing but its acks and where the gateway is.
+"""One process of the push day: devices, or a worker, that send the acks they are given. It knows only its
+acks and the gateway.
 
 usage: push_worker.py devices|ndjson|frames PORT CERTIFICATE|-
 
-On standard input come lines of JSON, {"token", "acks", "cuts"}: an ack has `ticket`, or `cid`, `message_id` and `user_id`, or both with `by` saying which one to send. `devices` post tickets
-without a header, `cuts` of them a request; the others need the token, and cut their body where `cuts` says. On standard output is a line for each: the answers in order, `ok` or a code.
+Each input line is JSON, {"token", "acks", "cuts"}. An ack has `ticket`, or `cid`, `message_id` and
+`user_id`, or both with `by` to choose the one to send. `devices` post tickets without a header, `cuts` of
+them a request. The others need the token, and split their body at `cuts`. For each input line one output
+line has the answers in order, `ok` or a code.
 """
 import json, struct, sys
 import httpx
@@ -29,7 +32,7 @@ def outcome(result):
 
 
 def cut(body, sizes):
-    """The body in pieces of these sizes, over and over."""
+    """The body in pieces of these sizes, repeated."""
     at, number = 0, 0
     while at < len(body):
         size = sizes[number % len(sizes)]
@@ -38,7 +41,7 @@ def cut(body, sizes):
 
 
 class Devices:
-    """Many devices of one network: each request is a device's that has been offline for a while."""
+    """Many devices of one network: each request comes from a device that has been offline for a while."""
 
     def __init__(self, port, certificate):
         url = f"https://localhost:{port}" if certificate else f"http://127.0.0.1:{port}"
@@ -60,7 +63,7 @@ class Devices:
 
 
 class Lines:
-    """A worker that streams a line for each ack, and reads the answers meanwhile."""
+    """A worker that sends a line for each ack, and reads the answers meanwhile."""
 
     def __init__(self, port, certificate):
         self.port, self.certificate = port, certificate
@@ -109,7 +112,7 @@ class Frames:
             # Frames have one code for both.
             return "member_not_found" if code == 32 and ack["by"] == "name" else CODES.get(code, str(code))
         assert kind == REPLY | (PRESENT_TICKET if ack["by"] == "ticket" else ACKNOWLEDGE_PUSH), hex(kind)
-        # 1: moved; 4: it counts nowhere, as they left and joined again since.
+        # 1: moved; 4: not counted, because the user has left and joined again since.
         assert payload[0] in (0, 1, 4, 5), payload
         _, rest = take_varint(payload[1:])
         _, rest = take_varint(rest)
@@ -123,7 +126,7 @@ class Frames:
 
 
 def agree(ack, result):
-    """Whatever is acknowledged is what the ack was for."""
+    """Checks that the acknowledged message is the ack's."""
     if result["ok"]:
         for name in ("cid", "message_id", "user_id"):
             assert result[name] == ack[name], (ack, result)

@@ -381,7 +381,8 @@ class History(ComparingClient):
     # Queries.
 
     def viewer(self, user):
-        """Who asks: a server, a server for a user, or the user, and the query that says so."""
+        """The caller of a query: a server, a server for a user, or the user; and the matching query
+        parameters."""
         kinds = (None, None, ""), (user, None, f"user_id={user}"), (user, user, "")
         return self.random.choice(kinds)
 
@@ -395,7 +396,7 @@ class History(ComparingClient):
         self.compare(channels, asked, answer, lambda: (200, expect()))
 
     def query_channel(self, channel):
-        """Compares what there is to ask of a channel, of some of its messages and of one thread."""
+        """Compares every query of a channel, of some of its messages and of one thread."""
         viewer, as_user, query = self.viewer(self.user(channel))
         own = lambda: self.member(channel, viewer, as_user) if viewer else None
         base, thread = f"/v1/channels/{channel.cid}", self.parent(channel)
@@ -455,7 +456,7 @@ class History(ComparingClient):
         return answer
 
     def query_user(self, user):
-        """Compares what there is to ask of a user."""
+        """Compares every query of a user's own state."""
         model, path, as_user = self.model, f"/v1/users/{user}", self.random.choice((None, user))
         channels = [channel for channel, _ in model.rows_of(user)]
         by_channel = lambda entries: entries.sort(key=lambda entry: entry["cid"])  # The order of channels is open.

@@ -1,4 +1,7 @@
-"""Tokens that are revoked by their ids, over two gateways of one store. Arguments: the part to play, the port of a gateway over TLS, its certificate, the port of a gateway in the clear, the file of the secret that signs tokens."""
+"""Tokens that are revoked by their ids, over two gateways of one store.
+
+Arguments: the case, the port of a gateway with TLS, its certificate, the port of a cleartext gateway, and
+the file of the secret that signs tokens."""
 import base64, datetime, hashlib, hmac, json, select, struct, sys, time
 import h2.config, h2.connection, h2.events
 from h2_stream import connect
@@ -30,7 +33,7 @@ LAPTOP, PLAIN = token(user_id="alice", jti="laptop"), token(server=True)
 
 
 class Caller:
-    """A connection that stays, with requests one after the other, and streams beside them."""
+    """A persistent connection, with sequential requests and concurrent streams."""
 
     def __init__(self, gateway):
         self.socket = connect(*GATEWAYS[gateway])
@@ -57,7 +60,7 @@ class Caller:
         return stream
 
     def receive(self, seconds):
-        """What comes in that time. False: nothing did."""
+        """Reads for that time. Returns False if nothing arrives."""
         pending = getattr(self.socket, "pending", lambda: 0)()
         if not pending and not select.select([self.socket], [], [], seconds)[0]:
             return False
@@ -81,7 +84,7 @@ class Caller:
             self.receive(0.1)
 
     def call(self, method, path, credential, body=None):
-        """Status, and the code of a problem or the answer."""
+        """Returns the status, and the code of a problem or the answer."""
         data = None if body is None else json.dumps(body).encode()
         stream = self.begin(method, path, credential, None if body is None else "application/json", data)
         self.wait(lambda: stream in self.ended, f"an answer to {method} {path}")
@@ -130,7 +133,7 @@ def expiry(seconds):
 
 
 def revoke():
-    # More connections than a gateway has loops on most machines.
+    # More connections than a gateway has event loops on most machines.
     near, far = [Caller("tls") for _ in range(6)], [Caller("clear") for _ in range(6)]
     for caller in near + far:
         for credential in (CI, OTHER, PHONE, LAPTOP, PLAIN):
@@ -161,10 +164,10 @@ def revoke():
         caller.wait_for_end(stream, b"the token has been revoked")
     for caller, stream in staying:
         caller.receive(0)
-        expect(stream not in caller.ended, f"{caller.name}: other tokens' streams go on")
+        expect(stream not in caller.ended, f"{caller.name}: other tokens' streams continue")
     for caller in near + far:
         for credential in (OTHER, LAPTOP, PLAIN):
-            expect(caller.verdict(credential) == "served", f"{caller.name}: other tokens go on")
+            expect(caller.verdict(credential) == "served", f"{caller.name}: other tokens stay valid")
     for field, body in (("revoked", {}), ("expires_at", {"revoked": True}),
                         ("expires_at", {"revoked": True, "expires_at": expiry(-1)}),
                         ("expires_at", {"revoked": True, "expires_at": expiry(3_662 * 86_400)})):
@@ -175,7 +178,7 @@ def revoke():
 
 
 def after_restart():
-    """The store was killed and started again, and so was the gateway in the clear."""
+    """The store was killed and restarted, and so was the cleartext gateway."""
     near, far = Caller("tls"), Caller("clear")
     for caller in (near, far):
         for credential in (CI, PHONE):
@@ -184,10 +187,10 @@ def after_restart():
             expect(caller.verdict(credential) == "served", f"{caller.name}: others are served")
     status, answer = far.call("GET", path("ci/1"), OTHER)
     expect(status == 200 and answer["revoked"] is True and "expires_at" in answer, answer)
-    expect(far.call("PUT", path("ci/1"), OTHER, {"revoked": False}) == (200, {"jti": "ci/1", "revoked": False}), "taken back")
-    expect(far.verdict(CI) == "served", "served at once where the revocation was taken back")
+    expect(far.call("PUT", path("ci/1"), OTHER, {"revoked": False}) == (200, {"jti": "ci/1", "revoked": False}), "revocation removed")
+    expect(far.verdict(CI) == "served", "served at once where the revocation was removed")
     near.wait_for("served", CI)
-    # It ends by itself, by the store's time.
+    # The revocation expires by itself, by the store's time.
     status, answer = near.call("PUT", path("ci/1"), CI, {"revoked": True, "expires_at": expiry(2)})
     expect(status == 200 and answer["revoked"] is True, answer)
     expect(near.verdict(CI) == "token_revoked", "revoked for two seconds")
@@ -198,7 +201,7 @@ def after_restart():
 
 
 def restored():
-    """The store is one that was made of a backup."""
+    """The store was restored from a backup."""
     for caller in (Caller("tls"), Caller("clear")):
         expect(caller.verdict(PHONE) == "token_revoked", f"{caller.name}: revoked in the backup too")
         expect(caller.verdict(OTHER) == "served", f"{caller.name}: others are served")

@@ -48,7 +48,7 @@ def same(got, want, what):
     assert got == want, (what, got, want)
 
 
-# In bulk: a bad entry does not fail the rest.
+# Bulk requests: an invalid entry does not fail the others.
 made = do("POST", "/v1/channels", {"channels": [
     {"cid": "messaging:room", "members": [{"user_id": "alice", "role": "owner"}, "bob", {"user_id": "carol", "role": "admin"}]},
     {"cid": "nocolon"}, {"cid": "messaging:empty", "options": {"status_rule": "all"}}, {"cid": "messaging:bad", "members": ["a\u0001"]},
@@ -74,7 +74,7 @@ for path, body in [("/v1/channels", {"channels": []}), ("/v1/users", {"users": [
     refused("403 server_token_required", "POST", path, body, "alice")
     same(do("POST", path, body)["results"], [], path)
 
-# Who is in a channel.
+# The members of a channel.
 room = "/v1/channels/messaging:room"
 for limit in (1, 2, 100):
     roster = walk(room + "/members", "members", limit)
@@ -91,7 +91,7 @@ refused("400 invalid_query", "GET", room + "/members?limit=101")
 refused("404 channel_not_found", "GET", "/v1/channels/messaging:nowhere/members")
 same(walk("/v1/channels/messaging:empty/members", "members", 100), [], "nobody")
 
-# What is registered.
+# The registered messages.
 for n in range(1, 6):
     do("POST", room + "/messages", {"id": f"m{n}", **({"user_id": "alice"} if n != 3 else {}), "silent": n == 2, "receipt": n == 4, "created_at": f"2026-01-0{n}T00:00:00.000Z"})
 for parent, count in (("m2", 3), ("m4", 2)):
@@ -104,11 +104,11 @@ want = [("m4-r1", 2, "bob", "m4"), ("m4-r0", 1, "bob", "m4"), ("m4", 4, "alice",
 for limit in (1, 2, 3, 100):
     listed = walk(room + "/messages", "messages", limit)
     same([(m["id"], m["seq"], m.get("user", {}).get("id"), m.get("parent_id")) for m in listed], want, f"messages by {limit}")
-same([m["id"] for m in listed if m.get("silent")], ["m2"], "silent ones")
+same([m["id"] for m in listed if m.get("silent")], ["m2"], "silent messages")
 same([m["id"] for m in listed if m.get("receipt")], ["m4"], "receipts")
 same([m["created_at"] for m in listed if m["id"] == "m4"], ["2026-01-04T00:00:00.000Z"], "time")
 do("DELETE", room + "/messages/m4")
-same([m["id"] for m in walk(room + "/messages", "messages", 2)], ["m3", "m2-r2", "m2-r0", "m2", "m1"], "without a parent and its replies")
+same([m["id"] for m in walk(room + "/messages", "messages", 2)], ["m3", "m2-r2", "m2-r0", "m2", "m1"], "without a deleted parent and its replies")
 do("POST", room + "/truncate", {"before": "m3"})
 same([m["id"] for m in walk(room + "/messages", "messages", 1)], ["m3"], "after truncating")
 refused("403 server_token_required", "GET", room + "/messages", user="alice")
@@ -116,14 +116,14 @@ refused("400 invalid_cursor", "GET", room + "/messages?cursor=m")
 refused("400 invalid_cursor", "GET", room + "/messages?cursor=m1-")
 same(do("GET", room + "/messages?cursor=m4294967295")["messages"][0]["id"], "m3", "a cursor ahead of everything")
 
-# Many deleted ones: a page ends early, and the list goes on behind it.
+# Many deleted messages: a page ends early, and the list continues on the next one.
 do("PUT", "/v1/channels/messaging:long", {"members": ["alice"]})
 for start in range(0, 9000, 1000):
     do("POST", "/v1/messages", {"messages": [{"cid": "messaging:long", "id": f"l{n}"} for n in range(start, start + 1000)]})
 do("POST", "/v1/channels/messaging:long/truncate", {"before": "l8990"})
 same([m["id"] for m in walk("/v1/channels/messaging:long/messages", "messages", 7)], [f"l{n}" for n in range(8999, 8989, -1)], "a long channel")
 
-# Totals and the newest first, in the lists of a message.
+# Totals and newest-first order, in the lists of a message.
 do("PUT", "/v1/channels/messaging:lists", {"members": ["alice", *[f"u{n}" for n in range(7)]]})
 do("POST", "/v1/channels/messaging:lists/messages", {"id": "x", "user_id": "alice"})
 for n in (3, 1, 5):
@@ -148,7 +148,7 @@ refused("400 invalid_cursor", "GET", f"{path}/readers?order=time_desc&cursor=t1-
 members = do("GET", path + "/members?user_ids=u1,u0,u2")["members"]
 same([(m["status"], m.get("read_exact"), m.get("delivered_exact"), "exact" in m) for m in members], [("read", True, True, False), ("delivered", None, True, False), ("sent", None, None, False)], "members")
 
-# Read states of many channels are those of each.
+# The read states of many channels equal those of each.
 for n in range(3):
     do("PUT", f"/v1/channels/messaging:s{n}", {"members": ["alice", "bob"]})
     do("POST", f"/v1/channels/messaging:s{n}/messages", {"id": "x", "user_id": "alice"})

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Whether an OpenAPI file is one, and its examples are what it describes.
+"""Checks that an OpenAPI file is valid and that its examples match their schemas.
 
     schema_check.py Proto/openapi.yaml
 
-Prints a line for each fault, then how many examples were looked at."""
+Prints a line for each fault, then the number of examples checked."""
 
 import sys
 
@@ -27,13 +27,13 @@ def resolve(node):
 
 
 def examine(where, holder):
-    """A media type, a parameter, a header or a stream's event: what holds a schema and examples of it."""
+    """An object with a schema and examples: a media type, a parameter, a header or a stream's event."""
     global count
     holder = resolve(holder)
     examples = [resolve(example)["value"] for example in holder.get("examples", {}).values()]
     if "example" in holder:
         examples.append(holder["example"])
-    # References lead into the whole document.
+    # References point into the whole document.
     schema = {**holder.get("schema", {}), "components": document["components"]}
     for example in examples:
         count += 1
@@ -59,7 +59,7 @@ for path, item in document["paths"].items():
             for kind, content in answer.get("content", {}).items():
                 if not examine(f"{where} {status}", content) and kind == "application/json":
                     faults.append(f"{where}: no example of its {status}")
-                # Of a stream: what each of its events holds.
+                # Of a stream: the schema of each event.
                 if "x-event" in content:
                     examine(f"{where} {status} event", content["x-event"])
 

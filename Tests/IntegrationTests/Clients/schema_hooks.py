@@ -1,6 +1,6 @@
-"""What the file leaves open for later and the test does not: an answer with a field that is not described fails it.
+"""Makes the test stricter than the file: an answer with an undescribed field fails.
 
-The file itself allows fields to be added to answers, so that clients do not break by them."""
+The file itself allows new fields in answers, so that they do not break clients."""
 
 import schemathesis
 
@@ -30,7 +30,8 @@ def before_load_schema(context, raw_schema):
         seen.add(id(schema))
         if "$ref" in schema:
             close(find(schema["$ref"]))
-        # What has a type describes a whole object; `if` and its like, and what stands beside a reference, a part of one.
+        # A schema with a type describes a whole object. `if` and its like, and schemas beside a reference,
+        # describe a part.
         if schema.get("type") == "object" and "properties" in schema:
             schema.setdefault("additionalProperties", False)
         for key in ("items", "oneOf"):

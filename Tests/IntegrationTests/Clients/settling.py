@@ -1,5 +1,7 @@
-"""Changes a user's settings and a channel type through a gateway that is killed at any moment, and looks through another gateway whether every shard ends with the
-same value. usage: settling.py OTHER_GATEWAY_URL SERVER_TOKEN ROUNDS SEED GATEWAY_URL GATEWAY_PROGRAM ARGUMENT…"""
+"""Changes a user's settings and a channel type through a gateway that is killed at any moment. Through
+another gateway it checks that every shard ends with the same value.
+
+usage: settling.py OTHER_GATEWAY_URL SERVER_TOKEN ROUNDS SEED GATEWAY_URL GATEWAY_PROGRAM ARGUMENT…"""
 import random
 import subprocess
 import sys
@@ -13,7 +15,7 @@ program = sys.argv[6:]
 draw = random.Random(seed)
 headers = {"authorization": "Bearer " + token}
 other = httpx.Client(http1=False, http2=True, base_url=other_url, headers=headers, timeout=20)
-# Enough channels that every shard has one.
+# Enough channels for every shard to have one.
 channels = [f"settled:c{number}" for number in range(96)]
 
 
@@ -37,7 +39,7 @@ def start():
 
 
 def seen():
-    """What each channel shows of the user who may hide, and whether its type shows reading at all."""
+    """For each channel: the shown state of the user who may hide, and whether its type shows reads at all."""
     found = set()
     for cid in channels:
         status = check(other.get(f"/v1/channels/{cid}/messages/m1/status"), 200)
@@ -81,7 +83,7 @@ for number in range(rounds):
     answered += outcome == [200]
     cut += outcome != [200]
     gateway = start()
-    # By itself: nobody sends the change again. An unanswered one may have come to nothing, but then everywhere.
+    # Without a retry by the client. An unanswered change may have had no effect, but then in every shard.
     deadline = time.time() + 20
     while True:
         settings = check(other.get("/v1/users/uma"), 200)["privacy_settings"]

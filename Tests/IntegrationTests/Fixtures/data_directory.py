@@ -1,10 +1,12 @@
-"""A data directory of an earlier build, and what it answers.
+"""A data directory of an earlier build, and that build's answers.
 
 usage: data_directory.py make BINARIES NAME     NAME.tar.gz and NAME.json beside this file, by the programs in BINARIES
-       data_directory.py compare NAME PORT JWT_SECRET_FILE     ask a gateway on PORT over a copy of the directory, and compare
+       data_directory.py compare NAME PORT JWT_SECRET_FILE     queries a gateway on PORT over a copy of the directory
 
-`make` leaves every kind of page, step, thread, receipt and tombstone, then a tail of the log behind the pages, and kills the store. The answers are those of
-the same build after its restart. `compare` wants every value that the earlier build answered; fields that a later build adds are its own, and so is the text of its problems.
+`make` writes every kind of page, step, thread, acknowledgement and tombstone, then a tail of the log that is
+not in pages, and kills the store. The answers are those of the same build after its restart. `compare`
+requires every value that the earlier build answered. It ignores fields that a later build adds, and the text
+of problems.
 """
 import base64, hashlib, hmac, json, os, shutil, signal, socket, subprocess, sys, tarfile, tempfile, time, urllib.request
 import httpx
@@ -99,7 +101,7 @@ def members(first, last):
 
 
 def pages(port):
-    """Returns once every page is written: what stands in the log from here on is the tail."""
+    """Returns once every page is written: later log entries are the tail."""
     for _ in range(600):
         lines = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode().split("\n")
         if "tidemark_store_dirty_pages 0" in lines:
@@ -141,7 +143,7 @@ def history(c, programs):
     c.do("DELETE", "/v1/channels/messaging:large/messages/l-290")
     c.do("DELETE", "/v1/channels/messaging:large/messages/l-100")
 
-    # Steps beyond what a page's tail holds, and more than are kept.
+    # More steps than a page's tail holds, and more than are kept.
     for cid, moves in (("messaging:steps", 300), ("steps:room", 120)):
         channel = f"/v1/channels/{cid}"
         c.do("PUT", channel, {"members": ["alice", "bob", "carol", "dave"]})
@@ -150,7 +152,7 @@ def history(c, programs):
             c.do("POST", channel + "/read", {"message_id": f"s-{n}"}, "bob")
             c.do("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": cid, "id": f"s-{n}"}]}, "carol")
 
-    # Threads: of a channel of four, of two, and beside a removed parent.
+    # Threads: in a channel of four, in a channel of two, and under a removed parent.
     for cid in ("messaging:steps", "messaging:pair"):
         channel = f"/v1/channels/{cid}"
         c.do("PUT", channel, {"members": ["alice", "bob"]})
@@ -163,7 +165,7 @@ def history(c, programs):
     c.do("POST", "/v1/channels/messaging:steps/read", {"thread_id": "parent", "message_id": "reply-4"}, "dave")
     c.do("POST", "/v1/channels/messaging:steps/unread", {"thread_id": "parent", "message_id": "reply-2"}, "alice")
 
-    # Who hides, and who shows again.
+    # Users who hide, and one who shows again.
     c.do("PUT", "/v1/users/hider", {"privacy_settings": {"read_receipts": {"enabled": False}}})
     c.do("PUT", "/v1/users/shower", {"privacy_settings": {"read_receipts": {"enabled": False}, "delivery_receipts": {"enabled": False}}})
     c.do("PUT", "/v1/users/revoked", {"revoke_tokens_before": "2026-01-01T00:00:00Z"})
@@ -176,7 +178,7 @@ def history(c, programs):
     time.sleep(0.05)
     c.do("POST", "/v1/channels/messaging:private/read", {"message_id": "p-3"}, "shower")
 
-    # Pushes: an acknowledged time, a ticket, a webhook.
+    # Push acks: with a time, by a ticket, by a webhook.
     time.sleep(0.05)
     c.do("POST", "/v1/push/acks", {"acks": [{"cid": "messaging:private", "message_id": "p-3", "user_id": "revoked", "acked_at": "2026-01-01T00:00:00Z"}]})
     tickets = c.do("POST", "/v1/push/tickets", {"tickets": [
@@ -184,7 +186,7 @@ def history(c, programs):
     c.do("POST", "/v1/push/acks", {"tickets": [tickets[0]]})
     hook(programs, tickets[1])
 
-    # Left, come back, removed for good; deleted, made again, truncated.
+    # Members who left, returned, or were erased; a deleted, recreated, truncated channel.
     c.do("PUT", "/v1/channels/messaging:changes", {"members": [{"user_id": "alice", "role": "owner"}, "bob", "carol", "dave", "gone"]})
     c.do("POST", "/v1/messages", {"messages": [{"cid": "messaging:changes", "id": f"c-{n}", "user_id": ("alice", "gone")[n % 2]} for n in range(8)]})
     c.do("POST", "/v1/channels/messaging:changes/members", {"remove": ["bob", "carol"]})
@@ -199,15 +201,15 @@ def history(c, programs):
             c.do("DELETE", "/v1/channels/messaging:again")
     c.do("PUT", "/v1/channels/messaging:deleted", {"members": ["alice", "bob", "carol"]})
     c.do("DELETE", "/v1/channels/messaging:deleted")
-    time.sleep(1.1)  # The receipts of `short` expire.
+    time.sleep(1.1)  # The acknowledgement requests of `short` expire.
     subprocess.run([f"{programs.binaries}/tidemark", "rebuild-index", "--store", f"127.0.0.1:{programs.store}", "--secret-file", f"{programs.directory}/frame-secret"], check=True)
-    # Erasing has every page written and the log cut.
+    # An erasure writes every page and truncates the log.
     c.do("DELETE", "/v1/users/gone")
 
 
 def tail(c):
-    """What the log alone has: some of each kind of change, over pages that are older."""
-    # First: after a second pages are written again, and the log is cut.
+    """Changes that only the log has: some of each kind, over older pages."""
+    # First, because pages are written again after a second, and the log is truncated.
     c.do("POST", "/v1/messages", {"messages": [{"cid": "steps:room", "id": f"tail-{n}", "user_id": "alice"} for n in range(100)]})
     for n in range(100):
         c.do("POST", "/v1/channels/steps:room/read", {"message_id": f"tail-{n}"}, "bob")
@@ -252,7 +254,7 @@ def hook(programs, ticket):
 
 
 def questions(c):
-    """Every question with its answer, none of which changes anything."""
+    """Every query with its answer; none of them changes anything."""
     asked = []
 
     def ask(method, path, body=None, user=None):
@@ -261,7 +263,7 @@ def questions(c):
         return answer
 
     def walk(path, user=None):
-        """All pages of a list: cursors are valid with later builds too."""
+        """All pages of a list: cursors stay valid with later builds."""
         cursor = ""
         while cursor is not None:
             cursor = ask("GET", path + (f"&cursor={cursor}" if cursor else ""), user=user).get("next")
@@ -304,7 +306,7 @@ def questions(c):
     for cid in ("messaging:steps", "messaging:private", "messaging:changes"):
         for user in ("alice", "bob"):
             ask("GET", f"/v1/channels/{cid}/read-state", user=user)
-    # The same message again is answered as the first time; refused receipts say so.
+    # A repeated registration gets the first answer; refused acknowledgement requests are reported.
     for name in ("daily", "roles", "long"):
         for n in (1, 2):
             ask("POST", f"/v1/channels/{name}:room/messages", {"id": f"old-{n}", "user_id": "alice", "receipt": True, "created_at": "2026-01-02T03:04:05.678Z"})
@@ -323,7 +325,7 @@ def make(binaries, name):
         finally:
             programs.end(signal.SIGKILL)
         with tarfile.open(f"{HERE}/{name}.tar.gz", "w:gz") as archive:
-            # What RocksDB tells of itself, and room that is kept free, is no data.
+            # Leaves out RocksDB's own logs and the reserved space.
             archive.add(f"{work}/data", "data", filter=lambda entry: None if os.path.basename(entry.name).startswith(("LOG", "reserve", "LOCK")) else entry)
         try:
             asked = questions(programs.start())
@@ -337,16 +339,16 @@ def make(binaries, name):
 
 
 def differences(want, got, place=""):
-    """Where `got` lacks something of `want`, or has another value there."""
+    """The paths at which `got` lacks a value of `want`, or has another one."""
     if isinstance(want, dict) and isinstance(got, dict):
         is_problem = {"title", "status", "code"} <= want.keys()
         for key, value in want.items():
             if is_problem and key in ("title", "detail"):
-                continue  # Sentences for people: they may be said better. The code is what programs go by.
+                continue  # Texts for people may change; programs depend on the code.
             if key in ("read_at", "delivered_at") and (want.get("exact") is False or got.get(key.replace("_at", "_exact")) is False):
-                continue  # The latest possible time: that of the question.
+                continue  # The latest possible time: that of the query.
             if key == "one_not_exact":
-                # The earlier build said of both times at once that one is not exact.
+                # The earlier build had one flag for both times.
                 if False not in (got.get("read_exact"), got.get("delivered_exact")):
                     yield f"{place}: both times are exact"
                 continue

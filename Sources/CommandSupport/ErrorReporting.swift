@@ -1,0 +1,26 @@
+package import ArgumentParser
+internal import LocalStack
+internal import Operations
+internal import UnixSignals
+
+/// Print an error as one line on standard error, and return the exit code to throw.
+package func commandFailure(_ line: String, code: Int32 = 1) -> ExitCode {
+  Terminal.printError(line)
+  return ExitCode(code)
+}
+
+/// Run a command's body. Errors become a line for the person at the terminal and an exit code; an interrupt becomes the
+/// exit code that shells use for it.
+package func reportingErrors(_ command: String, _ body: () async throws -> Void) async throws {
+  do {
+    try await body()
+  } catch let exit as ExitCode {
+    throw exit
+  } catch let interrupted as Interrupted {
+    throw ExitCode(interrupted.signal == .sigint ? 130 : 143)
+  } catch let error as SettingsError {
+    throw commandFailure("\(command): \(error)", code: SettingsError.exitCode)
+  } catch {
+    throw commandFailure("\(command): \(error)")
+  }
+}

@@ -1,0 +1,94 @@
+package import NIOCore
+package import ReceiptModel
+package import ReceiptWire
+
+/// Encodes channels and channel types (Proto/openapi.yaml).
+package enum ChannelJSON {
+  /// Writes `{"channel": …}`.
+  package static func writeAnswer(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"channel\":")
+    write(channel, into: &buffer)
+    buffer.writeStaticString("}")
+  }
+
+  /// Writes the channel itself.
+  package static func write(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
+    let parts = Identifier.parts(cid: channel.cid)
+    buffer.writeStaticString("{\"cid\":")
+    buffer.writeJSONString(channel.cid)
+    buffer.writeStaticString(",\"type\":")
+    buffer.writeJSONString(parts.type)
+    buffer.writeStaticString(",\"id\":")
+    buffer.writeJSONString(parts.id)
+    buffer.writeStaticString(",\"created_at\":")
+    buffer.writeTimestamp(channel.created)
+    buffer.writeStaticString(",\"member_count\":")
+    buffer.writeString("\(channel.memberCount)")
+    buffer.writeStaticString(",\"options\":")
+    OptionsJSON.write(channel.options, into: &buffer)
+    if !channel.newestMessage.isEmpty {
+      buffer.writeStaticString(",\"newest_message\":{\"id\":")
+      buffer.writeJSONString(channel.newestMessage)
+      buffer.writeString(",\"seq\":\(channel.newest.rawValue)")
+      buffer.writeStaticString(",\"registered_at\":")
+      buffer.writeTimestamp(channel.newestRegistered)
+      buffer.writeStaticString("}")
+    }
+    buffer.writeStaticString("}")
+  }
+
+  /// Writes `{"cid","deleted"}`.
+  static func writeDeleted(_ cid: RawSpan, existed: Bool, into buffer: inout ByteBuffer) {
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
+      out in
+      out.literal("{\"cid\":")
+      out.jsonString(cid)
+      out.literal(",\"deleted\":")
+      out.bool(existed)
+      out.literal("}")
+    }
+  }
+
+  /// Writes `{"member": {"user", "role"?, "joined_at", "muted"}}`.
+  static func writeMember(_ user: RawSpan, _ member: SetMemberFields, into buffer: inout ByteBuffer) {
+    let byteMax = 128 + OutputRawSpan.jsonStringByteMax(user.byteCount)
+    buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+      out.literal("{\"member\":{\"user\":{\"id\":")
+      out.jsonString(user)
+      out.literal("},\"joined_at\":")
+      out.timestamp(milliseconds: member.joinedAt.milliseconds)
+      out.literal(",\"muted\":")
+      out.bool(member.isMuted)
+    }
+    if !member.role.isEmpty {
+      buffer.writeStaticString(",\"role\":")
+      buffer.writeJSONString(member.role)
+    }
+    buffer.writeStaticString("}}")
+  }
+
+  /// Writes `{"type","version","options"}`.
+  package static func write(_ record: ChannelTypeRecord, into buffer: inout ByteBuffer) {
+    buffer.writeStaticString("{\"type\":")
+    buffer.writeJSONString(record.name)
+    buffer.writeString(",\"version\":\(record.version)")
+    buffer.writeStaticString(",\"options\":")
+    OptionsJSON.write(record.options, into: &buffer)
+    buffer.writeStaticString("}")
+  }
+}
+
+extension ByteBuffer {
+  fileprivate mutating func writeJSONString(_ text: some StringProtocol) {
+    let bytes = Array(text.utf8)
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(bytes.count)) { out in
+      out.jsonString(bytes.span.bytes)
+    }
+  }
+
+  fileprivate mutating func writeTimestamp(_ time: Timestamp) {
+    writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.timestampByteCount) { out in
+      out.timestamp(milliseconds: time.milliseconds)
+    }
+  }
+}

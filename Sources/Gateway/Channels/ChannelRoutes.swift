@@ -1,0 +1,185 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Routes of channels and members, for servers; users may only mute a channel for themselves.
+struct ChannelRoutes {
+  let loop: GatewayLoop
+
+  /// `PUT /v1/channels/{cid}`.
+  func putChannel(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .putChannel)
+    let members = try body.optionalArray("members", countMax: loop.limits.membersPerRequest)
+    var count = 0
+    if let members { count = try checkMembers(members) }
+    var patch = OptionPatch()
+    if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
+    try loop.send(.putChannel, cid: match.subject, context, match.route, .createdChannel) { buffer in
+      buffer.writeOptionPatch(patch)
+      buffer.writeVarint(count)
+      if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
+    }
+  }
+
+  /// `POST /v1/channels`: creates many channels.
+  func putChannels(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .putChannels)
+    let entries = try body.requiredArray("channels", countMax: loop.limits.entriesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() {
+      let fields = try entry.object()
+      _ = try fields.requiredString("cid")
+      _ = try fields.optionalArray("members", countMax: loop.limits.membersPerRequest)
+      _ = try fields.optionalObject("options")
+    }
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: entries.count,
+      .results(status: 200, Self.writeChannels)
+    )
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      do throws(Problem) {
+        let cid = try entry.requiredString("cid")
+        loop.gathers.keepNames(gather, cid: cid)
+        guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
+        let members = try entry.optionalArray("members", countMax: loop.limits.membersPerRequest)
+        var count = 0
+        if let members { count = try checkMembers(members) }
+        var patch = OptionPatch()
+        if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
+        loop.gathers.send(.putChannel, cid: cid, context, match.route, gather, position) { buffer in
+          buffer.writeOptionPatch(patch)
+          buffer.writeVarint(count)
+          if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
+        }
+      } catch {
+        loop.gathers.finish(gather, position, error.code)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  private static func writeChannels(_ gather: Gather, into buffer: inout ByteBuffer) {
+    let names = gather.names
+    buffer.writeStaticString("{\"results\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      guard result.code == nil, let cid = names.cid(index) else {
+        StatusJSON.writeEntry(cid: names.cid(index), id: nil, code: result.code, into: &buffer)
+        continue
+      }
+      buffer.writeStaticString("{\"cid\":")
+      buffer.writeJSONString(cid)
+      buffer.writeString(",\"ok\":true,\"created\":\(result.isCreated)}")
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// `GET /v1/channels/{cid}`.
+  func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try loop.send(.getChannel, cid: match.subject, context, match.route, .channel) { _ in }
+  }
+
+  /// `POST /v1/channels/{cid}/members`.
+  func changeMembers(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .changeMembers)
+    let added = try body.optionalArray("add", countMax: loop.limits.membersPerRequest)
+    let removed = try body.optionalArray("remove", countMax: loop.limits.membersPerRequest)
+    var addedCount = 0
+    var removedCount = 0
+    if let added { addedCount = try checkMembers(added) }
+    if let removed { removedCount = try checkMembers(removed) }
+    guard addedCount + removedCount <= loop.limits.membersPerRequest else {
+      throw Problem(.invalidField, "a request may name at most \(loop.limits.membersPerRequest) members")
+    }
+    try loop.send(.changeMembers, cid: match.subject, context, match.route, .channel) { buffer in
+      buffer.writeVarint(addedCount)
+      if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
+      buffer.writeVarint(removedCount)
+      if let removed { Self.writeMembers(removed, withRoles: false, into: &buffer) }
+    }
+  }
+
+  /// `PUT /v1/channels/{cid}/members/{user}`: sets a role, and whether the user's totals exclude the channel (`muted`).
+  /// A user sets only their own `muted`; a server also adds users who are not members.
+  func putMember(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try context.check(match.member)
+    let body = try loop.object(request, .putMember)
+    let role = try body.optionalString("role")
+    let isMuted = try body.optionalBool("muted")
+    if let role {
+      guard context.caller.isServer else {
+        throw Problem(.serverTokenRequired, "a user may only set their own \"muted\"")
+      }
+      guard Identifier.isRole(role) else {
+        throw try body.required("role").error("must be 1 to 64 of A-Z a-z 0-9 _ . -")
+      }
+    }
+    let flags = (isMuted == nil ? 0 : 1) | (isMuted == true ? 2 : 0) | (context.caller.isServer ? 4 : 0)
+    let answer = NamedAnswer.member(match.member.bytes)
+    try loop.namedAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
+      buffer.writeField(match.member)
+      if let role { buffer.writeField(role) } else { buffer.writeEmptyField() }
+      buffer.writeVarint(UInt64(flags))
+    }
+  }
+
+  /// Validates members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and returns their number.
+  private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
+    var elements = members.elements
+    while let member = elements.next() {
+      if let user = member.string {
+        guard Identifier.isUser(user) else { throw member.error("is not a user id", .invalidUserID) }
+        continue
+      }
+      guard member.kind == .object else { throw member.error("must be a string or an object") }
+      guard Identifier.isUser(try member.requiredString("user_id")) else {
+        throw member.error("has an invalid user_id", .invalidUserID)
+      }
+      if let role = try member.optionalString("role"), !Identifier.isRole(role) {
+        throw member.error("has a role that is not 1 to 64 of A-Z a-z 0-9 _ . -")
+      }
+    }
+    return members.count
+  }
+
+  private static func writeMembers(_ members: JSONValue, withRoles: Bool, into buffer: inout ByteBuffer) {
+    var elements = members.elements
+    while let member = elements.next() {
+      if let user = member.string {
+        buffer.writeField(user)
+        if withRoles { buffer.writeEmptyField() }
+        continue
+      }
+      // Both fields were validated before.
+      if let user = member.member("user_id")?.string { buffer.writeField(user) }
+      guard withRoles else { continue }
+      if let role = member.member("role")?.string {
+        buffer.writeField(role)
+      } else {
+        buffer.writeEmptyField()
+      }
+    }
+  }
+}

@@ -1,0 +1,44 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Channel types: versioned values replicated to every shard. A type's home shard decides changes. The result is
+/// assigned to all other shards, and the answer waits for the last of them.
+extension ChannelRoutes {
+  /// `PUT /v1/channel-types/{type}`.
+  func putChannelType(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let patch = try OptionsJSON.patch(try loop.object(request, .options))
+    let home = try loop.homeShard(of: match.subject)
+    let gather = loop.gathers.begin(context, match.route, count: 1, .value)
+    loop.gathers.send(.patchChannelType, home, match.subject, context, match.route, gather, 0) {
+      $0.writeOptionPatch(patch)
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
+  func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let home = try loop.homeShard(of: match.subject)
+    try loop.send(.getChannelType, shard: home, name: match.subject, context, match.route, .channelType) {
+      _ in
+    }
+  }
+
+  /// `GET /v1/channel-types`: queries all shards, since a shard that missed a PUT may lack the newest value.
+  func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    let gather = loop.gathers.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
+    for shard in 0..<loop.store.shardCount {
+      loop.gathers.send(.listChannelTypes, ShardID(UInt16(shard)), nil, context, match.route, gather, shard) {
+        _ in
+      }
+    }
+    loop.gathers.finishSending(gather)
+  }
+}

@@ -1,0 +1,35 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Removal of channels and messages (R16), for servers only. For users see Erasures.
+extension ChannelRoutes {
+  /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
+  func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let answer = NamedAnswer.deletedChannel(cid: match.subject.bytes)
+    try loop.namedAnswers.send(.deleteChannel, cid: match.subject, context, match.route, answer) { _ in }
+  }
+
+  /// `POST /v1/channels/{cid}/truncate`: removes the messages before the named one; all messages with `{"all":true}`,
+  /// or without either field.
+  func truncateChannel(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    var before = match.query.extracting(0..<0)
+    let body = try loop.object(request, .truncateChannel)
+    let all = try body.optionalTrue("all")
+    if let given = try body.optionalNonNullString("before") {
+      guard !all else {
+        throw Problem(.invalidField, "the body may have one of \"before\" and \"all\"")
+      }
+      guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
+      before = given
+    }
+    try loop.send(.truncateChannel, cid: match.subject, context, match.route, .channel) {
+      $0.writeField(before)
+    }
+  }
+}

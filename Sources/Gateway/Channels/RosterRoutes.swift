@@ -1,0 +1,187 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The members and messages of a channel, for a backend to reconcile with, and for an app to show.
+extension ChannelRoutes {
+  /// `GET /v1/channels/{cid}/members?limit=&cursor=`.
+  func listRoster(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = loop.limits.rowsPerPage
+    var cursor: UInt32?
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, loop.scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try loop.limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard let row = PageCursor.joined(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = row
+      } else if parameter.name.equals("user_id") {
+        user = parameter.value
+        try context.check(user)
+      }
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    try loop.send(.listRoster, cid: match.subject, context, match.route, .roster) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(cursor.map(UInt64.init))
+    }
+  }
+
+  /// `GET /v1/channels/{cid}/messages?limit=&cursor=`.
+  func listMessages(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = loop.limits.rowsPerPage
+    var cursor: MessageListCursor?
+    var reader = QueryReader(match.query, loop.scratch)
+    while let parameter = try reader.next() {
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try loop.limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard let message = PageCursor.message(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = message
+      }
+    }
+    try loop.send(.listMessages, cid: match.subject, context, match.route, .messageList) { buffer in
+      buffer.writeVarint(limit)
+      buffer.writeMessageListCursor(cursor)
+    }
+  }
+
+  /// `POST /v1/read-state`: the first page of many channels' read states (R12).
+  func readStates(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    let body = try loop.object(request, .readStates)
+    let cids = try body.requiredArray("cids", countMax: loop.limits.entriesPerRequest)
+    var checked = cids.elements
+    while let cid = checked.next() { _ = try cid.asString() }
+    var user = parameters.user
+    if !user.isEmpty { try context.check(user) }
+    if let named = try body.optionalNonNullString("user_id") {
+      try context.check(named)
+      user = named
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    let limit = loop.limits.rowsPerPage
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: cids.count,
+      .results(status: 200, Self.writeReadStates)
+    )
+    var position = 0
+    var sent = cids.elements
+    while let cid = try sent.next()?.asString() {
+      loop.gathers.keepNames(gather, cid: cid)
+      if Identifier.isCID(cid) {
+        loop.gathers.send(.readState, cid: cid, context, match.route, gather, position) { buffer in
+          buffer.writeViewer(viewer, isServer: isServer)
+          buffer.writeVarint(limit)
+          buffer.writeOptional(nil)
+        }
+      } else {
+        loop.gathers.finish(gather, position, .invalidCID)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  private static func writeReadStates(_ gather: Gather, into buffer: inout ByteBuffer) {
+    let names = gather.names
+    buffer.writeStaticString("{\"states\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      buffer.writeStaticString("{\"cid\":")
+      if let cid = names.cid(index) { buffer.writeJSONString(cid) }
+      if let code = result.code {
+        buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
+      } else {
+        buffer.writeStaticString(",\"read\":[")
+        if let rows = gather.places.viewBytes(at: result.placeStart, length: result.placeCount) {
+          buffer.writeBytes(rows)
+        }
+        buffer.writeStaticString("]}")
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+}
+
+/// Channels' members and messages as JSON.
+enum RosterJSON {
+  /// Writes `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
+  static func writeMembers(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
+    buffer.writeStaticString("{\"members\":[")
+    for index in 0..<(try reader.count(elementBytesMin: 4)) {
+      let entry = try RosterEntryFields(&reader)
+      if index > 0 { buffer.writeStaticString(",") }
+      let byteMax = 64 + 6 * (entry.user.byteCount + entry.role.byteCount) + OutputRawSpan.timestampByteCount
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+        out.literal("{\"user\":{\"id\":")
+        out.jsonString(entry.user)
+        out.literal("}")
+        if !entry.role.isEmpty {
+          out.literal(",\"role\":")
+          out.jsonString(entry.role)
+        }
+        out.literal(",\"joined_at\":")
+        out.timestamp(milliseconds: entry.joinedAt.milliseconds)
+        if entry.isMuted { out.literal(",\"muted\":true") }
+        out.literal("}")
+      }
+    }
+    buffer.writeStaticString("]")
+    if let next = try reader.optional32() { buffer.writeString(",\"next\":\"j\(next)\"") }
+    try reader.end()
+    buffer.writeStaticString("}")
+  }
+
+  /// Writes `{"messages": [{"id", "seq", "user"?, "created_at", "silent"?, "receipt"?, "parent_id"?}…], "next"?}`.
+  static func writeMessages(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
+    buffer.writeStaticString("{\"messages\":[")
+    for index in 0..<(try reader.count(elementBytesMin: 6)) {
+      let entry = try MessageEntryFields(&reader)
+      if index > 0 { buffer.writeStaticString(",") }
+      let byteMax =
+        128 + 6 * (entry.message.byteCount + entry.parent.byteCount + entry.sender.byteCount)
+        + OutputRawSpan.timestampByteCount
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
+        out.literal("{\"id\":")
+        out.jsonString(entry.message)
+        out.literal(",\"seq\":")
+        out.decimal(UInt64(entry.sequence.rawValue))
+        if !entry.sender.isEmpty {
+          out.literal(",\"user\":{\"id\":")
+          out.jsonString(entry.sender)
+          out.literal("}")
+        }
+        out.literal(",\"created_at\":")
+        out.timestamp(milliseconds: entry.createdAt.milliseconds)
+        if entry.flags.contains(.silent) { out.literal(",\"silent\":true") }
+        if entry.flags.contains(.receipt) { out.literal(",\"receipt\":true") }
+        if !entry.parent.isEmpty {
+          out.literal(",\"parent_id\":")
+          out.jsonString(entry.parent)
+        }
+        out.literal("}")
+      }
+    }
+    buffer.writeStaticString("]")
+    if let next = try reader.messageListCursor() {
+      buffer.writeString(",\"next\":\"\(PageCursor.text(next))\"")
+    }
+    try reader.end()
+    buffer.writeStaticString("}")
+  }
+}

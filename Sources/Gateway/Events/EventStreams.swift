@@ -1,0 +1,502 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The event streams of one loop: performs the steps of ``EventHub``, delivers events, and ends streams.
+final class EventStreams: GatewayPart {
+  private(set) var hub: EventHub
+  private(set) var table = EventStreamTable()
+  let writer = EventWriter()
+  private(set) var totals = TotalsQueue()
+  private var ticker: RepeatedTask?
+  /// Ticks so far.
+  private(set) var ticks = 0
+  /// Whether the loop is draining and refuses new streams.
+  private var isDraining = false
+  /// Streams begun, and those resumed from an id, since the start.
+  private var opened: UInt64 = 0
+  private var resumes: UInt64 = 0
+  /// Streams reset since the start because their client stalled.
+  private var stalled: UInt64 = 0
+  /// ``GatewayLimits/eventStallTimeout`` in ticks.
+  private var stallTicks = 0
+
+  init(_ limits: EventHub.Limits) { hub = EventHub(limits: limits) }
+
+  /// Opens a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
+  ///
+  /// - Throws: `store_busy` where too many streams are open, or while draining; `limit_reached`.
+  func open(_ request: EventHub.Request, _ context: RequestContext, wantsTotals: Bool) throws(Problem) {
+    if isDraining { throw Problem(.storeBusy, "this gateway is shutting down") }
+    let stream = EventStream(
+      try hub.open(request),
+      connection: context.connection,
+      handle: context.stream,
+      caller: context.caller,
+      totalsOf: wantsTotals ? request.user : nil
+    )
+    table.insert(stream)
+    if let user = stream.totalsOf { totals.add(stream.ref, of: user) }
+    perform()
+  }
+
+  private func remove(_ stream: EventStream) {
+    table.remove(stream)
+    if let user = stream.totalsOf { totals.remove(stream.ref, of: user) }
+  }
+
+  /// The id of a stream's next event; nil: it has none.
+  private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
+
+  /// Writes an event for one stream only.
+  private func write(_ block: ByteBuffer, _ stream: EventStream, _ key: () -> StreamQueue.Key) {
+    if stream.hasBegun { writer.write(block, to: stream, id: id(stream), on: loop, key: key) }
+  }
+
+  // MARK: Store replies and events
+
+  /// Distributes the events of a shard.
+  func take(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
+    let fields = try EventsFields(payload)
+    for channel in fields.channels { tell(channel, .everybody) }
+    for user in fields.users {
+      guard let place = hub.place(ofUser: user.user) else { continue }
+      for event in user.events {
+        switch event {
+        case .membership(let entry, let time, let isGone):
+          hub.membership(user: place, entry, at: time, isGone: isGone)
+        case .tokensRevoked(let before): hub.tokensRevoked(user: place, before: before)
+        }
+      }
+    }
+    if fields.isLost { hub.lost(shard) }
+    hub.passed(shard, through: fields.through)
+    perform()
+  }
+
+  func replied(_ question: EventQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    do throws(WireError) {
+      switch question {
+      case .subscribeUser(let place):
+        var reader = FieldReader(payload)
+        let through = try reader.time()
+        try reader.end()
+        hub.userSubscribed(place, through: through)
+      case .list(let ref): try listed(ref, payload)
+      case .subscribe(let frame):
+        let fields = try SubscribedFields(payload)
+        let told = hub.told(of: Int(frame))
+        for channel in fields.channels { tell(channel, told) }
+        hub.subscribed(Int(frame), through: fields.through, isComplete: fields.isComplete)
+      case .unsubscribeUser(let place): hub.userUnsubscribed(place)
+      case .unsubscribe(let frame): hub.unsubscribed(Int(frame))
+      }
+    } catch {
+      loop.logMalformedReply(error, kind)
+      return failed(question, Problem(.internalError))
+    }
+    perform()
+  }
+
+  private func listed(_ ref: EventHub.Ref, _ payload: RawSpan) throws(WireError) {
+    var reader = FieldReader(payload)
+    var entries: [ChannelEntryFields] = []
+    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
+      entries.append(try ChannelEntryFields(&reader))
+    }
+    let next = try reader.optional()
+    try reader.end()
+    hub.listed(ref, entries, next: next)
+  }
+
+  func failed(_ question: EventQuestion, _ problem: Problem) {
+    switch question {
+    case .subscribeUser(let place): hub.userFailed(place, problem)
+    case .list(let ref): hub.listFailed(ref, problem)
+    case .subscribe(let frame): hub.subscribeFailed(Int(frame), problem)
+    case .unsubscribeUser(let place): hub.userUnsubscribeFailed(place)
+    case .unsubscribe(let frame): hub.unsubscribeFailed(Int(frame))
+    }
+    perform()
+  }
+
+  /// Subscribes again on a new connection to the store, which has no subscriptions.
+  func connected() {
+    let isSame = writer.connected(to: loop.store.storeID)
+    hub.connected(shardCount: loop.store.shardCount, isSame: isSame)
+    perform()
+  }
+
+  // MARK: Steps
+
+  private func perform() {
+    while hub.hasSteps {
+      for step in hub.takeSteps() { perform(step) }
+    }
+  }
+
+  private func perform(_ step: EventHub.Step) {
+    switch step {
+    case .subscribeUser(let place, let name):
+      ask(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeInteger(UInt8(1)) }
+    case .unsubscribeUser(let place, let name):
+      ask(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) { $0.writeInteger(UInt8(0)) }
+    case .list(let ref, let user, let issued, let cursor, let since):
+      ask(.listChannels, home(of: user), user, .list(ref), issued: issued) {
+        // Flags: 1 adds channels that the user has left, 2 those deleted.
+        $0.writeVarint(since == nil ? 0 : 3)
+        $0.writeVarint(UserWalk.listMax)
+        $0.writeOptional(cursor)
+        if let since { $0.writeTime(since) }
+      }
+    case .subscribe(let frame, let since):
+      let cids = hub.cids(of: frame)
+      ask(.subscribe, hub.shard(of: frame), nil, .subscribe(frame: UInt32(truncatingIfNeeded: frame))) {
+        buffer in
+        buffer.writeVarint(since == nil ? 0 : 1)
+        buffer.writeTime(since ?? .none)
+        buffer.writeVarint(cids.count)
+        for cid in cids { buffer.writeField(cid) }
+      }
+    case .unsubscribe(let frame):
+      let cids = hub.cids(of: frame)
+      ask(.unsubscribe, hub.shard(of: frame), nil, .unsubscribe(frame: UInt32(truncatingIfNeeded: frame))) {
+        buffer in
+        buffer.writeVarint(cids.count)
+        for cid in cids { buffer.writeField(cid) }
+      }
+    case .begin(let ref): begin(ref)
+    case .live(let ref): if let stream = table[ref] { sendHeartbeat(stream) }
+    case .reset(let ref): reset(ref)
+    case .refuse(let ref, let code, let detail): refuse(ref, Problem(code, detail))
+    case .end(let ref):
+      if let stream = table[ref] {
+        end(stream, "the connection to the store was lost, or the token was revoked")
+      }
+    case .left(let ref, let cid, let time):
+      guard let stream = table[ref], let user = hub[ref]?.request.user else { return }
+      let block = EventJSON.left(cid: cid, user: user, at: time)
+      write(block, stream) { StreamQueue.Key(.member, cid: cid, subject: user) }
+      if let user = stream.totalsOf { markTotalsChanged(user) }
+    case .deleted(let ref, let cid, let time):
+      guard let stream = table[ref] else { return }
+      let event = EventFields.channelDeleted(at: time)
+      write(EventJSON.block(.channelDeleted, of: event, cid: cid), stream) {
+        StreamQueue.Key(.channelDeleted, of: event, cid: cid)
+      }
+      scheduleTotals(event, stream, isOwn: false)
+    }
+  }
+
+  private func home(of user: String) -> ShardID { ShardID(UInt16(hub.home(of: user))) }
+
+  private func ask(
+    _ kind: FrameKind,
+    _ shard: ShardID,
+    _ name: String?,
+    _ question: EventQuestion,
+    issued: UInt32? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    let request = PendingRequest(.events(question), route: .events, isServer: false)
+    let name = name.map { Array($0.utf8) }
+    if loop.ask(kind, shard: shard, name: name, request, issued: issued, fields) { return }
+    failed(question, Problem(.storeBusy))
+  }
+
+  private func begin(_ ref: EventHub.Ref) {
+    guard let stream = table[ref], let connection = loop.connections.connection(stream.connection) else {
+      return
+    }
+    loop.connections.markDirty(stream.connection)
+    let headers: [HTTP2Header] = [.noStore, HTTP2Header("x-accel-buffering", "no")]
+    connection.startStreaming(stream.handle, status: 200, contentType: .eventStream, headers: headers)
+    stream.hasBegun = true
+    opened &+= 1
+    if let hub = hub[ref], hub.request.start != .live {
+      resumes &+= 1
+      // The unread counts may have changed while the client was away.
+      if let user = stream.totalsOf { markTotalsChanged(user) }
+    }
+    loop.counters.answered(Route.events.rawValue, status: 200)
+    loop.endTurnSoon()
+  }
+
+  private func refuse(_ ref: EventHub.Ref, _ problem: Problem) {
+    guard let stream = table[ref] else { return }
+    remove(stream)
+    guard let connection = loop.connections.connection(stream.connection), connection.isOpen(stream.handle)
+    else {
+      return
+    }
+    loop.connections.markDirty(stream.connection)
+    loop.answer(problem, Route.events.rawValue, stream.handle, connection)
+    loop.endTurnSoon()
+  }
+
+  /// Ends a started stream, with a comment that gives the reason.
+  private func end(_ stream: EventStream, _ reason: StaticString) {
+    remove(stream)
+    hub.close(stream.ref)
+    guard let connection = loop.connections.connection(stream.connection) else { return }
+    loop.connections.markDirty(stream.connection)
+    var bytes = ByteBuffer()
+    bytes.writeStaticString(": ")
+    bytes.writeStaticString(reason)
+    bytes.writeStaticString("\n\n")
+    connection.write(stream.handle, bytes)
+    connection.finish(stream.handle)
+    loop.endTurnSoon()
+  }
+
+  private func reset(_ ref: EventHub.Ref) {
+    guard let stream = table[ref] else { return }
+    writer.writeReset(to: stream, id: id(stream), on: loop)
+  }
+
+  // MARK: Delivery
+
+  /// Delivers the events of one channel.
+  private func tell(_ channel: ChannelEventsFields, _ told: EventHub.Told) {
+    let heard = hub.heard(channel.events, by: told)
+    // A member's latest join decides which events they get, including earlier ones.
+    for case .memberAdded(let member) in heard {
+      hub.joined(member.user, channel.cid, at: member.at)
+    }
+    for (index, event) in zip(heard.indices, heard) {
+      guard let place = hub.place(ofChannel: channel.cid) else { return }
+      let refs: [EventHub.Ref]
+      var isFormer = false
+      switch told {
+      case .everybody: refs = hub.refs(ofChannel: place)
+      case .streams(let streams), .newMembers(let streams):
+        refs = streams.filter { hub.isAttached($0, channel.cid) }
+      case .formerMember(let ref):
+        refs = [ref]
+        isFormer = true
+      }
+      let subject = hub.place(ofUser: event.subject)
+      writer.clearForms()
+      for ref in refs where hub.hears(event, ref, channel: place, isFormer: isFormer) {
+        guard let stream = table[ref], stream.hasBegun else { continue }
+        let forms = event.forms(for: hub.viewer(ref, subject: subject))
+        if forms.isEmpty { continue }
+        if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, place),
+          let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
+        {
+          tell(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
+          continue
+        }
+        for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
+          writer.write(form, of: event, cid: channel.cid, to: stream, id: id(stream), on: loop)
+        }
+        scheduleTotals(event, stream, isOwn: forms.hasOwn)
+      }
+      hub.detachAfter(event, channel: place, to: refs, later: heard[(index + 1)...])
+    }
+  }
+
+  /// Delivers to a member the part of an event that hidden history lets them see (R6).
+  private func tell(
+    _ event: EventFields,
+    _ forms: EventForm.Forms,
+    _ limit: HistoryLimit,
+    joinedAt: Timestamp,
+    cid: String,
+    _ stream: EventStream
+  ) {
+    guard let left = event.limited(by: limit, forms, joinedAt: joinedAt) else { return }
+    for form in EventForm.allCases where left.forms.contains(EventForm.Forms(form)) {
+      write(EventJSON.block(form, of: left.event, cid: cid), stream) {
+        StreamQueue.Key(form, of: left.event, cid: cid)
+      }
+    }
+    scheduleTotals(left.event, stream, isOwn: left.forms.hasOwn)
+  }
+
+  // MARK: Timers
+
+  /// Starts the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
+  /// 50,000 are written at once.
+  func start() {
+    let tick = min(loop.limits.heartbeat, .seconds(1))
+    stallTicks = Int(loop.limits.eventStallTimeout.nanoseconds / tick.nanoseconds)
+    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
+    ticker = loop.eventLoop.scheduleRepeatedTask(initialDelay: tick, delay: tick) { _ in
+      bound.value.ticked(
+        parts: max(1, Int(bound.value.loop.limits.heartbeat.nanoseconds / tick.nanoseconds))
+      )
+    }
+  }
+
+  func stop() {
+    ticker?.cancel()
+    ticker = nil
+  }
+
+  private func ticked(parts: Int) {
+    let now = loop.now
+    let part = ticks % parts
+    ticks &+= 1
+    for stream in table.all {
+      if now >= stream.caller.expiresAt {
+        expire(stream, .tokenExpired)
+      } else if stream.stalls(ticksMax: stallTicks) {
+        giveUp(stream)
+      } else if Int(stream.ref.slot) % parts == part {
+        sendHeartbeat(stream)
+      }
+    }
+    hub.tick()
+    perform()
+    countTotals()
+    loop.endTurnSoon()
+  }
+
+  /// Resets a stream whose client takes no events, and drops its queue. The client can resume from its last event.
+  private func giveUp(_ stream: EventStream) {
+    stalled &+= 1
+    remove(stream)
+    hub.close(stream.ref)
+    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.markDirty(stream.connection)
+  }
+
+  /// Ends a stream whose token has expired or was revoked.
+  private func expire(_ stream: EventStream, _ code: ProblemCode) {
+    if stream.hasBegun {
+      return end(stream, code == .tokenRevoked ? "the token has been revoked" : "the token has expired")
+    }
+    remove(stream)
+    hub.close(stream.ref)
+    guard let connection = loop.connections.connection(stream.connection), connection.isOpen(stream.handle)
+    else {
+      return
+    }
+    loop.connections.markDirty(stream.connection)
+    loop.answer(Problem(code), Route.events.rawValue, stream.handle, connection)
+  }
+
+  /// Writes a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
+  /// newer id.
+  private func sendHeartbeat(_ stream: EventStream) {
+    if stream.hasBegun { writer.writeHeartbeat(to: stream, id: id(stream), on: loop) }
+  }
+
+  /// Cleans up a stream whose client has disconnected.
+  func aborted(_ handle: HTTP2StreamHandle) {
+    guard let stream = table.stream(of: handle) else { return }
+    remove(stream)
+    hub.close(stream.ref)
+    perform()
+  }
+
+  /// Writes queued events after a stream has become writable again.
+  func drained(_ handle: HTTP2StreamHandle) {
+    guard let stream = table.stream(of: handle) else { return }
+    stream.progressed()
+    writer.writeQueued(of: stream, on: loop)
+  }
+
+  /// Ends all streams, so that their clients reconnect to another gateway, and accepts no new ones.
+  func drain() {
+    isDraining = true
+    for stream in table.all {
+      if stream.hasBegun {
+        end(stream, "this gateway is shutting down")
+      } else {
+        hub.fail(stream.ref, Problem(.storeBusy, "this gateway is shutting down"))
+      }
+    }
+    perform()
+  }
+
+  // MARK: Totals
+
+  /// Schedules a count of unread totals if an event may have changed them for the stream's user.
+  private func scheduleTotals(_ event: EventFields, _ stream: EventStream, isOwn: Bool) {
+    guard let user = stream.totalsOf else { return }
+    switch event {
+    case .row: if !isOwn { return }
+    case .channelUpdated, .status, .receipt: return
+    case .messageNew, .messageDeleted, .truncated, .channelDeleted, .memberAdded, .memberRemoved: break
+    }
+    markTotalsChanged(user)
+  }
+
+  private func markTotalsChanged(_ user: String) {
+    totals.changed(user)
+    countTotals()
+  }
+
+  /// Starts the counts that are due, as far as limits allow.
+  private func countTotals() {
+    guard loop.store.shardCount > 0 else { return }
+    while totals.countingCount < loop.limits.totalsJobs, loop.userJobs.count < loop.limits.userJobs,
+      let user = totals.next(at: loop.now)
+    {
+      let count = totals.countingCount
+      let walk = UserWalk(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
+      loop.userJobs.begin(UserJob(.totals(user: user), walk))
+      // The store's window is full.
+      if totals.countingCount < count { return }
+    }
+  }
+
+  /// Sends counted totals to the user's streams; nil: the count failed.
+  func totalsCounted(_ user: String, _ counted: UnreadTotals?) {
+    totals.counted(user, isDone: counted != nil)
+    guard let counted else { return }
+    let bytes = Array(user.utf8)
+    let block = EventJSON.totals(counted, user: bytes.span.bytes, at: Timestamp(milliseconds: loop.now))
+    for ref in totals.streams(of: user) {
+      guard let stream = table[ref] else { continue }
+      write(block, stream) { StreamQueue.Key(.totals) }
+    }
+    countTotals()
+  }
+
+  /// Ends the streams of revoked tokens.
+  func revoke(where isRevoked: (Caller) -> Bool) {
+    for stream in table.all where isRevoked(stream.caller) { expire(stream, .tokenRevoked) }
+    perform()
+  }
+
+  // MARK: Metrics
+
+  func collect(into samples: inout MetricSamples) {
+    let gauges: [(String, String, Int)] = [
+      ("event_streams", "Streams of events open.", hub.streamCount),
+      ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),
+      ("event_channels", "Channels with open event streams.", hub.channelCount),
+    ]
+    for (name, help, value) in gauges { samples.gauge("tidemark_gateway_\(name)", help: help, Double(value)) }
+    writer.collect(into: &samples)
+    samples.counter(
+      "tidemark_gateway_event_streams_opened_total",
+      help: "Streams of events begun.",
+      Int64(clamping: opened)
+    )
+    samples.counter(
+      "tidemark_gateway_event_resumes_total",
+      help: "Event streams resumed from an id.",
+      Int64(clamping: resumes)
+    )
+    samples.counter(
+      "tidemark_gateway_event_streams_stalled_total",
+      help: "Event streams reset because their client took no events.",
+      Int64(clamping: stalled)
+    )
+  }
+}
+
+extension EventForm.Forms {
+  /// Whether the user's own mark is among the forms.
+  fileprivate var hasOwn: Bool {
+    contains(EventForm.Forms(.markRead)) || contains(EventForm.Forms(.markUnread))
+  }
+}

@@ -1,0 +1,100 @@
+internal import HTTP2Session
+internal import ReceiptModel
+
+extension GatewayLoop {
+  /// Calls the handler of a route. Each handler validates its whole input before it sends anything to the store.
+  func dispatch(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    // A mark parses its query once, for the values, and checks it only if something is unexpected.
+    if match.route != .markRead, match.route != .markUnread { try match.checkQuery(context.caller, scratch) }
+    // GET and DELETE take no fields; an empty object is accepted.
+    if !request.body.isEmpty, request.method == .get || request.method == .delete {
+      _ = try object(request, [])
+    }
+    switch match.route {
+    case .markRead: try markRead(match, context, request)
+    case .markUnread: try markUnread(match, context, request)
+    case .markDelivered: try BatchRoutes(loop: self).markDelivered(match, context, request)
+    case .markReadMany: try BatchRoutes(loop: self).markReadMany(match, context, request)
+    case .registerMessage: try MessageRoutes(loop: self).registerMessage(match, context, request)
+    case .registerMessages: try BatchRoutes(loop: self).registerMessages(match, context, request)
+    case .deleteMessage: try MessageRoutes(loop: self).deleteMessage(match, context)
+    case .putChannel: try ChannelRoutes(loop: self).putChannel(match, context, request)
+    case .getChannel: try ChannelRoutes(loop: self).getChannel(match, context)
+    case .changeMembers: try ChannelRoutes(loop: self).changeMembers(match, context, request)
+    case .putMember: try ChannelRoutes(loop: self).putMember(match, context, request)
+    case .putChannelType: try ChannelRoutes(loop: self).putChannelType(match, context, request)
+    case .getChannelType: try ChannelRoutes(loop: self).getChannelType(match, context)
+    case .listChannelTypes: try ChannelRoutes(loop: self).listChannelTypes(match, context)
+    case .apiDocument: DocumentRoute(loop: self).apiDocument(match, context, request)
+    case .readState: try MessageRoutes(loop: self).readState(match, context)
+    case .readStates: try ChannelRoutes(loop: self).readStates(match, context, request)
+    case .listRoster: try ChannelRoutes(loop: self).listRoster(match, context)
+    case .listMessages: try ChannelRoutes(loop: self).listMessages(match, context)
+    case .putChannels: try ChannelRoutes(loop: self).putChannels(match, context, request)
+    case .putUsers: try UserRoutes(loop: self).putUsers(match, context, request)
+    case .statuses: try MessageRoutes(loop: self).statuses(match, context, request)
+    case .messageStatus: try MessageRoutes(loop: self).messageStatus(match, context)
+    case .acknowledgeReceipts: try MessageRoutes(loop: self).acknowledgeReceipts(match, context, request)
+    case .receiptsOfUser: try userLists.receiptsOfUser(match, context)
+    case .threadsOfUser: try userLists.threadsOfUser(match, context)
+    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged:
+      try MessageRoutes(loop: self).listMembers(match, context)
+    case .chosenMembers: try MessageRoutes(loop: self).chosenMembers(match, context)
+    case .putUser: try UserRoutes(loop: self).putUser(match, context, request)
+    case .getUser: try UserRoutes(loop: self).getUser(match, context)
+    case .putToken: try tokens.putToken(match, context, request)
+    case .getToken: try tokens.getToken(match, context)
+    case .deleteChannel: try ChannelRoutes(loop: self).deleteChannel(match, context)
+    case .truncateChannel: try ChannelRoutes(loop: self).truncateChannel(match, context, request)
+    case .deleteUser: try erasures.deleteUser(match, context)
+    case .unreadOfUser: try UserRoutes(loop: self).unreadOfUser(match, context)
+    case .channelsOfUser: try UserRoutes(loop: self).channelsOfUser(match, context)
+    case .unreadOfUsers: try UserRoutes(loop: self).unreadOfUsers(match, context, request)
+    case .events: try events.openEvents(match, context, request)
+    case .frames: try streams.openFrames(match, context, request)
+    case .issueTickets: try push.issueTickets(match, context, request)
+    case .acknowledgePushes: try push.acknowledgePushes(match, context, request)
+    case .receiveHook: try hooks.receiveHook(match, context, request)
+    case .notImplemented, .notImplementedPublic:
+      throw Problem(.notImplemented, "this route is not implemented yet")
+    }
+  }
+
+  /// Parses the body as a JSON object with known fields only; an empty body counts as `{}`.
+  ///
+  /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
+  ///   `unknown_field`, `not_implemented`.
+  @_lifetime(borrow request)
+  func object(
+    _ request: borrowing HTTP2Request,
+    _ known: borrowing KnownFields
+  ) throws(Problem) -> JSONValue {
+    if request.body.isEmpty {
+      return _overrideLifetime(try parsed(Self.emptyObject.span.bytes), borrowing: request)
+    }
+    guard Self.isJSON(request.contentType) else { throw Problem(.contentTypeNotSupported) }
+    let body = try parsed(request.body)
+    try body.check(known)
+    return _overrideLifetime(body, borrowing: request)
+  }
+
+  private static let emptyObject = Array("{}".utf8)
+
+  @_lifetime(borrow self)
+  private func parsed(_ bytes: RawSpan) throws(Problem) -> JSONValue {
+    let tape = self.tape
+    let value: JSONValue
+    do throws(JSONSyntaxError) { value = try tape.parse(bytes) } catch { throw Problem(error) }
+    guard value.kind == .object else { throw Problem(.invalidField, "the body must be an object") }
+    return _overrideLifetime(value, borrowing: self)
+  }
+
+  /// Whether a body of this type is parsed as JSON: `application/json` with any parameters, or no type.
+  static func isJSON(_ contentType: RawSpan) -> Bool {
+    contentType.isEmpty || HTTP2ContentType.json.isNamed(by: contentType)
+  }
+}

@@ -1,0 +1,196 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// An answer that repeats names of its request, which the store's reply does not have.
+enum NamedAnswer {
+  /// `{"message": …}` of a registration, 201 where it is new.
+  case registration(cid: [UInt8], id: [UInt8])
+  /// `{"message": …}` of a deletion.
+  case deletion(cid: [UInt8], id: [UInt8])
+  /// `{"member": {"user", "role"?, "joined_at", "muted"}}`, 201 where they joined.
+  case member([UInt8])
+  /// `{"cid", "deleted"}`.
+  case deletedChannel(cid: [UInt8])
+  /// `{"jti","revoked","expires_at"?}`.
+  case token([UInt8])
+  /// One status.
+  case status(cid: [UInt8], id: [UInt8])
+  /// `{"statuses": […]}` of these ids.
+  case statuses(cid: [UInt8], KeptEntries)
+  /// `{"acknowledged": […], "errors": […]}` of these ids.
+  case acknowledged(KeptEntries)
+}
+
+/// The requests whose answers repeat names of the request. The names are kept when the request is parsed.
+final class NamedAnswers: GatewayPart {
+  private var waiting = SlotTable<NamedAnswer>()
+
+  /// Requests that wait for the store.
+  var count: Int { waiting.count }
+
+  // MARK: Sending
+
+  /// Sends a request about one channel, whose reply becomes the answer.
+  ///
+  /// - Throws: `store_busy`.
+  func send(
+    _ kind: FrameKind,
+    cid: RawSpan,
+    _ context: RequestContext,
+    _ route: Route,
+    _ answer: NamedAnswer,
+    thread: RawSpan? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let index = waiting.insert(answer)
+    let request = Self.request(index, context, route)
+    let isSent = loop.ask(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
+    if !isSent { throw refused(index) }
+  }
+
+  /// Sends a request to a shard, whose reply becomes the answer.
+  ///
+  /// - Throws: `store_busy`.
+  func send(
+    _ kind: FrameKind,
+    shard: ShardID,
+    name: RawSpan,
+    _ context: RequestContext,
+    _ route: Route,
+    _ answer: NamedAnswer,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let index = waiting.insert(answer)
+    let request = Self.request(index, context, route)
+    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
+    if !isSent { throw refused(index) }
+  }
+
+  private static func request(_ index: SlotIndex, _ context: RequestContext, _ route: Route) -> PendingRequest
+  {
+    PendingRequest(
+      .namedAnswer(index, context.stream, connection: context.connection),
+      route: route,
+      isServer: context.caller.isServer
+    )
+  }
+
+  private func refused(_ index: SlotIndex) -> Problem {
+    waiting.remove(index)
+    return Problem(.storeBusy)
+  }
+
+  // MARK: Replies
+
+  func replied(
+    _ index: SlotIndex,
+    _ request: PendingRequest,
+    _ kind: FrameKind,
+    _ payload: RawSpan,
+    _ stream: HTTP2StreamHandle,
+    _ place: UInt32
+  ) {
+    let kept = waiting.remove(index)
+    guard let connection = loop.connections.connection(place) else { return }
+    loop.connections.markDirty(place)
+    guard let kept else {
+      return loop.answerBug("a reply without the names of its request", request.route, stream, connection)
+    }
+    do throws(WireError) {
+      try respond(kept, request, payload, stream, connection)
+    } catch {
+      loop.logMalformedReply(error, kind)
+      loop.answer(Problem(.internalError), request.route.rawValue, stream, connection)
+    }
+  }
+
+  /// Drops what a failed request has kept.
+  func failed(_ index: SlotIndex) { waiting.remove(index) }
+
+  private func respond(
+    _ answer: NamedAnswer,
+    _ request: PendingRequest,
+    _ payload: RawSpan,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(WireError) {
+    var reader = FieldReader(payload)
+    var status = 200
+    switch answer {
+    case .registration(let cid, let id):
+      status = try reader.byte() == 1 ? 201 : 200
+      let sequence = try reader.sequence().rawValue
+      guard let messageStatus = MessageStatus(rawValue: try reader.byte()),
+        let refusal = ReceiptRefusal(rawValue: try reader.byte())
+      else { throw .badValue(.status) }
+      connection.respond(stream, status: status) {
+        StatusJSON.writeMessageAnswer(
+          id: id.span.bytes,
+          cid: cid.span.bytes,
+          sequence: sequence,
+          status: messageStatus,
+          refusal: refusal,
+          into: &$0
+        )
+      }
+    case .deletion(let cid, let id):
+      let sequence = try reader.sequence().rawValue
+      connection.respond(stream, status: status) {
+        StatusJSON.writeMessageAnswer(
+          id: id.span.bytes,
+          cid: cid.span.bytes,
+          sequence: sequence,
+          status: nil,
+          refusal: .none,
+          into: &$0
+        )
+      }
+    case .member(let user):
+      status = try reader.byte() == 1 ? 201 : 200
+      let member = try SetMemberFields(&reader)
+      try reader.end()
+      connection.respond(stream, status: status) {
+        ChannelJSON.writeMember(user.span.bytes, member, into: &$0)
+      }
+    case .deletedChannel(let cid):
+      let existed = try reader.byte() == 1
+      try reader.end()
+      connection.respond(stream, status: status) {
+        ChannelJSON.writeDeleted(cid.span.bytes, existed: existed, into: &$0)
+      }
+    case .token(let id):
+      let state = try TokenStateFields(&reader)
+      try reader.end()
+      loop.tokens.note(id, state)
+      connection.respond(stream, status: status) {
+        TokenJSON.write(id.span.bytes, until: state.until == .none ? nil : state.until, into: &$0)
+      }
+    case .status(let cid, let id):
+      switch try StatusResult.all(&reader).first {
+      case nil: throw .badValue(.count)
+      case .missing(let code):
+        var problem = Problem(code)
+        problem.status = 404
+        return loop.answer(problem, request.route.rawValue, stream, connection)
+      case .found(let found):
+        connection.respond(stream, status: status) {
+          StatusJSON.write(found, message: id.span.bytes, cid: cid.span.bytes, into: &$0)
+        }
+      }
+    case .statuses(let cid, let messages):
+      let found = try StatusResult.all(&reader)
+      connection.respond(stream, status: status) {
+        MessageRoutes.writeStatuses(found, cid: cid.span.bytes, messages, into: &$0)
+      }
+    case .acknowledged(let messages):
+      let codes = try MessageRoutes.acknowledgementCodes(&reader, isServer: request.isServer)
+      connection.respond(stream, status: status) {
+        MessageRoutes.writeAcknowledged(codes, messages, into: &$0)
+      }
+    }
+    loop.counters.answered(request.route.rawValue, status: status)
+  }
+}

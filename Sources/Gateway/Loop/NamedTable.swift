@@ -1,0 +1,30 @@
+internal import ReceiptModel
+
+/// Values found by their name, or by the slot they keep until they are removed.
+struct NamedTable<Value> {
+  private var values = SlotTable<Value>()
+  private var slots: [ExactText: UInt32] = [:]
+
+  var count: Int { values.count }
+
+  /// The slots in use, in order.
+  var places: [UInt32] { values.indexes.map(\.slot) }
+
+  func place(of name: String) -> UInt32? { slots[ExactText(name)] }
+
+  subscript(place: UInt32) -> Value? {
+    _read { yield values[slot: place] }
+    _modify { yield &values[slot: place] }
+  }
+
+  mutating func insert(_ value: Value, named name: String) -> UInt32 {
+    let slot = values.insert(value).slot
+    slots[ExactText(name)] = slot
+    return slot
+  }
+
+  mutating func remove(_ place: UInt32, named name: String) {
+    values.remove(values.index(slot: place))
+    slots[ExactText(name)] = nil
+  }
+}

@@ -1,0 +1,64 @@
+internal import HTTP2Session
+internal import Operations
+internal import ReceiptModel
+
+/// Progress of a request while the loop receives it. A refusal is charged and counted by it.
+struct RequestArrival {
+  /// The route's number in ``GatewayCounters``.
+  var route = GatewayCounters.noRoute
+  /// Whether the request was charged to its caller's rate limits.
+  var isCharged = false
+  /// Whether the request has waited in a ``BatchQueue``. It was charged before.
+  var hasWaited = false
+}
+
+/// What a route needs to know of a request besides its bytes.
+struct RequestContext {
+  let caller: Caller
+  /// The connection's index in the ``ConnectionTable``.
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  /// The client address of a streamed request, if rate limits are set; nil: unknown, or not needed.
+  var address: PeerAddress?
+  /// Whether the request has waited in a ``BatchQueue`` and begins now.
+  var hasWaited = false
+
+  /// The user that the request acts for: a user's own id, or the one that a server names.
+  ///
+  /// - Parameter given: a validated `user_id`; empty where there is none.
+  /// - Throws: `user_id_required` where a server names no user.
+  @_lifetime(borrow self)
+  func actingUser(_ given: RawSpan) throws(Problem) -> RawSpan {
+    if !given.isEmpty { return _overrideLifetime(given, borrowing: self) }
+    guard !caller.isServer else { throw Problem(.userIDRequired) }
+    return _overrideLifetime(caller.user, borrowing: self)
+  }
+
+  /// The user that a request acts for, from the `user_id` of its body or its query.
+  ///
+  /// - Throws: `invalid_user_id`, `user_id_mismatch`, `user_id_required`.
+  @_lifetime(borrow self)
+  func actingUser(_ body: JSONValue, _ parameters: borrowing PositionParameters) throws(Problem) -> RawSpan {
+    if !parameters.user.isEmpty { try check(parameters.user) }
+    if let user = try body.optionalNonNullString("user_id") {
+      try check(user)
+      return try actingUser(user)
+    }
+    return try actingUser(parameters.user)
+  }
+
+  /// The user whose view a query gets; empty where a server names none.
+  @_lifetime(borrow self)
+  func viewingUser(_ given: RawSpan) -> RawSpan {
+    given.isEmpty
+      ? _overrideLifetime(caller.user, borrowing: self) : _overrideLifetime(given, borrowing: self)
+  }
+
+  /// Validates a `user_id`. A request that gives one twice needs both to be valid.
+  ///
+  /// - Throws: `invalid_user_id`, or `user_id_mismatch` where a user names another.
+  func check(_ given: RawSpan) throws(Problem) {
+    guard Identifier.isUser(given) else { throw Problem(.invalidUserID) }
+    if !caller.isServer && !given.equals(caller.user) { throw Problem(.userIDMismatch) }
+  }
+}

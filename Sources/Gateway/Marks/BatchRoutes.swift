@@ -1,0 +1,243 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Routes with many entries in one request. Each entry is sent as its own frame, pipelined, and a bad entry does not
+/// fail the others. A body is checked as a whole before anything is sent, so that a malformed one changes nothing.
+struct BatchRoutes {
+  let loop: GatewayLoop
+
+  /// `POST /v1/channels/delivered` (R3).
+  func markDelivered(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    let body = try loop.object(request, .markDelivered)
+    let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
+    let user = try context.actingUser(body, parameters)
+    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: entries.count,
+      .results(status: 201, Self.writePositions)
+    )
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      loop.gathers.keepNames(gather, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
+      let parent = entry.optional("parent_id")
+      if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
+        parent == nil || parent?.kind == .string
+      {
+        let thread = parent?.string
+        if !Identifier.isCID(cid) {
+          loop.gathers.finish(gather, position, .invalidCID)
+        } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
+          loop.gathers.finish(gather, position, .invalidMessageID)
+        } else {
+          loop.gathers.send(.markDelivered, cid: cid, context, match.route, gather, position, thread: thread)
+          {
+            buffer in
+            buffer.writeField(user)
+            buffer.writeField(message)
+          }
+        }
+      } else {
+        loop.gathers.finish(gather, position, .invalidField)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  /// `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
+  func markReadMany(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    let body = try loop.object(request, .markReadMany)
+    let all = try body.optionalTrue("all")
+    let threads = try body.optionalBool("threads") ?? false
+    let map = try body.member("read_by_channel")?.object()
+    guard let channels = map else {
+      let user = try context.actingUser(body, parameters)
+      guard all else {
+        throw Problem(
+          .invalidField,
+          "the body has to have \"read_by_channel\", or \"all\": true for every channel"
+        )
+      }
+      guard try body.optionalObject("unread_epochs") == nil else {
+        throw Problem(.invalidField, "field \"unread_epochs\" goes with \"read_by_channel\"")
+      }
+      return try UserRoutes(loop: loop).markAllRead(match, context, user: user, threads: threads)
+    }
+    guard !threads else { throw Problem(.invalidField, "field \"threads\" goes with \"all\"") }
+    guard !all else {
+      throw Problem(.invalidField, "the body has to have one of \"read_by_channel\" and \"all\"")
+    }
+    guard channels.count <= loop.limits.channelsPerRequest else {
+      throw channels.error("may have at most \(loop.limits.channelsPerRequest) entries")
+    }
+    var checked = channels.members
+    while let member = checked.next() { _ = try member.value.asString() }
+    let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
+    let user = try context.actingUser(body, parameters)
+    guard loop.batches.canBegin(batchOf: channels.count, context) else { return }
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: channels.count,
+      .results(status: 200, Self.writePositions)
+    )
+    var position = 0
+    var sent = channels.members
+    while let member = sent.next() {
+      let message = try member.value.asString()
+      loop.gathers.keepNames(gather, cid: member.name, id: message)
+      if !Identifier.isCID(member.name) {
+        loop.gathers.finish(gather, position, .invalidCID)
+      } else if !message.isEmpty && !Identifier.isMessage(message) {
+        loop.gathers.finish(gather, position, .invalidMessageID)
+      } else {
+        let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
+        loop.gathers.send(.markRead, cid: member.name, context, match.route, gather, position) { buffer in
+          buffer.writeField(user)
+          buffer.writeField(message)
+          buffer.writeOptional(epoch)
+        }
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  /// Writes the results of marks.
+  private static func writePositions(_ gather: Gather, into buffer: inout ByteBuffer) {
+    let names = gather.names
+    buffer.writeStaticString("{\"results\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      StatusJSON.writeEntry(
+        cid: names.cid(index),
+        id: names.id(index),
+        code: result.code,
+        uncounted: result.uncounted,
+        into: &buffer
+      )
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private static func writeRegistrations(_ gather: Gather, into buffer: inout ByteBuffer) {
+    let names = gather.names
+    buffer.writeStaticString("{\"results\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      guard result.code == nil, let cid = names.cid(index), let id = names.id(index) else {
+        StatusJSON.writeEntry(cid: names.cid(index), id: names.id(index), code: result.code, into: &buffer)
+        continue
+      }
+      buffer.writeStaticString("{\"ok\":true,\"message\":")
+      StatusJSON.writeMessage(
+        id: id,
+        cid: cid,
+        sequence: result.sequence,
+        status: result.status,
+        refusal: result.receiptRefusal,
+        into: &buffer
+      )
+      buffer.writeStaticString("}")
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// The unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each key is
+  /// looked up by its hash, so that many keys cost no more than their bytes.
+  private static func epochs(_ epochs: JSONValue?, of channels: JSONValue) throws(Problem) -> [[UInt8]:
+    UInt64]
+  {
+    guard let epochs else { return [:] }
+    var names: Set<[UInt8]> = []
+    var members = channels.members
+    while let member = members.next() { names.insert(member.name.bytes) }
+    var values: [[UInt8]: UInt64] = [:]
+    var given = epochs.members
+    while let epoch = given.next() {
+      let name = epoch.name.bytes
+      let value = try Self.epoch(epoch.value)
+      guard names.contains(name) else {
+        throw epoch.value.error("names a channel that is not in \"read_by_channel\"")
+      }
+      values[name] = value
+    }
+    return values
+  }
+
+  /// Parses a value of `unread_epochs`.
+  private static func epoch(_ value: JSONValue) throws(Problem) -> UInt64 {
+    guard let epoch = value.integer, (0...Int64(UInt32.max)).contains(epoch) else {
+      throw value.error("must be a whole number from 0 to \(UInt32.max)")
+    }
+    return UInt64(epoch)
+  }
+
+  /// `POST /v1/messages`: registers many messages.
+  func registerMessages(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .registerMessages)
+    let entries = try body.requiredArray("messages", countMax: loop.limits.messagesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() {
+      let fields = try entry.object()
+      _ = try fields.requiredString("cid")
+      _ = try MessageFields.checkTypes(fields)
+    }
+    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: entries.count,
+      .results(status: 200, Self.writeRegistrations)
+    )
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      let cid = try entry.requiredString("cid")
+      loop.gathers.keepNames(gather, cid: cid, id: entry.member("id")?.string)
+      do throws(Problem) {
+        guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
+        let message = try MessageFields(entry, now: loop.now)
+        loop.gathers.send(
+          .registerMessage,
+          cid: cid,
+          context,
+          match.route,
+          gather,
+          position,
+          thread: message.thread
+        ) { message.write(into: &$0) }
+      } catch {
+        loop.gathers.finish(gather, position, error.code)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  /// Whether this is a valid parent of a thread; nil, for no thread, is valid.
+  static func isThread(_ parent: RawSpan?) -> Bool {
+    guard let parent else { return true }
+    return Identifier.isMessage(parent)
+  }
+}

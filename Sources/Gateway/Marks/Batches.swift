@@ -1,0 +1,55 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import StoreClient
+
+/// The batches that wait for room in the store's request window: performs ``BatchQueue``.
+final class Batches: GatewayPart {
+  private var queue = BatchQueue()
+  /// Batches that had to wait, since the start.
+  private(set) var delayed: UInt64 = 0
+
+  /// Batches that wait.
+  var waitingCount: Int { queue.count }
+
+  /// Whether a batch of `entries` requests may begin now. If not, it is queued, and its request is handled again later.
+  func canBegin(batchOf entries: Int, _ context: RequestContext) -> Bool {
+    if context.hasWaited || queue.count == 0 && loop.store.hasRoom(for: entries) { return true }
+    let deadline = loop.eventLoop.now + loop.limits.batchWait
+    queue.append(
+      BatchQueue.Waiting(
+        connection: context.connection,
+        stream: context.stream,
+        caller: context.caller,
+        entries: entries,
+        deadline: deadline
+      )
+    )
+    delayed &+= 1
+    if queue.count == 1 { scheduleBatchCheck(at: deadline) }
+    return false
+  }
+
+  /// Begins the batches that fit now or have reached their deadline.
+  func beginWaiting() {
+    while let batch = queue.next(now: loop.eventLoop.now, hasRoom: { loop.store.hasRoom(for: $0) }) {
+      begin(batch)
+    }
+  }
+
+  private func scheduleBatchCheck(at deadline: NIODeadline) {
+    loop.eventLoop.assumeIsolated().scheduleTask(deadline: deadline) { [loop] in
+      self.beginWaiting()
+      loop.endTurn()
+      if let next = self.queue.deadline { self.scheduleBatchCheck(at: next) }
+    }
+  }
+
+  private func begin(_ batch: BatchQueue.Waiting) {
+    guard let connection = loop.connections.connection(batch.connection), connection.isOpen(batch.stream)
+    else {
+      return
+    }
+    loop.connections.markDirty(batch.connection)
+    loop.resumeRequest(batch.stream, connection, caller: batch.caller)
+  }
+}

@@ -1,0 +1,174 @@
+internal import HTTP2Session
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// `POST /v1/channels/{cid}/read` and `…/unread`: move one position of one user (R2, R4). The first is the busiest
+/// route: this code must not allocate a string, an array or an escaping closure.
+extension GatewayLoop {
+  func markRead(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try mark(.markRead, match, context, request)
+  }
+
+  func markUnread(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try mark(.markUnread, match, context, request)
+  }
+
+  private func mark(
+    _ kind: FrameKind,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, scratch)
+    if parameters.needsCheck { try match.checkQuery(context.caller, scratch) }
+    guard let wantsTotals = parameters.wantsTotals else {
+      throw Problem(.invalidQuery, "totals has to be true or false")
+    }
+    var message = parameters.message
+    var user = parameters.user
+    var epoch: UInt64?
+    var thread = parameters.thread
+    var since: Int64?
+    if !user.isEmpty { try context.check(user) }
+    if !request.body.isEmpty {
+      let body = try object(request, kind == .markRead ? .markRead : .markUnread)
+      if let given = try body.optionalNonNullString("message_id") {
+        guard !given.isEmpty else { throw Problem(.invalidMessageID) }
+        message = given
+      }
+      if let given = try body.optionalNonNullString("user_id") {
+        try context.check(given)
+        user = given
+      }
+      if let given = try body.optionalNonNullString("thread_id") {
+        guard !given.isEmpty else { throw Problem(.invalidMessageID) }
+        thread = given
+      }
+      if kind == .markUnread, let given = try body.optionalNonNullString("message_timestamp") {
+        guard let time = CivilTime.milliseconds(parsing: given), time > 0 else {
+          throw try body.required("message_timestamp").error(
+            "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
+          )
+        }
+        since = time
+      }
+      epoch = try body.optionalInteger("unread_epoch", in: 0...Int64(UInt32.max)).map { UInt64($0) }
+    }
+    let acting = try context.actingUser(user)
+    if message.isEmpty {
+      // Without a message, mark-unread flags the whole channel; that needs an explicit body, if only `{}`.
+      if kind == .markUnread && thread.isEmpty && request.body.isEmpty {
+        throw Problem(.invalidField, "field \"message_id\" is required; {} flags the whole channel unread")
+      }
+    } else if !Identifier.isMessage(message) {
+      throw Problem(.invalidMessageID)
+    }
+    if !thread.isEmpty && !Identifier.isMessage(thread) { throw Problem(.invalidMessageID) }
+    if let since {
+      guard message.isEmpty else {
+        throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
+      }
+      return try markUnread(since: since, wantsTotals, match, context, acting, thread, epoch)
+    }
+    // An empty id means the newest message.
+    if wantsTotals {
+      return try UserRoutes(loop: self).markWithTotals(kind, match, context, user: acting, thread: thread) {
+        buffer in
+        buffer.writeField(acting)
+        buffer.writeField(message)
+        buffer.writeOptional(epoch)
+      }
+    }
+    let parent = thread.isEmpty ? nil : thread
+    try send(kind, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
+      buffer.writeField(acting)
+      buffer.writeField(message)
+      buffer.writeOptional(epoch)
+    }
+  }
+}
+
+extension GatewayLoop {
+  /// Marks unread from the first message created at or after a time.
+  private func markUnread(
+    since: Int64,
+    _ wantsTotals: Bool,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ user: RawSpan,
+    _ thread: RawSpan,
+    _ epoch: UInt64?
+  ) throws(Problem) {
+    let time = Timestamp(milliseconds: since)
+    if wantsTotals {
+      return try UserRoutes(loop: self).markWithTotals(
+        .markUnreadSince,
+        match,
+        context,
+        user: user,
+        thread: thread
+      ) { buffer in
+        buffer.writeField(user)
+        buffer.writeTime(time)
+        buffer.writeOptional(epoch)
+      }
+    }
+    let parent = thread.isEmpty ? nil : thread
+    try send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
+      buffer.writeField(user)
+      buffer.writeTime(time)
+      buffer.writeOptional(epoch)
+    }
+  }
+}
+
+/// The query parameters of position routes.
+struct PositionParameters: ~Escapable {
+  /// Empty for none.
+  private(set) var message: RawSpan
+  /// Empty for none.
+  private(set) var user: RawSpan
+  /// Empty for none.
+  private(set) var thread: RawSpan
+  /// Nil where it is neither `true` nor `false`.
+  private(set) var wantsTotals: Bool? = false
+  /// Whether a parameter is unknown, repeated or empty; ``RouteMatch/checkQuery(_:_:)`` then finds the problem.
+  private(set) var needsCheck = false
+
+  @_lifetime(copy query)
+  init(_ query: RawSpan, _ scratch: PathScratch) throws(Problem) {
+    message = query.extracting(0..<0)
+    user = query.extracting(0..<0)
+    thread = query.extracting(0..<0)
+    guard !query.isEmpty else { return }
+    var hasTotals = false
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      if parameter.name.equals("message_id") {
+        needsCheck = needsCheck || !message.isEmpty || parameter.value.isEmpty
+        message = parameter.value
+      } else if parameter.name.equals("user_id") {
+        needsCheck = needsCheck || !user.isEmpty || parameter.value.isEmpty
+        user = parameter.value
+      } else if parameter.name.equals("thread_id") {
+        needsCheck = needsCheck || !thread.isEmpty || parameter.value.isEmpty
+        thread = parameter.value
+      } else if parameter.name.equals("totals") {
+        needsCheck = needsCheck || hasTotals
+        hasTotals = true
+        let isTrue = parameter.value.equals("true")
+        wantsTotals = isTrue || parameter.value.isEmpty || parameter.value.equals("false") ? isTrue : nil
+      } else {
+        needsCheck = true
+      }
+    }
+  }
+}

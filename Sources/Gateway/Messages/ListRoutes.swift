@@ -1,0 +1,124 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The members of one message (R11): who has read it, has had it delivered, or has not read it; and the status of
+/// chosen members.
+extension MessageRoutes {
+  /// `GET /v1/channels/{cid}/messages/{id}/LIST?limit=&cursor=&order=&user_id=`, where LIST is `readers`, `delivered`,
+  /// `unread`, `acknowledged` or `unacknowledged`.
+  func listMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = loop.limits.rowsPerPage
+    var order = ListOrder.joined
+    var cursor = match.query.extracting(0..<0)
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, loop.scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try loop.limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard ListCursor.isOne(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = parameter.value
+      } else if parameter.name.equals("order") {
+        order = try Self.order(parameter.value)
+      } else if parameter.name.equals("user_id") {
+        user = parameter.value
+        try context.check(user)
+      }
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    let message = match.message
+    let list = match.route.memberList
+    try loop.send(.listMembers, cid: match.subject, context, match.route, .members) { buffer in
+      buffer.writeListMembers(
+        viewer: viewer,
+        isServer: isServer,
+        message: message,
+        list: list,
+        order: order,
+        limit: UInt64(limit),
+        cursor: cursor
+      )
+    }
+  }
+
+  private static func order(_ text: RawSpan) throws(Problem) -> ListOrder {
+    if text.equals("joined") { return .joined }
+    if text.equals("time") { return .time }
+    if text.equals("time_desc") { return .timeDescending }
+    throw Problem(.invalidQuery, "order has to be joined, time or time_desc")
+  }
+
+  /// `GET /v1/channels/{cid}/messages/{id}/members?user_ids=a,b,c&user_id=`.
+  func chosenMembers(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var chosen = ByteBuffer()
+    var count = 0
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, loop.scratch)
+    while let parameter = try reader.next() {
+      if parameter.name.equals("user_ids"), !parameter.value.isEmpty {
+        var list = parameter.list(loop.scratch)
+        while let id = list.next() {
+          guard Identifier.isUser(id) else { throw Problem(.invalidUserID) }
+          count += 1
+          chosen.writeField(id)
+        }
+      } else if parameter.name.equals("user_id"), !parameter.value.isEmpty {
+        user = parameter.value
+        try context.check(user)
+      }
+    }
+    guard count > 0 else {
+      throw Problem(.invalidQuery, "user_ids has to name users, as in user_ids=alice,bob")
+    }
+    guard count <= loop.limits.entriesPerRequest else {
+      throw Problem(.invalidQuery, "user_ids may name at most \(loop.limits.entriesPerRequest) users")
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    let message = match.message
+    try loop.send(.memberStatuses, cid: match.subject, context, match.route, .memberStatuses) { buffer in
+      buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
+      buffer.writeImmutableBuffer(chosen)
+    }
+  }
+}
+
+/// The cursors of lists, which the store makes and the gateway only passes on.
+enum ListCursor {
+  /// The longest cursor: a letter, milliseconds, `-` and a user id in hexadecimal.
+  static let byteCountMax = 1 + 20 + 1 + 2 * Identifier.userLengthMax
+
+  /// Whether the text has a cursor's length and characters, which need no JSON escapes.
+  static func isOne(_ text: RawSpan) -> Bool {
+    guard (1...byteCountMax).contains(text.byteCount) else { return false }
+    return text.withUnsafeBytes { bytes in
+      bytes.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "@"), UInt8(ascii: "_"), UInt8(ascii: "."),
+          UInt8(ascii: "-"):
+          true
+        default: false
+        }
+      }
+    }
+  }
+}
+
+extension Route {
+  /// The list that the route returns.
+  var memberList: MemberList {
+    switch self {
+    case .listDelivered: .delivered
+    case .listUnread: .unread
+    case .listAcknowledged: .acknowledged
+    case .listUnacknowledged: .unacknowledged
+    default: .readers
+    }
+  }
+}

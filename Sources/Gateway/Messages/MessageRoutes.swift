@@ -1,0 +1,130 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Registering and deleting messages (R5, R16).
+struct MessageRoutes {
+  let loop: GatewayLoop
+
+  /// `POST /v1/channels/{cid}/messages`.
+  func registerMessage(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .registerMessage)
+    try MessageFields.checkTypes(body)
+    let message = try MessageFields(body, now: loop.now)
+    try loop.namedAnswers.send(
+      .registerMessage,
+      cid: match.subject,
+      context,
+      match.route,
+      .registration(cid: match.subject.bytes, id: message.id.bytes),
+      thread: message.thread
+    ) { message.write(into: &$0) }
+  }
+
+  /// `DELETE /v1/channels/{cid}/messages/{id}`.
+  func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let message = match.message
+    let answer = NamedAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
+    try loop.namedAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
+      $0.writeField(message)
+    }
+  }
+}
+
+/// The fields of a message to be registered.
+struct MessageFields: ~Escapable {
+  let id: RawSpan
+  private let user: RawSpan?
+  private let createdAt: Int64
+  private let isSilent: Bool
+  private let wantsReceipt: Bool
+  private let movesPosition: Bool
+  /// Whether it mentions all members (R14).
+  private let mentionsAll: Bool
+  /// A non-empty array of user ids; nil: no user is mentioned by id.
+  private let mentioned: JSONValue?
+  /// The message that this one replies to (R15); nil: it is no reply.
+  let thread: RawSpan?
+
+  private static let mentionsMax = 100
+
+  /// Checks the fields' types. A batch with an entry of wrong types is refused before anything is sent.
+  static func checkTypes(_ body: JSONValue) throws(Problem) {
+    _ = try body.requiredString("id")
+    _ = try body.optionalString("user_id")
+    _ = try body.optionalString("created_at")
+    _ = try body.optionalBool("silent")
+    _ = try body.optionalBool("receipt")
+    _ = try body.optionalBool("moves_position")
+    _ = try body.optionalString("parent_id")
+    if let mentions = body.optional("mentions") {
+      if let text = mentions.string {
+        guard text.equals("all") else { throw mentions.error("must be \"all\", or a list of users") }
+        return
+      }
+      let users = try mentions.asArray(countMax: mentionsMax)
+      var elements = users.elements
+      while let user = elements.next() { _ = try user.asString() }
+    }
+  }
+
+  /// - Parameter now: the creation time of a message without one, in milliseconds since 1970.
+  /// - Throws: the problem of an invalid value.
+  @_lifetime(copy body)
+  init(_ body: JSONValue, now: Int64) throws(Problem) {
+    id = try body.requiredString("id")
+    guard Identifier.isMessage(id) else { throw Problem(.invalidMessageID) }
+    user = try body.optionalString("user_id")
+    if let user {
+      guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
+    }
+    if let text = try body.optionalString("created_at") {
+      guard let time = CivilTime.milliseconds(parsing: text) else {
+        throw try body.required("created_at").error(
+          "must be a time since 1970, as in 2026-01-31T12:00:00.000Z"
+        )
+      }
+      createdAt = time
+    } else {
+      createdAt = now
+    }
+    isSilent = try body.optionalBool("silent") ?? false
+    wantsReceipt = try body.optionalBool("receipt") ?? false
+    movesPosition = try body.optionalBool("moves_position") ?? true
+    let given = body.optional("mentions")
+    mentionsAll = given?.string != nil
+    if let given, given.string == nil, given.count > 0 {
+      var elements = given.elements
+      while let user = elements.next() {
+        guard let id = user.string, Identifier.isUser(id) else { throw Problem(.invalidUserID) }
+      }
+      mentioned = given
+    } else {
+      mentioned = nil
+    }
+    thread = try body.optionalString("parent_id")
+    if let thread {
+      guard Identifier.isMessage(thread) else { throw Problem(.invalidMessageID) }
+    }
+  }
+
+  /// Writes register_message of Proto/frames.md, after the counter.
+  func write(into buffer: inout ByteBuffer) {
+    buffer.writeField(id)
+    if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
+    buffer.writeTime(Timestamp(milliseconds: createdAt))
+    let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (movesPosition ? 0 : 4)
+    guard let mentioned else { return buffer.writeVarint(UInt64(flags | (mentionsAll ? 8 : 0))) }
+    buffer.writeVarint(UInt64(flags | 16))
+    buffer.writeVarint(mentioned.count)
+    var elements = mentioned.elements
+    while let user = elements.next() {
+      if let id = user.string { buffer.writeField(id) }
+    }
+  }
+}

@@ -1,0 +1,210 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Read states and statuses (R10, R12). A user gets a member's view. A server gets everything, and need not name a
+/// user.
+extension MessageRoutes {
+  /// `GET /v1/channels/{cid}/read-state?limit=&cursor=&thread_id=`.
+  func readState(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    var limit = loop.limits.rowsPerPage
+    var cursor = match.query.extracting(0..<0)
+    var thread = match.query.extracting(0..<0)
+    var user = match.query.extracting(0..<0)
+    var reader = QueryReader(match.query, loop.scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try loop.limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        cursor = parameter.value
+      } else if parameter.name.equals("thread_id") {
+        guard Identifier.isMessage(parameter.value) else { throw Problem(.invalidMessageID) }
+        thread = parameter.value
+      } else if parameter.name.equals("user_id") {
+        user = parameter.value
+        try context.check(user)
+      }
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    guard thread.isEmpty else {
+      guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
+      return try loop.send(.threadReadState, cid: match.subject, context, match.route, .threadRows) {
+        buffer in
+        buffer.writeViewer(viewer, isServer: isServer)
+        buffer.writeField(thread)
+        buffer.writeVarint(limit)
+        buffer.writeField(cursor)
+      }
+    }
+    let row = PageCursor.row(cursor)
+    guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
+    try loop.send(.readState, cid: match.subject, context, match.route, .readState) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(row.map { UInt64($0) })
+    }
+  }
+
+  /// `GET /v1/channels/{cid}/messages/{id}/status`.
+  func messageStatus(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    if !parameters.user.isEmpty { try context.check(parameters.user) }
+    let viewer = context.viewingUser(parameters.user)
+    let isServer = context.caller.isServer
+    let message = match.message
+    let answer = NamedAnswer.status(cid: match.subject.bytes, id: message.bytes)
+    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(1)
+      buffer.writeField(message)
+    }
+  }
+
+  /// `POST /v1/channels/{cid}/receipts/query`.
+  func statuses(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    let body = try loop.object(request, .statuses)
+    let messages = try body.requiredArray("message_ids", countMax: loop.limits.entriesPerRequest)
+    var count = 0
+    var names = KeptEntries()
+    var checked = messages.elements
+    while let message = checked.next() {
+      names.append(id: message.string)
+      if Self.refusal(of: message.string) == nil { count += 1 }
+    }
+    var user = parameters.user
+    if !user.isEmpty { try context.check(user) }
+    if let named = try body.optionalNonNullString("user_id") {
+      try context.check(named)
+      user = named
+    }
+    let viewer = context.viewingUser(user)
+    let isServer = context.caller.isServer
+    // The store requires at least one message in the query.
+    guard count > 0 else { return answerWithoutStore(match, context, names) }
+    let answer = NamedAnswer.statuses(cid: match.subject.bytes, names)
+    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+      buffer.writeViewer(viewer, isServer: isServer)
+      buffer.writeVarint(count)
+      var written = messages.elements
+      while let message = written.next() {
+        if Self.refusal(of: message.string) == nil, let id = message.string { buffer.writeField(id) }
+      }
+    }
+  }
+
+  /// Why an entry of `message_ids` is not sent to the store; nil: it is sent.
+  static func refusal(of id: RawSpan?) -> ProblemCode? {
+    guard let id else { return .invalidField }
+    return Identifier.isMessage(id) ? nil : .invalidMessageID
+  }
+
+  /// Writes `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
+  static func writeStatuses(
+    _ found: [StatusResult],
+    cid: RawSpan,
+    _ messages: KeptEntries,
+    into buffer: inout ByteBuffer
+  ) {
+    var found = found.makeIterator()
+    buffer.writeStaticString("{\"statuses\":[")
+    for entry in 0..<messages.count {
+      if entry > 0 { buffer.writeStaticString(",") }
+      let id = messages.id(entry)
+      if let code = refusal(of: id) {
+        StatusJSON.write(code, message: id, into: &buffer)
+      } else if let id {
+        switch found.next() {
+        case .found(let status): StatusJSON.write(status, message: id, cid: cid, into: &buffer)
+        case .missing(let code): StatusJSON.write(code, message: id, into: &buffer)
+        case nil: StatusJSON.write(.messageNotFound, message: id, into: &buffer)
+        }
+      }
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  private func answerWithoutStore(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ messages: KeptEntries
+  ) {
+    guard let connection = loop.connections.connection(context.connection) else { return }
+    var body = ByteBuffer()
+    Self.writeStatuses([], cid: match.subject, messages, into: &body)
+    loop.connections.markDirty(context.connection)
+    connection.respond(context.stream, status: 200, body: body)
+    loop.counters.answered(match.route.rawValue, status: 200)
+  }
+}
+
+/// The store's result for one message of a query.
+enum StatusResult {
+  case found(StatusAnswer)
+  case missing(ProblemCode)
+
+  /// Reads the results of a query.
+  static func all(_ reader: inout FieldReader) throws(WireError) -> [StatusResult] {
+    var results: [StatusResult] = []
+    for _ in 0..<(try reader.count()) {
+      let code = try reader.byte()
+      if code == 0 {
+        results.append(.found(try reader.status()))
+      } else {
+        let isDeleted = code == UInt8(ErrorCode.messageDeleted.rawValue)
+        results.append(.missing(isDeleted ? .messageDeleted : .messageNotFound))
+      }
+    }
+    return results
+  }
+}
+
+/// Cursors of rows and of a user's channels. Opaque to callers.
+enum PageCursor {
+  /// Parses a row number.
+  static func row(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "r")) }
+
+  /// Parses a position in a user's index of channels.
+  static func place(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
+
+  /// Parses a row of a channel's members.
+  static func joined(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "j")) }
+
+  /// Parses a message, or a reply to it: `m7`, `m7-2`.
+  static func message(_ text: RawSpan) -> MessageListCursor? {
+    guard let dash = text.firstOffset(of: UInt8(ascii: "-"), from: 0) else {
+      return number(text, behind: UInt8(ascii: "m")).map { MessageListCursor(message: SequenceNumber($0)) }
+    }
+    guard let message = number(text.extracting(0..<dash), behind: UInt8(ascii: "m")),
+      let reply = text.extracting((dash + 1)..<text.byteCount).decimal.flatMap({ UInt32(exactly: $0) })
+    else { return nil }
+    return MessageListCursor(message: SequenceNumber(message), reply: SequenceNumber(reply))
+  }
+
+  static func text(_ cursor: MessageListCursor) -> String {
+    "m\(cursor.message.rawValue)" + (cursor.reply.map { "-\($0.rawValue)" } ?? "")
+  }
+
+  private static func number(_ text: RawSpan, behind letter: UInt8) -> UInt32? {
+    guard text.byteCount > 1, text.unsafeLoad(fromByteOffset: 0, as: UInt8.self) == letter else {
+      return nil
+    }
+    return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }
+  }
+}
+
+extension ByteBuffer {
+  /// Writes *viewer* of Proto/frames.md.
+  mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
+    writeVarint(UInt64(isServer ? 1 : 0))
+    writeField(user)
+  }
+}

@@ -1,0 +1,115 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Acknowledgements of messages with a receipt (R9).
+extension MessageRoutes {
+  /// `POST /v1/channels/{cid}/receipts`: sends all valid ids in one request to the store.
+  func acknowledgeReceipts(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    let body = try loop.object(request, .acknowledgeReceipts)
+    let messages = try body.requiredArray("message_ids", countMax: loop.limits.entriesPerRequest)
+    guard messages.count > 0 else {
+      throw messages.error("must have 1 to \(loop.limits.entriesPerRequest) entries")
+    }
+    let note = try body.optionalString("note")
+    if let note, note.byteCount > loop.limits.noteBytes {
+      throw try body.required("note").error("may have at most \(loop.limits.noteBytes) bytes of UTF-8")
+    }
+    let user = try context.actingUser(body, parameters)
+    var count = 0
+    var names = KeptEntries()
+    var checked = messages.elements
+    while let message = checked.next() {
+      names.append(id: message.string)
+      if Self.refusal(of: message.string) == nil { count += 1 }
+    }
+    guard count > 0 else { return answerRefused(match, context, names) }
+    let answer = NamedAnswer.acknowledged(names)
+    try loop.namedAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
+      buffer.writeField(user)
+      if let note { buffer.writeField(note) } else { buffer.writeEmptyField() }
+      buffer.writeVarint(count)
+      var written = messages.elements
+      while let message = written.next() {
+        if Self.refusal(of: message.string) == nil, let id = message.string { buffer.writeField(id) }
+      }
+    }
+  }
+
+  /// Answers a request without any valid id.
+  private func answerRefused(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ messages: KeptEntries
+  ) {
+    guard let connection = loop.connections.connection(context.connection) else { return }
+    var body = ByteBuffer()
+    Self.writeAcknowledged([], messages, into: &body)
+    loop.connections.markDirty(context.connection)
+    connection.respond(context.stream, status: 200, body: body)
+    loop.counters.answered(match.route.rawValue, status: 200)
+  }
+
+  /// Reads the store's codes for the ids that were sent.
+  static func acknowledgementCodes(
+    _ reader: inout FieldReader,
+    isServer: Bool
+  ) throws(WireError) -> [ProblemCode?] {
+    var codes: [ProblemCode?] = []
+    for _ in 0..<(try reader.count()) {
+      codes.append(try problemCode(try reader.varint(), isServer: isServer))
+    }
+    try reader.end()
+    return codes
+  }
+
+  /// Parses the error code of one of several results; nil for 0.
+  static func problemCode(_ code: UInt64, isServer: Bool) throws(WireError) -> ProblemCode? {
+    if code == 0 { return nil }
+    guard let code = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.status) }
+    return Problem.code(of: code, isServer: isServer)
+  }
+
+  /// Writes `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
+  /// take its codes in turn.
+  static func writeAcknowledged(
+    _ codes: [ProblemCode?],
+    _ messages: KeptEntries,
+    into buffer: inout ByteBuffer
+  ) {
+    let codes = self.codes(codes, for: messages)
+    buffer.writeStaticString("{\"acknowledged\":[")
+    var isFirst = true
+    for (entry, code) in codes.enumerated() where code == nil {
+      guard let id = messages.id(entry) else { continue }
+      if !isFirst { buffer.writeStaticString(",") }
+      isFirst = false
+      buffer.writeJSONString(id)
+    }
+    buffer.writeStaticString("],\"errors\":[")
+    isFirst = true
+    for (entry, code) in codes.enumerated() {
+      guard let code else { continue }
+      if !isFirst { buffer.writeStaticString(",") }
+      isFirst = false
+      StatusJSON.write(code, message: messages.id(entry), into: &buffer)
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// The error code of each id; nil: it is acknowledged.
+  private static func codes(_ codes: [ProblemCode?], for messages: KeptEntries) -> [ProblemCode?] {
+    var given = codes.makeIterator()
+    return (0..<messages.count).map { entry in
+      if let refusal = refusal(of: messages.id(entry)) { return refusal }
+      // An id for which the store returned no code is not acknowledged.
+      return given.next() ?? .internalError
+    }
+  }
+}

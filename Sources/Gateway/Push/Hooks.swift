@@ -1,0 +1,248 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// A webhook being processed: verified, checked for replay, its deliveries acknowledged, then recorded.
+final class HookJob {
+  let hook: PushHook
+  let context: RequestContext
+  /// The key under which the store records it.
+  let key: [UInt8]
+  /// Until when the store remembers it, in milliseconds since 1970.
+  let until: Int64
+  let events: [HookEvent]
+  /// Result of each delivery; nil: it succeeded.
+  var codes: [ProblemCode?] = []
+  /// Number of events that are no deliveries.
+  var ignored = 0
+
+  init(_ hook: PushHook, _ context: RequestContext, key: [UInt8], until: Int64, events: [HookEvent]) {
+    self.hook = hook
+    self.context = context
+    self.key = key
+    self.until = until
+    self.events = events
+  }
+}
+
+/// `POST /v1/push/hooks/{name}` (Proto/openapi.yaml): the hooks, and the webhooks in progress.
+final class Hooks: GatewayPart {
+  /// The hooks, with distinct names.
+  private var hooks: [PushHook]
+  private var jobs = SlotTable<HookJob>()
+
+  init(_ hooks: [PushHook]) { self.hooks = hooks }
+
+  /// Replaces the hooks for later webhooks.
+  func take(_ hooks: [PushHook]) { self.hooks = hooks }
+
+  /// Handles a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
+  ///
+  /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
+  ///   problems of its body.
+  func receiveHook(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let name = match.subject
+    guard let hook = hooks.first(where: { name.equals(Array($0.name.utf8).span.bytes) }) else {
+      throw Problem(.hookNotFound)
+    }
+    let sent = try check(hook, request)
+    guard GatewayLoop.isJSON(request.contentType) else { throw Problem(.contentTypeNotSupported) }
+    let events = try events(request, hook)
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    let id = Self.header("webhook-id", request)
+    let job = HookJob(
+      hook,
+      context,
+      key: Array("\(hook.name):".utf8) + id,
+      until: (sent + Self.rememberedSeconds) * 1_000,
+      events: events
+    )
+    let index = jobs.insert(job)
+    guard ask(.webhookKnown, .isReplay, index, job, { _ in }) else {
+      jobs.remove(index)
+      throw Problem(.storeBusy)
+    }
+  }
+
+  /// Seconds from a webhook's own timestamp; after them every gateway refuses it, even if its clock is slightly behind.
+  private static let rememberedSeconds = HookSignature.toleranceSeconds + 60
+
+  private func check(_ hook: PushHook, _ request: borrowing HTTP2Request) throws(Problem) -> Int64 {
+    let id = Self.header("webhook-id", request)
+    let timestamp = Self.header("webhook-timestamp", request)
+    let signatures = Self.header("webhook-signature", request)
+    do throws(HookSignature.Refusal) {
+      return try hook.signature.check(
+        id: id.span.bytes,
+        timestamp: timestamp.span.bytes,
+        signatures: signatures.span.bytes,
+        body: request.body,
+        now: loop.now
+      )
+    } catch {
+      switch error {
+      case .header(let name):
+        throw Problem(.webhookSignatureInvalid, "the header \(name.rawValue) is missing or malformed")
+      case .signature: throw Problem(.webhookSignatureInvalid)
+      case .time: throw Problem(.webhookTooOld)
+      }
+    }
+  }
+
+  /// The value of a header; empty where it is missing.
+  private static func header(_ name: StaticString, _ request: borrowing HTTP2Request) -> [UInt8] {
+    request.header(name)?.bytes ?? []
+  }
+
+  private func events(_ request: borrowing HTTP2Request, _ hook: PushHook) throws(Problem) -> [HookEvent] {
+    let tape = loop.tape
+    let body: JSONValue
+    do throws(JSONSyntaxError) { body = try tape.parse(request.body) } catch { throw Problem(error) }
+    guard let events = try hook.mapping.decode(body, countMax: loop.limits.pushesPerRequest) else {
+      throw Problem(.invalidField, "the body has no events at the path in this hook's settings")
+    }
+    return events
+  }
+
+  /// Asks the store about a webhook's key. False: the store takes no more requests.
+  private func ask(
+    _ kind: FrameKind,
+    _ question: HookQuestion,
+    _ index: SlotIndex,
+    _ job: HookJob,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    let key = job.key
+    let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
+    let request = PendingRequest(.hook(index, question), route: .receiveHook)
+    return loop.ask(kind, shard: shard, name: key, request, fields)
+  }
+
+  // MARK: Store replies
+
+  func replied(_ index: SlotIndex, _ question: HookQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs[index] else { return }
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let flag = try reader.byte()
+      try reader.end()
+      switch (question, flag) {
+      case (.isReplay, 0): acknowledgeDeliveries(index, job)
+      case (.record, 1): answer(index, job)
+      case (.isReplay, 1), (.record, 0): end(index, job, Problem(.webhookReplayed))
+      default: throw .badValue(.flags)
+      }
+    } catch {
+      loop.logMalformedReply(error, kind)
+      end(index, job, Problem(.internalError))
+    }
+  }
+
+  func failed(_ index: SlotIndex, _ problem: Problem) {
+    if let job = jobs[index] { end(index, job, problem) }
+  }
+
+  private func acknowledgeDeliveries(_ index: SlotIndex, _ job: HookJob) {
+    guard let connection = loop.connections.connection(job.context.connection),
+      connection.isOpen(job.context.stream)
+    else {
+      jobs.remove(index)
+      return
+    }
+    let batch = loop.push.begin(
+      .closure { self.deliveriesAcknowledged(index, job, $0) },
+      source: .hook,
+      countMax: max(1, job.events.count)
+    )
+    for event in job.events {
+      switch event {
+      case .ignored: job.ignored += 1
+      case .malformed(let code, let id): refuse(code, id, job, in: batch)
+      case .delivery(let delivery, let id): acknowledge(delivery, id, job, in: batch)
+      }
+    }
+    loop.push.end(batch)
+  }
+
+  private func acknowledge(_ delivery: HookDelivery, _ id: String, _ job: HookJob, in batch: SlotIndex) {
+    let (provider, device) = (job.hook.provider, delivery.device)
+    do throws(ProblemCode) {
+      switch delivery.mark {
+      case .ticket(let ticket):
+        let ack = try PushAck(
+          ticket: ticket.span.bytes,
+          provider: provider.span.bytes,
+          device: device.span.bytes,
+          ackedAt: delivery.ackedAt
+        )
+        loop.push.acknowledge(ack, in: batch)
+      case .names(let cid, let message, let user):
+        let ack = try PushAck(
+          cid: cid.span.bytes,
+          message: message.span.bytes,
+          user: user.span.bytes,
+          provider: provider.span.bytes,
+          device: device.span.bytes,
+          ackedAt: delivery.ackedAt
+        )
+        loop.push.acknowledge(ack, in: batch)
+      }
+    } catch {
+      refuse(error, id, job, in: batch)
+    }
+  }
+
+  /// - Parameter id: the provider's id of the message.
+  private func refuse(_ code: ProblemCode, _ id: String, _ job: HookJob, in batch: SlotIndex) {
+    loop.logger.debug(
+      "A webhook's delivery cannot be acknowledged",
+      metadata: [
+        "hook": "\(job.hook.name)", "code": "\(code.rawValue)", "provider_message_id": "\(id)",
+      ]
+    )
+    loop.push.refuse(code, .hook, in: batch)
+  }
+
+  /// Records the webhook, unless the sender should retry because deliveries failed temporarily.
+  private func deliveriesAcknowledged(_ index: SlotIndex, _ job: HookJob, _ codes: [ProblemCode?]) {
+    job.codes = codes
+    if let code = codes.lazy.compactMap({ $0 }).first(where: \.isServiceFailure) {
+      return end(index, job, Problem(code))
+    }
+    let until = Timestamp(milliseconds: job.until)
+    if ask(.noteWebhook, .record, index, job, { $0.writeTime(until) }) {
+      loop.endTurnSoon()
+    } else {
+      end(index, job, Problem(.storeBusy))
+    }
+  }
+
+  // MARK: Answers
+
+  private func answer(_ index: SlotIndex, _ job: HookJob) {
+    jobs.remove(index)
+    guard let connection = loop.connections.connection(job.context.connection) else { return }
+    loop.connections.markDirty(job.context.connection)
+    connection.respond(job.context.stream, status: 200) {
+      PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
+    }
+    loop.counters.answered(Route.receiveHook.rawValue, status: 200)
+  }
+
+  private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {
+    jobs.remove(index)
+    guard let connection = loop.connections.connection(job.context.connection),
+      connection.isOpen(job.context.stream)
+    else { return }
+    loop.connections.markDirty(job.context.connection)
+    loop.answer(problem, Route.receiveHook.rawValue, job.context.stream, connection)
+    loop.endTurnSoon()
+  }
+}

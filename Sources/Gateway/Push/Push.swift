@@ -1,0 +1,375 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Tickets and acknowledgements (Proto/openapi.yaml): the ticket keys, and the batches of acknowledgements in progress.
+final class Push: GatewayPart {
+  /// Nil: tickets are neither issued nor accepted.
+  private(set) var tickets: TicketCodec?
+  private var batches = SlotTable<AckBatch>()
+  /// Entries of the devices' batches.
+  private(set) var deviceEntries = 0
+
+  init(_ keys: TicketKeys?) { tickets = keys.map { TicketCodec(keys: $0) } }
+
+  /// Replaces the ticket keys for later requests.
+  func take(_ keys: TicketKeys?) {
+    tickets = keys.map { TicketCodec(keys: $0) }
+    if let store = loop.store.storeID { bind(to: store) }
+  }
+
+  /// Sets the store that new tickets name.
+  func bind(to store: SessionID) { tickets?.bind(to: store) }
+
+  /// Batches in progress.
+  var batchCount: Int { batches.count }
+}
+
+extension Push {
+  // MARK: Tickets
+
+  /// `POST /v1/push/tickets`: sends a frame per ticket, pipelined, to look up the message's and the user's place.
+  func issueTickets(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    guard let tickets else { throw Self.noTicketSecret }
+    let body = try loop.object(request, .issueTickets)
+    let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
+    let seconds = try Self.lifetime(body)
+    guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
+    let answer = Gather.Answer.results(status: 200) {
+      // The keys may have changed meanwhile.
+      self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
+    }
+    let gather = loop.gathers.begin(context, match.route, count: entries.count, answer)
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      let device = Self.device(entry)
+      loop.gathers.keepNames(gather, cid: entry.member("cid")?.string, id: device.span.bytes)
+      do throws(ProblemCode) {
+        let pushed = try PushedMessage(entry)
+        let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
+        loop.gathers.send(.ticketPlace, cid: cid.span.bytes, context, match.route, gather, position) {
+          $0.writeField(user.span.bytes)
+          $0.writeField(message.span.bytes)
+        }
+      } catch {
+        loop.gathers.finish(gather, position, error)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  private static var noTicketSecret: Problem {
+    Problem(.notImplemented, "tickets are disabled: this gateway was started without --ticket-secret-file")
+  }
+
+  /// The lifetime of the body's tickets in seconds.
+  private static func lifetime(_ body: JSONValue) throws(Problem) -> UInt64 {
+    UInt64(
+      try body.optionalInteger("ttl", in: 1...Int64(GatewayLimits.ticketSecondsMax))
+        ?? GatewayLimits.ticketSeconds
+    )
+  }
+
+  /// Writes `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
+  private func write(_ gather: Gather, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
+  {
+    let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
+    let (names, places) = (gather.names, gather.places)
+    buffer.writeStaticString("{\"tickets\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      guard result.code == nil, let cid = names.cid(index), let device = names.id(index) else {
+        buffer.writeStaticString("{\"code\":\"")
+        buffer.writeString((result.code ?? .internalError).rawValue)
+        buffer.writeStaticString("\"}")
+        continue
+      }
+      let place = places.readableBytesSpan.extracting(
+        result.placeStart..<(result.placeStart + result.placeCount)
+      )
+      buffer.writeStaticString("\"")
+      tickets.write(
+        expiry: expiry,
+        shard: .owning(cid, count: loop.store.shardCount),
+        place: place,
+        device: device,
+        into: &buffer
+      )
+      buffer.writeStaticString("\"")
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// The device label of a ticket, limited to values allowed in metrics.
+  private static func device(_ entry: JSONValue) -> [UInt8] {
+    guard let device = entry.optional("device")?.string, !device.isEmpty else { return [] }
+    return LabelNames.isLabel(device) ? device.bytes : Array("other".utf8)
+  }
+
+  // MARK: Acknowledgements
+
+  /// `POST /v1/push/acks`: acknowledgements in one JSON body, or as streamed lines.
+  func acknowledgePushes(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    if match.route.streams(request.contentType) {
+      try requireServer(context)
+      // A body that ended with the headers has no lines.
+      if request.bodyStreams {
+        return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
+      }
+      guard let connection = loop.connections.connection(context.connection) else { return }
+      loop.connections.markDirty(context.connection)
+      connection.respond(context.stream, status: 200, contentType: .ndjson) { _ in }
+      return loop.counters.answered(match.route.rawValue, status: 200)
+    }
+    let body = try loop.object(request, .acknowledgePushes)
+    let hasTickets = body.optional("tickets") != nil
+    guard hasTickets != (body.optional("acks") != nil) else {
+      throw Problem(.invalidField, "the body has to have one of \"tickets\" and \"acks\"")
+    }
+    if hasTickets {
+      guard tickets != nil else { throw Self.noTicketSecret }
+    } else {
+      try requireServer(context)
+    }
+    let entries = try body.requiredArray(
+      hasTickets ? "tickets" : "acks",
+      countMax: loop.limits.pushesPerRequest
+    )
+    guard context.caller.isServer || deviceEntries + entries.count <= loop.limits.deviceAcks else {
+      throw Problem(.storeBusy, "too many tickets are in flight; retry")
+    }
+    // Devices' batches have their own limit.
+    if context.caller.isServer && !loop.batches.canBegin(batchOf: entries.count, context) { return }
+    let batch = begin(.body(context, match.route), source: nil, countMax: max(1, entries.count))
+    var elements = entries.elements
+    while let entry = elements.next() {
+      do throws(ProblemCode) {
+        if !hasTickets {
+          acknowledge(try PushAck(entry), in: batch)
+        } else if let ticket = entry.string {
+          acknowledge(try PushAck(ticket: ticket, provider: RawSpan(), device: RawSpan()), in: batch)
+        } else {
+          throw .invalidField
+        }
+      } catch {
+        refuse(error, hasTickets || entry.optional("ticket") != nil ? .ticket : .worker, in: batch)
+      }
+    }
+    end(batch)
+  }
+
+  /// Requires a server token on a route that is otherwise open to anyone. A caller without a token gets
+  /// `token_missing`.
+  private func requireServer(_ context: RequestContext) throws(Problem) {
+    guard !context.caller.isServer else { return }
+    throw Problem(context.caller.userID.isEmpty ? .tokenMissing : .serverTokenRequired)
+  }
+}
+
+/// Processes acknowledgements: begin a batch, add entries, end the batch; the last reply answers.
+extension Push {
+  // MARK: Batches
+
+  /// Begins a batch.
+  ///
+  /// - Parameters:
+  ///   - source: the source to count the entries under; nil: each entry's own kind.
+  ///   - countMax: maximum number of entries.
+  /// - Returns: its index, valid until ``end(_:)`` was called and all entries are done.
+  func begin(_ caller: AckBatch.Caller, source: AckSource?, countMax: Int) -> SlotIndex {
+    let batch = AckBatch(caller, source: source, countMax: countMax)
+    deviceEntries += batch.deviceEntries
+    return batches.insert(batch)
+  }
+
+  /// Adds an acknowledgement to a batch.
+  func acknowledge(_ ack: borrowing PushAck, in index: SlotIndex) {
+    guard let batch = batches[index] else { return }
+    let entry = batch.order.nextEntry
+    if !batch.wantsNames { batch.codes.append(nil) }
+    let code = send(ack, source: batch.source, wantsNames: batch.wantsNames, in: &batch.order) { isByName in
+      PendingRequest(.ackBatch(index, entry: entry, isByName: isByName), route: .acknowledgePushes)
+    }
+    if let code { finish(entry, code, batch) }
+  }
+
+  /// Adds a refused entry to a batch.
+  func refuse(_ code: ProblemCode, _ source: AckSource, in index: SlotIndex) {
+    guard let batch = batches[index] else { return }
+    let entry = batch.order.nextEntry
+    if !batch.wantsNames { batch.codes.append(nil) }
+    var labels = AckLabels()
+    labels.source = batch.source ?? source
+    batch.order.begin(labels)
+    finish(entry, code, batch)
+  }
+
+  /// Closes a batch to further entries: from here on the last reply answers.
+  func end(_ index: SlotIndex) {
+    guard let batch = batches[index] else { return }
+    batch.isOpen = false
+    answerIfDone(batch, index)
+  }
+
+  func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let batch = batches[index] else { return }
+    if let code = finish(entry, payload, kind, separator: UInt8(ascii: ","), in: &batch.order) {
+      finish(entry, code, batch)
+    }
+    answerIfDone(batch, index)
+  }
+
+  func failed(_ index: SlotIndex, _ entry: UInt32, _ failure: StoreFailure, isByName: Bool) {
+    guard let batch = batches[index] else { return }
+    finish(entry, Self.code(failure, isByName: isByName), batch)
+    answerIfDone(batch, index)
+  }
+
+  private func finish(_ entry: UInt32, _ code: ProblemCode, _ batch: AckBatch) {
+    if !batch.wantsNames { batch.codes[Int(entry)] = code }
+    refuse(entry, code, separator: UInt8(ascii: ","), in: &batch.order)
+  }
+
+  private func answerIfDone(_ batch: AckBatch, _ index: SlotIndex) {
+    guard !batch.isOpen, batch.order.waiting == 0 else { return }
+    batches.remove(index)
+    deviceEntries -= batch.deviceEntries
+    switch batch.caller {
+    case .closure(let finished): finished(batch.codes)
+    case .body(let context, let route):
+      guard let connection = loop.connections.connection(context.connection),
+        connection.isOpen(context.stream)
+      else { return }
+      loop.connections.markDirty(context.connection)
+      connection.respond(context.stream, status: 200) {
+        PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
+      }
+      loop.counters.answered(route.rawValue, status: 200)
+    }
+  }
+
+  // MARK: Single acknowledgements
+
+  /// Begins an entry and sends it to the store.
+  ///
+  /// - Parameter request: the request to the store, given whether it is by name.
+  /// - Returns: why it was not sent; the entry has begun but needs its answer from the caller.
+  func send(
+    _ ack: borrowing PushAck,
+    source: AckSource?,
+    wantsNames: Bool,
+    in order: inout AckOrder,
+    as request: (_ isByName: Bool) -> PendingRequest
+  ) -> ProblemCode? {
+    let ackedAt = ack.ackedAt
+    guard ack.isByTicket else {
+      order.begin(loop.counters.pushes.labels(source ?? .worker, provider: ack.provider, device: ack.device))
+      let (user, message) = (ack.user, ack.message)
+      let isSent = loop.ask(.acknowledgePush, cid: ack.cid, request(true)) { buffer in
+        buffer.writeField(user)
+        buffer.writeField(message)
+        buffer.writeTime(ackedAt)
+        buffer.writeVarint(wantsNames ? 1 : 0)
+      }
+      return isSent ? nil : .storeBusy
+    }
+    var labels = loop.counters.pushes.labels(source ?? .ticket, provider: ack.provider, device: ack.device)
+    guard let tickets else {
+      order.begin(labels)
+      return .notImplemented
+    }
+    do throws(TicketRefusal) {
+      let ticket = try tickets.read(ack.ticket, now: loop.now)
+      if ack.device.isEmpty { labels.device = loop.counters.pushes.devices.number(ticket.device) }
+      order.begin(labels)
+      guard loop.store.shardCount > 0 else { return .storeUnavailable }
+      guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
+      let place = ticket.place
+      let isSent = loop.ask(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(false)) {
+        buffer in
+        buffer.writeRaw(place)
+        buffer.writeTime(ackedAt)
+        buffer.writeVarint(wantsNames ? 1 : 0)
+      }
+      return isSent ? nil : .storeBusy
+    } catch {
+      order.begin(labels)
+      return switch error {
+      case .invalid: .ticketInvalid
+      case .expired: .ticketExpired
+      case .storeUnknown: .storeUnavailable
+      }
+    }
+  }
+
+  /// Uses a reply as an entry's answer, and counts it. Not nil: the reply is invalid, and the entry is unanswered.
+  func finish(
+    _ entry: UInt32,
+    _ payload: RawSpan,
+    _ kind: FrameKind,
+    separator: UInt8,
+    in order: inout AckOrder
+  ) -> ProblemCode? {
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let delivery = try DeliveryFields(&reader)
+      try reader.end()
+      let labels = order.labels(entry)
+      loop.counters.pushes.count(labels, delivery.moved ? .moved : .known)
+      if delivery.moved {
+        loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
+      }
+      order.finish(entry) { PushJSON.write(delivery, separator: separator, into: &$0) }
+      return nil
+    } catch {
+      loop.logMalformedReply(error, kind)
+      return .internalError
+    }
+  }
+
+  /// Uses a refusal as an entry's answer, and counts it.
+  func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
+    loop.counters.pushes.count(order.labels(entry), code.isServiceFailure ? .failed : .refused)
+    order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
+  }
+
+  /// The code of a failed acknowledgement. A ticket proves that its user was a member, so its holder may learn that the
+  /// user has left.
+  static func code(_ failure: StoreFailure, isByName: Bool) -> ProblemCode {
+    if case .refused(.notAMember, _, _) = failure, !isByName { return .notAMember }
+    return Problem(failure, route: .acknowledgePushes, isServer: isByName).code
+  }
+}
+
+/// The message and user that a ticket is issued for.
+private struct PushedMessage {
+  let cid: [UInt8]
+  let user: [UInt8]
+  let message: [UInt8]
+
+  /// Decodes an entry of `tickets`.
+  init(_ entry: JSONValue) throws(ProblemCode) {
+    guard let cid = entry.member("cid")?.string, let user = entry.member("user_id")?.string,
+      let message = entry.member("message_id")?.string
+    else { throw .invalidField }
+    if let device = entry.optional("device"), device.string == nil { throw .invalidField }
+    guard Identifier.isCID(cid) else { throw .invalidCID }
+    guard Identifier.isMessage(message) else { throw .invalidMessageID }
+    guard Identifier.isUser(user) else { throw .invalidUserID }
+    self.cid = cid.bytes
+    self.user = user.bytes
+    self.message = message.bytes
+  }
+}

@@ -1,0 +1,268 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The streamed requests of one loop: their opening, HTTP/2 and store traffic, and end.
+final class RequestStreams: GatewayPart {
+  private var table = RequestStreamTable()
+  private var ticker: RepeatedTask?
+  /// Requests in flight of all streams, including streams that have ended.
+  private(set) var inFlight = 0
+  /// Whether the loop is draining and refuses new streams.
+  private var isDraining = false
+  /// Streams begun, and those reset because their client stalled, since the start.
+  private var opened: UInt64 = 0
+  private var stalled: UInt64 = 0
+
+  /// Open streams.
+  var count: Int { table.count }
+
+  // MARK: Opening
+
+  /// Opens a streamed request: answers 200 at once, and reads its body from the end of this turn on.
+  ///
+  /// - Throws: `store_busy` where the limit is reached, or while draining.
+  func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {
+    guard !isDraining else { throw Problem(.storeBusy, "this gateway is shutting down") }
+    guard count < loop.limits.requestStreams else {
+      throw Problem(
+        .storeBusy,
+        "this gateway's limit of \(loop.limits.requestStreams) streamed requests is reached"
+      )
+    }
+    guard let connection = loop.connections.connection(stream.connection) else { return }
+    loop.connections.markDirty(stream.connection)
+    connection.startStreaming(
+      stream.handle,
+      status: 200,
+      contentType: contentType,
+      headers: [.noStore]
+    )
+    loop.counters.answered(stream.route.rawValue, status: 200)
+    table.insert(stream)
+    opened &+= 1
+    touch(stream)
+  }
+
+  /// Schedules the stream to advance at the end of this turn.
+  func touch(_ stream: RequestStream) {
+    if table.mark(stream) { loop.endTurnSoon() }
+  }
+
+  /// Opens a stream of frames.
+  ///
+  /// - Throws: `content_type_not_supported`, `store_busy`.
+  func openFrames(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    guard match.route.streams(request.contentType) else { throw Problem(.contentTypeNotSupported) }
+    // A body that ended with the headers has no frames.
+    guard request.bodyStreams else { return answerEmpty(match.route, context, contentType: .frames) }
+    try open(FrameStream(context, loop.limits), contentType: .frames)
+  }
+
+  /// Answers a streamed request without a body.
+  func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
+    guard let connection = loop.connections.connection(context.connection) else { return }
+    loop.connections.markDirty(context.connection)
+    connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
+    loop.counters.answered(route.rawValue, status: 200)
+  }
+
+  // MARK: HTTP/2 events
+
+  /// Handles new bytes, or the end, of a streamed body.
+  func bodyReceived(_ handle: HTTP2StreamHandle) {
+    if let stream = table.stream(of: handle) { touch(stream) }
+  }
+
+  /// Handles a writable stream. True where it is a streamed request.
+  func drained(_ handle: HTTP2StreamHandle) -> Bool {
+    guard let stream = table.stream(of: handle) else { return false }
+    touch(stream)
+    return true
+  }
+
+  /// Removes a stream whose client has disconnected. Its requests in flight are still carried out; their answers are
+  /// dropped.
+  func aborted(_ handle: HTTP2StreamHandle) {
+    if let stream = table.stream(of: handle) { table.remove(stream) }
+  }
+
+  // MARK: HTTP/2 input and output
+
+  /// Passes received bytes of the body to `take`; see ``HTTP2ServerConnection/readBody(_:_:)``.
+  func readBody(_ stream: RequestStream, _ take: (RawSpan, _ isEnd: Bool) -> Int) {
+    guard let connection = loop.connections.connection(stream.connection) else { return }
+    connection.readBody(stream.handle) { bytes, isEnd in
+      let taken = take(bytes, isEnd)
+      stream.bytesRead &+= UInt64(taken)
+      return taken
+    }
+    loop.connections.markDirty(stream.connection)
+  }
+
+  /// Bytes of the stream's answer queued in HTTP/2.
+  func queuedBytes(_ stream: RequestStream) -> Int {
+    loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
+  }
+
+  /// Writes a part of the answer. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there is
+  /// room.
+  func write(_ stream: RequestStream, _ bytes: ByteBuffer) -> Bool {
+    guard let connection = loop.connections.connection(stream.connection) else { return true }
+    switch connection.write(stream.handle, bytes) {
+    case .queued:
+      loop.connections.markDirty(stream.connection)
+      stream.bytesWritten &+= UInt64(bytes.readableBytes)
+      return true
+    case .full: return false
+    // The stream is closed; the notification is on its way.
+    case .gone: return true
+    }
+  }
+
+  /// Ends the answer after what was written, and removes the stream.
+  func finish(_ stream: RequestStream) {
+    table.remove(stream)
+    guard let connection = loop.connections.connection(stream.connection) else { return }
+    connection.finish(stream.handle)
+    loop.connections.markDirty(stream.connection)
+  }
+
+  // MARK: Store requests
+
+  /// Whether the stream may send one more request to the store. The loop's streams share a part of the store's window,
+  /// and callers over their rate must wait. If not, the stream is held, and advanced later.
+  func canSend(_ stream: RequestStream) -> Bool {
+    if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.canCharge(stream) { return true }
+    table.hold(stream)
+    return false
+  }
+
+  /// Counts a request that the store client has taken.
+  func noteSent() { inFlight += 1 }
+
+  func replied(_ index: SlotIndex, _ question: StreamQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    inFlight -= 1
+    guard let stream = table[index] else { return }
+    stream.replied(question, kind, payload, on: loop)
+    touch(stream)
+  }
+
+  func failed(_ index: SlotIndex, _ question: StreamQuestion, _ failure: StoreFailure) {
+    inFlight -= 1
+    guard let stream = table[index] else { return }
+    stream.failed(question, failure, on: loop)
+    touch(stream)
+  }
+
+  // MARK: Turns and timers
+
+  /// Advances streams with work: held streams first, so that those which were just answered do not take all freed room
+  /// again.
+  func advance() {
+    if table.hasWaitingForRoom, inFlight < loop.limits.streamedInFlight {
+      for stream in table.takeWaitingForRoom() { stream.advance(on: loop) }
+    }
+    for stream in table.takeMarked() { stream.advance(on: loop) }
+  }
+
+  /// Starts the one timer of all streams.
+  func start() {
+    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
+    ticker = loop.eventLoop.scheduleRepeatedTask(
+      initialDelay: GatewayLimits.streamTick,
+      delay: GatewayLimits.streamTick
+    ) { _ in
+      bound.value.ticked()
+      bound.value.loop.releaseUnusedMemory()
+    }
+  }
+
+  func stop() {
+    ticker?.cancel()
+    ticker = nil
+  }
+
+  private func ticked() {
+    let now = loop.now
+    let ticksMax = max(
+      1,
+      Int(loop.limits.streamIdleTimeout.nanoseconds / GatewayLimits.streamTick.nanoseconds)
+    )
+    for stream in table.all {
+      if now >= stream.caller.expiresAt {
+        stream.end(.tokenExpired)
+        touch(stream)
+      }
+      if stream.stalls(queued: queuedBytes(stream), ticksMax: ticksMax) { giveUp(stream) }
+    }
+    // Requests that filled the store's window may have ended without a reply.
+    if table.hasWaitingForRoom { loop.endTurnSoon() }
+  }
+
+  /// Resets a stream whose client neither reads its answers nor finishes what it has begun to send.
+  private func giveUp(_ stream: RequestStream) {
+    stalled &+= 1
+    table.remove(stream)
+    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.markDirty(stream.connection)
+    loop.endTurnSoon()
+  }
+
+  /// Lets all streams answer what they have read and end, and accepts no new ones.
+  func drain() {
+    isDraining = true
+    for stream in table.all {
+      stream.end(.draining)
+      touch(stream)
+    }
+  }
+
+  /// Ends the streams of revoked tokens.
+  func revoke(where isRevoked: (Caller) -> Bool) {
+    for stream in table.all where isRevoked(stream.caller) {
+      stream.end(.tokenRevoked)
+      touch(stream)
+    }
+  }
+
+  func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_request_streams",
+      help: "Streamed requests open.",
+      Double(count)
+    )
+    samples.counter(
+      "tidemark_gateway_request_streams_opened_total",
+      help: "Streamed requests begun.",
+      Int64(clamping: opened)
+    )
+    samples.counter(
+      "tidemark_gateway_request_streams_stalled_total",
+      help: "Streamed requests reset because their client stalled.",
+      Int64(clamping: stalled)
+    )
+  }
+}
+
+extension Route {
+  /// The content type of bodies that the route streams; nil: none.
+  var streamedType: HTTP2ContentType? {
+    switch self {
+    case .frames: .frames
+    case .acknowledgePushes: .ndjson
+    default: nil
+    }
+  }
+
+  /// Whether the route streams bodies of this type.
+  func streams(_ contentType: RawSpan) -> Bool { streamedType?.isNamed(by: contentType) ?? false }
+}

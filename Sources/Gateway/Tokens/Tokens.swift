@@ -1,0 +1,122 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Revoked tokens: their routes, the reading of the store's list, and the end of their streams. Callers are checked by
+/// the ``Authenticator``.
+final class Tokens: GatewayPart {
+  private let revoked: RevokedTokens
+  private var listing: TokenListing
+  /// Nil where another loop reads the list, or after the end.
+  private var ticker: RepeatedTask?
+  /// Whether a sweep of the loop's streams is scheduled.
+  private var isSweepDue = false
+  private var sweptAt = NIODeadline.distantPast
+
+  init(_ revoked: RevokedTokens) {
+    self.revoked = revoked
+    listing = TokenListing(revoked)
+  }
+
+  /// Observes revocations, and starts to read the list if that is this loop's task.
+  func start() {
+    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
+    let eventLoop = loop.eventLoop
+    revoked.observe(self) { eventLoop.execute { bound.value.tokensRevoked() } }
+    guard let interval = loop.limits.tokenListInterval else { return }
+    ticker = loop.eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { _ in
+      bound.value.readList()
+    }
+  }
+
+  func stop() {
+    revoked.stopObserving(self)
+    ticker?.cancel()
+    ticker = nil
+  }
+
+  // MARK: List
+
+  /// Reads the list from its beginning, after a reconnect to the store.
+  func restartList() {
+    guard ticker != nil else { return }
+    ask(listing.reconnected())
+    loop.endTurnSoon()
+  }
+
+  private func readList() {
+    guard let question = listing.roundIsDue(canAsk: loop.store.isReady) else { return }
+    ask(question)
+    loop.endTurnSoon()
+  }
+
+  private func ask(_ question: TokenListing.Question) {
+    let request = PendingRequest(.tokenList(round: question.round), route: .getToken)
+    let isSent = loop.ask(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request) {
+      $0.writeVarint(question.known)
+      $0.writeVarint(question.after)
+    }
+    if !isSent { listing.failed(round: question.round) }
+  }
+
+  func replied(_ round: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let answer = try RevokedTokenListFields(&reader)
+      try reader.end()
+      if let question = listing.answered(answer, round: round) {
+        ask(question)
+        loop.endTurnSoon()
+      }
+    } catch {
+      loop.logMalformedReply(error, kind)
+      failed(round)
+    }
+  }
+
+  func failed(_ round: UInt32) { listing.failed(round: round) }
+
+  /// Records a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
+  func note(_ id: [UInt8], _ state: TokenStateFields) {
+    let until = state.until == .none ? nil : state.until.milliseconds
+    revoked.note(TokenID(id), until: until, version: state.version)
+  }
+
+  // MARK: Streams
+
+  /// Minimum time between two sweeps of all streams, when tokens are revoked in quick succession.
+  private static let sweepInterval = TimeAmount.milliseconds(100)
+
+  private func tokensRevoked() {
+    guard !isSweepDue, !loop.isClosed else { return }
+    isSweepDue = true
+    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
+    loop.eventLoop.scheduleTask(deadline: max(.now(), sweptAt + Self.sweepInterval)) {
+      bound.value.sweepStreams()
+    }
+  }
+
+  /// Ends the streams of revoked tokens.
+  private func sweepStreams() {
+    isSweepDue = false
+    sweptAt = .now()
+    func isRevoked(_ caller: Caller) -> Bool { caller.tokenID.map { revoked.isRevoked($0) } ?? false }
+    loop.events.revoke(where: isRevoked)
+    loop.streams.revoke(where: isRevoked)
+    loop.endTurnSoon()
+  }
+
+  // MARK: Metrics
+
+  func collect(into samples: inout MetricSamples) {
+    guard ticker != nil else { return }
+    samples.gauge(
+      "tidemark_gateway_tokens_revoked",
+      help: "Tokens that are revoked by their ids, as this gateway knows them.",
+      Double(revoked.count)
+    )
+  }
+}

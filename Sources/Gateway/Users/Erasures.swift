@@ -1,0 +1,301 @@
+internal import HTTP2Session
+internal import Logging
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// A running erasure, and its waiter.
+final class ErasureJob {
+  /// The party to tell when the erasure ends.
+  enum Waiter {
+    /// A request, until its timeout.
+    case stream(HTTP2StreamHandle, connection: UInt32, route: Route)
+    /// A round of ``Settling``, with the number of the value.
+    case settling(Int)
+    /// Nobody any more: the request was answered.
+    case none
+  }
+
+  var erasure: Erasure
+  var waiter: Waiter
+  /// Requests to the store in flight.
+  var inFlight = 0
+  /// The timer of the waiting request.
+  var timeout: Scheduled<Void>?
+
+  init(_ erasure: Erasure, _ waiter: Waiter) {
+    self.erasure = erasure
+    self.waiter = waiter
+  }
+}
+
+/// The users who are being erased: performs the steps of ``Erasure``, by request and for ``Replication``.
+final class Erasures: GatewayPart {
+  private var jobs = SlotTable<ErasureJob>()
+
+  /// Users who are being erased.
+  var count: Int { jobs.count }
+
+  /// The running erasures.
+  var running: [Erasure] { jobs.all.map(\.value.erasure) }
+
+  /// `DELETE /v1/users/{user}`.
+  func deleteUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+    guard count < loop.limits.erasures else { throw Problem(.storeBusy) }
+    let erasure = Erasure(
+      user: match.subject.withUnsafeBytes { Array($0) },
+      shardCount: loop.store.shardCount
+    )
+    let job = ErasureJob(
+      erasure,
+      .stream(context.stream, connection: context.connection, route: match.route)
+    )
+    let index = jobs.insert(job)
+    job.timeout = loop.eventLoop.assumeIsolated().scheduleTask(in: loop.limits.erasureTimeout) { [loop] in
+      self.eraseTimedOut(job)
+      loop.endTurn()
+    }
+    go(job, index) { $0.start() }
+  }
+
+  /// Continues an erasure that another gateway, or this one, has begun.
+  func resume(_ settings: UserSettings, shardCount: Int, settling value: Int) -> Bool {
+    let user = Array(settings.user.utf8)
+    let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
+    if isUnderWay || loop.isClosed { return false }
+    loop.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
+    let job = ErasureJob(Erasure(user: user, settings: settings, shardCount: shardCount), .settling(value))
+    let index = jobs.insert(job)
+    go(job, index) { $0.start() }
+    return true
+  }
+
+  /// Ends erasures that are waiting for a timer, at shutdown. The others end with their store requests.
+  func stop() {
+    for (index, job) in jobs.all where job.inFlight == 0 { go(job, index) { $0.failed() } }
+  }
+
+  // MARK: Answers
+
+  func replied(_ index: SlotIndex, _ question: ErasureQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let steps = try note(question, job, &reader)
+      perform(steps, job, index)
+    } catch {
+      loop.logMalformedReply(error, kind)
+      if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
+      go(job, index) { $0.failed() }
+    }
+  }
+
+  func failed(_ index: SlotIndex, _ question: ErasureQuestion, _ problem: Problem) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    if job.erasure.isBeginning { answer(job, problem) }
+    go(job, index) { Self.fail(&$0, question, problem.code) }
+  }
+
+  private func note(
+    _ question: ErasureQuestion,
+    _ job: ErasureJob,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> [Erasure.Step] {
+    let steps: [Erasure.Step]
+    switch question {
+    case .begin: steps = job.erasure.begun(try reader.userSettings())
+    case .assign: return job.erasure.assigned()
+    case .check:
+      let (version, isErasing) = try reader.erasing()
+      steps = job.erasure.checked(version: version, isErasing: isErasing)
+    case .forget:
+      let (_, isErasing) = try reader.erasing()
+      steps = job.erasure.forgot(isErasing: isErasing)
+    case .list:
+      var cids: [[UInt8]] = []
+      for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
+        cids.append(try reader.string().withUnsafeBytes { Array($0) })
+        _ = try reader.optional32()
+        _ = try reader.byte()
+        _ = try reader.time()
+      }
+      steps = job.erasure.listed(cids, next: try reader.optional())
+    case .purge(let shard):
+      let round = try reader.varint()
+      steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
+    case .erase(let channel):
+      let result: Erasure.OnErase = try reader.byte() == 1 ? .erased : .wasGone
+      steps = job.erasure.erased(Int(channel), result)
+    }
+    try reader.end()
+    return steps
+  }
+
+  private static func fail(
+    _ erasure: inout Erasure,
+    _ question: ErasureQuestion,
+    _ code: ProblemCode
+  ) -> [Erasure.Step] {
+    switch question {
+    case .erase(let channel):
+      // The channel is gone, and with it the member.
+      erasure.erased(Int(channel), code == .channelNotFound ? .wasGone : .failed)
+    case .purge(let shard) where code != .notImplemented:
+      erasure.purged(shard, .failed)
+    default: erasure.failed()
+    }
+  }
+
+  // MARK: Steps
+
+  private func go(_ job: ErasureJob, _ index: SlotIndex, _ event: (inout Erasure) -> [Erasure.Step]) {
+    let steps = event(&job.erasure)
+    perform(steps, job, index)
+  }
+
+  private func perform(_ steps: [Erasure.Step], _ job: ErasureJob, _ index: SlotIndex) {
+    performAll(steps) { perform($0, job, index) }
+    guard let isDone = job.erasure.isDone else { return }
+    ended(job, isDone: isDone)
+    if job.inFlight == 0 { jobs.remove(index) }
+  }
+
+  private func perform(_ step: Erasure.Step, _ job: ErasureJob, _ index: SlotIndex) -> [Erasure.Step] {
+    guard job.erasure.isDone == nil else { return [] }
+    let home = job.erasure.home
+    switch step {
+    case .begin:
+      return ask(.patchUser, home, job, index, .begin) { buffer in
+        buffer.writeVarint(8)
+        buffer.writeVarint(0)
+        buffer.writeTime(.none)
+      }
+    case .assign(let shard):
+      let value = SharedValue.user(job.erasure.settings)
+      return ask(.assignUser, shard, job, index, .assign) { value.writeAssignment(into: &$0) }
+    case .check: return ask(.getUser, home, job, index, .check) { _ in }
+    case .list(let cursor):
+      return ask(.listChannels, home, job, index, .list) { buffer in
+        buffer.writeVarint(1)
+        buffer.writeVarint(UserWalk.listMax)
+        buffer.writeOptional(cursor)
+      }
+    case .erase(let number):
+      let user = job.erasure.user
+      let cid = job.erasure.channel(number)
+      return ask(.eraseMember, nil, job, index, .erase(channel: UInt32(number)), cid) { buffer in
+        buffer.writeField(user.span.bytes)
+      }
+    case .forget(let shard):
+      let version = job.erasure.forgottenVersion
+      return ask(.assignUser, shard, job, index, .forget) { buffer in
+        buffer.writeVarint(version)
+        buffer.writeVarint(8)
+        for _ in 0..<3 { buffer.writeTime(.none) }
+      }
+    case .purge(let shard):
+      let round = job.erasure.round(shard)
+      return ask(.purge, shard, job, index, .purge(shard), []) { $0.writeVarint(round) }
+    case .wait(let milliseconds):
+      if loop.isClosed { return job.erasure.failed() }
+      loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [loop] in
+        guard self.jobs[index] === job else { return }
+        self.go(job, index) { $0.waited() }
+        loop.endTurn()
+      }
+      return []
+    }
+  }
+
+  /// - Parameters:
+  ///   - shard: nil: derived from the name, a cid.
+  ///   - name: nil: the user; empty: the frame kind has no name.
+  private func ask(
+    _ kind: FrameKind,
+    _ shard: ShardID?,
+    _ job: ErasureJob,
+    _ index: SlotIndex,
+    _ question: ErasureQuestion,
+    _ name: [UInt8]? = nil,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> [Erasure.Step] {
+    let request = PendingRequest(.erasure(index, question), route: .deleteUser)
+    let name = name ?? job.erasure.user
+    let isSent =
+      if let shard {
+        loop.ask(kind, shard: shard, name: name.isEmpty ? nil : name, request, fields)
+      } else {
+        loop.ask(kind, cid: name.span.bytes, request, fields)
+      }
+    if isSent {
+      job.inFlight += 1
+      return []
+    }
+    if job.erasure.isBeginning { answer(job, Problem(.storeBusy)) }
+    return Self.fail(&job.erasure, question, .storeBusy)
+  }
+
+  // MARK: Waiters
+
+  private func ended(_ job: ErasureJob, isDone: Bool) {
+    if isDone { loop.counters.usersErased &+= 1 }
+    switch job.waiter {
+    case .none: break
+    case .settling(let value):
+      job.waiter = .none
+      loop.replication.erasureEnded(value, isDone: isDone)
+    case .stream(let stream, let index, let route):
+      guard isDone else { return answer(job, Self.partlyErased) }
+      job.timeout?.cancel()
+      job.waiter = .none
+      guard let connection = loop.connections.connection(index), connection.isOpen(stream) else { return }
+      loop.connections.markDirty(index)
+      let user = job.erasure.user
+      connection.respond(stream, status: 200) { buffer in
+        buffer.writeStaticString("{\"user_id\":")
+        buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
+          $0.jsonString(user.span.bytes)
+        }
+        buffer.writeStaticString(",\"erased\":true}")
+      }
+      loop.counters.answered(route.rawValue, status: 200)
+      loop.endTurnSoon()
+    }
+  }
+
+  /// Answers a request at its timeout; the erasure continues without it.
+  private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
+
+  private func answer(_ job: ErasureJob, _ problem: Problem) {
+    guard case .stream(let stream, let index, let route) = job.waiter else { return }
+    job.timeout?.cancel()
+    job.waiter = .none
+    guard let connection = loop.connections.connection(index), connection.isOpen(stream) else { return }
+    loop.connections.markDirty(index)
+    loop.answer(problem, route.rawValue, stream, connection)
+    loop.endTurnSoon()
+  }
+
+  private static var partlyErased: Problem {
+    Problem(
+      .outcomeUnknown,
+      "the erasure continues in the background; repeat the request to learn its result"
+    )
+  }
+}
+
+extension FieldReader {
+  /// Reads user settings up to whether the user is being erased; false for a user already erased.
+  @_lifetime(self: copy self)
+  fileprivate mutating func erasing() throws(WireError) -> (version: UInt64, isErasing: Bool) {
+    _ = try string()
+    let version = try varint()
+    let flags = try varint()
+    for _ in 0..<3 { _ = try time() }
+    return (version, flags & 4 != 0 && flags & 8 == 0)
+  }
+}

@@ -1,0 +1,195 @@
+internal import ReceiptModel
+
+/// Completes replications that a gateway began and did not finish: values that their home shard holds and that may not
+/// have reached all other shards (``SharedValue``).
+///
+/// It works in rounds. A round asks every shard for its unsettled values. A value that the previous round also found,
+/// in the same version, has lost its gateway: it is assigned to the other shards and settled. A new value may belong to
+/// a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only a higher version.
+///
+/// Every request gets exactly one answer, success or failure, so each round ends.
+struct Settling {
+  /// list_unsettled requests in flight at once.
+  static let asksMax = 16
+  /// Values replicated at once.
+  static let replicationsMax = 8
+  /// Values that a round handles; others wait for the next round.
+  static let valuesMax = 1_024
+
+  /// A request to send.
+  enum Step: Equatable {
+    /// Send list_unsettled to this shard; its answer is ``found(_:in:)`` or ``askFailed()``.
+    case ask(ShardID)
+    /// Assign this value to every shard but its home; each answer is ``assigned(_:isDone:)``.
+    case assign(Int, SharedValue, shardCount: Int)
+    /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
+    /// ``announced(_:isDone:)``.
+    case announce(Int, SharedValue, shardCount: Int)
+    /// Send settle to the value's home shard; its answer is ``settled(_:isDone:)``.
+    case settle(Int, SharedValue, shardCount: Int)
+    /// The user is being erased: run the rest of ``Erasure``; its end is ``settled(_:isDone:)``.
+    case erase(Int, UserSettings, shardCount: Int)
+  }
+
+  /// Value of ``Replication/waiting`` when only one answer is pending: of the home shard or of the announcement.
+  private static let settling = -1
+
+  /// A value being replicated.
+  private struct Replication {
+    var value: SharedValue
+    /// Shards that have not answered, or ``Settling/settling``.
+    var waiting: Int
+    var hasFailed = false
+    /// Whether the user's channels have announced the change, or there is nothing to announce.
+    var isAnnounced = false
+  }
+
+  private struct Round {
+    let shardCount: Int
+    var nextShard = 0
+    var asksInFlight = 0
+    var found: Set<SharedValue.Identity> = []
+    /// Values that the previous round found too and that are not started yet; the next one is last.
+    var due: [SharedValue] = []
+    var replications: [Int: Replication] = [:]
+    var nextReplication = 0
+
+    var isAsking: Bool { nextShard < shardCount || asksInFlight > 0 }
+  }
+
+  private enum State {
+    /// Between two rounds. Becomes `busy`.
+    case idle
+    /// In a round. Becomes `idle` when nothing is pending.
+    case busy(Round)
+  }
+
+  private var state = State.idle
+  /// The values that the last round found.
+  private var seen: Set<SharedValue.Identity> = []
+  /// Values replicated to every shard.
+  private(set) var settledCount: UInt64 = 0
+
+  /// Whether a round is in progress.
+  var isBusy: Bool {
+    switch state {
+    case .idle: false
+    case .busy: true
+    }
+  }
+
+  /// Starts a round, unless one is in progress.
+  ///
+  /// - Parameter shardCount: 0 where the store is not known yet.
+  mutating func roundIsDue(shardCount: Int) -> [Step] {
+    switch state {
+    case .busy: return []
+    case .idle:
+      guard shardCount > 0 else { return [] }
+      return advance(Round(shardCount: shardCount))
+    }
+  }
+
+  /// Handles the unsettled values of a shard. Values with another home shard are ignored.
+  mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Step] {
+    let seen = seen
+    return answered { round in
+      round.asksInFlight -= 1
+      for value in values where value.home(shardCount: round.shardCount) == shard {
+        guard round.found.count < Self.valuesMax else { break }
+        round.found.insert(value.identity)
+        if seen.contains(value.identity) { round.due.append(value) }
+      }
+    }
+  }
+
+  /// Handles a failed list_unsettled.
+  mutating func askFailed() -> [Step] {
+    answered { $0.asksInFlight -= 1 }
+  }
+
+  /// Handles a shard's answer to an assignment.
+  mutating func assigned(_ spread: Int, isDone: Bool) -> [Step] {
+    answered { round in
+      round.replications[spread]?.waiting -= 1
+      if !isDone { round.replications[spread]?.hasFailed = true }
+    }
+  }
+
+  /// Handles the end of an announcement.
+  mutating func announced(_ spread: Int, isDone: Bool) -> [Step] {
+    answered { round in
+      round.replications[spread]?.waiting = 0
+      round.replications[spread]?.isAnnounced = true
+      if !isDone { round.replications[spread]?.hasFailed = true }
+    }
+  }
+
+  /// Handles the home shard's answer. After a failure the next round tries again.
+  mutating func settled(_ spread: Int, isDone: Bool) -> [Step] {
+    if isDone { settledCount += 1 }
+    return answered { $0.replications[spread] = nil }
+  }
+
+  /// Ends the round early because the store's window is full; the rest is left to the next round.
+  mutating func storeIsBusy() {
+    guard case .busy(var round) = state else { return }
+    round.nextShard = round.shardCount
+    round.due = []
+    state = .busy(round)
+  }
+
+  private mutating func answered(_ note: (inout Round) -> Void) -> [Step] {
+    guard case .busy(var round) = state else {
+      preconditionFailure("an answer to nothing that was asked")
+    }
+    note(&round)
+    return advance(round)
+  }
+
+  /// Starts whatever the limits allow; ends the round if nothing is left.
+  private mutating func advance(_ current: Round) -> [Step] {
+    var round = current
+    var steps: [Step] = []
+    while round.nextShard < round.shardCount, round.asksInFlight < Self.asksMax {
+      steps.append(.ask(ShardID(UInt16(round.nextShard))))
+      round.nextShard += 1
+      round.asksInFlight += 1
+    }
+    for (index, spread) in round.replications.sorted(by: { $0.key < $1.key }) where spread.waiting == 0 {
+      if spread.hasFailed {
+        round.replications[index] = nil
+      } else if spread.value.isUser, !spread.isAnnounced {
+        round.replications[index]?.waiting = Self.settling
+        steps.append(.announce(index, spread.value, shardCount: round.shardCount))
+      } else {
+        round.replications[index]?.waiting = Self.settling
+        steps.append(.settle(index, spread.value, shardCount: round.shardCount))
+      }
+    }
+    while round.replications.count < Self.replicationsMax, let value = round.due.popLast() {
+      let index = round.nextReplication
+      round.nextReplication += 1
+      if case .user(let settings) = value, settings.isErasing {
+        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        steps.append(.erase(index, settings, shardCount: round.shardCount))
+      } else if round.shardCount == 1, value.isUser {
+        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        steps.append(.announce(index, value, shardCount: 1))
+      } else if round.shardCount == 1 {
+        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        steps.append(.settle(index, value, shardCount: 1))
+      } else {
+        round.replications[index] = Replication(value: value, waiting: round.shardCount - 1)
+        steps.append(.assign(index, value, shardCount: round.shardCount))
+      }
+    }
+    if round.isAsking || !round.replications.isEmpty {
+      state = .busy(round)
+    } else {
+      seen = round.found
+      state = .idle
+    }
+    return steps
+  }
+}

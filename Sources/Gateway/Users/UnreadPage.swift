@@ -1,0 +1,170 @@
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// The unread channels that one page shows (R14), in the order of the channel list, whose positions are its cursors.
+/// Part of ``UserWalk``: while the walk counts, this keeps the first unread channels from the page's start on. Then it
+/// looks up each of them.
+///
+/// The walk begins at the page's start and lists the channels before the start last. Only list frames have known
+/// positions, single channels have none, so this order tells whether a channel stands before or after the start.
+struct UnreadPage {
+  /// The list position of the first channel to show; nil: the beginning.
+  let start: UInt64?
+  private let limit: Int
+
+  /// Phase of the page.
+  private enum State {
+    /// Lists channels from the start on. Becomes `wrapped` where others may stand before it.
+    case first
+    /// Lists channels before the start.
+    case wrapped
+    /// Looks up the channels; that many answers are pending.
+    case looking(Int)
+  }
+
+  private var state = State.first
+  /// The channels of the first list frame, which mark the end of the wrapped part.
+  private var firstChannels: Set<[UInt8]> = []
+  /// The start of each list frame: the number of channels before it in the walk, and its cursor.
+  private var frames: [(place: Int, cursor: UInt64?)] = []
+  /// In order; up to one more than the page shows.
+  private var channels: [(place: Int, cid: [UInt8])] = []
+  /// Details of each channel; nil: no longer the user's channel, or read meanwhile.
+  private var details: [Detail?] = []
+  /// Where the next page starts.
+  private(set) var next: UInt64?
+
+  struct Detail {
+    let cid: [UInt8]
+    let unread: UInt32
+    let mentions: UInt32
+    /// The channel is flagged unread as a whole (R4).
+    let isFlagged: Bool
+    let lastRead: Timestamp
+    /// Empty: none.
+    let lastReadMessage: [UInt8]
+    let firstUnreadMessage: [UInt8]
+  }
+
+  /// - Parameter limit: 1 to 100.
+  init(start: UInt64?, limit: Int) {
+    self.start = start == 0 ? nil : start
+    self.limit = limit
+  }
+
+  /// The rows of the page.
+  var shown: [Detail] { details.compactMap { $0 } }
+
+  var isWaiting: Bool {
+    if case .looking(let waiting) = state { return waiting > 0 }
+    return false
+  }
+
+  // MARK: While channels are listed and counted
+
+  /// Registers a list frame; true where its channels may be shown.
+  mutating func beginFrame(from cursor: UInt64?, order: Int) -> Bool {
+    guard case .first = state else { return false }
+    frames.append((order, cursor))
+    return true
+  }
+
+  /// Whether a listed channel is new to a walk whose page has a start.
+  mutating func isNew(_ cid: [UInt8], isWanted: Bool) -> Bool {
+    if !isWanted { return !firstChannels.contains(cid) }
+    if frames.count == 1 { firstChannels.insert(cid) }
+    return true
+  }
+
+  /// Whether to read the list further from `next`.
+  func goesOn(from next: UInt64) -> Bool {
+    guard case .wrapped = state, let start else { return true }
+    return next < start
+  }
+
+  /// Handles the end of the list; true where the list is now to be read from its beginning.
+  mutating func wrap() -> Bool {
+    guard case .first = state, start != nil else { return false }
+    state = .wrapped
+    return true
+  }
+
+  /// Adds an unread channel.
+  mutating func note(_ cid: [UInt8], place: Int) {
+    if channels.count > limit {
+      guard place < channels[limit].place else { return }
+      channels.removeLast()
+    }
+    let at = channels.firstIndex { $0.place > place } ?? channels.count
+    channels.insert((place, cid), at: at)
+  }
+
+  // MARK: Looking up
+
+  /// Starts the look-ups after counting: the next page's start, and each channel's row.
+  mutating func look() -> [UserWalk.Step] {
+    switch state {
+    case .looking: return []
+    case .first, .wrapped: break
+    }
+    var steps: [UserWalk.Step] = []
+    if channels.count > limit {
+      channels.removeLast()
+      // A list that ends with the last shown channel returns the position behind it.
+      if let last = channels.last, let frame = frames.last(where: { $0.place <= last.place }) {
+        steps.append(.locate(cursor: frame.cursor, limit: last.place - frame.place + 1))
+        next = frame.cursor ?? 0
+      }
+    }
+    details = Array(repeating: nil, count: channels.count)
+    for index in channels.indices { steps.append(.detail(index)) }
+    state = .looking(steps.count)
+    return steps
+  }
+
+  func channel(_ index: Int) -> [UInt8] { channels[index].cid }
+
+  /// Handles a list that should end with the last shown channel. If memberships have changed meanwhile, the next page
+  /// starts at the list frame: showing a channel twice is better than missing one.
+  mutating func located(_ reader: inout FieldReader) throws(WireError) {
+    var isLast = false
+    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
+      let cid = try reader.string()
+      isLast = cid.withUnsafeBytes { bytes in channels.last.map { $0.cid.elementsEqual(bytes) } ?? false }
+      _ = try reader.optional32()
+      _ = try reader.byte()
+      _ = try reader.time()
+    }
+    let place = try reader.optional()
+    try reader.end()
+    if isLast { next = place }
+    answered()
+  }
+
+  /// Handles a read state that contains the user's own row.
+  mutating func looked(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError) {
+    for _ in 0..<(try reader.count(elementBytesMin: 8)) {
+      let row = try RowFields(&reader)
+      guard row.isOwn, row.unreadMessages > 0 || row.isFlaggedUnread, row.user.equals(user.span.bytes) else {
+        continue
+      }
+      details[index] = Detail(
+        cid: channels[index].cid,
+        unread: row.unreadMessages,
+        mentions: row.unreadMentions,
+        isFlagged: row.isFlaggedUnread,
+        lastRead: row.lastRead,
+        lastReadMessage: row.lastReadMessage.withUnsafeBytes { Array($0) },
+        firstUnreadMessage: row.firstUnreadMessage.withUnsafeBytes { Array($0) }
+      )
+    }
+    answered()
+  }
+
+  /// Handles a channel that is no longer the user's.
+  mutating func gone() { answered() }
+
+  private mutating func answered() {
+    if case .looking(let waiting) = state { state = .looking(waiting - 1) }
+  }
+}

@@ -1,0 +1,137 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// A user's channels and their unread counts (R13, R14). Users may only query themselves.
+extension UserRoutes {
+  private var walkLimits: UserWalk.Limits {
+    UserWalk.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
+  }
+
+  /// `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
+  func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try context.check(match.subject)
+    let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
+    let home = try loop.homeShard(of: match.subject)
+    try loop.send(.listChannels, shard: home, name: match.subject, context, match.route, .channelsOfUser) {
+      $0.writeVarint(0)
+      $0.writeVarint(parameters.limit)
+      $0.writeOptional(parameters.place)
+    }
+  }
+
+  /// `GET /v1/users/{user}/unread?limit=&cursor=`.
+  func unreadOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try context.check(match.subject)
+    let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
+    try loop.userJobs.checkRoom()
+    let page = UnreadPage(start: parameters.place, limit: parameters.limit)
+    let user = match.subject.withUnsafeBytes { Array($0) }
+    let walk = UserWalk(
+      .count,
+      users: [user],
+      shardCount: loop.store.shardCount,
+      page: page,
+      limits: walkLimits
+    )
+    loop.userJobs.begin(UserJob(context, match.route, walk, .walking))
+  }
+
+  /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
+  func unreadOfUsers(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .unreadOfUsers)
+    let ids = try body.requiredArray("user_ids", countMax: loop.limits.entriesPerRequest)
+    try loop.userJobs.checkRoom()
+    var users: [[UInt8]] = []
+    var entries: [UserJob.Entry] = []
+    var elements = ids.elements
+    while let element = elements.next() {
+      guard let id = element.string else {
+        entries.append(.refused(id: nil, .invalidField))
+        continue
+      }
+      let bytes = id.withUnsafeBytes { Array($0) }
+      if Identifier.isUser(id) {
+        entries.append(.user(users.count))
+        users.append(bytes)
+      } else {
+        entries.append(.refused(id: bytes, .invalidUserID))
+      }
+    }
+    let walk = UserWalk(.count, users: users, shardCount: loop.store.shardCount, limits: walkLimits)
+    loop.userJobs.begin(UserJob(context, match.route, walk, .walking, entries: entries))
+  }
+
+  /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
+  func markAllRead(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    user: RawSpan,
+    threads: Bool
+  ) throws(Problem) {
+    try loop.userJobs.checkRoom()
+    let user = user.withUnsafeBytes { Array($0) }
+    let walk = UserWalk(
+      .markRead,
+      users: [user],
+      shardCount: loop.store.shardCount,
+      includesThreads: threads,
+      limits: walkLimits
+    )
+    loop.userJobs.begin(UserJob(context, match.route, walk, .walking))
+  }
+
+  /// Marks a channel with `?totals=true`: the totals are counted after the mark.
+  ///
+  /// - Parameter thread: empty: the channel itself.
+  func markWithTotals(
+    _ kind: FrameKind,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    user: RawSpan,
+    thread: RawSpan,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    try loop.userJobs.checkRoom()
+    let walk = UserWalk(
+      .count,
+      users: [user.withUnsafeBytes { Array($0) }],
+      shardCount: loop.store.shardCount,
+      limits: walkLimits
+    )
+    let job = UserJob(context, match.route, walk, .marking)
+    let parent = thread.isEmpty ? nil : thread
+    try loop.userJobs.begin(job, marking: kind, cid: match.subject, thread: parent, fields)
+  }
+}
+
+/// The query parameters of paged channel lists.
+struct PlaceParameters {
+  let limit: Int
+  /// Nil: the first page.
+  let place: UInt64?
+
+  init(_ query: RawSpan, _ scratch: PathScratch, _ limits: GatewayLimits) throws(Problem) {
+    var limit = limits.rowsPerPage
+    var place: UInt64?
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard let given = PageCursor.place(parameter.value) else { throw Problem(.invalidCursor) }
+        place = UInt64(given)
+      }
+    }
+    self.limit = limit
+    self.place = place
+  }
+}

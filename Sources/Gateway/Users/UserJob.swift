@@ -1,0 +1,73 @@
+internal import HTTP2Session
+internal import NIOCore
+
+/// A request that visits all channels of one or several users (``UserWalk``).
+final class UserJob {
+  enum Stage {
+    /// The user's position is moved first; the totals reflect the result. Becomes `walking`.
+    case marking
+    case walking
+    /// Answered, or its client has disconnected.
+    case ended
+  }
+
+  /// What the result is for.
+  enum Purpose {
+    /// The answer to its request.
+    case answer
+    /// `notification.totals` of this user.
+    case totals(user: String)
+    /// A privacy change of a user, whose PUT is this gather.
+    case announcement(gather: SlotIndex)
+    /// A privacy change that ``Settling`` completes.
+    case settling(spread: Int)
+  }
+
+  /// One of `user_ids`: the user's index in the walk, or why it was refused.
+  enum Entry {
+    case user(Int)
+    /// Nil: the entry is no string.
+    case refused(id: [UInt8]?, ProblemCode)
+  }
+
+  let purpose: Purpose
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let isServer: Bool
+  /// When the caller's token was issued; see ``Caller``.
+  let issued: UInt32?
+  var walk: UserWalk
+  /// In the order of the request.
+  let entries: [Entry]
+  var stage: Stage
+  /// `{"read": row}` of the first mark; empty where there was none.
+  var row = ByteBuffer()
+  /// Requests to the store in flight.
+  var inFlight = 0
+
+  init(_ context: RequestContext, _ route: Route, _ walk: UserWalk, _ stage: Stage, entries: [Entry] = []) {
+    purpose = .answer
+    connection = context.connection
+    stream = context.stream
+    isServer = context.caller.isServer
+    issued = context.caller.issued
+    self.route = route
+    self.walk = walk
+    self.stage = stage
+    self.entries = entries
+  }
+
+  /// A job without an HTTP/2 request of its own.
+  init(_ purpose: Purpose, _ walk: UserWalk) {
+    self.purpose = purpose
+    connection = 0
+    stream = HTTP2StreamHandle(slot: 0, generation: 0)
+    isServer = true
+    issued = nil
+    route = .unreadOfUser
+    self.walk = walk
+    stage = .walking
+    entries = []
+  }
+}

@@ -1,0 +1,299 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The walks over users' channels in progress: performs the steps of ``UserWalk``. A job ends early if its client
+/// disconnects, which the next store reply detects.
+final class UserJobs: GatewayPart {
+  /// A job keeps its slot until its last reply has arrived.
+  private var jobs = SlotTable<UserJob>()
+
+  /// Jobs in progress.
+  var count: Int { jobs.count }
+
+  /// Checks that another job may start; throws where the limit is reached or the store is unavailable.
+  func checkRoom() throws(Problem) {
+    guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
+    guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
+  }
+
+  /// Starts a walk over the channels.
+  func begin(_ job: UserJob) {
+    let index = jobs.insert(job)
+    perform(job.walk.begin(), job, index)
+  }
+
+  /// Starts a job that marks a channel first, and counts the totals after that.
+  ///
+  /// - Throws: `store_busy`.
+  func begin(
+    _ job: UserJob,
+    marking kind: FrameKind,
+    cid: RawSpan,
+    thread: RawSpan?,
+    _ fields: (inout ByteBuffer) -> Void
+  ) throws(Problem) {
+    let index = jobs.insert(job)
+    let request = Self.request(job, index, .firstMark)
+    guard loop.ask(kind, cid: cid, request, issued: job.issued, thread: thread, fields) else {
+      jobs.remove(index)
+      throw Problem(.storeBusy)
+    }
+    job.inFlight += 1
+  }
+
+  // MARK: Answers
+
+  func replied(_ index: SlotIndex, _ question: UserJobQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    if isStillWanted(job) {
+      do throws(WireError) {
+        let steps = try note(question, payload, job)
+        perform(steps, job, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        end(job, Problem(.internalError))
+      }
+    }
+    release(job, index)
+  }
+
+  func failed(_ index: SlotIndex, _ question: UserJobQuestion, _ problem: Problem) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    if isStillWanted(job) {
+      if case .marking = job.stage {
+        end(job, problem)
+      } else {
+        perform(Self.failure(of: question, problem, job), job, index)
+      }
+    }
+    release(job, index)
+  }
+
+  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
+  private func isStillWanted(_ job: UserJob) -> Bool {
+    switch job.stage {
+    case .ended: return false
+    case .marking, .walking:
+      guard case .answer = job.purpose else { return true }
+      if loop.connections.connection(job.connection)?.isOpen(job.stream) ?? false { return true }
+      job.stage = .ended
+      return false
+    }
+  }
+
+  private func release(_ job: UserJob, _ index: SlotIndex) {
+    if case .ended = job.stage, job.inFlight == 0 { jobs.remove(index) }
+  }
+
+  private func note(
+    _ question: UserJobQuestion,
+    _ payload: RawSpan,
+    _ job: UserJob
+  ) throws(WireError) -> [UserWalk.Step] {
+    var reader = FieldReader(payload)
+    switch question {
+    case .firstMark:
+      let row = try RowFields(&reader)
+      RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
+      job.stage = .walking
+      return job.walk.begin()
+    case .list(let user): return try job.walk.listed(Int(user), &reader)
+    case .count(let frame): return try job.walk.counted(Int(frame), &reader)
+    case .announce(let frame): return job.walk.announced(Int(frame))
+    case .locate: return try job.walk.located(&reader)
+    case .detail(let channel): return try job.walk.looked(Int(channel), &reader)
+    case .threads(let mark): return try job.walk.threadsListed(Int(mark), &reader)
+    case .markThread(let mark): return job.walk.threadMarked(Int(mark))
+    case .mark(let mark): return job.walk.marked(Int(mark), nil)
+    }
+  }
+
+  private static func failure(
+    of question: UserJobQuestion,
+    _ problem: Problem,
+    _ job: UserJob
+  ) -> [UserWalk.Step] {
+    switch question {
+    case .list(let user): job.walk.listFailed(Int(user), problem)
+    case .count(let frame), .announce(let frame): job.walk.countFailed(Int(frame), problem)
+    case .locate, .detail: job.walk.lookFailed(problem)
+    case .mark(let mark), .threads(let mark), .markThread(let mark): job.walk.marked(Int(mark), problem.code)
+    // The job ends with the problem instead.
+    case .firstMark: []
+    }
+  }
+
+  // MARK: Steps
+
+  private func perform(_ steps: [UserWalk.Step], _ job: UserJob, _ index: SlotIndex) {
+    performAll(steps) { perform($0, job, index) }
+    if job.walk.isDone { end(job, nil) }
+    release(job, index)
+  }
+
+  private func perform(_ step: UserWalk.Step, _ job: UserJob, _ index: SlotIndex) -> [UserWalk.Step] {
+    let user = job.walk.users[0].id
+    switch step {
+    case .list(let place):
+      let cursor = job.walk.cursor(of: place)
+      return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserWalk.listMax)
+    case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
+    case .count(let frame):
+      return ask(.unreadCounts, job.walk.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
+        job.walk.writeCounts(frame, into: &$0)
+      }
+    case .announce(let frame):
+      let shard = job.walk.shard(of: frame)
+      return ask(.announceRow, shard, user, job, index, .announce(frame: UInt32(frame))) {
+        job.walk.writeAnnouncement(frame, into: &$0)
+      }
+    case .mark(let mark):
+      return ask(.markRead, job.walk.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
+        buffer.writeField(user.span.bytes)
+        buffer.writeEmptyField()
+        buffer.writeOptional(nil)
+      }
+    case .threads(let mark):
+      let limit = loop.limits.rowsPerPage
+      let cursor = job.walk.threadCursor(of: mark)
+      return ask(.userThreads, job.walk.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
+        buffer in
+        buffer.writeField(user.span.bytes)
+        buffer.writeInteger(ShardState.ThreadSelection.unread.rawValue)
+        buffer.writeVarint(limit)
+        buffer.writeOptional(cursor.map { UInt64($0) })
+      }
+    case .markThread(let mark):
+      let (cid, parent) = (job.walk.channel(of: mark), job.walk.thread(of: mark))
+      return ask(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) { buffer in
+        buffer.writeField(user.span.bytes)
+        buffer.writeEmptyField()
+        buffer.writeOptional(nil)
+      }
+    case .detail(let channel):
+      let cid = job.walk.page?.channel(channel) ?? []
+      return ask(.readState, cid, job, index, .detail(channel: UInt32(channel))) { buffer in
+        // The user's own view, in which their own row comes first.
+        buffer.writeVarint(0)
+        buffer.writeField(user.span.bytes)
+        buffer.writeVarint(1)
+        buffer.writeOptional(nil)
+      }
+    }
+  }
+
+  private func list(
+    _ job: UserJob,
+    _ index: SlotIndex,
+    _ user: Int,
+    _ question: UserJobQuestion,
+    cursor: UInt64?,
+    _ limit: Int
+  ) -> [UserWalk.Step] {
+    let id = job.walk.users[user].id
+    let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
+    return ask(.listChannels, home, id, job, index, question) { buffer in
+      buffer.writeVarint(0)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(cursor)
+    }
+  }
+
+  /// Asks a shard.
+  ///
+  /// - Parameter name: empty: the frame kind has no name.
+  private func ask(
+    _ kind: FrameKind,
+    _ shard: ShardID,
+    _ name: [UInt8],
+    _ job: UserJob,
+    _ index: SlotIndex,
+    _ question: UserJobQuestion,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> [UserWalk.Step] {
+    let request = Self.request(job, index, question)
+    let name = name.isEmpty ? nil : name
+    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: job.issued, fields)
+    return sent(isSent, job, question)
+  }
+
+  /// Asks about a channel.
+  private func ask(
+    _ kind: FrameKind,
+    _ cid: [UInt8],
+    thread: [UInt8]? = nil,
+    _ job: UserJob,
+    _ index: SlotIndex,
+    _ question: UserJobQuestion,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> [UserWalk.Step] {
+    let request = Self.request(job, index, question)
+    let isSent =
+      if let thread {
+        loop.ask(kind, cid: cid.span.bytes, request, issued: job.issued, thread: thread.span.bytes, fields)
+      } else {
+        loop.ask(kind, cid: cid.span.bytes, request, issued: job.issued, fields)
+      }
+    return sent(isSent, job, question)
+  }
+
+  private func sent(_ isSent: Bool, _ job: UserJob, _ question: UserJobQuestion) -> [UserWalk.Step] {
+    guard isSent else { return Self.failure(of: question, Problem(.storeBusy), job) }
+    job.inFlight += 1
+    return []
+  }
+
+  private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobQuestion)
+    -> PendingRequest
+  {
+    PendingRequest(.userJob(index, question), route: job.route, isServer: job.isServer)
+  }
+
+  // MARK: End of a job
+
+  /// Ends a job and answers its request, unless it has ended already.
+  ///
+  /// - Parameter problem: nil: the walk's own result counts.
+  private func end(_ job: UserJob, _ problem: Problem?) {
+    guard isStillWanted(job) else { return }
+    job.stage = .ended
+    switch job.purpose {
+    case .answer: break
+    case .totals(let user):
+      let problem = problem ?? job.walk.problem
+      return loop.events.totalsCounted(user, problem == nil ? job.walk.users[0].totals : nil)
+    case .announcement(let gather): return loop.gathers.announced(gather, problem ?? job.walk.problem)
+    case .settling(let spread):
+      return loop.replication.announced(spread, isDone: (problem ?? job.walk.problem) == nil)
+    }
+    guard let connection = loop.connections.connection(job.connection) else { return }
+    loop.connections.markDirty(job.connection)
+    // A job that ends within its request's own call needs its own end of turn.
+    loop.endTurnSoon()
+    let isBatch = job.route == .unreadOfUsers
+    if let problem = problem ?? (isBatch ? nil : job.walk.problem) {
+      return loop.answer(Self.shown(problem, job), job.route.rawValue, job.stream, connection)
+    }
+    connection.respond(job.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
+    loop.counters.answered(job.route.rawValue, status: 200)
+  }
+
+  /// Replaces a code whose title says that nothing was changed if something was.
+  private static func shown(_ problem: Problem, _ job: UserJob) -> Problem {
+    guard problem.status == 503 || problem.status == 500 else { return problem }
+    if job.row.readableBytes > 0 {
+      let detail =
+        "the position was moved, but the unread totals could not be counted; query them, or repeat the request"
+      return Problem(.outcomeUnknown, detail)
+    }
+    if job.walk.hasMarked {
+      return Problem(.outcomeUnknown, "not every channel was marked read; repeat the request")
+    }
+    return problem
+  }
+}

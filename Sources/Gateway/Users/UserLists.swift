@@ -1,0 +1,249 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// A request for a page of a user's own receipts or threads (``UserListWalk``).
+final class UserListJob {
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let isServer: Bool
+  /// When the caller's token was issued; see ``Caller``.
+  let issued: UInt32?
+  var walk: UserListWalk
+  /// Requests to the store in flight.
+  var inFlight = 0
+  var isEnded = false
+
+  init(_ context: RequestContext, _ route: Route, _ walk: UserListWalk) {
+    connection = context.connection
+    stream = context.stream
+    isServer = context.caller.isServer
+    issued = context.caller.issued
+    self.route = route
+    self.walk = walk
+  }
+}
+
+/// The pages of users' own receipts and threads in progress: performs the steps of ``UserListWalk``. After its client
+/// has disconnected, a job stops with the store's next reply.
+final class UserLists: GatewayPart {
+  private var jobs = SlotTable<UserListJob>()
+
+  /// Jobs in progress.
+  var count: Int { jobs.count }
+
+  // MARK: Routes
+
+  /// `GET /v1/users/{user}/receipts?state=&limit=&cursor=`.
+  func receiptsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try context.check(match.subject)
+    let parameters = try OwnListParameters(
+      match.query,
+      loop.scratch,
+      loop.limits,
+      choice: "state",
+      of: "pending",
+      "acknowledged"
+    )
+    try begin(.receipts(parameters.choice == 1 ? .acknowledged : .pending), parameters, match, context)
+  }
+
+  /// `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
+  func threadsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try context.check(match.subject)
+    let parameters = try OwnListParameters(
+      match.query,
+      loop.scratch,
+      loop.limits,
+      choice: "unread",
+      of: "false",
+      "true"
+    )
+    try begin(.threads(unreadOnly: parameters.choice == 1), parameters, match, context)
+  }
+
+  private func begin(
+    _ subject: UserListWalk.Subject,
+    _ parameters: OwnListParameters,
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext
+  ) throws(Problem) {
+    try loop.userJobs.checkRoom()
+    if let cursor = parameters.cursor, !UserListWalk.isOne(cursor, of: subject) {
+      throw Problem(.invalidCursor)
+    }
+    let walk = UserListWalk(
+      subject,
+      user: match.subject.withUnsafeBytes { Array($0) },
+      limit: parameters.limit,
+      from: parameters.cursor,
+      channelsMax: loop.limits.countedChannels
+    )
+    let job = UserListJob(context, match.route, walk)
+    let index = jobs.insert(job)
+    perform(walk.begin(), job, index)
+  }
+
+  // MARK: Answers
+
+  func replied(_ index: SlotIndex, _ question: UserListQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    if isStillWanted(job) {
+      do throws(WireError) {
+        var reader = FieldReader(payload)
+        let steps: [UserListWalk.Step]
+        switch question {
+        case .list: steps = try job.walk.listed(&reader)
+        case .locate: steps = try job.walk.located(&reader)
+        case .entries(let channel): steps = try job.walk.answered(Int(channel), payload)
+        }
+        perform(steps, job, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        end(job, Problem(.internalError))
+      }
+    }
+    release(job, index)
+  }
+
+  func failed(_ index: SlotIndex, _ question: UserListQuestion, _ problem: Problem) {
+    guard let job = jobs[index] else { return }
+    job.inFlight -= 1
+    if isStillWanted(job) { fail(question, problem, job, index) }
+    release(job, index)
+  }
+
+  private func fail(_ question: UserListQuestion, _ problem: Problem, _ job: UserListJob, _ index: SlotIndex)
+  {
+    var refused: Int?
+    if case .entries(let channel) = question { refused = Int(channel) }
+    do throws(WireError) {
+      perform(try job.walk.refused(refused, problem), job, index)
+    } catch {
+      end(job, Problem(.internalError))
+    }
+  }
+
+  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
+  private func isStillWanted(_ job: UserListJob) -> Bool {
+    if job.isEnded { return false }
+    if loop.connections.connection(job.connection)?.isOpen(job.stream) ?? false { return true }
+    job.isEnded = true
+    return false
+  }
+
+  private func release(_ job: UserListJob, _ index: SlotIndex) {
+    if job.isEnded, job.inFlight == 0 { jobs.remove(index) }
+  }
+
+  // MARK: Steps
+
+  private func perform(_ steps: [UserListWalk.Step], _ job: UserListJob, _ index: SlotIndex) {
+    for step in steps where !job.isEnded { perform(step, job, index) }
+    if job.walk.isDone { end(job, nil) }
+    release(job, index)
+  }
+
+  private func perform(_ step: UserListWalk.Step, _ job: UserListJob, _ index: SlotIndex) {
+    switch step {
+    case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
+    case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
+    case .ask(let channel):
+      let (question, cid) = (UserListQuestion.entries(channel: UInt32(channel)), job.walk.channel(channel))
+      job.inFlight += 1
+      let request = Self.request(job, index, question)
+      let isSent = loop.ask(job.walk.kind, cid: cid.span.bytes, request, issued: job.issued) {
+        job.walk.writeQuestion(channel, into: &$0)
+      }
+      if !isSent { refuse(question, job, index) }
+    }
+  }
+
+  private func list(
+    _ job: UserListJob,
+    _ index: SlotIndex,
+    _ question: UserListQuestion,
+    cursor: UInt64?,
+    limit: Int
+  ) {
+    let user = job.walk.user
+    let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
+    job.inFlight += 1
+    let request = Self.request(job, index, question)
+    let isSent = loop.ask(.listChannels, shard: home, name: user, request, issued: job.issued) { buffer in
+      buffer.writeVarint(0)
+      buffer.writeVarint(limit)
+      buffer.writeOptional(cursor)
+    }
+    if !isSent { refuse(question, job, index) }
+  }
+
+  private func refuse(_ question: UserListQuestion, _ job: UserListJob, _ index: SlotIndex) {
+    job.inFlight -= 1
+    fail(question, Problem(.storeBusy), job, index)
+  }
+
+  private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListQuestion)
+    -> PendingRequest
+  {
+    PendingRequest(.userList(index, question), route: job.route, isServer: job.isServer)
+  }
+
+  private func end(_ job: UserListJob, _ problem: Problem?) {
+    guard isStillWanted(job) else { return }
+    job.isEnded = true
+    guard let connection = loop.connections.connection(job.connection) else { return }
+    loop.connections.markDirty(job.connection)
+    loop.endTurnSoon()
+    if let problem = problem ?? job.walk.problem {
+      return loop.answer(problem, job.route.rawValue, job.stream, connection)
+    }
+    connection.respond(job.stream, status: 200) { OwnListJSON.write(job.walk, into: &$0) }
+    loop.counters.answered(job.route.rawValue, status: 200)
+  }
+}
+
+/// The query parameters of pages of a user's own receipts and threads.
+private struct OwnListParameters {
+  let limit: Int
+  /// Nil: the first page.
+  let cursor: UserListWalk.Cursor?
+  /// The chosen value of the parameter `name`: 0 is the first value, or absent; 1 is the second.
+  let choice: Int
+
+  init(
+    _ query: RawSpan,
+    _ scratch: PathScratch,
+    _ limits: GatewayLimits,
+    choice name: StaticString,
+    of first: StaticString,
+    _ second: StaticString
+  ) throws(Problem) {
+    var limit = limits.rowsPerPage
+    var cursor: UserListWalk.Cursor?
+    var choice = 0
+    var reader = QueryReader(query, scratch)
+    while let parameter = try reader.next() {
+      // An empty value counts as absent.
+      if parameter.value.isEmpty { continue }
+      if parameter.name.equals("limit") {
+        limit = try limits.pageLimit(parameter.value)
+      } else if parameter.name.equals("cursor") {
+        guard let given = UserListWalk.Cursor(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = given
+      } else if parameter.name.equals(name) {
+        choice = parameter.value.equals(second) ? 1 : 0
+        guard choice == 1 || parameter.value.equals(first) else {
+          throw Problem(.invalidQuery, "\(name) has to be \(first) or \(second)")
+        }
+      }
+    }
+    self.limit = limit
+    self.cursor = cursor
+    self.choice = choice
+  }
+}

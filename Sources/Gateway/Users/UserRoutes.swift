@@ -1,0 +1,102 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// Users' settings (R7): versioned values replicated to every shard, as channel types are. Users may read and change
+/// their own.
+struct UserRoutes {
+  let loop: GatewayLoop
+
+  /// `PUT /v1/users/{user}`.
+  func putUser(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    try context.check(match.subject)
+    let patch = try UserJSON.patch(try loop.object(request, .putUser))
+    if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
+    try patchUser(match.subject, patch, context, match.route)
+  }
+
+  /// `POST /v1/users`: changes many users, each like a PUT of its own.
+  func putUsers(
+    _ match: borrowing RouteMatch,
+    _ context: RequestContext,
+    _ request: borrowing HTTP2Request
+  ) throws(Problem) {
+    let body = try loop.object(request, .putUsers)
+    let entries = try body.requiredArray("users", countMax: loop.limits.entriesPerRequest)
+    var checked = entries.elements
+    while let entry = checked.next() { _ = try entry.object().requiredString("id") }
+    let gather = loop.gathers.begin(
+      context,
+      match.route,
+      count: entries.count,
+      .results(status: 200, Self.writeUsers)
+    )
+    var position = 0
+    var sent = entries.elements
+    while let entry = sent.next() {
+      loop.gathers.keepNames(gather, id: entry.member("id")?.string)
+      do throws(Problem) {
+        let user = try entry.requiredString("id")
+        guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
+        try patchUser(
+          user,
+          try UserJSON.patch(entry),
+          context,
+          match.route,
+          as: .entry(of: gather, at: position)
+        )
+      } catch {
+        loop.gathers.finish(gather, position, error.code)
+      }
+      position += 1
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  private static func writeUsers(_ gather: Gather, into buffer: inout ByteBuffer) {
+    let names = gather.names
+    buffer.writeStaticString("{\"results\":[")
+    for (index, result) in gather.results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      StatusJSON.writeEntry(cid: nil, id: names.id(index), code: result.code, into: &buffer)
+    }
+    buffer.writeStaticString("]}")
+  }
+
+  /// Starts a change of a user's settings.
+  ///
+  /// - Parameter answer: for one user of a batch, the entry of the batch.
+  private func patchUser(
+    _ user: RawSpan,
+    _ patch: UserSettingsPatch,
+    _ context: RequestContext,
+    _ route: Route,
+    as answer: Gather.Answer = .value
+  ) throws(Problem) {
+    let home = try loop.homeShard(of: user)
+    let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
+    let gather = loop.gathers.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
+    loop.gathers.send(.patchUser, home, user, context, route, gather, 0) { buffer in
+      let given = (patch.showsRead, patch.showsDelivered, patch.tokensRevokedBefore)
+      buffer.writeVarint(
+        UInt64((given.0 == nil ? 0 : 1) | (given.1 == nil ? 0 : 2) | (given.2 == nil ? 0 : 4))
+      )
+      buffer.writeVarint(UInt64((given.0 == true ? 1 : 0) | (given.1 == true ? 2 : 0)))
+      buffer.writeTime(given.2 ?? .none)
+    }
+    loop.gathers.finishSending(gather)
+  }
+
+  /// `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.
+  func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
+    try context.check(match.subject)
+    let home = try loop.homeShard(of: match.subject)
+    try loop.send(.getUser, shard: home, name: match.subject, context, match.route, .user) { _ in }
+  }
+}

@@ -1,0 +1,149 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import Foundation
+package import LocalStack
+internal import Operations
+
+/// Benchmark that starts the services it measures: a subcommand of `tidemark bench`, with its options, its measurement
+/// and its report.
+package protocol Benchmark: AsyncParsableCommand, Sendable {
+  associatedtype Report: Encodable & Sendable
+
+  static var name: String { get }
+  static var abstract: String { get }
+  static var discussion: String { get }
+
+  var options: BenchOptions { get }
+
+  /// Set up, measure every round, check all answers.
+  ///
+  /// - Throws: ``LoadError`` for a wrong answer.
+  func measure(_ run: BenchRun) async throws -> Report
+
+  /// Report for people, in Markdown.
+  func text(_ report: Report) -> String
+
+  /// Output for `options.json` or for people; empty for none.
+  func output(_ report: Report) throws -> String
+}
+
+extension Benchmark {
+  package static var configuration: CommandConfiguration {
+    CommandConfiguration(commandName: name, abstract: abstract, discussion: discussion)
+  }
+
+  package func output(_ report: Report) throws -> String {
+    options.json ? try ReportDocument.line(report) : text(report) + "\n\n" + Machine.summary
+  }
+
+  package func run() async throws {
+    let command = "tidemark bench \(Self.name)"
+    try await reportingErrors(command) {
+      Machine.warnAboutDebugBuild(command)
+      let executables = try options.executables()
+      let progress = ProgressLine()
+      let run = BenchRun(
+        executables: executables,
+        directory: options.newDirectory(Self.name),
+        note: progress.show,
+        show: {
+          progress.clear()
+          Terminal.print($0)
+        },
+        log: {
+          progress.clear()
+          Terminal.printError($0)
+        }
+      )
+      let text = try await withInterrupts {
+        defer { progress.clear() }
+        return try output(try await measure(run))
+      }
+      if !text.isEmpty { Terminal.print(text) }
+    }
+  }
+
+  /// Check options against their ranges.
+  static func validate(_ options: [(name: String, value: Int, range: ClosedRange<Int>)]) throws {
+    for (name, value, range) in options where !range.contains(value) {
+      throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
+    }
+  }
+}
+
+/// Options of every ``Benchmark``.
+package struct BenchOptions: ParsableArguments, Sendable {
+  @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
+  package var directory = ".tidemark"
+  @Option(help: ArgumentHelp("Where tidemark-store and tidemark-gateway are.", valueName: "dir"))
+  package var programs: String?
+  @Flag(help: "Print JSON with every measurement instead of the tables.")
+  package var json = false
+
+  package init() {}
+
+  package func executables() throws -> Executables {
+    try programs.map { try Executables(directory: $0) } ?? Executables.besideCurrentExecutable()
+  }
+
+  /// Absolute path of ``directory``.
+  var parentDirectory: String {
+    directory.hasPrefix("/") ? directory : FileManager.default.currentDirectoryPath + "/" + directory
+  }
+
+  /// New directory name under ``directory``.
+  func newDirectory(_ name: String) -> String {
+    "\(parentDirectory)/\(name)-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
+  }
+}
+
+/// Environment of one run of a ``Benchmark``: programs, data directory and output.
+package struct BenchRun: Sendable {
+  let executables: Executables
+  /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
+  let directory: String
+  /// Show progress.
+  let note: @Sendable (String) -> Void
+  /// Print a result before the end of the run.
+  var show: @Sendable (String) -> Void = { _ in }
+  /// Print a line to standard error.
+  var log: @Sendable (String) -> Void = { _ in }
+
+  /// Same run with a prefix to its progress.
+  func prefixed(_ prefix: String) -> BenchRun {
+    let note: @Sendable (String) -> Void = { [note] in note("\(prefix): \($0)") }
+    return BenchRun(executables: executables, directory: directory, note: note, show: show, log: log)
+  }
+
+  /// Start store and gateways, run `body`, stop them. Their data is removed after a success and kept after an error,
+  /// with the logs.
+  ///
+  /// - Parameters:
+  ///   - suffix: appended to the directory's name.
+  ///   - isStarted: false: `body` runs without the services.
+  func withServices<Outcome: Sendable>(
+    suffix: String = "",
+    gateways: Int = 1,
+    logLevel: String = "notice",
+    isStarted: Bool = true,
+    _ body: (LocalStack, StackFiles) async throws -> Outcome
+  ) async throws -> Outcome {
+    let files = StackFiles(directory: directory + suffix)
+    try files.prepare()
+    let stack = LocalStack(
+      plan: try .onFreePorts(usesTLS: false, logLevel: logLevel, gateways: gateways),
+      files: files,
+      executables: executables
+    )
+    let outcome: Result<Outcome, any Error>
+    do {
+      if isStarted { try await stack.start() }
+      outcome = .success(try await body(stack, files))
+    } catch {
+      outcome = .failure(error)
+    }
+    await stack.stop()
+    if case .success = outcome { files.remove() }
+    return try outcome.get()
+  }
+}

@@ -1,0 +1,155 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import HTTP2Session
+internal import LocalStack
+
+/// Command `tidemark bench channel`: one channel with many members. All answers are compared with the known positions.
+package struct ChannelBench: Benchmark {
+  package static let name = "channel"
+  package static let abstract =
+    "Moves positions in one channel of very many members, then times its counts, lists and read states."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+    data in a new directory under ./.tidemark. The positions after all moves are known: it compares all counts, the \
+    lists of three messages and the whole read state with them first, and exits with 1 if anything differs. Questions \
+    are asked one after the other on one connection.
+    """
+
+  @Option(help: "Members.")
+  var members = 100_000
+  @Option(help: "Positions moved, about: at most 10 for each member.")
+  var moves = 1_000_000
+  @Option(help: "How often each question is asked.")
+  var questions = 500
+  @OptionGroup package var options: BenchOptions
+
+  /// Latencies of one kind of question.
+  package struct Measurement: Sendable, Codable {
+    var question: String
+    var count: Int
+    var p50Microseconds: Int
+    var p99Microseconds: Int
+    var maxMicroseconds: Int
+
+    init(_ question: String, _ latencies: Latencies) {
+      self.question = question
+      count = latencies.count
+      p50Microseconds = Int(latencies.p50)
+      p99Microseconds = Int(latencies.p99)
+      maxMicroseconds = Int(latencies.max)
+    }
+  }
+
+  package struct Report: Sendable, Codable {
+    var members: Int
+    var moves: Int
+    var movesPerSecond: Double
+    /// Answers that were compared with the expected ones.
+    var compared: Int
+    /// Bytes of the channel in the store's memory.
+    var residentBytes: Int
+    var measurements: [Measurement]
+  }
+
+  package init() {}
+
+  package func validate() throws {
+    try Self.validate([("members", members, 100...1_000_000), ("questions", questions, 1...100_000)])
+    guard (members...10 * members).contains(moves) else {
+      throw ValidationError("--moves: give 1 to 10 for each member")
+    }
+  }
+
+  package func text(_ report: Report) -> String {
+    let table = ReportTable<Measurement>(columns: [
+      .text("question", \.question), .count("asked", \.count), .milliseconds("p50", \.p50Microseconds),
+      .milliseconds("p99", \.p99Microseconds), .milliseconds("longest", \.maxMicroseconds),
+    ])
+    return """
+      \(Figures.count(report.members)) members, \(Figures.count(report.moves)) positions moved at \
+      \(Figures.count(Int(report.movesPerSecond))) a second; \(Figures.count(report.compared)) answers compared; \
+      \(Figures.count(report.residentBytes >> 20)) MiB resident.
+
+      \(table.markdown(report.measurements) ?? "")
+      """
+  }
+
+  package func measure(_ run: BenchRun) async throws -> Report {
+    try await run.withServices { stack, files in
+      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+      let endpoint = stack.plan.gateways[0].listen
+      return try await BenchClient.with(endpoint, mint: mint) { client in
+        let plan = MovePlan(members: members, moves: moves)
+        let world = LargeChannel(client: client, plan: plan)
+        try await world.create(run.note)
+        let start = MonotonicClock.now
+        try await world.move(run.note)
+        let seconds = MonotonicClock.seconds(since: start)
+        let compared = try await world.compare(run.note)
+        let resident = await stack.storeResidentBytes
+        var measurements: [Measurement] = []
+        for question in LargeChannel.Question.allCases {
+          run.note("timing: \(question.rawValue)")
+          measurements.append(try await measure(question, world))
+        }
+        measurements.append(try await measureNeighbour(world, run.note))
+        for (name, hiding) in [
+          ("one count, in the shard alone", 0), ("the same, where a hundred members hide", 100),
+        ] {
+          measurements.append(Measurement(name, try ShardCounting(plan, hiding: hiding).measure(questions)))
+        }
+        return Report(
+          members: members,
+          moves: plan.moveCount,
+          movesPerSecond: Double(plan.moveCount) / seconds,
+          compared: compared,
+          residentBytes: resident,
+          measurements: measurements
+        )
+      }
+    }
+  }
+
+  private func measure(_ question: LargeChannel.Question, _ world: LargeChannel) async throws -> Measurement {
+    var latencies = Latencies()
+    for number in 0..<questions {
+      let call = world.call(question, number)
+      let start = MonotonicClock.now
+      try await world.client.expect(call.method, call.path, call.body)
+      latencies.record(since: start)
+    }
+    return Measurement(question.rawValue, latencies)
+  }
+
+  /// Time marks in a small channel while others query the large channel continuously.
+  private func measureNeighbour(
+    _ world: LargeChannel,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> Measurement {
+    note("timing: marks in a small channel beside it")
+    let cid = "messaging:small"
+    try await world.client.putChannel(cid, members: ["alice", "bob"])
+    try await world.client.register(0..<questions, sender: "alice") { (cid, "n\($0)") }
+    return try await withThrowingTaskGroup(of: Void.self) { tasks in
+      for asker in 0..<4 {
+        tasks.addTask {
+          var number = asker
+          while !Task.isCancelled {
+            let call = world.call(asker % 2 == 0 ? .statuses : .firstUnread, number)
+            try await world.client.expect(call.method, call.path, call.body, statuses: [200, 503])
+            number += 4
+          }
+        }
+      }
+      var latencies = Latencies()
+      for number in 0..<questions {
+        let start = MonotonicClock.now
+        try await world.client.expect(.post, "/v1/channels/\(cid)/read?message_id=n\(number)&user_id=bob")
+        latencies.record(since: start)
+      }
+      tasks.cancelAll()
+      while (try? await tasks.next()) != nil {}
+      return Measurement("a mark in a small channel, while four ask for statuses and lists", latencies)
+    }
+  }
+}

@@ -1,0 +1,227 @@
+internal import Foundation
+internal import Glibc
+internal import HTTP2Session
+internal import LocalStack
+internal import NIOCore
+internal import NIOPosix
+package import Operations
+
+/// Foreign servers of a bench, from Debian's packages, on free loopback ports. Owns their processes until ``stop()``.
+package actor Peers {
+  /// Endpoint of a row, and the processes that answer.
+  package struct Service: Sendable {
+    package var endpoint: Endpoint
+    package var processes: [(name: String, processID: Int32)]
+  }
+
+  /// File that nghttpd and nginx serve.
+  package static let path = "/12.txt"
+  private static let content = "hello world\n"
+
+  private let directory: String
+  private var children: [ChildProcess] = []
+  private var redis: (endpoint: Endpoint, process: ChildProcess)?
+
+  /// - Parameter directory: existing directory for configuration, data and logs.
+  package init(directory: String) { self.directory = directory }
+
+  /// Start the servers of a row; nil for a row of our own.
+  package func start(_ row: BenchRow) async throws -> Service? {
+    switch row {
+    case .nghttpd: try await startNghttpd()
+    case .nginx: try await startNginx()
+    case .webdis: try await startWebdis()
+    case .redis: try await startRedis()
+    case .readQuery, .readBody, .register, .readState16, .readState100, .status, .storeFrames: nil
+    }
+  }
+
+  /// Stop all servers, front to back.
+  package func stop() async {
+    for child in children.reversed() { await child.stop() }
+    children = []
+    redis = nil
+  }
+
+  // MARK: Services
+
+  private func startNghttpd() async throws -> Service {
+    let endpoint = try LoopbackPorts.free(1)[0]
+    let child = try start(
+      .nghttpd,
+      ["--no-tls", "-d", try makeDocuments(), "-a", endpoint.host, "\(endpoint.port)"]
+    )
+    try await waitForFile(endpoint, child)
+    return Service(endpoint: endpoint, processes: [("nghttpd", child.processID)])
+  }
+
+  private func startNginx() async throws -> Service {
+    let ports = try LoopbackPorts.free(2)
+    let configuration = try write(
+      "nginx.conf",
+      PeerConfiguration.nginx(
+        listen: ports[0],
+        documents: try makeDocuments(),
+        directory: directory,
+        isRoot: geteuid() == 0
+      )
+    )
+    // -e, because it cannot write the package's log.
+    let nginx = try start(.nginx, ["-c", configuration, "-e", directory + "/nginx.log"])
+    try await waitUntilListening(ports[0], nginx)
+    let proxy = try await startProxy(listen: ports[1], backend: ports[0])
+    try await waitForFile(ports[1], proxy)
+    return Service(
+      endpoint: ports[1],
+      processes: [("nghttpx", proxy.processID), ("nginx", nginx.processID)]
+    )
+  }
+
+  private func startWebdis() async throws -> Service {
+    let redis = try await redisServer()
+    let ports = try LoopbackPorts.free(2)
+    let configuration = try write(
+      "webdis.json",
+      PeerConfiguration.webdis(listen: ports[0], redis: redis.endpoint, directory: directory)
+    )
+    let webdis = try start(.webdis, [configuration])
+    try await waitUntilListening(ports[0], webdis)
+    let proxy = try await startProxy(listen: ports[1], backend: ports[0])
+    try await waitFor(ports[1], proxy, path: "/PING") { $0.text == #"{"PING":[true,"PONG"]}"# }
+    return Service(
+      endpoint: ports[1],
+      processes: [
+        ("nghttpx", proxy.processID), ("webdis", webdis.processID), ("redis", redis.process.processID),
+      ]
+    )
+  }
+
+  private func startRedis() async throws -> Service {
+    let redis = try await redisServer()
+    return Service(endpoint: redis.endpoint, processes: [("redis", redis.process.processID)])
+  }
+
+  /// Redis, which all rows share.
+  private func redisServer() async throws -> (endpoint: Endpoint, process: ChildProcess) {
+    if let redis { return redis }
+    let endpoint = try LoopbackPorts.free(1)[0]
+    let data = directory + "/redis"
+    try FileManager.default.createDirectory(atPath: data, withIntermediateDirectories: true)
+    let configuration = try write("redis.conf", PeerConfiguration.redis(listen: endpoint, directory: data))
+    let child = try start(.redisServer, [configuration])
+    try await waitUntilListening(endpoint, child)
+    redis = (endpoint, child)
+    return (endpoint, child)
+  }
+
+  private func startProxy(listen: Endpoint, backend: Endpoint) async throws -> ChildProcess {
+    let configuration = try write(
+      "nghttpx-\(listen.port).conf",
+      PeerConfiguration.nghttpx(listen: listen, backend: backend)
+    )
+    let proxy = try start(.nghttpx, ["--conf=\(configuration)"])
+    try await waitUntilListening(listen, proxy)
+    return proxy
+  }
+
+  // MARK: Redis
+
+  /// Check that Redis syncs each change and has had no error with its log.
+  package func checkRedis() async throws {
+    let answer = try await askRedis(["CONFIG", "GET", "appendfsync"]) + askRedis(["INFO", "persistence"])
+    for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !answer.contains(expected) {
+      throw LoadError("redis-server does not report \(expected): \(answer.joined(separator: ", "))")
+    }
+  }
+
+  /// Run a command in redis-cli; return the lines of its answer.
+  package func askRedis(_ command: [String]) async throws -> [String] {
+    guard let redis else { throw LoadError("redis-server was not started") }
+    let log = directory + "/redis-cli-\(UInt32.random(in: 0...UInt32.max)).log"
+    let child = try ChildProcess(
+      name: "redis-cli",
+      executable: try PeerProgram.redisCLI.path(),
+      arguments: ["-h", redis.endpoint.host, "-p", "\(redis.endpoint.port)"] + command,
+      logFile: log
+    )
+    let status = await child.waitForExit()
+    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
+    guard status == .exited(code: 0) else { throw LoadError("redis-cli \(status): \(text)") }
+    return text.split(whereSeparator: \.isNewline).map(String.init)
+  }
+
+  // MARK: Processes
+
+  private func start(_ program: PeerProgram, _ arguments: [String]) throws -> ChildProcess {
+    let child = try ChildProcess(
+      name: program.rawValue,
+      executable: try program.path(),
+      arguments: arguments,
+      logFile: log(of: program.rawValue)
+    )
+    children.append(child)
+    return child
+  }
+
+  private func log(of name: String) -> String { "\(directory)/\(name).out" }
+
+  private func write(_ name: String, _ text: String) throws -> String {
+    let path = directory + "/" + name
+    try Data(text.utf8).write(to: URL(fileURLWithPath: path))
+    return path
+  }
+
+  private func makeDocuments() throws -> String {
+    let documents = directory + "/www"
+    try FileManager.default.createDirectory(atPath: documents, withIntermediateDirectories: true)
+    try Data(Self.content.utf8).write(to: URL(fileURLWithPath: documents + Self.path))
+    return documents
+  }
+
+  private func waitForFile(_ endpoint: Endpoint, _ child: ChildProcess) async throws {
+    try await waitFor(endpoint, child, path: Self.path) { $0.text == Self.content }
+  }
+
+  /// Repeat a request until its answer is right.
+  private func waitFor(
+    _ endpoint: Endpoint,
+    _ child: ChildProcess,
+    path: String,
+    _ isRight: (HTTPCallResponse) -> Bool
+  ) async throws {
+    var last = "it does not answer"
+    for _ in 0..<Self.attempts where child.isRunning {
+      if let caller = try? await AsyncHTTP2Client.connect(to: endpoint) {
+        let answer = try? await caller.call(.get, path)
+        await caller.close()
+        if let answer {
+          if answer.status == 200 && isRight(answer) { return }
+          last = "it answered \(path) with \(answer.status): \(answer.text.prefix(200))"
+        }
+      }
+      try await Task.sleep(for: Self.interval)
+    }
+    throw LoadError("\(child.name) did not start: \(last)\(tail(of: child))")
+  }
+
+  private func waitUntilListening(_ endpoint: Endpoint, _ child: ChildProcess) async throws {
+    for _ in 0..<Self.attempts where child.isRunning {
+      let bootstrap = ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+      if let channel = try? await bootstrap.connect(host: endpoint.host, port: endpoint.port).get() {
+        try? await channel.close().get()
+        return
+      }
+      try await Task.sleep(for: Self.interval)
+    }
+    throw LoadError("\(child.name) did not start: no listener on \(endpoint)\(tail(of: child))")
+  }
+
+  private static let attempts = 500
+  private static let interval = Duration.milliseconds(20)
+
+  private func tail(of child: ChildProcess) -> String {
+    let data = FileManager.default.contents(atPath: log(of: child.name)) ?? Data()
+    let lines = String(decoding: data.suffix(2048), as: UTF8.self).split(separator: "\n").suffix(5)
+    return lines.isEmpty ? "" : ":\n" + lines.map { "  \($0)" }.joined(separator: "\n")
+  }
+}

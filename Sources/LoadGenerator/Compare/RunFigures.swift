@@ -1,0 +1,29 @@
+/// Result of a run, whichever program made its requests.
+package struct RunFigures: Sendable, Hashable, Codable {
+  package var answers: Int
+  /// Measured time.
+  package var seconds: Double
+  /// Answers a second.
+  package var rate: Double
+  /// Microseconds.
+  package var p50: Double
+  package var p99: Double
+  /// Nil if the generator does not report it.
+  package var p999: Double?
+  /// CPU times, that of the generator first.
+  package var cpu: [LoadReport.CPU] = []
+}
+
+extension LoadReport {
+  package var figures: RunFigures {
+    RunFigures(
+      answers: answers,
+      seconds: seconds,
+      rate: rate,
+      p50: latencies.p50,
+      p99: latencies.p99,
+      p999: latencies.p999,
+      cpu: cpu
+    )
+  }
+}

@@ -1,0 +1,91 @@
+internal import NIOCore
+
+extension EventBench {
+  /// Timeout for one event to reach all streams.
+  private static let eventTimeout = TimeAmount.seconds(20)
+
+  /// Open idle streams, measure the gateway's memory, then send events to all streams.
+  func measureStreams(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+    -> (EventReport.Idle, EventReport.FanOut)
+  {
+    try await rig.world.makeViewers(streams, channelsEach: channels, note)
+    note("making tokens")
+    let requests = try await rig.world.viewerRequests(streams)
+    let before = try rig.gatewayBytes
+    let start = MonotonicClock.now
+    let opened = try await EventStreams.open(
+      requests,
+      at: rig.endpoint,
+      connections: connections,
+      on: rig.timed
+    ) { [streams] in note("\(Figures.count($0)) of \(Figures.count(streams)) streams open") }
+    let seconds = MonotonicClock.seconds(since: start)
+    do {
+      let open = try rig.gatewayBytes
+      let known = try await rig.gatewayMetric("tidemark_gateway_event_streams")
+      guard Int(known) == streams else {
+        throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)")
+      }
+      if awaitsHeartbeat { try await waitForHeartbeats(opened, note) }
+      let idle = EventReport.Idle(
+        streams: streams,
+        connections: connections,
+        openSeconds: seconds,
+        bytesBefore: before,
+        bytesOpen: open,
+        bytesAfterHeartbeat: awaitsHeartbeat ? try rig.gatewayBytes : nil
+      )
+      let fanOut = try await measureFanOut(opened, rig, note)
+      await opened.close()
+      return (idle, fanOut)
+    } catch {
+      await opened.close()
+      throw error
+    }
+  }
+
+  private func waitForHeartbeats(_ opened: EventStreams, _ note: @Sendable (String) -> Void) async throws {
+    note("waiting for a heartbeat of each stream")
+    for _ in 0..<60 {
+      if try await opened.heartbeats >= 1 { return }
+      try await Task.sleep(for: .seconds(1))
+    }
+    throw LoadError("timed out after 60 s waiting for a heartbeat on every stream")
+  }
+
+  private func measureFanOut(
+    _ opened: EventStreams,
+    _ rig: Rig,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> EventReport.FanOut {
+    let meter = ProcessCPUMeter(processIDs: rig.processes.map(\.processID))
+    let cpuStart = meter.sample()
+    var outcomes: [(first: Double, median: Double, last: Double)] = []
+    for number in 1...events {
+      note("event \(number) of \(events) to \(Figures.count(streams)) streams")
+      let message = "to-all-\(number)"
+      let (streams, timed) = (streams, rig.timed)
+      let listening = try await opened.listen { promise in
+        EventFanOut(message: message, streams: streams, within: Self.eventTimeout, promise, eventLoop: timed)
+      }
+      let start = MonotonicClock.now
+      try await rig.world.register(message, in: EventWorld.everybody)
+      let outcome = try await listening.outcome()
+      func microseconds(_ time: UInt64) -> Double { Double(time - start) / 1_000 }
+      outcomes.append((microseconds(outcome.first), microseconds(outcome.median), microseconds(outcome.last)))
+      try await Task.sleep(for: .milliseconds(20))
+    }
+    let cpu = zip(meter.sample(), cpuStart).map { (($0 ?? 0) - ($1 ?? 0)) * 1e6 / Double(events) }
+    return EventReport.FanOut(
+      viewers: streams,
+      events: events,
+      firstMicroseconds: outcomes.median(\.first),
+      medianMicroseconds: outcomes.median(\.median),
+      lastMicroseconds: outcomes.median(\.last),
+      lastMaxMicroseconds: outcomes.map(\.last).max() ?? 0,
+      clientMicroseconds: cpu[0],
+      gatewayMicroseconds: cpu[1],
+      storeMicroseconds: cpu[2]
+    )
+  }
+}

@@ -1,0 +1,332 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import LocalStack
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+
+/// Command `tidemark bench events`. Every answer and every event is compared with the expected one.
+package struct EventBench: Benchmark {
+  package static let name = "events"
+  package static let abstract =
+    "Measures live events: from a mark to its event, idle streams, one event to many, what events add to a mark."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+    data in new directories under ./.tidemark. Parts: latency times marks, one at a time, until they are answered and \
+    until their events are at another client, with nothing else going on and beside --rate marks a second; streams \
+    opens --streams idle streams, looks at the gateway's resident memory before, after, and after a heartbeat, then \
+    registers messages, each an event for all of them; cost counts the CPU time of --marks marks while nobody watches \
+    anything, while another channel is watched, and while a member's stream watches all of their channels. Prints the \
+    medians of the rounds. Checks every answer and every event, and exits with 1 if one is wrong or missing.
+    """
+
+  enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
+
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
+  )
+  var parts = [CommaList(Part.allCases)]
+  @Option(help: "How often everything is measured.")
+  var rounds = 3
+  @Option(help: ArgumentHelp("How long each row of latencies is measured.", valueName: "time"))
+  var seconds = TimeSpanArgument(seconds: 5)
+  @Option(help: "Marks a second beside the marks that are timed.")
+  var rate = 10_000
+  @Option(help: "Idle streams, each of another user.")
+  var streams = 10_000
+  @Option(help: "Connections that share the streams, at most 1000 streams each.")
+  var connections = 100
+  @Option(help: "Small channels of each of those users; all of them are in one channel more.")
+  var channels = 3
+  @Option(help: "Events that go to all streams, one after the other.")
+  var events = 20
+  @Option(help: "Marks whose CPU time is counted.")
+  var marks = 200_000
+  @OptionGroup package var options: BenchOptions
+  /// Whether memory is measured again after a heartbeat on each stream, about 15 s later.
+  @Flag(inversion: .prefixedNo, help: .hidden)
+  var awaitsHeartbeat = true
+
+  package init() {}
+
+  package func validate() throws {
+    try Self.validate([
+      ("rounds", rounds, 1...100), ("rate", rate, 1...1_000_000), ("streams", streams, 1...50_000),
+      ("connections", connections, 1...10_000), ("channels", channels, 0...100),
+      ("events", events, 1...10_000), ("marks", marks, 1_000...10_000_000),
+    ])
+    try seconds.validate("--seconds", in: 0.001...600)
+    guard connections <= streams, streams <= connections * 1_000 else {
+      throw ValidationError("--connections: give each at least one of the streams, and at most 1000")
+    }
+  }
+
+  package func text(_ report: EventReport) -> String { report.markdown }
+
+  package func measure(_ run: BenchRun) async throws -> EventReport {
+    var report = EventReport(rounds: rounds, rate: Double(rate))
+    let parts: [Part] = parts.joined()
+    for round in 1...rounds {
+      let run = run.prefixed("round \(round) of \(rounds)")
+      if parts.contains(.streams) {
+        // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
+        let (idle, fanOut) = try await withRig(run, "-\(round)-streams", gateways: 2) {
+          try await measureStreams($0, run.note)
+        }
+        report.idle.append(idle)
+        report.fanOuts.append(fanOut)
+      }
+      guard parts.contains(.latency) || parts.contains(.cost) else { continue }
+      try await withRig(run, "-\(round)-marks") { rig in
+        if parts.contains(.latency) { report.latencies += try await measureLatencies(rig, run.note) }
+        if parts.contains(.cost) { report.costs += try await measureCosts(rig, run.note) }
+      }
+    }
+    return report
+  }
+
+  /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
+  struct Rig: Sendable {
+    let gateway: StackPlan.Gateway
+    let world: EventWorld
+    /// Loop of the streams whose events are timed.
+    let timed: any EventLoop
+    /// Loop of the streams whose events are only checked.
+    let checked: any EventLoop
+    /// Gateway and store.
+    let processes: [(name: String, processID: Int32)]
+
+    var endpoint: Endpoint { gateway.listen }
+
+    /// Resident memory of the gateway.
+    var gatewayBytes: Int {
+      get throws(LoadError) {
+        guard let bytes = ProcessFigures.residentBytes(of: processes[0].processID) else {
+          throw LoadError("the gateway has exited")
+        }
+        return bytes
+      }
+    }
+
+    func gatewayMetric(_ name: String) async throws -> Double {
+      guard let value = await LocalStack.metric(name, at: gateway.admin) else {
+        throw LoadError("the gateway has no metric \(name)")
+      }
+      return value
+    }
+  }
+
+  private func withRig<Outcome: Sendable>(
+    _ run: BenchRun,
+    _ suffix: String,
+    gateways: Int = 1,
+    _ body: (Rig) async throws -> Outcome
+  ) async throws -> Outcome {
+    try await run.withServices(suffix: suffix, gateways: gateways) { stack, files in
+      let processes = try await stack.measuredProcesses()
+      let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
+      let world = try await EventWorld(stack: stack, files: files)
+      let rig = Rig(
+        gateway: stack.plan.gateways[gateways - 1],
+        world: world,
+        timed: group.next(),
+        checked: group.next(),
+        processes: processes
+      )
+      let outcome: Result<Outcome, any Error>
+      do {
+        let value = try await body(rig)
+        let resets = try await rig.gatewayMetric("tidemark_gateway_event_resets_total")
+        guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
+        outcome = .success(value)
+      } catch {
+        outcome = .failure(error)
+      }
+      await world.client.close()
+      try? await group.shutdownGracefully()
+      return try outcome.get()
+    }
+  }
+
+  // MARK: Latency
+
+  private static let loadConnections = 16
+  /// With a member per connection these are fewer rows than the gateway queues for a slow client, so that it never
+  /// resets the stream.
+  private static let loadChannels = 50
+  /// Time in seconds that the load runs before the first and after the last timed mark.
+  private static let loadMargin = 0.5
+
+  private func measureLatencies(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+    -> [EventReport.Latency]
+  {
+    note("registering the messages to mark")
+    let count = EventLatency.marksMax(seconds: seconds.seconds)
+    for load in EventReport.Load.allCases {
+      try await rig.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
+    }
+    let request = EventStreamRequest(token: try await rig.world.token(EventWorld.sender))
+    let streams = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.timed)
+    var rows: [EventReport.Latency] = []
+    do {
+      for load in EventReport.Load.allCases {
+        rows.append(try await measureLatency(load, rig, streams, note))
+      }
+    } catch {
+      await streams.close()
+      throw error
+    }
+    await streams.close()
+    return rows
+  }
+
+  private static func cid(_ load: EventReport.Load) -> String { "messaging:beside-\(load.rawValue)" }
+  private static func prefix(_ load: EventReport.Load) -> String { "\(load.rawValue)-" }
+
+  private func measureLatency(
+    _ load: EventReport.Load,
+    _ rig: Rig,
+    _ streams: EventStreams,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> EventReport.Latency {
+    let seconds = seconds.seconds
+    let latency = EventLatency(
+      cid: Self.cid(load),
+      messagePrefix: Self.prefix(load),
+      messageCount: EventLatency.marksMax(seconds: seconds),
+      sender: EventWorld.sender,
+      reader: EventWorld.reader,
+      readerToken: try await rig.world.token(EventWorld.reader),
+      seconds: seconds
+    )
+    let measure: @Sendable () async throws -> EventLatency.Outcome = {
+      note("timing marks and their events, \(load.title)")
+      return try await latency.run(streams, at: rig.endpoint, on: rig.timed)
+    }
+    if load == .none { return EventReport.Latency(load, try await measure(), loadRate: nil) }
+    let loadSeconds = seconds + 2 * Self.loadMargin
+    let rate = Double(rate)
+    var bench = try gatewayBench(
+      rig,
+      streams: Self.loadChannels,
+      requests: Int(rate * loadSeconds * 1.2)
+    )
+    bench.duration = loadSeconds
+    let (outcome, loadReport, _) = try await underLoad(bench, rate, rig, isWatched: load == .watched, note) {
+      try await Task.sleep(for: .seconds(Self.loadMargin))
+      return try await measure()
+    }
+    return EventReport.Latency(load, outcome, loadRate: loadReport.rate)
+  }
+
+  private func gatewayBench(_ rig: Rig, streams: Int, requests: Int, warmup: Int = 0) throws -> GatewayBench {
+    var bench = try GatewayBench(
+      endpoint: rig.endpoint,
+      mint: rig.world.mint,
+      form: .query,
+      connections: Self.loadConnections,
+      streams: streams,
+      requests: requests,
+      warmup: warmup,
+      channels: Self.loadChannels
+    )
+    bench.processes = rig.processes
+    return bench
+  }
+
+  /// Run `body` while marks are made, and check all marks.
+  ///
+  /// - Parameters:
+  ///   - rate: marks per second; nil: as fast as they are answered.
+  ///   - isWatched: whether one stream watches all of their channels.
+  /// - Returns: the outcome of `body`, the report of the marks, and the number of events of that stream.
+  private func underLoad<Outcome: Sendable>(
+    _ bench: GatewayBench,
+    _ rate: Double?,
+    _ rig: Rig,
+    isWatched: Bool,
+    _ note: @escaping @Sendable (String) -> Void,
+    _ body: @escaping @Sendable () async throws -> Outcome
+  ) async throws -> (Outcome, LoadReport, Int) {
+    note("registering the messages of the load")
+    var plan = try await bench.prepare()
+    plan.rate = rate
+    let watch = isWatched ? try await LoadWatch(bench, rig) : nil
+    do {
+      async let load = LoadGenerator.run(plan)
+      let outcome = try await body()
+      let report = try await load
+      let events = try await watch?.finish(report) ?? 0
+      note("checking the marks")
+      if let problem = try await bench.verify(report).first { throw LoadError(problem) }
+      await watch?.close()
+      return (outcome, report, events)
+    } catch {
+      await watch?.close()
+      throw error
+    }
+  }
+
+  // MARK: Cost
+
+  private static let otherChannel = "messaging:elsewhere"
+  private static let costStreams = 10
+
+  private func measureCosts(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+    -> [EventReport.Cost]
+  {
+    try await rig.world.client.putChannel(Self.otherChannel, members: [EventWorld.sender])
+    var rows: [EventReport.Cost] = []
+    for watched in EventReport.Watched.allCases {
+      note("counting CPU time of marks, \(watched.title)")
+      let bench = try gatewayBench(
+        rig,
+        streams: Self.costStreams,
+        requests: marks,
+        warmup: Self.loadConnections * Self.costStreams * 10
+      )
+      var other: EventStreams?
+      if watched == .others {
+        let request = EventStreamRequest(
+          path: "/v1/events?channels=\(Self.otherChannel)",
+          token: rig.world.client.token
+        )
+        other = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+      }
+      let (_, report, events) = try await underLoad(bench, nil, rig, isWatched: watched == .these, note) {}
+      await other?.close()
+      rows.append(EventReport.Cost(watched, report, events: events))
+    }
+    return rows
+  }
+}
+
+/// Stream of a member that watches all channels of a bench's marks.
+private struct LoadWatch: Sendable {
+  private static let timeout = TimeAmount.seconds(20)
+
+  private let streams: EventStreams
+  private let listening: EventListening<EventPositions, EventPositions.Outcome>
+
+  init(_ bench: GatewayBench, _ rig: EventBench.Rig) async throws {
+    let request = EventStreamRequest(token: try await rig.world.token(bench.names.user(0)))
+    streams = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+    let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
+    listening = try await streams.listen { promise in
+      EventPositions(names, members: members, channels: channels, promise, eventLoop: rig.checked)
+    }
+  }
+
+  /// Wait until the stream has received the events of all marks.
+  ///
+  /// - Returns: the number of its events.
+  func finish(_ report: LoadReport) async throws -> Int {
+    let acknowledged = report.walks.map { $0?.acknowledged.map { Int($0) } ?? [] }
+    let sink = listening.sink
+    sink.eventLoop.execute { sink.value.expect(acknowledged, within: Self.timeout) }
+    return try await listening.outcome().count
+  }
+
+  func close() async { await streams.close() }
+}

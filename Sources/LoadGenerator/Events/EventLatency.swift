@@ -1,0 +1,194 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import Operations
+
+/// Latency of events: a reader marks message after message read, one at a time, and the sender's stream receives both
+/// events of each mark, `message.read` and `message.status`. Marker and stream are two connections on one event loop.
+struct EventLatency: Sendable {
+  /// Latencies of the answers to marks, and of the later one of each mark's two events.
+  struct Outcome: Sendable {
+    var answers = Latencies()
+    var events = Latencies()
+  }
+
+  /// Pause between the events of a mark and the next mark, so that marks do not overlap.
+  static let pauseNanoseconds: Int64 = 2_000_000
+  /// Timeout in seconds of a mark's answer and events.
+  static let eventTimeout: Int64 = 10
+
+  var cid: String
+  /// Message ids are this prefix and a number from 1.
+  var messagePrefix: String
+  var messageCount: Int
+  var sender: String
+  var reader: String
+  var readerToken: String
+  /// Seconds after which no further mark is made.
+  var seconds: Double
+
+  /// Upper bound of the marks in a time.
+  static func marksMax(seconds: Double) -> Int { max(1, Int(seconds * 1e9) / Int(pauseNanoseconds)) }
+
+  /// - Parameter streams: the sender's stream.
+  func run(_ streams: EventStreams, at endpoint: Endpoint, on eventLoop: any EventLoop) async throws
+    -> Outcome
+  {
+    let listening = try await streams.listen { promise in
+      let run = EventLatencyRun(self, promise, eventLoop: eventLoop, authority: "\(endpoint)")
+      let bound = NIOLoopBound(run, eventLoop: eventLoop)
+      let connected = BenchConnection.connect(to: endpoint, on: eventLoop) { channel in
+        try channel.pipeline.syncOperations.addHandler(
+          HTTP2ClientConnection(delegate: bound.value, resources: HTTP2ClientResources())
+        )
+      }
+      connected.whenFailure { promise.fail($0) }
+      promise.futureResult.whenComplete { _ in
+        connected.whenSuccess { $0.close(promise: nil) }
+        bound.value.end()
+      }
+      return run
+    }
+    return try await listening.outcome()
+  }
+}
+
+/// Connection that makes the marks, and receiver of their events.
+final class EventLatencyRun: EventSink, HTTP2ClientDelegate {
+  private let plan: EventLatency
+  private let promise: EventLoopPromise<EventLatency.Outcome>
+  private let eventLoop: any EventLoop
+  private let template: HTTP2RequestTemplate
+  private var http: HTTP2ClientConnection<EventLatencyRun>?
+  private var watchdog: Scheduled<Void>?
+  private var outcome = EventLatency.Outcome()
+  private var endsAt: UInt64 = 0
+
+  /// Message number of the mark in flight, and the replies and events that it waits for.
+  private var number = 0
+  private var startedAt: UInt64 = 0
+  private var awaited: Awaited = []
+
+  private struct Awaited: OptionSet {
+    let rawValue: UInt8
+    static let answer = Awaited(rawValue: 1)
+    static let read = Awaited(rawValue: 2)
+    static let status = Awaited(rawValue: 4)
+    static let events: Awaited = [.read, .status]
+  }
+
+  init(
+    _ plan: EventLatency,
+    _ promise: EventLoopPromise<EventLatency.Outcome>,
+    eventLoop: any EventLoop,
+    authority: String
+  ) {
+    self.plan = plan
+    self.promise = promise
+    self.eventLoop = eventLoop
+    template = HTTP2RequestTemplate(
+      method: .post,
+      scheme: "http",
+      authority: authority,
+      authorization: "Bearer \(plan.readerToken)"
+    )
+  }
+
+  func end() {
+    watchdog?.cancel()
+    http = nil
+  }
+
+  // MARK: Marks
+
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<EventLatencyRun>) {
+    http = connection
+    endsAt = MonotonicClock.now + UInt64(plan.seconds * 1e9)
+    mark()
+  }
+
+  private func mark() {
+    guard let http else { return }
+    number += 1
+    awaited = [.answer, .read, .status]
+    let path = "/v1/channels/\(plan.cid)/read?message_id=\(plan.messagePrefix)\(number)"
+    startedAt = MonotonicClock.now
+    guard http.submit(template, path: path, token: UInt64(number)) != nil else {
+      return promise.fail(LoadError("the marker's connection accepts no more requests"))
+    }
+    http.flushIfNeeded()
+    watchdog?.cancel()
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    watchdog = eventLoop.scheduleTask(in: .seconds(EventLatency.eventTimeout)) {
+      let run = bound.value
+      run.promise.fail(
+        LoadError(
+          "mark \(run.number): timed out after \(EventLatency.eventTimeout) s waiting for its answer and events"
+        )
+      )
+    }
+  }
+
+  private func completed(_ what: Awaited) {
+    awaited.remove(what)
+    guard awaited.isEmpty else { return }
+    let isLast = number >= plan.messageCount || MonotonicClock.now >= endsAt
+    if isLast { return promise.succeed(outcome) }
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    eventLoop.scheduleTask(in: .nanoseconds(EventLatency.pauseNanoseconds)) { bound.value.mark() }
+  }
+
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<EventLatencyRun>
+  ) {
+    let now = MonotonicClock.now
+    guard response.status == 200, awaited.contains(.answer) else {
+      return promise.fail(LoadError("mark \(number) was answered \(response.status)"))
+    }
+    outcome.answers.record(nanoseconds: now - startedAt)
+    completed(.answer)
+  }
+
+  func http2StreamFailed(
+    token: UInt64,
+    errorCode: UInt32,
+    on connection: HTTP2ClientConnection<EventLatencyRun>
+  ) {
+    promise.fail(LoadError("mark \(number) failed with HTTP/2 error \(errorCode)"))
+  }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<EventLatencyRun>) {
+    promise.fail(LoadError("the marker's connection was closed"))
+  }
+
+  // MARK: Events
+
+  func received(_ event: EventBlock, stream: Int, now: UInt64) throws(LoadError) {
+    let kind: Awaited
+    let isRight: Bool
+    if event.isType("message.read") {
+      kind = .read
+      isRight =
+        event.text(after: #""user":{"id":""#)?.equals(plan.reader) == true
+        && event.number(after: #""last_read_seq":"#) == number
+    } else if event.isType("message.status") {
+      kind = .status
+      isRight =
+        event.text(after: #""user":{"id":""#)?.equals(plan.sender) == true
+        && event.number(after: #""from_seq":"#) == number && event.number(after: #""to_seq":"#) == number
+        && event.text(after: #""status":""#)?.equals("read") == true
+    } else {
+      throw LoadError("mark \(number): unexpected event: \(event.summary)")
+    }
+    guard isRight, event.text(after: #""cid":""#)?.equals(plan.cid) == true, awaited.contains(kind) else {
+      throw LoadError("mark \(number): wrong or duplicate event: \(event.summary)")
+    }
+    if awaited.isDisjoint(with: Awaited.events.subtracting(kind)) {
+      outcome.events.record(nanoseconds: now - startedAt)
+    }
+    completed(kind)
+  }
+
+  func failed(_ error: LoadError) { promise.fail(error) }
+}

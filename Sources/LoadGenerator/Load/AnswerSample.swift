@@ -1,0 +1,99 @@
+internal import Foundation
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Answer that is kept to be checked after the run: the first of each connection, the second, the fourth, and so on.
+struct AnswerSample: Sendable {
+  /// Limits of the answers of a connection and of the size of a kept body.
+  static let countMax = 24
+  static let byteCountMax = 128 * 1024
+
+  /// Channel and message of the request.
+  var channel: Int
+  var message: Int
+  var body: [UInt8]
+
+  /// Whether to keep the answer with a number from 1.
+  @inline(__always)
+  static func isKept(_ number: UInt) -> Bool { number & (number &- 1) == 0 }
+}
+
+/// Positions of the members before a run of queries: each has read up to another message, so that every count in every
+/// answer is known.
+struct BenchPositions: Sendable {
+  /// Messages of each channel.
+  let messageCount: Int
+  let memberCount: Int
+
+  /// Number from 1 of the last message that a member, from 0, has read; 0 for none. The last message is unread.
+  func lastRead(of member: Int) -> Int { member % messageCount }
+
+  /// Number of members that have read a message, from 0.
+  func readCount(of message: Int) -> Int { (0..<memberCount).count { lastRead(of: $0) > message } }
+}
+
+/// Comparison of kept answers with the expected ones.
+struct AnswerCheck: Sendable {
+  let names: BenchNames
+  let form: RequestForm
+  /// Positions of the members; nil for writes.
+  let positions: BenchPositions?
+
+  /// Problem of an answer to a connection's request; nil for a correct answer.
+  func problem(_ sample: AnswerSample, of connection: Int) -> String? {
+    let text = String(decoding: sample.body.prefix(400), as: UTF8.self)
+    func unexpected(_ what: String) -> String {
+      "\(names.channel(sample.channel)), message \(sample.message + 1): \(what): \(text)"
+    }
+    func decode<Value: Decodable>(_ type: Value.Type) -> Value? {
+      try? JSONDecoder().decode(type, from: Data(sample.body))
+    }
+    switch form {
+    case .query, .body:
+      guard let row = decode(RowAnswer.self)?.read else { return unexpected("no row") }
+      return row.user.id == names.user(connection) && row.last_read_seq == sample.message + 1
+        && row.last_read_message_id == names.message(sample.message, of: sample.channel)
+        ? nil : unexpected("not the mark's row")
+    case .frame:
+      var sequence: UInt32?
+      var user: [UInt8] = []
+      do throws(WireError) {
+        var reader = FieldReader(sample.body.span.bytes)
+        let row = try RowFields(&reader)
+        try reader.end()
+        sequence = row.lastReadSequence.rawValue
+        user = row.user.withUnsafeBytes { [UInt8]($0) }
+      } catch {
+        return unexpected("not a row (\(error))")
+      }
+      return sequence.map { Int($0) } == sample.message + 1 && user == Array(names.user(connection).utf8)
+        ? nil : unexpected("not the mark's row")
+    case .register:
+      guard let message = decode(MessageAnswer.self)?.message else { return unexpected("no message") }
+      return message.id == names.message(sample.message, of: sample.channel, by: connection)
+        && message.cid == names.channel(sample.channel) && message.seq > sample.message
+        ? nil : unexpected("not the message that was registered")
+    case .readState(let memberCount):
+      guard let page = decode(ReadStateAnswer.self) else { return unexpected("no rows") }
+      guard page.read.count == memberCount, page.next == nil else {
+        return unexpected("\(page.read.count) rows instead of \(memberCount)")
+      }
+      let lastRead = Dictionary(page.read.map { ($0.user.id, $0.last_read_seq) }) { first, _ in first }
+      for member in 0..<memberCount where lastRead[names.user(member)] != positions?.lastRead(of: member) {
+        return unexpected("wrong position of \(names.user(member))")
+      }
+      return nil
+    case .status:
+      guard let answer = decode(StatusAnswer.self) else { return unexpected("no status") }
+      let readCount = positions?.readCount(of: sample.message) ?? 0
+      return answer.message_id == names.message(sample.message, of: sample.channel)
+        && answer.seq == sample.message + 1 && answer.read_count == readCount
+        && answer.member_count == positions?.memberCount && answer.status == (readCount > 0 ? "read" : "sent")
+        ? nil : unexpected("not the message's status")
+    case .hashSet:
+      guard let answer = decode([String: Int].self)?["HSET"] else { return unexpected("not HSET's answer") }
+      // 1 for a new field, 0 for a changed one.
+      return answer == (sample.message == 0 ? 1 : 0) ? nil : unexpected("wrong count of new fields")
+    }
+  }
+}

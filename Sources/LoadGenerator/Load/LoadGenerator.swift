@@ -1,0 +1,149 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import TLSSession
+
+/// Generator that makes the requests of a plan and measures their answers.
+package enum LoadGenerator {
+  /// Run a plan. A cancelled run stops at once and throws.
+  ///
+  /// - Parameter tick: called each second with the answers so far, those of the warm-up included.
+  package static func run(
+    _ plan: LoadPlan,
+    tick: @escaping @Sendable (_ answers: Int, _ seconds: Double) -> Void = { _, _ in }
+  ) async throws -> LoadReport {
+    precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
+    precondition(plan.rate == nil || plan.language.isHTTP2)
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: min(plan.loops, plan.connections.count))
+    let outcome: Result<LoadReport, any Error>
+    do {
+      outcome = .success(try await run(plan, on: group, tick: tick))
+    } catch {
+      outcome = .failure(error)
+    }
+    try? await group.shutdownGracefully()
+    return try outcome.get()
+  }
+
+  private static func run(
+    _ plan: LoadPlan,
+    on group: MultiThreadedEventLoopGroup,
+    tick: @escaping @Sendable (Int, Double) -> Void
+  ) async throws -> LoadReport {
+    let eventLoops = Array(group.makeIterator())
+    var loops: [NIOLoopBound<LoadLoop>] = []
+    var counts: [AnswerCount] = []
+    var results: [EventLoopFuture<LoopResult>] = []
+    for (index, eventLoop) in eventLoops.enumerated() {
+      let connectionCount = share(plan.connections.count, of: index, among: eventLoops.count)
+      // The first loop measures CPU time for all; they start and end within milliseconds.
+      let meter = ProcessCPUMeter(processIDs: index == 0 ? plan.processes.map(\.processID) : [])
+      let count = AnswerCount()
+      let promise = eventLoop.makePromise(of: LoopResult.self)
+      let requests = share(plan.requests, of: index, among: eventLoops.count)
+      let warmup = share(plan.warmup, of: index, among: eventLoops.count)
+      let bound = try await eventLoop.submit {
+        NIOLoopBound(
+          LoadLoop(
+            plan: plan,
+            connectionCount: connectionCount,
+            requests: requests,
+            warmup: warmup,
+            meter: meter,
+            published: count,
+            promise: promise
+          ),
+          eventLoop: eventLoop
+        )
+      }.get()
+      loops.append(bound)
+      counts.append(count)
+      results.append(promise.futureResult)
+    }
+    let (made, answerCounts) = (loops, counts)
+    let abort: @Sendable () -> Void = {
+      for loop in made { loop.eventLoop.execute { loop.value.abort() } }
+    }
+    let start = MonotonicClock.now
+    let ticker = Task {
+      while true {
+        try await Task.sleep(for: .seconds(1))
+        tick(answerCounts.reduce(0) { $0 + $1.value }, Double(MonotonicClock.now - start) / 1e9)
+      }
+    }
+    defer { ticker.cancel() }
+    return try await withTaskCancellationHandler {
+      do {
+        for number in plan.connections.indices {
+          try Task.checkCancellation()
+          try await connect(number, of: plan, on: loops[number % loops.count])
+        }
+      } catch {
+        abort()
+        for result in results { _ = try? await result.get() }
+        throw error
+      }
+      var loopResults: [LoopResult] = []
+      for result in results { loopResults.append(try await result.get()) }
+      return LoadReport(plan: plan, loops: loopResults)
+    } onCancel: {
+      abort()
+    }
+  }
+
+  private static func share(_ total: Int, of index: Int, among count: Int) -> Int {
+    total / count + (index < total % count ? 1 : 0)
+  }
+
+  private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws
+  {
+    let connection = plan.connections[number]
+    if case .frames(let secrets) = plan.language {
+      guard case .walk(let walk) = connection.work, walk.form == .frame else {
+        preconditionFailure("a store needs a walk of frames")
+      }
+      return try await loop.eventLoop.submit {
+        FrameConnection(
+          number: number,
+          loop: loop.value,
+          eventLoop: loop.eventLoop,
+          endpoint: plan.endpoint,
+          walk: walk,
+          streams: plan.streams
+        ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.openingTimeout)
+      }.get()
+    }
+    _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop) { channel in
+      let pipeline = channel.pipeline.syncOperations
+      if let tls = plan.tls {
+        try pipeline.addHandler(TLSHandler(context: tls, serverName: plan.endpoint.host))
+      }
+      let load = LoadConnection(
+        number: number,
+        loop: loop.value,
+        plan: connection,
+        scheme: plan.tls == nil ? "http" : "https",
+        authority: "\(plan.endpoint)",
+        streams: plan.streams,
+        isPaced: plan.rate != nil
+      )
+      try pipeline.addHandler(HTTP2ClientConnection(delegate: load, resources: loop.value.resources))
+      try pipeline.addHandler(ConnectionErrorHandler(loop: loop.value))
+    }.get()
+  }
+}
+
+/// Last handler of the pipeline: a connection that cannot be established ends the run with its reason.
+private final class ConnectionErrorHandler: ChannelInboundHandler {
+  typealias InboundIn = Never
+
+  private let loop: LoadLoop
+
+  init(loop: LoadLoop) { self.loop = loop }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    loop.connectionFailed("the connection failed: \(ErrorText.of(error))")
+    context.close(promise: nil)
+  }
+}

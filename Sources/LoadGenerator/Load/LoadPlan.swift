@@ -1,0 +1,112 @@
+internal import Foundation
+package import LinkSecurity
+package import Operations
+package import TLSSession
+
+/// Requests of one connection.
+package enum LoadWork: Sendable {
+  /// GET of one path, repeatedly.
+  case get(path: String)
+  /// Requests about one message after the other.
+  case walk(RequestWalk)
+}
+
+/// Plan of one run of the load generator.
+package struct LoadPlan: Sendable {
+  /// Limit that no run reaches.
+  package static let requestsMax = 1_000_000_000
+
+  /// Plan of one connection.
+  package struct Connection: Sendable {
+    /// `authorization`; empty for none.
+    package var authorization: String
+    package var work: LoadWork
+
+    package init(authorization: String = "", work: LoadWork) {
+      self.authorization = authorization
+      self.work = work
+    }
+  }
+
+  /// Protocol of a plan.
+  package enum Language: Sendable {
+    case http2
+    /// The store's frames (Proto/frames.md), with the secrets that it shares with its gateways. Every connection needs
+    /// a walk of frames.
+    case frames(secrets: [[UInt8]])
+
+    var isHTTP2: Bool { if case .http2 = self { true } else { false } }
+  }
+
+  package var endpoint: Endpoint
+  package var language = Language.http2
+  /// TLS, or h2c with prior knowledge.
+  package var tls: TLSContext?
+  /// TLS of connections to a store; nil: not encrypted.
+  package var storeTLS: LinkTLS?
+  package var connections: [Connection]
+  /// Requests in flight on each connection, at least 1.
+  package var streams: Int
+  /// Event loops of the connections, at least 1.
+  package var loops = 1
+  /// Measured answers of all connections.
+  package var requests: Int
+  /// Answers before the measured ones.
+  package var warmup: Int
+  /// Timeout in seconds for a store to become ready.
+  package var openingTimeout = 10.0
+  /// Measured time in seconds after which no more requests are made; nil: no limit.
+  package var duration: Double?
+  /// Requests per second of all connections, independent of the answers; nil: a stream makes its next request after the
+  /// answer to its last one. Only over HTTP/2.
+  package var rate: Double?
+  /// Names and ids of the processes whose CPU time is measured, with their descendants.
+  package var processes: [(name: String, processID: Int32)] = []
+
+  package init(
+    endpoint: Endpoint,
+    tls: TLSContext? = nil,
+    connections: [Connection],
+    streams: Int,
+    requests: Int,
+    warmup: Int = 0
+  ) {
+    self.endpoint = endpoint
+    self.tls = tls
+    self.connections = connections
+    self.streams = streams
+    self.requests = requests
+    self.warmup = warmup
+  }
+}
+
+/// URL `http://HOST[:PORT][/PATH]`, or the same with https.
+package struct LoadURL: Hashable, Sendable {
+  package let endpoint: Endpoint
+  /// Path and query; "/" without a path.
+  package let path: String
+  package let usesTLS: Bool
+
+  /// Nil for an invalid URL.
+  package init?(_ text: String) {
+    let lower = text.lowercased()
+    guard let scheme = ["http://", "https://"].first(where: { lower.hasPrefix($0) }) else { return nil }
+    usesTLS = scheme == "https://"
+    let rest = text.dropFirst(scheme.count)
+    let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
+    let tail = rest.dropFirst(authority.count).prefix { $0 != "#" }
+    guard tail.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
+    guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):\(usesTLS ? 443 : 80)") else {
+      return nil
+    }
+    self.endpoint = endpoint
+    path = tail.hasPrefix("/") ? String(tail) : "/" + tail
+  }
+}
+
+/// Reason why a run failed.
+package struct LoadError: Error, Hashable, CustomStringConvertible {
+  package let description: String
+
+  package init(_ description: String) { self.description = description }
+}

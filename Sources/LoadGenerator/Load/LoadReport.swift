@@ -1,0 +1,149 @@
+/// Measurements of a run.
+package struct LoadReport: Sendable {
+  /// CPU time of a process.
+  package struct CPU: Sendable, Codable, Hashable {
+    package var process: String
+    /// Microseconds per measured answer.
+    package var perRequest: Double
+  }
+
+  package let connections: Int
+  package let streams: Int
+  /// Measured answers.
+  package let answers: Int
+  /// Measured time.
+  package let seconds: Double
+  /// Answers per second.
+  package let rate: Double
+  /// Time from making a request to its answer.
+  package let latencies: Latencies
+  /// CPU times, that of the generator first.
+  package let cpu: [CPU]
+  /// Number of answers by status, those of the warm-up included.
+  package let statuses: [Int: Int]
+  /// Number of failed requests by error code of HTTP/2 or of the store.
+  package let failures: [UInt32: Int]
+  package let connectionsLost: Int
+  /// Final walk of each connection, in the plan's order.
+  package let walks: [RequestWalk?]
+  /// Kept answers of each connection, in the plan's order.
+  let samples: [[AnswerSample]]
+  /// Answers that the plan asks for.
+  package let planned: Int
+  package let hadTimeLimit: Bool
+  private let failureName: String
+
+  init(plan: LoadPlan, loops: [LoopResult]) {
+    connections = plan.connections.count
+    streams = plan.streams
+    planned = plan.requests
+    hadTimeLimit = plan.duration != nil
+    failureName =
+      switch plan.language {
+      case .http2: "HTTP/2 error"
+      case .frames: "store error"
+      }
+    answers = loops.reduce(0) { $0 + $1.answers }
+    seconds = loops.map(\.seconds).max() ?? 0
+    rate = loops.reduce(0) { $0 + ($1.seconds > 0 ? Double($1.answers) / $1.seconds : 0) }
+
+    var latencies = Latencies()
+    var statuses: [Int: Int] = [:]
+    var failures: [UInt32: Int] = [:]
+    var walks: [Int: RequestWalk] = [:]
+    var samples: [Int: [AnswerSample]] = [:]
+    for loop in loops {
+      latencies.add(loop.latencies)
+      statuses.merge(loop.statuses, uniquingKeysWith: +)
+      failures.merge(loop.failures, uniquingKeysWith: +)
+      walks.merge(loop.walks) { first, _ in first }
+      samples.merge(loop.samples) { first, _ in first }
+    }
+    self.latencies = latencies
+    self.statuses = statuses
+    self.failures = failures
+    self.walks = plan.connections.indices.map { walks[$0] }
+    self.samples = plan.connections.indices.map { samples[$0] ?? [] }
+    connectionsLost = loops.reduce(0) { $0 + $1.connectionsLost }
+
+    // The first loop measures the CPU time of all loops.
+    let answersMeasured = Double(answers)
+    cpu = zip(["generator"] + plan.processes.map(\.name), loops.first?.cpuSeconds ?? []).compactMap {
+      name,
+      seconds in
+      guard let seconds, answersMeasured > 0 else { return nil }
+      return CPU(process: name, perRequest: seconds * 1e6 / answersMeasured)
+    }
+  }
+
+  /// Problems of the run.
+  package var problems: [String] {
+    var problems: [String] = []
+    for (status, count) in statuses.sorted(by: { $0.key < $1.key }) where !(200..<300).contains(status) {
+      problems.append("\(count) answers with status \(status)")
+    }
+    for (code, count) in failures.sorted(by: { $0.key < $1.key }) {
+      problems.append("\(count) requests failed with \(failureName) \(code)")
+    }
+    if connectionsLost > 0 { problems.append("\(connectionsLost) connections lost") }
+    if answers == 0 {
+      problems.append("no answer was measured")
+    } else if answers < planned && !hadTimeLimit {
+      problems.append("\(answers) of \(planned) requests were answered")
+    }
+    return problems
+  }
+}
+
+extension LoadReport {
+  /// A few lines for people.
+  package func text(title: String) -> String {
+    let statusText = statuses.sorted { $0.key < $1.key }
+      .map { "\(Figures.count($0.value)) × \($0.key)" }.joined(separator: ", ")
+    let latencyText = [
+      ("p50", latencies.p50), ("p90", latencies.p90), ("p99", latencies.p99), ("p99.9", latencies.p999),
+      ("max", latencies.max),
+    ].map { "\($0) \(Figures.time(microseconds: $1))" }.joined(separator: "   ")
+    let cpuText = cpu.map { "\($0.process) \(Figures.decimal($0.perRequest, digits: 2)) µs" }
+      .joined(separator: "   ")
+    return """
+      \(title)
+        load         \(connections) connections × \(streams) streams
+        rate         \(Figures.count(Int(rate))) requests/s  \
+      (\(Figures.count(answers)) in \(Figures.decimal(seconds, digits: 2)) s)
+        latency      \(latencyText)
+        CPU/request  \(cpuText)
+        answers      \(statusText.isEmpty ? "none" : statusText) (with the warm-up's)
+      """
+  }
+
+  /// One JSON document.
+  package func json(title: String, problems: [String]) throws -> String {
+    struct Document: Encodable {
+      var what: String
+      var connections: Int
+      var streams: Int
+      var requests: Int
+      var seconds: Double
+      var requestsPerSecond: Double
+      var latencyMicroseconds: Latencies
+      var cpuMicrosecondsPerRequest: [String: Double]
+      var answers: [String: Int]
+      var problems: [String]
+    }
+    return try ReportDocument.pretty(
+      Document(
+        what: title,
+        connections: connections,
+        streams: streams,
+        requests: answers,
+        seconds: seconds,
+        requestsPerSecond: rate,
+        latencyMicroseconds: latencies,
+        cpuMicrosecondsPerRequest: Dictionary(cpu.map { ($0.process, $0.perRequest) }) { first, _ in first },
+        answers: Dictionary(uniqueKeysWithValues: statuses.map { ("\($0)", $1) }),
+        problems: problems
+      )
+    )
+  }
+}

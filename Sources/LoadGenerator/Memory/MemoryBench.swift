@@ -1,0 +1,193 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import LocalStack
+internal import Operations
+internal import Synchronization
+
+/// Command `tidemark bench memory`: a store whose memory budget is much smaller than its data.
+package struct MemoryBench: Benchmark {
+  package static let name = "memory"
+  package static let abstract =
+    "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+    data in a new directory under ./.tidemark. Of the requests 70 % read a read state, 15 % mark a message read, 15 % \
+    register one; Zipf's law chooses the channel. Afterwards reads acknowledged marks back, and exits with 1 if one is \
+    missing.
+    """
+
+  @Option(help: "Channels.")
+  var channels = 100_000
+  @Option(help: "Members of each.")
+  var members = 10
+  @Option(help: ArgumentHelp("The store's --memory, in MiB.", valueName: "MiB"))
+  var memory = 32
+  @Option(help: ArgumentHelp("How long they are used.", valueName: "time"))
+  var seconds = TimeSpanArgument(seconds: 20)
+  @Option(help: "Requests in flight.")
+  var concurrency = 64
+  @Option(help: "Zipf's exponent.")
+  var exponent = 0.99
+  @OptionGroup package var options: BenchOptions
+
+  package struct Report: Sendable, Codable {
+    var memoryBytes: Int
+    /// Bytes of all channels in memory before the budget was set.
+    var dataSetBytes: Int
+    var channels: Int
+    var requests: Int
+    /// Answers with status 503.
+    var refused: Int
+    var requestsPerSecond: Double
+    var p50Microseconds: Int
+    var p99Microseconds: Int
+    var maxMicroseconds: Int
+    /// Channels that were read from storage.
+    var loads: Int
+    var evicted: Int
+    /// Maximum bytes of the channels in memory, sampled ten times a second.
+    var residentBytesMax: Int
+    /// Maximum resident memory of the process, sampled too.
+    var processBytesMax: Int
+    /// Channels that were read back and compared with the acknowledged marks.
+    var checked: Int
+  }
+
+  package init() {}
+
+  package func validate() throws {
+    try Self.validate([
+      ("channels", channels, 1_000...10_000_000), ("members", members, 1...100),
+      ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
+    ])
+    try seconds.validate("--seconds", in: 0.001...3600)
+    guard exponent > 0, exponent < 1 else {
+      throw ValidationError("--exponent: give more than 0 and less than 1")
+    }
+  }
+
+  package func text(_ report: Report) -> String {
+    let table = ReportTable<Report>(columns: [
+      .mebibytes("--memory", \.memoryBytes), .mebibytes("data set", \.dataSetBytes),
+      .count("channels", \.channels), .count("requests/s") { Int($0.requestsPerSecond) },
+      .milliseconds("p50", digits: 2, \.p50Microseconds), .milliseconds("p99", digits: 2, \.p99Microseconds),
+      .milliseconds("longest", digits: 2, \.maxMicroseconds),
+      .number("read from storage") { "\($0.requests == 0 ? 0 : 100 * $0.loads / $0.requests) %" },
+      .count("refused", \.refused), .mebibytes("channels at most", \.residentBytesMax),
+      .mebibytes("process at most", \.processBytesMax),
+    ])
+    return table.markdown([report]) ?? ""
+  }
+
+  package func measure(_ run: BenchRun) async throws -> Report {
+    try await run.withServices { stack, files in
+      let world = try await RecoveryWorld(stack: stack, files: files, channels: channels, members: members)
+      try await world.create(run.note)
+      let dataSet = await stack.storeResidentBytes
+      let memoryBytes = memory << 20
+      try await stack.restartStore(memoryBytes: memoryBytes)
+
+      let before = await counters(stack)
+      let watch = MemoryWatch(stack: stack)
+      let watching = Task { await watch.run() }
+      let start = MonotonicClock.now
+      let results = try await use(world, until: start + UInt64(seconds.seconds * 1e9), run.note)
+      let elapsed = MonotonicClock.seconds(since: start)
+      watching.cancel()
+      await watching.value
+      let after = await counters(stack)
+      run.note("reading back")
+      let checked = try await world.check(2_000)
+      await world.close()
+      return Report(
+        memoryBytes: memoryBytes,
+        dataSetBytes: dataSet,
+        channels: channels,
+        requests: results.answered,
+        refused: results.refused,
+        requestsPerSecond: Double(results.answered) / elapsed,
+        p50Microseconds: Int(results.latencies.p50),
+        p99Microseconds: Int(results.latencies.p99),
+        maxMicroseconds: Int(results.latencies.max),
+        loads: after.loads - before.loads,
+        evicted: after.evicted - before.evicted,
+        residentBytesMax: await watch.residentBytesMax,
+        processBytesMax: await watch.processBytesMax,
+        checked: checked
+      )
+    }
+  }
+
+  private struct Results: Sendable {
+    var latencies = Latencies()
+    var answered = 0
+    var refused = 0
+  }
+
+  private func use(
+    _ world: RecoveryWorld,
+    until end: UInt64,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> Results {
+    let zipf = Zipf(count: channels, exponent: exponent)
+    let total = RequestCount()
+    return try await withThrowingTaskGroup(of: Results.self) { tasks in
+      for _ in 0..<concurrency {
+        tasks.addTask {
+          var random = SystemRandomNumberGenerator()
+          var results = Results()
+          while MonotonicClock.now < end {
+            try Task.checkCancellation()
+            let channel = zipf.next(&random)
+            let start = MonotonicClock.now
+            let isAnswered = try await world.use(channel, &random)
+            results.latencies.record(since: start)
+            if isAnswered { results.answered += 1 } else { results.refused += 1 }
+            let sum = total.add()
+            if sum % 1_000 == 0 { note("\(Figures.count(sum)) requests answered") }
+          }
+          return results
+        }
+      }
+      var sum = Results()
+      for try await part in tasks {
+        sum.latencies.add(part.latencies)
+        sum.answered += part.answered
+        sum.refused += part.refused
+      }
+      return sum
+    }
+  }
+
+  private func counters(_ stack: LocalStack) async -> (loads: Int, evicted: Int) {
+    (
+      Int(await stack.storeMetric("tidemark_store_channels_loaded_total") ?? 0),
+      Int(await stack.storeMetric("tidemark_store_channels_evicted_total") ?? 0)
+    )
+  }
+}
+
+/// Sampler of the store's memory, ten times a second.
+private actor MemoryWatch {
+  private let stack: LocalStack
+  private(set) var residentBytesMax = 0
+  private(set) var processBytesMax = 0
+
+  init(stack: LocalStack) { self.stack = stack }
+
+  func run() async {
+    while !Task.isCancelled {
+      residentBytesMax = max(residentBytesMax, await stack.storeResidentBytes)
+      if let store = await stack.storeProcess {
+        processBytesMax = max(processBytesMax, ProcessFigures.residentBytes(of: store.processID) ?? 0)
+      }
+      try? await Task.sleep(for: .milliseconds(100))
+    }
+  }
+}
+
+/// Counter that several tasks share.
+private final class RequestCount: Sendable {
+  private let value = Atomic<Int>(0)
+  func add() -> Int { value.add(1, ordering: .relaxed).newValue }
+}

@@ -1,0 +1,188 @@
+internal import Glibc
+internal import NIOCore
+internal import ReceiptWire
+
+/// Incremental comparison of the answers of a stream with the expected ones.
+protocol PushAnswers {
+  /// Correct answers so far.
+  var count: Int { get }
+  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError)
+  /// Handle the end of the stream.
+  func end() throws(LoadError)
+}
+
+/// Texts in one memory block.
+private struct Pieces {
+  private var bytes: [UInt8] = []
+  private var starts = [0]
+
+  init(_ texts: some Sequence<String>) {
+    for text in texts {
+      bytes += Array(text.utf8)
+      starts.append(bytes.count)
+    }
+  }
+
+  @inline(__always)
+  func count(_ index: Int) -> Int { starts[index + 1] - starts[index] }
+
+  @inline(__always)
+  func isEqual(_ index: Int, to other: UnsafeRawPointer) -> Bool {
+    bytes.withUnsafeBytes {
+      memcmp($0.baseAddress.unsafelyUnwrapped + starts[index], other, count(index)) == 0
+    }
+  }
+}
+
+/// NDJSON answers: each line has to equal the expected answer to the acknowledgement at its place.
+struct PushLines: PushAnswers {
+  private let walk: PushWalk
+  private let channels: Pieces
+  private let messages: Pieces
+  private let users: Pieces
+  private var input = PartialBytes()
+  private(set) var count = 0
+  private var block = 0
+  private var place = 0
+
+  init(_ walk: PushWalk) {
+    self.walk = walk
+    channels = Pieces(
+      (0..<walk.channels).map { #"{"ok":true,"cid":"\#(PushWalk.cid($0))","message_id":""# }
+    )
+    messages = Pieces((1...walk.messages).map { #"\#(PushWalk.message($0))","user_id":""# })
+    users = Pieces((0..<walk.pairs).map { "\(PushWalk.user($0))\"}\n" })
+  }
+
+  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
+    // Moved out while it parses, because the parser changes this value.
+    var input = input
+    self.input = PartialBytes()
+    try input.feed(bytes) { bytes throws(LoadError) in try parse(bytes) }
+    self.input = input
+  }
+
+  func end() throws(LoadError) {
+    guard input.count == 0 else {
+      throw LoadError("the answers end within a line, or with an unexpected one")
+    }
+    guard count == walk.count else { throw LoadError("\(count) answers to \(walk.count) acknowledgements") }
+  }
+
+  private mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
+    guard let base = bytes.baseAddress else { return 0 }
+    var offset = 0
+    while offset < bytes.count {
+      guard count < walk.count else {
+        throw LoadError("more answers than acknowledgements: \(line(bytes, offset))")
+      }
+      let channel = walk.channel(at: place)
+      let message = walk.message(ofBlock: block) - 1
+      let user = walk.user(at: place)
+      let lengths = (channels.count(channel), messages.count(message), users.count(user))
+      let length = lengths.0 + lengths.1 + lengths.2
+      guard bytes.count - offset >= length else { break }
+      let at = base + offset
+      guard channels.isEqual(channel, to: at), messages.isEqual(message, to: at + lengths.0),
+        users.isEqual(user, to: at + lengths.0 + lengths.1)
+      else { throw LoadError("answer \(count + 1) is \(line(bytes, offset))") }
+      offset += length
+      count += 1
+      place += 1
+      if place == walk.pairs { (block, place) = (block + 1, 0) }
+    }
+    return offset
+  }
+
+  private func line(_ bytes: UnsafeRawBufferPointer, _ offset: Int) -> String {
+    String(decoding: bytes[offset...].prefix(300).prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
+  }
+}
+
+/// Replies in frames: one for each acknowledgement, in any order, with the expected number of moved watermarks.
+struct PushReplies: PushAnswers {
+  private let walk: PushWalk
+  private let kind: FrameKind
+  private var input = PartialBytes()
+  private let decoder = FrameDecoder()
+  private(set) var count = 0
+  private var moves = 0
+  /// Missing replies by correlation, which stands for a message and a member.
+  private var missing: [UInt8]
+
+  init(_ walk: PushWalk, _ way: PushWay) {
+    self.walk = walk
+    kind = way.usesTickets ? .presentTicketReply : .acknowledgePushReply
+    missing = (1...walk.messages).flatMap {
+      Array(repeating: UInt8(walk.sends(ofMessage: $0)), count: walk.pairs)
+    }
+  }
+
+  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
+    // Moved out while it parses, because the parser changes this value.
+    var input = input
+    self.input = PartialBytes()
+    try input.feed(bytes) { bytes throws(LoadError) in try parse(bytes) }
+    self.input = input
+  }
+
+  func end() throws(LoadError) {
+    guard input.count == 0 else { throw LoadError("the replies end within a frame") }
+    guard count == walk.count else { throw LoadError("\(count) replies to \(walk.count) acknowledgements") }
+    guard moves == walk.moves else {
+      throw LoadError("\(moves) watermarks were moved, expected \(walk.moves)")
+    }
+  }
+
+  private mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
+    let bytes = RawSpan(_unsafeBytes: bytes)
+    var offset = 0
+    while case .frame(let header, let payloadCount) = try next(bytes, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      let payload = bytes.extracting(start..<start + payloadCount)
+      offset = start + payloadCount
+      guard header.kind == kind else { throw Self.refusal(header, payload) }
+      let place = Int(header.correlation) - 1
+      guard missing.indices.contains(place), missing[place] > 0 else {
+        throw LoadError("a reply to \(header.correlation), which is not expected")
+      }
+      missing[place] -= 1
+      moves += try Self.moved(payload)
+      count += 1
+    }
+    return offset
+  }
+
+  private func next(_ bytes: RawSpan, at offset: Int) throws(LoadError) -> FrameDecoder.Next {
+    do throws(WireError) {
+      return try decoder.next(bytes, at: offset)
+    } catch {
+      throw LoadError("invalid frames: \(error)")
+    }
+  }
+
+  /// Decode a delivery without names: moved flag, two times, three empty strings.
+  private static func moved(_ payload: RawSpan) throws(LoadError) -> Int {
+    do throws(WireError) {
+      var reader = FieldReader(payload)
+      let moved = try reader.byte()
+      let (sent, delivered) = (try reader.time(), try reader.time())
+      for _ in 0..<3 {
+        guard try reader.byte() == 0 else { throw .badValue(.text) }
+      }
+      try reader.end()
+      guard moved <= 1, sent <= delivered else { throw .badValue(.status) }
+      return Int(moved)
+    } catch {
+      throw LoadError("a reply is not a delivery without names: \(error)")
+    }
+  }
+
+  private static func refusal(_ header: FrameHeader, _ payload: RawSpan) -> LoadError {
+    guard header.kind == .error, let error = try? ErrorFrame(payload) else {
+      return LoadError("an unexpected kind of reply: \(header.kind)")
+    }
+    let code = error.code.map { "\($0)" } ?? "\(error.rawCode)"
+    return LoadError("acknowledgement \(header.correlation) was refused: \(code) \(error.detail)")
+  }
+}

@@ -1,0 +1,108 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import Glibc
+internal import LocalStack
+internal import NIOPosix
+
+/// Command `tidemark bench push`: push acknowledgements through one stream. Every answer is compared, and rows are read
+/// back.
+package struct PushBench: Benchmark {
+  package static let name = "push"
+  package static let abstract =
+    "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, anew for \
+    each run, with data in new directories under ./.tidemark. Makes channels, members, messages and tickets first, \
+    then sends --count acknowledgements in one request: half of them move a watermark, message by message for every \
+    member, the others are late or repeated and move none. Prints acknowledgements a second, CPU time of each of the three \
+    processes, and the growth of their memory. Compares every answer, reads rows back, and exits with 1 if one is \
+    wrong. Ways: ndjson-ticket, ndjson-name, frames-name, frames-ticket.
+    """
+
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure.", valueName: "ways"))
+  var ways = [CommaList(PushWay.allCases)]
+  @Option(help: "How often everything is measured.")
+  var rounds = 3
+  @Option(help: "Acknowledgements of a run, at least: a message is acknowledged by all or by none.")
+  var count = 1_000_000
+  @Option(help: "Channels.")
+  var channels = 1_000
+  @Option(help: "Members of each channel.")
+  var members = 10
+  @OptionGroup package var options: BenchOptions
+
+  package init() {}
+
+  package func validate() throws {
+    let ways: [PushWay] = ways.joined()
+    guard Set(ways).count == ways.count else { throw ValidationError("--ways: give each way once") }
+    try Self.validate([
+      ("rounds", rounds, 1...100), ("count", count, 1_000...10_000_000), ("channels", channels, 1...100_000),
+      // One page of a read state.
+      ("members", members, 1...100),
+    ])
+  }
+
+  package func text(_ report: PushReport) -> String { report.markdown }
+
+  package func measure(_ run: BenchRun) async throws -> PushReport {
+    let walk = PushWalk(atLeast: count, channels: channels, members: members)
+    var report = PushReport(rounds: rounds, walk)
+    let ways: [PushWay] = ways.joined()
+    for round in 1...rounds {
+      for way in ways {
+        let run = run.prefixed("round \(round) of \(rounds), \(way.rawValue)")
+        report.runs.append(try await measure(way, walk, run, suffix: "-\(round)-\(way.rawValue)"))
+      }
+    }
+    return report
+  }
+
+  private func measure(_ way: PushWay, _ walk: PushWalk, _ run: BenchRun, suffix: String) async throws
+    -> PushReport.Run
+  {
+    // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
+    try await run.withServices(suffix: suffix, gateways: 2) { stack, files in
+      let processes = try await stack.measuredProcesses().map(\.processID)
+      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+      return try await BenchClient.with(stack.plan.gateways[0].listen, mint: mint) { client in
+        let world = PushWorld(walk: walk, client: client)
+        try await world.make(run.note)
+        let bodies = try await world.bodies(way, run.note)
+        let stream = PushStream(
+          endpoint: stack.plan.gateways[1].listen,
+          token: client.token,
+          way: way,
+          meter: ProcessCPUMeter(processIDs: processes)
+        )
+        run.note("acknowledging")
+        let memory = try ([getpid()] + processes).map(MemoryPeak.init)
+        let outcome = try await stream.run(bodies, on: MultiThreadedEventLoopGroup.singleton.next())
+        let growth = try memory.map { try $0.growth() }
+        run.note("reading rows back")
+        let rows = try await world.check()
+        return PushReport.Run(way, walk, bodies, outcome, memory: growth, rowsChecked: rows)
+      }
+    }
+  }
+}
+
+/// Peak of a process's resident memory since its creation.
+struct MemoryPeak: Sendable {
+  private let processID: Int32
+  private let first: Int
+
+  init(_ processID: Int32) throws(LoadError) {
+    self.processID = processID
+    guard ProcessFigures.resetPeak(of: processID), let bytes = ProcessFigures.residentBytes(of: processID)
+    else { throw LoadError("process \(processID): cannot reset the peak of its memory") }
+    first = bytes
+  }
+
+  func growth() throws(LoadError) -> PushReport.Memory {
+    guard let most = ProcessFigures.peakBytes(of: processID) else {
+      throw LoadError("process \(processID) has exited")
+    }
+    return PushReport.Memory(before: first, most: max(first, most))
+  }
+}

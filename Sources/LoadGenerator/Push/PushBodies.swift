@@ -1,0 +1,107 @@
+internal import NIOCore
+internal import ReceiptWire
+
+/// Request body of a run, made in advance: pieces of up to a thousand acknowledgements.
+struct PushBodies: Sendable {
+  /// Acknowledgements of one piece, and tickets of one request.
+  static let pieceCount = 1_000
+
+  let walk: PushWalk
+  /// Pieces by message; repeated pieces are stored once.
+  private var pieces: [ByteBuffer]
+  private let piecesPerBlock: Int
+  private var block = 0
+  private var piece = 0
+
+  /// - Parameter pieces: all of the first message, then all of the second, and so on.
+  init(_ walk: PushWalk, pieces: [ByteBuffer]) {
+    self.walk = walk
+    self.pieces = pieces
+    piecesPerBlock = Self.piecesPerBlock(walk)
+    precondition(pieces.count == piecesPerBlock * walk.messages)
+  }
+
+  static func piecesPerBlock(_ walk: PushWalk) -> Int { (walk.pairs + pieceCount - 1) / pieceCount }
+
+  /// Places in a block that a piece covers.
+  static func places(_ walk: PushWalk, ofPiece piece: Int) -> Range<Int> {
+    piece * pieceCount..<min((piece + 1) * pieceCount, walk.pairs)
+  }
+
+  /// Next piece of the body; nil at its end.
+  mutating func next() -> ByteBuffer? {
+    guard block < walk.blocks else { return nil }
+    defer {
+      piece += 1
+      if piece == piecesPerBlock { (block, piece) = (block + 1, 0) }
+    }
+    return pieces[(walk.message(ofBlock: block) - 1) * piecesPerBlock + piece]
+  }
+
+  /// Size of the whole body.
+  var byteCount: Int {
+    (0..<walk.blocks).reduce(0) { sum, block in
+      let first = (walk.message(ofBlock: block) - 1) * piecesPerBlock
+      return sum + pieces[first..<first + piecesPerBlock].reduce(0) { $0 + $1.readableBytes }
+    }
+  }
+
+  /// Encode one piece.
+  ///
+  /// - Parameter tickets: tickets of its acknowledgements; empty for acknowledgements by name.
+  static func piece(_ piece: Int, ofMessage message: Int, _ walk: PushWalk, _ way: PushWay, tickets: [String])
+    -> ByteBuffer
+  {
+    var buffer = ByteBuffer()
+    for (index, place) in places(walk, ofPiece: piece).enumerated() {
+      if way.usesFrames {
+        let correlation = UInt32((message - 1) * walk.pairs + place + 1)
+        buffer.writeFrame(
+          FrameHeader(way.usesTickets ? .presentTicket : .acknowledgePush, correlation: correlation)
+        ) { buffer in
+          if way.usesTickets {
+            writeTicket(tickets[index], into: &buffer)
+          } else {
+            writeNames(message, place, walk, into: &buffer)
+          }
+        }
+      } else if way.usesTickets {
+        buffer.writeString("{\"ticket\":\"\(tickets[index])\"}\n")
+      } else {
+        let (cid, user) = (PushWalk.cid(walk.channel(at: place)), PushWalk.user(walk.user(at: place)))
+        buffer.writeString(
+          "{\"cid\":\"\(cid)\",\"message_id\":\"\(PushWalk.message(message))\",\"user_id\":\"\(user)\"}\n"
+        )
+      }
+    }
+    return buffer
+  }
+
+  /// Command counter: the gateway replaces it.
+  private static let counter: UInt64 = 1
+
+  private static func writeNames(
+    _ message: Int,
+    _ place: Int,
+    _ walk: PushWalk,
+    into buffer: inout ByteBuffer
+  ) {
+    buffer.writeField(PushWalk.cid(walk.channel(at: place)))
+    buffer.writeVarint(counter)
+    buffer.writeField(PushWalk.user(walk.user(at: place)))
+    buffer.writeField(PushWalk.message(message))
+    writeNowWithoutNames(into: &buffer)
+  }
+
+  private static func writeTicket(_ ticket: String, into buffer: inout ByteBuffer) {
+    buffer.writeVarint(counter)
+    buffer.writeField(ticket)
+    writeNowWithoutNames(into: &buffer)
+  }
+
+  /// Acknowledgement time 0, which means now, and no flags.
+  private static func writeNowWithoutNames(into buffer: inout ByteBuffer) {
+    buffer.writeVarint(UInt64(0))
+    buffer.writeVarint(UInt64(0))
+  }
+}

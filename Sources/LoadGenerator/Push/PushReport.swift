@@ -1,0 +1,112 @@
+/// Measurements of a ``PushBench`` by run, and a table of their medians.
+package struct PushReport: Sendable, Codable {
+  /// Resident memory of a process in bytes.
+  package struct Memory: Sendable, Codable {
+    package var before: Int
+    package var most: Int
+
+    var grown: Int { most - before }
+  }
+
+  package struct Run: Sendable, Codable {
+    package var way: PushWay
+    package var acknowledgements: Int
+    package var seconds: Double
+    package var perSecond: Double
+    /// CPU time per acknowledgement.
+    package var clientMicroseconds: Double
+    package var gatewayMicroseconds: Double
+    package var storeMicroseconds: Double
+    package var clientMemory: Memory
+    package var gatewayMemory: Memory
+    package var storeMemory: Memory
+    /// Mean size of an acknowledgement in the request's body.
+    package var bytesEach: Double
+    package var rowsChecked: Int
+  }
+
+  package var rounds: Int
+  package var channels: Int
+  package var members: Int
+  /// Messages of each channel.
+  package var messages: Int
+  /// Acknowledgements of each run.
+  package var acknowledgements: Int
+  /// Acknowledgements that move a watermark.
+  package var moves: Int
+  package var runs: [Run] = []
+
+  init(rounds: Int, _ walk: PushWalk) {
+    self.rounds = rounds
+    channels = walk.channels
+    members = walk.members
+    messages = walk.messages
+    acknowledgements = walk.count
+    moves = walk.moves
+  }
+
+  /// Summary of the load, then medians over the rounds, as Markdown.
+  package var markdown: String { "\(summary)\n\n\(table)" }
+
+  private var summary: String {
+    let rows = runs.map(\.rowsChecked).min() ?? 0
+    return """
+      \(Figures.count(acknowledgements)) acknowledgements a run, all through one stream: \
+      \(Figures.count(moves)) move a watermark (\(Figures.count(messages)) messages, one after the other, for each of \
+      \(Figures.count(members)) members of \(Figures.count(channels)) channels), \
+      \(Figures.count(acknowledgements - moves)) are repeated, most of them late, and move none. Medians of \
+      \(Figures.count(rounds)) rounds; every answer compared, \(Figures.count(rows)) rows read back after each run.
+      """
+  }
+
+  private var table: String {
+    let runsByWay = PushWay.allCases.map { way in runs.filter { $0.way == way } }.filter { !$0.isEmpty }
+    return ReportTable<[Run]>(columns: [
+      .text("through") { $0[0].way.title },
+      .number("bytes each") { Figures.decimal($0.median(\.bytesEach), digits: 0) },
+      .count("acks/s") { Int($0.median(\.perSecond).rounded()) },
+      .microseconds("client, an ack") { $0.median(\.clientMicroseconds) },
+      .microseconds("gateway, an ack") { $0.median(\.gatewayMicroseconds) },
+      .microseconds("store, an ack") { $0.median(\.storeMicroseconds) },
+      .number("client grew by") { Self.memory($0.map(\.clientMemory)) },
+      .number("gateway grew by") { Self.memory($0.map(\.gatewayMemory)) },
+      .number("store grew by") { Self.memory($0.map(\.storeMemory)) },
+    ]).markdown(runsByWay) ?? ""
+  }
+
+  private static func memory(_ rounds: [Memory]) -> String {
+    func mebibytes(_ bytes: (Memory) -> Int) -> String {
+      Figures.decimal(rounds.median { Double(bytes($0)) } / 1_048_576, digits: 1)
+    }
+    return "\(mebibytes(\.grown)) of \(mebibytes(\.most)) MiB"
+  }
+}
+
+extension PushReport.Run {
+  /// - Parameters:
+  ///   - memory: memory of client, gateway and store.
+  init(
+    _ way: PushWay,
+    _ walk: PushWalk,
+    _ bodies: PushBodies,
+    _ outcome: PushStream.Outcome,
+    memory: [PushReport.Memory],
+    rowsChecked: Int
+  ) {
+    func each(_ seconds: Double) -> Double { seconds * 1e6 / Double(walk.count) }
+    self.init(
+      way: way,
+      acknowledgements: walk.count,
+      seconds: outcome.seconds,
+      perSecond: Double(walk.count) / outcome.seconds,
+      clientMicroseconds: each(outcome.cpuSeconds[0]),
+      gatewayMicroseconds: each(outcome.cpuSeconds[1]),
+      storeMicroseconds: each(outcome.cpuSeconds[2]),
+      clientMemory: memory[0],
+      gatewayMemory: memory[1],
+      storeMemory: memory[2],
+      bytesEach: Double(bodies.byteCount) / Double(walk.count),
+      rowsChecked: rowsChecked
+    )
+  }
+}

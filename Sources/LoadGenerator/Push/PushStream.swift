@@ -1,0 +1,199 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import Operations
+
+/// One request whose body and answer are streamed at the same time, over HTTP/2 without TLS, on one event loop.
+struct PushStream: Sendable {
+  /// Duration and CPU time of a stream.
+  struct Outcome: Sendable {
+    var seconds: Double
+    /// CPU time of this process and of the metered ones, in seconds.
+    var cpuSeconds: [Double]
+  }
+
+  /// Idle timeout of the stream.
+  private static let silenceMax = TimeAmount.seconds(60)
+
+  let endpoint: Endpoint
+  let token: String
+  let way: PushWay
+  let meter: ProcessCPUMeter
+
+  /// Send the body and compare the answers.
+  ///
+  /// - Throws: ``LoadError`` for the first wrong answer.
+  func run(_ bodies: PushBodies, on eventLoop: any EventLoop) async throws -> Outcome {
+    let promise = eventLoop.makePromise(of: Outcome.self)
+    let connection = try await eventLoop.submit {
+      NIOLoopBound(PushConnection(self, bodies, promise), eventLoop: eventLoop)
+    }.get()
+    let watchdog = eventLoop.scheduleRepeatedTask(initialDelay: Self.silenceMax, delay: Self.silenceMax) {
+      _ in
+      connection.value.checkProgress()
+    }
+    defer { watchdog.cancel() }
+    let channel: any Channel
+    do {
+      channel = try await BenchConnection.connect(to: endpoint, on: eventLoop, readBytesMax: 262_144) {
+        channel in
+        try channel.pipeline.syncOperations.addHandler(
+          HTTP2ClientConnection(delegate: connection.value, resources: HTTP2ClientResources())
+        )
+      }.get()
+    } catch {
+      promise.fail(error)
+      throw error
+    }
+    let outcome = await withTaskCancellationHandler {
+      await promise.futureResult.asResult()
+    } onCancel: {
+      promise.fail(CancellationError())
+    }
+    try? await channel.close().get()
+    return try outcome.get()
+  }
+}
+
+extension EventLoopFuture where Value: Sendable {
+  fileprivate func asResult() async -> Result<Value, any Error> {
+    do { return .success(try await get()) } catch { return .failure(error) }
+  }
+}
+
+/// Connection of a ``PushStream``. Used on its event loop only.
+private final class PushConnection: HTTP2ClientDelegate {
+  /// More of the body is written when fewer bytes than this wait for the gateway's flow-control window.
+  private static let queuedByteCountMin = 64 * 1024
+  private static let problemByteCountMax = 400
+
+  private let stream: PushStream
+  private let template: HTTP2RequestTemplate
+  private var bodies: PushBodies
+  private var answers: any PushAnswers
+  private let promise: EventLoopPromise<PushStream.Outcome>
+  private var handle: HTTP2StreamHandle?
+  private var began: UInt64 = 0
+  private var cpuBefore: [Double?] = []
+  private var problem: [UInt8] = []
+  /// The answer is a problem document, so no more of the body is sent.
+  private var isRefused = false
+  private var isOver = false
+  /// Number of answers at the last check.
+  private var countSeen = -1
+
+  init(_ stream: PushStream, _ bodies: PushBodies, _ promise: EventLoopPromise<PushStream.Outcome>) {
+    self.stream = stream
+    self.bodies = bodies
+    self.promise = promise
+    answers = stream.way.usesFrames ? PushReplies(bodies.walk, stream.way) : PushLines(bodies.walk)
+    template = HTTP2RequestTemplate(
+      method: .post,
+      scheme: "http",
+      authority: "\(stream.endpoint)",
+      authorization: "Bearer \(stream.token)",
+      contentType: stream.way.contentType
+    )
+  }
+
+  /// Fail if there was no answer since the last check.
+  func checkProgress() {
+    if answers.count == countSeen {
+      fail(LoadError("\(answers.count) answers, then timed out after a minute without one"))
+    }
+    countSeen = answers.count
+  }
+
+  private func fail(_ error: LoadError) {
+    guard !isOver else { return }
+    isOver = true
+    promise.fail(error)
+  }
+
+  private func fill(_ connection: HTTP2ClientConnection<PushConnection>) {
+    guard let handle, !isOver else { return }
+    if isRefused {
+      connection.finish(handle)
+      return
+    }
+    while let queued = connection.queuedBytes(handle), queued < Self.queuedByteCountMin {
+      guard let piece = bodies.next() else {
+        connection.finish(handle)
+        return
+      }
+      connection.write(handle, piece)
+    }
+  }
+
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<PushConnection>) {
+    cpuBefore = stream.meter.sample()
+    began = MonotonicClock.now
+    handle = connection.submit(template, path: stream.way.path, token: 0, streaming: true, hasMoreBody: true)
+    if handle == nil { fail(LoadError("the connection accepts no requests")) }
+    fill(connection)
+  }
+
+  func http2ReadComplete(on connection: HTTP2ClientConnection<PushConnection>) { fill(connection) }
+
+  func http2ResponsePart(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<PushConnection>
+  ) {
+    take(response)
+  }
+
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<PushConnection>
+  ) {
+    take(response)
+    guard !isOver else { return }
+    guard response.status == 200 else {
+      let text = String(decoding: problem, as: UTF8.self)
+      return fail(LoadError("POST \(stream.way.path) was answered \(response.status): \(text)"))
+    }
+    do throws(LoadError) {
+      try answers.end()
+    } catch {
+      return fail(error)
+    }
+    isOver = true
+    let cpu = zip(stream.meter.sample(), cpuBefore).map { ($0 ?? 0) - ($1 ?? 0) }
+    promise.succeed(
+      PushStream.Outcome(seconds: Double(MonotonicClock.now - began) / 1e9, cpuSeconds: cpu)
+    )
+  }
+
+  func http2StreamFailed(
+    token: UInt64,
+    errorCode: UInt32,
+    on connection: HTTP2ClientConnection<PushConnection>
+  ) {
+    fail(LoadError("after \(answers.count) answers the stream was reset with HTTP/2 error \(errorCode)"))
+  }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<PushConnection>) {
+    fail(LoadError("after \(answers.count) answers the connection was closed"))
+  }
+
+  private func take(_ response: borrowing HTTP2ClientResponse) {
+    guard !isOver else { return }
+    guard response.status == 200 else {
+      isRefused = true
+      response.body.withUnsafeBytes { bytes in
+        problem += bytes.prefix(max(0, Self.problemByteCountMax - problem.count))
+      }
+      return
+    }
+    var failure: LoadError?
+    response.body.withUnsafeBytes { bytes in
+      do throws(LoadError) {
+        try answers.read(bytes)
+      } catch {
+        failure = error
+      }
+    }
+    if let failure { fail(failure) }
+  }
+}

@@ -1,0 +1,60 @@
+internal import ArgumentParser
+
+/// Format of acknowledgements and identification by ticket or by name.
+package enum PushWay: String, Sendable, CaseIterable, Codable, ExpressibleByArgument {
+  case ndjsonTicket = "ndjson-ticket"
+  case ndjsonName = "ndjson-name"
+  case framesName = "frames-name"
+  case framesTicket = "frames-ticket"
+
+  /// Title in tables.
+  package var title: String {
+    (usesFrames ? "POST /v1/frames" : "POST /v1/push/acks, NDJSON") + (usesTickets ? ", tickets" : ", names")
+  }
+
+  var usesFrames: Bool { self == .framesName || self == .framesTicket }
+  var usesTickets: Bool { self == .ndjsonTicket || self == .framesTicket }
+  var path: String { usesFrames ? "/v1/frames" : "/v1/push/acks" }
+  var contentType: String { usesFrames ? "application/vnd.tidemark.frames" : "application/x-ndjson" }
+}
+
+/// Order of the acknowledgements, in blocks: a block acknowledges one message of every channel for every member. The
+/// block of each message moves all watermarks. A repeated block of the message before it follows and moves none.
+struct PushWalk: Sendable, Hashable {
+  let channels: Int
+  let members: Int
+  /// Messages of each channel.
+  let messages: Int
+
+  /// Walk of whole blocks with at least `count` acknowledgements.
+  init(atLeast count: Int, channels: Int, members: Int) {
+    self.channels = channels
+    self.members = members
+    let both = 2 * channels * members
+    messages = max(1, (count + both - 1) / both)
+  }
+
+  /// Memberships of all channels, which are the acknowledgements of a block.
+  var pairs: Int { channels * members }
+  var blocks: Int { 2 * messages }
+  var count: Int { blocks * pairs }
+  /// Acknowledgements that move a watermark.
+  var moves: Int { messages * pairs }
+
+  /// Message of a block, from 1.
+  func message(ofBlock block: Int) -> Int { block % 2 == 0 ? block / 2 + 1 : max(block / 2, 1) }
+
+  /// Number of acknowledgements of a message for each member.
+  func sends(ofMessage message: Int) -> Int {
+    (0..<min(blocks, 2 * message + 2)).count { self.message(ofBlock: $0) == message }
+  }
+
+  /// Channel at a place in a block: adjacent places have different channels.
+  func channel(at place: Int) -> Int { place % channels }
+  /// Number of the user at a place in a block, over all channels.
+  func user(at place: Int) -> Int { channel(at: place) * members + place / channels }
+
+  static func cid(_ channel: Int) -> String { "messaging:push-\(channel)" }
+  static func user(_ number: Int) -> String { "user-\(number)" }
+  static func message(_ number: Int) -> String { "m\(number)" }
+}

@@ -1,0 +1,87 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import Synchronization
+
+/// Channels, members, messages and tickets of a ``PushBench``.
+struct PushWorld: Sendable {
+  private static let inFlight = 64
+  /// Ticket requests in flight, each for a thousand tickets.
+  private static let ticketRequestsInFlight = 4
+  /// Limit of channels that are read back.
+  private static let checkedMax = 100
+
+  let walk: PushWalk
+  let client: BenchClient
+
+  /// Create the channels and register their messages.
+  func make(_ note: @escaping @Sendable (String) -> Void) async throws {
+    try await inParallel(walk.channels, atOnce: Self.inFlight) { channel in
+      if channel % 100 == 0 {
+        note("\(Figures.count(channel)) of \(Figures.count(walk.channels)) channels made")
+      }
+      let cid = PushWalk.cid(channel)
+      try await client.putChannel(cid, members: members(channel))
+      try await client.register(1..<walk.messages + 1) { (cid, PushWalk.message($0)) }
+    }
+  }
+
+  private func members(_ channel: Int) -> [String] {
+    (0..<walk.members).map { PushWalk.user(channel * walk.members + $0) }
+  }
+
+  /// All pieces of the request's body, with their tickets.
+  func bodies(_ way: PushWay, _ note: @escaping @Sendable (String) -> Void) async throws -> PushBodies {
+    let perBlock = PushBodies.piecesPerBlock(walk)
+    let made = Mutex([ByteBuffer?](repeating: nil, count: perBlock * walk.messages))
+    try await inParallel(perBlock * walk.messages, atOnce: Self.ticketRequestsInFlight) { number in
+      let (message, piece) = (number / perBlock + 1, number % perBlock)
+      if piece == 0, way.usesTickets {
+        note("tickets of \(message) of \(walk.messages) messages fetched")
+      }
+      let tickets = way.usesTickets ? try await tickets(message, piece) : []
+      let buffer = PushBodies.piece(piece, ofMessage: message, walk, way, tickets: tickets)
+      made.withLock { $0[number] = buffer }
+    }
+    return PushBodies(walk, pieces: made.withLock { $0.compactMap(\.self) })
+  }
+
+  private func tickets(_ message: Int, _ piece: Int) async throws -> [String] {
+    let entries = PushBodies.places(walk, ofPiece: piece).map { place in
+      let (cid, user) = (PushWalk.cid(walk.channel(at: place)), PushWalk.user(walk.user(at: place)))
+      return #"{"cid":"\#(cid)","message_id":"\#(PushWalk.message(message))","user_id":"\#(user)"}"#
+    }
+    let answer: TicketsAnswer = try await client.decode(
+      .post,
+      "/v1/push/tickets",
+      #"{"tickets":[\#(entries.joined(separator: ","))]}"#
+    )
+    guard answer.tickets.count == entries.count else {
+      throw LoadError("\(answer.tickets.count) tickets, expected \(entries.count)")
+    }
+    return answer.tickets
+  }
+
+  /// Read evenly spread channels back: every member has acknowledged the last message.
+  ///
+  /// - Returns: the number of compared rows.
+  func check() async throws -> Int {
+    var rows = 0
+    let last = PushWalk.message(walk.messages)
+    for channel in stride(from: 0, to: walk.channels, by: max(1, walk.channels / Self.checkedMax)) {
+      let cid = PushWalk.cid(channel)
+      let read = try await client.readState(cid)
+      guard read.map(\.user.id).sorted() == members(channel).sorted() else {
+        throw LoadError("\(cid): unexpected members: \(read.map(\.user.id))")
+      }
+      for row in read {
+        guard row.last_delivered_seq == walk.messages, row.last_delivered_message_id == last else {
+          throw LoadError(
+            "\(cid): the row of \(row.user.id) has \(row.last_delivered_seq ?? 0), acknowledged was \(last)"
+          )
+        }
+      }
+      rows += read.count
+    }
+    return rows
+  }
+}

@@ -1,0 +1,171 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import Foundation
+internal import Glibc
+internal import LocalStack
+internal import Operations
+
+/// Command `tidemark bench recovery`: restart times of a store after `kill -9`.
+package struct RecoveryBench: Benchmark {
+  package static let name = "recovery"
+  package static let abstract =
+    "Kills a store of many channels, just made, at rest and under load, and measures how soon it answers again."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+    data in a new directory under ./.tidemark; afterwards reads acknowledged marks back, and exits with 1 if one is \
+    missing.
+    """
+
+  @Option(help: "Channels.")
+  var channels = 100_000
+  @Option(help: "Members of each.")
+  var members = 10
+  @Option(help: ArgumentHelp("How long marks are made before the last kill.", valueName: "time"))
+  var load = TimeSpanArgument(seconds: 10)
+  @Flag(help: "Drop the data's files from the kernel's cache before each start, as after a power cut.")
+  var cold = false
+  @OptionGroup package var options: BenchOptions
+
+  /// Channels that are read back after each start, drawn at random.
+  private static let checks = 2_000
+  /// Every checkpoint writes the head page of a shard, which then may be dirty again.
+  private static let dirtyPagesMax = 32
+
+  /// One kill and restart.
+  package struct Measurement: Sendable, Codable {
+    /// State of the store when it was killed: "just made", "at rest" or "under load".
+    var killed: String
+    var channels: Int
+    var members: Int
+    /// Acknowledged marks since the store was last at rest.
+    var marks: Int
+    var dataBytes: Int
+    /// Bytes of the write-ahead log, which bound what the store reads at start.
+    var logBytes: Int
+    /// Channels with effects that only the log had, when the store was ready.
+    var tailChannels = 0
+    var readySeconds = 0.0
+    var firstMarkSeconds = 0.0
+    /// Time until every page was written and the log truncated.
+    var settledSeconds = 0.0
+    var residentBytesReady = 0
+    var residentBytesSettled = 0
+    /// Channels that were read back and compared with the acknowledged marks.
+    var checked = 0
+  }
+
+  package init() {}
+
+  package func validate() throws {
+    try Self.validate([("channels", channels, 1...10_000_000), ("members", members, 1...100)])
+    try load.validate("--load", in: 0.001...3600)
+  }
+
+  private static var table: ReportTable<Measurement> {
+    ReportTable(columns: [
+      .text("channels × members") { "\(Figures.count($0.channels)) × \($0.members)" },
+      .text("killed", \.killed), .count("marks since rest", \.marks), .mebibytes("data", \.dataBytes),
+      .mebibytes("log files", \.logBytes), .count("tail, channels", \.tailChannels),
+      .seconds("ready", \.readySeconds), .seconds("first mark", \.firstMarkSeconds),
+      .seconds("settled", \.settledSeconds), .mebibytes("memory at ready", \.residentBytesReady),
+      .mebibytes("settled", \.residentBytesSettled),
+    ])
+  }
+
+  package func text(_ report: [Measurement]) -> String { "" }
+
+  /// The measurements are printed as they are made.
+  package func output(_ report: [Measurement]) -> String {
+    options.json ? "" : "\n\(Machine.summary); the files \(cold ? "not " : "")in the kernel's cache."
+  }
+
+  package func measure(_ run: BenchRun) async throws -> [Measurement] {
+    try await run.withServices { stack, files in
+      let world = try await RecoveryWorld(stack: stack, files: files, channels: channels, members: members)
+      if !options.json { run.show(Self.table.heading) }
+      try await world.create(run.note)
+      var measurements: [Measurement] = []
+      for killed in ["just made", "at rest", "under load"] {
+        let measurement =
+          killed == "under load"
+          ? try await loadAndKill(killed, stack, world, run.note)
+          : try await killAndStart(killed, stack, world, run.note)
+        run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
+        measurements.append(measurement)
+      }
+      await world.close()
+      return measurements
+    }
+  }
+
+  private func loadAndKill(
+    _ killed: String,
+    _ stack: LocalStack,
+    _ world: RecoveryWorld,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> Measurement {
+    let marks = Task { try await world.load(note) }
+    do {
+      try await Task.sleep(for: .seconds(load.seconds))
+      return try await killAndStart(killed, stack, world, note, marks: marks)
+    } catch {
+      marks.cancel()
+      _ = try? await marks.value
+      throw error
+    }
+  }
+
+  private func killAndStart(
+    _ killed: String,
+    _ stack: LocalStack,
+    _ world: RecoveryWorld,
+    _ note: @escaping @Sendable (String) -> Void,
+    marks: Task<Void, any Error>? = nil
+  ) async throws -> Measurement {
+    await stack.killStore()
+    // The gateway sends the requests in flight again; no new ones are made.
+    world.stopLoad()
+    let data = stack.files.data
+    var measurement = Measurement(
+      killed: killed,
+      channels: channels,
+      members: members,
+      marks: world.takeMarkCount(),
+      dataBytes: ProcessFigures.fileBytes(in: data),
+      logBytes: ProcessFigures.fileBytes(in: data, ending: ".log")
+    )
+    if cold { Self.dropFromCache(data) }
+    note("killed \(killed); starting again over \(measurement.dataBytes >> 20) MiB")
+    let start = MonotonicClock.now
+    async let firstMark: Void = world.markUntilAnswered()
+    try await stack.startStore(within: .seconds(600))
+    measurement.readySeconds = MonotonicClock.seconds(since: start)
+    measurement.residentBytesReady = await processBytes(stack)
+    measurement.tailChannels = Int(await stack.storeMetric("tidemark_store_tail_channels") ?? 0)
+    try await firstMark
+    measurement.firstMarkSeconds = MonotonicClock.seconds(since: start)
+    try await marks?.value
+    try await stack.waitUntilSettled(dirtyPagesMax: Self.dirtyPagesMax, within: 1_800, note)
+    measurement.settledSeconds = MonotonicClock.seconds(since: start)
+    measurement.residentBytesSettled = await processBytes(stack)
+    note("reading back \(Self.checks) channels")
+    measurement.checked = try await world.check(Self.checks)
+    return measurement
+  }
+
+  private func processBytes(_ stack: LocalStack) async -> Int {
+    guard let store = await stack.storeProcess else { return 0 }
+    return ProcessFigures.residentBytes(of: store.processID) ?? 0
+  }
+
+  /// Sync the files of a directory, because the kernel keeps dirty pages, and ask the kernel to drop them.
+  private static func dropFromCache(_ directory: String) {
+    for name in (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? [] {
+      let descriptor = open(directory + "/" + name, O_RDONLY)
+      guard descriptor >= 0 else { continue }
+      fsync(descriptor)
+      posix_fadvise(descriptor, 0, 0, Int32(POSIX_FADV_DONTNEED))
+      close(descriptor)
+    }
+  }
+}

@@ -1,0 +1,168 @@
+internal import Foundation
+internal import HTTP2Session
+internal import LocalStack
+internal import Operations
+internal import Synchronization
+
+/// Client of the gateway's API for a bench: sets up channels and messages and checks answers. Owns one connection;
+/// calls may overlap. Its calls carry a server token unless they name another.
+final class BenchClient: Sendable {
+  /// Lifetime of a bench's tokens; every run is shorter.
+  static let tokenLifetime = Duration.seconds(12 * 3600)
+  /// Members or messages of one set-up request.
+  static let batchSize = 1_000
+
+  let token: String
+  private let endpoint: Endpoint
+  private let reconnects: Bool
+  private let connection: Mutex<AsyncHTTP2Client>
+
+  /// - Parameter reconnects: repeat a call once on a new connection when the gateway has closed the old one.
+  init(_ endpoint: Endpoint, mint: TokenIssuer, reconnects: Bool = false) async throws {
+    self.endpoint = endpoint
+    self.reconnects = reconnects
+    token = try await mint.server(lifetime: Self.tokenLifetime)
+    connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
+  }
+
+  func close() async { await connection.withLock { $0 }.close() }
+
+  /// Open a client, run `body`, close the client.
+  static func with<Outcome>(
+    _ endpoint: Endpoint,
+    mint: TokenIssuer,
+    _ body: (BenchClient) async throws -> Outcome
+  ) async throws -> Outcome {
+    let client = try await BenchClient(endpoint, mint: mint)
+    do {
+      let outcome = try await body(client)
+      await client.close()
+      return outcome
+    } catch {
+      await client.close()
+      throw error
+    }
+  }
+
+  // MARK: Calls
+
+  func call(_ method: HTTP2Method, _ path: String, _ body: String? = nil, token: String? = nil) async throws
+    -> HTTPCallResponse
+  {
+    let bytes = body.map { Array($0.utf8) }
+    let current = connection.withLock { $0 }
+    do {
+      return try await current.call(method, path, body: bytes, token: token ?? self.token)
+    } catch CallError.closed where reconnects {
+      let next = try await AsyncHTTP2Client.connect(to: endpoint)
+      connection.withLock { $0 = next }
+      return try await next.call(method, path, body: bytes, token: token ?? self.token)
+    }
+  }
+
+  /// Make a call and return the text of its answer.
+  ///
+  /// - Throws: ``LoadError`` for an answer with another status.
+  @discardableResult
+  func expect(
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String? = nil,
+    statuses: Set<Int> = [200, 201],
+    token: String? = nil
+  ) async throws -> String {
+    let answer = try await call(method, path, body, token: token)
+    guard statuses.contains(answer.status) else {
+      throw LoadError("\(method.name) \(path): status \(answer.status): \(answer.text.prefix(300))")
+    }
+    return answer.text
+  }
+
+  /// Make a call and decode its answer.
+  func decode<Answer: Decodable>(
+    _ method: HTTP2Method,
+    _ path: String,
+    _ body: String? = nil,
+    token: String? = nil
+  ) async throws -> Answer {
+    let text = try await expect(method, path, body, token: token)
+    do {
+      return try JSONDecoder().decode(Answer.self, from: Data(text.utf8))
+    } catch {
+      throw LoadError("\(method.name) \(path): unexpected answer: \(text.prefix(300))")
+    }
+  }
+
+  func get<Answer: Decodable>(_ path: String) async throws -> Answer { try await decode(.get, path) }
+
+  // MARK: Set-up
+
+  /// Quoted, comma-separated strings in brackets. Names of a bench need no escapes.
+  static func array(_ texts: some Sequence<String>) -> String {
+    "[" + texts.map { "\"\($0)\"" }.joined(separator: ",") + "]"
+  }
+
+  /// Create a channel with these members, or add them to it.
+  func putChannel(_ cid: String, members: [String]) async throws {
+    for start in stride(from: 0, to: members.count, by: Self.batchSize) {
+      let batch = members[start..<min(start + Self.batchSize, members.count)]
+      try await expect(.put, "/v1/channels/\(cid)", #"{"members":\#(Self.array(batch))}"#)
+    }
+  }
+
+  /// Register messages in batches, in order.
+  ///
+  /// - Parameters:
+  ///   - numbers: numbers to make the messages of.
+  ///   - sender: empty for none.
+  ///   - progress: called after each batch with the messages registered so far.
+  func register(
+    _ numbers: Range<Int>,
+    sender: String = "",
+    progress: (Int) -> Void = { _ in },
+    _ message: (Int) -> (cid: String, id: String)
+  ) async throws {
+    let author = sender.isEmpty ? "" : #","user_id":"\#(sender)""#
+    for start in stride(from: numbers.lowerBound, to: numbers.upperBound, by: Self.batchSize) {
+      let batch = start..<min(start + Self.batchSize, numbers.upperBound)
+      let entries = batch.map { number in
+        let (cid, id) = message(number)
+        return #"{"cid":"\#(cid)","id":"\#(id)"\#(author)}"#
+      }
+      let text = try await expect(
+        .post,
+        "/v1/messages",
+        #"{"messages":[\#(entries.joined(separator: ","))]}"#
+      )
+      guard !text.contains(#""code""#) else { throw LoadError("messages were refused: \(text.prefix(300))") }
+      progress(batch.upperBound - numbers.lowerBound)
+      try Task.checkCancellation()
+    }
+  }
+
+  /// Mark messages of several channels read for a user.
+  ///
+  /// - Returns: whether the gateway has applied all of them.
+  func markRead(_ user: String, _ messages: some Sequence<(cid: String, id: String)>) async throws -> Bool {
+    let entries = messages.map { #""\#($0.cid)":"\#($0.id)""# }.joined(separator: ",")
+    let body = #"{"user_id":"\#(user)","read_by_channel":{\#(entries)}}"#
+    let answer = try await call(.post, "/v1/channels/read", body)
+    return answer.status == 200 && !answer.text.contains(#""ok":false"#)
+  }
+
+  /// All pages of a channel's read state.
+  ///
+  /// - Parameter page: called after each page.
+  func readState(_ cid: String, page: () -> Void = {}) async throws -> [ReadStateAnswer.Row] {
+    var rows: [ReadStateAnswer.Row] = []
+    var cursor: String? = ""
+    while let next = cursor {
+      let path = "/v1/channels/\(cid)/read-state?limit=100" + (next.isEmpty ? "" : "&cursor=\(next)")
+      let answer: ReadStateAnswer = try await get(path)
+      rows += answer.read
+      cursor = answer.next
+      page()
+    }
+    return rows
+  }
+}

@@ -1,0 +1,230 @@
+package import ArgumentParser
+internal import CommandSupport
+internal import LocalStack
+
+/// Command `tidemark bench users`: requests about all channels of a user. All answers are compared with the known
+/// unread counts.
+package struct UserBench: Benchmark {
+  package static let name = "users"
+  package static let abstract =
+    "Times unread totals, badge counts and marking everything read, for users in many channels."
+  package static let discussion = """
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
+    data in a new directory under ./.tidemark. Asks with all channels in memory first, then after a restart with \
+    little memory and all of them on storage. What is unread is known: it compares every answer and exits with 1 if \
+    one differs. Questions are asked one after the other on one connection. Then it times marks in small channels \
+    while badge counts are asked for, large channels are made, and the index is rebuilt.
+    """
+
+  @Option(
+    parsing: .upToNextOption,
+    help: ArgumentHelp("In how many channels the users are, one each.", valueName: "channels")
+  )
+  var sizes = [CommaList([10, 1000, 10000])]
+  @Option(help: "How often each question is asked.")
+  var questions = 100
+  @Option(help: "How often everything is marked read.")
+  var marks = 5
+  @Option(help: ArgumentHelp("The store's --memory where channels are on storage, in MiB.", valueName: "MiB"))
+  var memory = 1
+  @OptionGroup package var options: BenchOptions
+
+  /// Latencies of one kind of question.
+  package struct Measurement: Sendable, Codable {
+    var question: String
+    /// Whether its channels were on storage.
+    var isCold: Bool
+    /// Channels of one question.
+    var channels: Int
+    var count: Int
+    var p50Microseconds: Int
+    var p99Microseconds: Int
+    var maxMicroseconds: Int
+    /// Channels and user indexes that were loaded meanwhile.
+    var loads: Int
+  }
+
+  /// Latencies of marks in small channels during other work.
+  package struct Beside: Sendable, Codable {
+    var work: String
+    /// Whether all channels were on storage, the marked ones included.
+    var isCold: Bool
+    /// Duration of the work.
+    var workMicroseconds: Int
+    /// Number of marks.
+    var count: Int
+    var p50Microseconds: Int
+    var p99Microseconds: Int
+    var maxMicroseconds: Int
+  }
+
+  package struct Report: Sendable, Codable {
+    var channels: Int
+    var memoryBytes: Int
+    /// Bytes of all channels in memory, and after the totals with channels on storage.
+    var residentBytes: Int
+    var coldResidentBytes: Int
+    var measurements: [Measurement]
+    var besides: [Beside]
+  }
+
+  package init() {}
+
+  package func validate() throws {
+    let sizes: [Int] = sizes.joined()
+    guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
+      sizes.count <= 10
+    else { throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000") }
+    try Self.validate([
+      ("questions", questions, 1...100_000), ("marks", marks, 1...1_000), ("memory", memory, 1...1 << 20),
+    ])
+  }
+
+  package func text(_ report: Report) -> String {
+    func mebibytes(_ bytes: Int) -> String { "\(Figures.decimal(Double(bytes) / 1_048_576, digits: 1)) MiB" }
+    let questions = ReportTable<Measurement>(columns: [
+      .text("question", \.question), .count("channels", \.channels),
+      .text("they were") { $0.isCold ? "on storage" : "in memory" }, .count("asked", \.count),
+      .milliseconds("p50", \.p50Microseconds), .milliseconds("p99", \.p99Microseconds),
+      .milliseconds("longest", \.maxMicroseconds), .count("loads", \.loads),
+    ])
+    let besides = ReportTable<Beside>(columns: [
+      .text("marks beside", \.work),
+      .text("its channels were") { $0.isCold ? "on storage" : "in memory" },
+      .milliseconds("it took", \.workMicroseconds), .count("marks", \.count),
+      .milliseconds("p50", \.p50Microseconds), .milliseconds("p99", \.p99Microseconds),
+      .milliseconds("longest", \.maxMicroseconds),
+    ])
+    return """
+      \(Figures.count(report.channels)) channels, \(mebibytes(report.residentBytes)) in memory; with --memory \
+      \(mebibytes(report.memoryBytes)) there were \(mebibytes(report.coldResidentBytes)) after totals were asked for.
+
+      \(questions.markdown(report.measurements) ?? "")
+
+      \(besides.markdown(report.besides) ?? "")
+      """
+  }
+
+  package func measure(_ run: BenchRun) async throws -> Report {
+    try await run.withServices { stack, files in
+      let world = try await UserWorld(stack: stack, secretFile: files.jwtSecret, sizes: sizes.joined())
+      try await world.create(run.note)
+      let resident = await stack.storeResidentBytes
+      var measurements = try await totals(world, isCold: false, run.note)
+      measurements += try await markAll(world, isCold: false, run.note)
+      try await world.postEverywhere(run.note)
+      let work = try await WideWork(stack: stack, files: files, world: world)
+      let coldKinds = WideWork.Kind.allCases.filter { $0 != .making }
+      run.note("making the channels to mark in beside wide work")
+      for kind in WideWork.Kind.allCases { try await work.prepare(kind, isCold: false) }
+      for kind in coldKinds { try await work.prepare(kind, isCold: true) }
+      var besides: [Beside] = []
+      for kind in WideWork.Kind.allCases {
+        run.note("timing: marks beside \(kind.rawValue)")
+        besides.append(try await work.measure(kind, isCold: false))
+      }
+      run.note("restarting the store with little memory")
+      try await stack.restartStore(memoryBytes: memory << 20)
+      // Channels that only the log has would be loaded first.
+      try await stack.waitUntilSettled(within: 120, run.note)
+      measurements += try await totals(world, isCold: true, run.note)
+      let coldResident = await stack.storeResidentBytes
+      measurements += try await markAll(world, isCold: true, run.note)
+      for kind in coldKinds {
+        run.note("timing: marks beside \(kind.rawValue)")
+        besides.append(try await work.measure(kind, isCold: true))
+      }
+      await work.close()
+      await world.close()
+      return Report(
+        channels: world.channels,
+        memoryBytes: memory << 20,
+        residentBytes: resident,
+        coldResidentBytes: coldResident,
+        measurements: measurements,
+        besides: besides
+      )
+    }
+  }
+
+  private func totals(
+    _ world: UserWorld,
+    isCold: Bool,
+    _ note: @Sendable (String) -> Void
+  ) async throws -> [Measurement] {
+    var measurements: [Measurement] = []
+    for size in world.sizes {
+      note("timing: totals of a user in \(Figures.count(size)) channels")
+      measurements.append(
+        try await measure("totals of one user", world, isCold: isCold, channels: size, questions) {
+          try await world.checkTotals(size)
+        }
+      )
+    }
+    let badges = "badge counts of \(UserWorld.badgeUsers) users"
+    note("timing: \(badges)")
+    measurements.append(
+      try await measure(badges, world, isCold: isCold, channels: world.channels, questions) {
+        try await world.checkBadges()
+      }
+    )
+    return measurements
+  }
+
+  private func markAll(
+    _ world: UserWorld,
+    isCold: Bool,
+    _ note: @escaping @Sendable (String) -> Void
+  ) async throws -> [Measurement] {
+    var measurements: [Measurement] = []
+    for size in world.sizes {
+      note("timing: everything read by a user in \(Figures.count(size)) channels")
+      measurements.append(
+        try await measure(
+          "everything marked read, all of it new",
+          world,
+          isCold: isCold,
+          channels: size,
+          marks,
+          before: { if $0 > 0 { try await world.post(toFirst: size) } }
+        ) { try await world.markAll(size) }
+      )
+      measurements.append(
+        try await measure("the same again, none of it new", world, isCold: isCold, channels: size, marks) {
+          try await world.markAll(size)
+        }
+      )
+      try await world.checkTotals(size)
+    }
+    return measurements
+  }
+
+  private func measure(
+    _ question: String,
+    _ world: UserWorld,
+    isCold: Bool,
+    channels: Int,
+    _ count: Int,
+    before: (Int) async throws -> Void = { _ in },
+    _ ask: () async throws -> Void
+  ) async throws -> Measurement {
+    var latencies = Latencies()
+    let loads = await world.loads
+    for number in 0..<count {
+      try await before(number)
+      let start = MonotonicClock.now
+      try await ask()
+      latencies.record(since: start)
+    }
+    return Measurement(
+      question: question,
+      isCold: isCold,
+      channels: channels,
+      count: latencies.count,
+      p50Microseconds: Int(latencies.p50),
+      p99Microseconds: Int(latencies.p99),
+      maxMicroseconds: Int(latencies.max),
+      loads: await world.loads - loads
+    )
+  }
+}

@@ -1,0 +1,244 @@
+internal import Glibc
+package import HTTP2Session
+package import NIOCore
+internal import NIOPosix
+package import Operations
+package import TLSSession
+
+/// Complete HTTP response.
+package struct HTTPCallResponse: Sendable {
+  /// `:status`.
+  package let status: Int
+  /// `content-type`; empty without one.
+  package let contentType: String
+  /// The body's bytes.
+  package let body: [UInt8]
+
+  /// The body as text.
+  package var text: String { String(decoding: body, as: UTF8.self) }
+}
+
+/// Reason why a call got no response.
+package enum CallError: Error, Hashable, CustomStringConvertible {
+  /// The connection is closed, or accepts no more requests.
+  case closed
+  /// Timed out without a response.
+  case timedOut
+  /// The stream was reset with that HTTP/2 error code.
+  case reset(UInt32)
+
+  package var description: String {
+    switch self {
+    case .closed: "the connection was closed"
+    case .timedOut: "timed out"
+    case .reset(let code): "the request was reset with HTTP/2 error code \(code)"
+    }
+  }
+}
+
+/// HTTP/2 connection with an async call, for setup and demonstration. Load tests do not use it.
+package final class AsyncHTTP2Client: Sendable {
+  /// Timeout of a call.
+  package static let deadline = TimeAmount.seconds(20)
+
+  private let channel: any Channel
+  private let connection: NIOLoopBound<HTTP2ClientConnection<CallDelegate>>
+  private let scheme: String
+  private let authority: String
+
+  private init(
+    channel: any Channel,
+    connection: NIOLoopBound<HTTP2ClientConnection<CallDelegate>>,
+    scheme: String,
+    authority: String
+  ) {
+    self.channel = channel
+    self.connection = connection
+    self.scheme = scheme
+    self.authority = authority
+  }
+
+  /// Connect over TLS if there is a context, else with prior knowledge (h2c).
+  ///
+  /// - Returns: a connection whose server has sent its SETTINGS.
+  package static func connect(
+    to endpoint: Endpoint,
+    tls: TLSContext? = nil,
+    eventLoop: any EventLoop = MultiThreadedEventLoopGroup.singleton.next()
+  ) async throws -> AsyncHTTP2Client {
+    let ready = eventLoop.makePromise(of: Void.self)
+    let timeout = eventLoop.scheduleTask(in: .seconds(10)) { ready.fail(CallError.timedOut) }
+    defer { timeout.cancel() }
+    let bootstrap = ClientBootstrap(group: eventLoop)
+      .connectTimeout(.seconds(10))
+      .channelOption(ChannelOptions.tcpOption(.tcp_nodelay), value: 1)
+      .channelInitializer { channel in
+        channel.eventLoop.makeCompletedFuture {
+          let pipeline = channel.pipeline.syncOperations
+          if let tls { try pipeline.addHandler(TLSHandler(context: tls, serverName: endpoint.host)) }
+          try pipeline.addHandler(
+            HTTP2ClientConnection(delegate: CallDelegate(ready: ready), resources: HTTP2ClientResources())
+          )
+          try pipeline.addHandler(FailureHandler(ready: ready))
+        }
+      }
+    do {
+      let channel = try await bootstrap.connect(host: endpoint.host, port: endpoint.port).get()
+      let connection = try await channel.eventLoop.submit {
+        NIOLoopBound(
+          try channel.pipeline.syncOperations.handler(type: HTTP2ClientConnection<CallDelegate>.self),
+          eventLoop: channel.eventLoop
+        )
+      }.get()
+      try await ready.futureResult.get()
+      return AsyncHTTP2Client(
+        channel: channel,
+        connection: connection,
+        scheme: tls == nil ? "http" : "https",
+        authority: "\(endpoint)"
+      )
+    } catch {
+      ready.fail(error)
+      throw error
+    }
+  }
+
+  /// Describe why a connection failed, in the system's words if it has any.
+  package static func reason(_ error: any Error) -> String { ErrorText.of(error) }
+
+  /// Make one call. Calls may overlap; each is sent at once.
+  ///
+  /// - Throws: ``CallError``.
+  package func call(
+    _ method: HTTP2Method,
+    _ path: String,
+    body: [UInt8]? = nil,
+    token: String? = nil
+  ) async throws -> HTTPCallResponse {
+    let connection = connection
+    let template = TemplateKey(
+      method: method,
+      authorization: token.map { "Bearer \($0)" } ?? "",
+      contentType: body == nil ? "" : "application/json"
+    )
+    let (scheme, authority) = (scheme, authority)
+    return try await channel.eventLoop.flatSubmit {
+      connection.value.delegate.call(
+        template,
+        scheme: scheme,
+        authority: authority,
+        path: path,
+        body: body ?? [],
+        on: connection.value
+      )
+    }.get()
+  }
+
+  /// Close the connection.
+  package func close() async {
+    try? await channel.close().get()
+  }
+}
+
+/// Header values that stay the same from call to call.
+private struct TemplateKey: Hashable, Sendable {
+  var method: HTTP2Method
+  var authorization: String
+  var contentType: String
+}
+
+/// Matches responses to calls. Used only on the event loop.
+private final class CallDelegate: HTTP2ClientDelegate {
+  private let ready: EventLoopPromise<Void>
+  private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] =
+    [:]
+  private var templates: [TemplateKey: HTTP2RequestTemplate] = [:]
+  private var lastToken: UInt64 = 0
+
+  init(ready: EventLoopPromise<Void>) { self.ready = ready }
+
+  func call(
+    _ key: TemplateKey,
+    scheme: String,
+    authority: String,
+    path: String,
+    body: [UInt8],
+    on connection: HTTP2ClientConnection<CallDelegate>
+  ) -> EventLoopFuture<HTTPCallResponse> {
+    let eventLoop = ready.futureResult.eventLoop
+    let promise = eventLoop.makePromise(of: HTTPCallResponse.self)
+    let template =
+      templates[key]
+      ?? HTTP2RequestTemplate(
+        method: key.method,
+        scheme: scheme,
+        authority: authority,
+        authorization: key.authorization,
+        contentType: key.contentType
+      )
+    templates[key] = template
+    lastToken += 1
+    let token = lastToken
+    let handle = connection.submit(template, path: path, body: ByteBuffer(bytes: body), token: token)
+    guard let handle else {
+      promise.fail(CallError.closed)
+      return promise.futureResult
+    }
+    let bound = NIOLoopBound((self, connection), eventLoop: eventLoop)
+    let deadline = eventLoop.scheduleTask(in: AsyncHTTP2Client.deadline) {
+      let (delegate, connection) = bound.value
+      delegate.waiting.removeValue(forKey: token)?.promise.fail(CallError.timedOut)
+      connection.cancel(handle)
+    }
+    waiting[token] = (promise, deadline)
+    connection.flushIfNeeded()
+    return promise.futureResult
+  }
+
+  func http2ConnectionReady(_ connection: HTTP2ClientConnection<CallDelegate>) { ready.succeed() }
+
+  func http2ResponseReceived(
+    token: UInt64,
+    response: borrowing HTTP2ClientResponse,
+    on connection: HTTP2ClientConnection<CallDelegate>
+  ) {
+    guard let (promise, deadline) = waiting.removeValue(forKey: token) else { return }
+    deadline.cancel()
+    let body = response.body.withUnsafeBytes { [UInt8]($0) }
+    let contentType = response.contentType.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+    promise.succeed(HTTPCallResponse(status: response.status, contentType: contentType, body: body))
+  }
+
+  func http2StreamFailed(
+    token: UInt64,
+    errorCode: UInt32,
+    on connection: HTTP2ClientConnection<CallDelegate>
+  ) {
+    fail(token, connection.isUsable ? .reset(errorCode) : .closed)
+  }
+
+  func http2ConnectionClosed(_ connection: HTTP2ClientConnection<CallDelegate>) {
+    ready.fail(CallError.closed)
+    for token in waiting.keys { fail(token, .closed) }
+  }
+
+  private func fail(_ token: UInt64, _ error: CallError) {
+    guard let (promise, deadline) = waiting.removeValue(forKey: token) else { return }
+    deadline.cancel()
+    promise.fail(error)
+  }
+}
+
+/// Last handler of the pipeline: reports why a connection failed (mostly TLS).
+private final class FailureHandler: ChannelInboundHandler {
+  typealias InboundIn = Never
+
+  private let ready: EventLoopPromise<Void>
+
+  init(ready: EventLoopPromise<Void>) { self.ready = ready }
+
+  func errorCaught(context: ChannelHandlerContext, error: any Error) {
+    ready.fail(error)
+    context.close(promise: nil)
+  }
+}

@@ -1,0 +1,264 @@
+/// Removal in a channel, and in the same way in each of its threads (R16).
+extension ChannelState {
+  /// Whether a message is gone: deleted or truncated. False for a message that is not assigned yet.
+  func isGone(_ sequence: SequenceNumber) -> Bool {
+    sequence <= messages.truncatedThrough
+      || sequence <= messages.newest && messages.flags(sequence).contains(.deleted)
+  }
+
+  // MARK: Assignment
+
+  /// Deletes a message and its acknowledgements. The message still marks a position and counts towards the day's limit
+  /// of receipts.
+  mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
+    messages.delete(sequence, at: time)
+    receipts.clear(sequence)
+  }
+
+  /// Truncates the messages up to `sequence`. The head page says so and loads before the segments, so messages assigned
+  /// later are gone too.
+  mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
+    guard sequence > messages.truncatedThrough else { return }
+    for message in receipts.acknowledged(after: messages.truncatedThrough, through: sequence) {
+      receipts.clear(message)
+    }
+    messages.truncate(through: sequence)
+    truncatedAt = time
+  }
+
+  /// Assigns a message; it keeps the sender of its first assignment.
+  mutating func assignMessage(_ sequence: SequenceNumber, _ record: MessageRecord) {
+    guard sequence > messages.newest else {
+      return messages.assign(sequence, record, sender: messages.sender(sequence))
+    }
+    let sender = users.intern(record.sender)
+    users.retain(sender)
+    messages.assign(sequence, record, sender: sender)
+  }
+
+  /// Assigns a message's receipt. Its page of acknowledgements may have loaded before, and may predate the message's
+  /// deletion.
+  mutating func assignReceipt(of sequence: SequenceNumber, expiresAt: Timestamp) {
+    receipts.insert(sequence, expiresAt: expiresAt)
+    if isGone(sequence) { receipts.clear(sequence) }
+  }
+
+  /// Marks the row as left and clears its user. If it was the last reference to the user's id, the id leaves memory.
+  mutating func eraseRow(_ row: MemberOrdinal, at time: Timestamp) {
+    let user = rows.user(row)
+    rows.erase(row, at: time)
+    users.release(user)
+  }
+
+  /// Clears a message's sender, likewise.
+  mutating func eraseSender(_ sequence: SequenceNumber) {
+    let user = messages.sender(sequence)
+    messages.eraseSender(sequence)
+    users.release(user)
+  }
+
+  // MARK: Deciding
+
+  /// Erases a user in the channel and all its threads: times and notes of their acknowledgements, the sender of their
+  /// messages, and their rows; the channel's rows come last.
+  ///
+  /// - Returns: whether the erasure is complete.
+  func decideErase(
+    _ user: String,
+    _ scan: inout EraseScan,
+    limit: inout Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> Bool {
+    var name = user
+    var looks = max(0, limit) * EraseScan.looksPerEffect
+    defer { limit = looks / EraseScan.looksPerEffect }
+    let known = name.withUTF8 { users.find($0.span.bytes) }
+    if let known {
+      guard decideForget(known, &scan.own, &looks, into: &effects),
+        decideEraseMessages(of: known, &scan.own, &scan.held, &looks, into: &effects)
+      else { return false }
+    }
+    while scan.threads < threads.count {
+      guard looks > 0 else { return false }
+      looks -= 1
+      if let known = name.withUTF8({ threads[scan.threads].users.find($0.span.bytes) }) {
+        let start = effects.count
+        let hadNone = scan.held == nil
+        let isDone =
+          threads[scan.threads].decideEraseMessages(
+            of: known,
+            &scan.inThread,
+            &scan.held,
+            &looks,
+            into: &effects
+          )
+          && threads[scan.threads].decideEraseRows(
+            of: known,
+            &scan.inThread,
+            &scan.held,
+            &looks,
+            at: time,
+            into: &effects
+          )
+        let parent = threads[scan.threads].parent
+        effects.wrapInThread(parent, from: start)
+        if hadNone { scan.held = scan.held.map { .inThread(parent, $0) } }
+        guard isDone else { return false }
+      }
+      scan.threads += 1
+      scan.inThread = EraseScan.Part()
+    }
+    if let known {
+      guard decideEraseRows(of: known, &scan.own, &scan.held, &looks, at: time, into: &effects) else {
+        return false
+      }
+    }
+    if let held = scan.held { effects.append(held) }
+    return true
+  }
+
+  private func decideForget(
+    _ user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ looks: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    let rows = self.rows.rows(of: user)
+    for place in receipts.places(after: part.receipts, through: messages.newest) {
+      guard looks > 0 else { return false }
+      let sequence = receipts.sequence(at: place)
+      for row in rows {
+        looks -= 1
+        guard let record = receipts.record(sequence, row), record.at != .none else { continue }
+        effects.append(.acknowledgementForgotten(number, sequence, row))
+        looks -= EraseScan.looksPerEffect
+      }
+      looks -= 1
+      part.receipts = sequence
+    }
+    return true
+  }
+
+  private func decideEraseMessages(
+    of user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ held: inout Effect?,
+    _ looks: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    while part.messages < messages.newest {
+      guard looks > 0 else { return false }
+      let start = part.messages.rawValue
+      let end = SequenceNumber(UInt32(min(Int(messages.newest.rawValue), Int(start) + looks)))
+      let found = messages.first(sentBy: user, after: part.messages, through: end)
+      part.messages = found ?? end
+      looks -= Int(part.messages.rawValue - start)
+      guard let found else { continue }
+      Self.hold(.senderErased(number, found), &held, into: &effects)
+      looks -= EraseScan.looksPerEffect
+    }
+    return true
+  }
+
+  private func decideEraseRows(
+    of user: UserNumber,
+    _ part: inout EraseScan.Part,
+    _ held: inout Effect?,
+    _ looks: inout Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> Bool {
+    for row in rows.rows(of: user) where row.rawValue >= part.rows {
+      guard looks > 0 else { return false }
+      Self.hold(.rowErased(number, row, at: time), &held, into: &effects)
+      looks -= EraseScan.looksPerEffect
+      part.rows = row.rawValue + 1
+    }
+    return true
+  }
+
+  /// Holds back the first of the effects that would remove the last reference to the user: until the end they stay
+  /// known.
+  private static func hold(_ effect: Effect, _ held: inout Effect?, into effects: inout [Effect]) {
+    if held == nil { held = effect } else { effects.append(effect) }
+  }
+
+  /// The receipt pages that an effect empties besides the page that it is addressed to.
+  package func receiptsEmptied(by effect: Effect) -> [SequenceNumber] {
+    switch effect {
+    case .messageDeleted(_, let sequence, _):
+      receipts.acknowledged(after: SequenceNumber(sequence.rawValue - 1), through: sequence)
+    case .truncated(_, let sequence, _):
+      receipts.acknowledged(after: messages.truncatedThrough, through: sequence)
+    default: []
+    }
+  }
+}
+
+/// The progress of erasing a user in a channel and its threads (R16).
+package struct EraseScan: Sendable {
+  /// The progress in the channel, or in one of its threads.
+  struct Part: Sendable {
+    /// Acknowledgements and messages up to here are done, and rows before this one.
+    var receipts = SequenceNumber.zero
+    var messages = SequenceNumber.zero
+    var rows: UInt32 = 0
+  }
+
+  /// Number of messages, receipts and threads examined that cost as much as one effect.
+  static let looksPerEffect = 16
+
+  var own = Part()
+  /// Threads before this place are done; `inThread` is the progress in that one.
+  var threads = 0
+  var inThread = Part()
+  /// The held-back effect that removes the last reference to the user.
+  var held: Effect?
+
+  package init() {}
+
+  /// Whether the channel knew the user.
+  package var isKnown: Bool { held != nil }
+}
+
+extension ReadVector {
+  /// All rows that a user has had, rising: one pass.
+  func rows(of user: UserNumber) -> [MemberOrdinal] {
+    users.indices.filter { users[$0] == user.rawValue }.map { MemberOrdinal(UInt32($0)) }
+  }
+}
+
+#if DEBUG
+  extension ChannelState {
+    /// Checks that removals left nothing behind.
+    func checkRemoved() -> String? {
+      var references = [Int](repeating: 0, count: users.count + 1)
+      for user in rows.users { references[Int(user)] += 1 }
+      for number in 0..<messages.newest.rawValue {
+        references[Int(messages.sender(SequenceNumber(number + 1)).rawValue)] += 1
+      }
+      for number in 1..<max(1, UInt32(users.count) + 1) {
+        let user = UserNumber(number)
+        if users.referenceCount(user) != references[Int(number)] {
+          return
+            "user \(number): \(references[Int(number)]) references, which differs from the reference count"
+        }
+        if users.isErased(user) != (references[Int(number)] == 0) {
+          return "user \(number): the id is kept without a reference, or missing with one"
+        }
+      }
+      for number in 0..<messages.newest.rawValue {
+        let sequence = SequenceNumber(number + 1)
+        if sequence <= messages.truncatedThrough, !messages.flags(sequence).contains(.deleted) {
+          return "message \(number + 1): truncated, but not deleted"
+        }
+        if isGone(sequence), !receipts.acknowledged(after: SequenceNumber(number), through: sequence).isEmpty
+        {
+          return "message \(number + 1): deleted, but acknowledged"
+        }
+      }
+      return nil
+    }
+  }
+#endif

@@ -1,0 +1,170 @@
+/// A channel's threads (R15).
+extension ChannelState {
+  /// Whether this is a thread within a channel.
+  package var isThread: Bool { parent != .zero }
+
+  /// Whether a thread's parent is deleted: then its replies count as deleted, and none can be added.
+  func isClosed(_ place: Int) -> Bool { messages.flags(threads[place].parent).contains(.deleted) }
+
+  /// Assigns an effect to a thread; the first effect creates the thread.
+  mutating func assign(_ effect: Effect, inThread parent: SequenceNumber) {
+    threads.assign(effect, at: threads.place(of: parent) ?? makeThread(parent))
+  }
+
+  private mutating func makeThread(_ parent: SequenceNumber) -> Int {
+    var thread = ChannelState(
+      number: number,
+      cid: cid,
+      created: .none,
+      ownOptions: OptionPatch(),
+      type: type,
+      parent: parent
+    )
+    thread.settingsSeen = settingsSeen
+    return threads.insert(thread)
+  }
+
+  /// The effects that reproduce a page of a thread.
+  func effects(of page: PageID, inThread parent: SequenceNumber) -> [Effect] {
+    guard let place = threads.place(of: parent) else { return [] }
+    return threads[place].effects(of: page).map { .inThread(parent, $0) }
+  }
+
+  /// Makes a member who leaves the channel leave its threads.
+  func decideLeaveThreads(_ row: MemberOrdinal, at time: Timestamp, into effects: inout [Effect]) {
+    if threads.isEmpty { return }
+    let user = users.id(rows.user(row))
+    for place in threads.places(of: user) {
+      guard let row = threads[place].row(of: user) else { continue }
+      let start = effects.count
+      effects.append(.rowLeft(number, row, at: time))
+      effects.wrapInThread(threads[place].parent, from: start)
+    }
+  }
+
+  /// Converts a viewer of this channel into a viewer of one of its threads.
+  func viewer(_ viewer: ChannelViewer, inThread place: Int) -> ChannelViewer {
+    let user = users.id(viewer.user)
+    return ChannelViewer(
+      row: threads[place].row(of: user),
+      // `nobody` would make a server's viewer see everything.
+      user: threads[place].users.find(user) ?? .stranger,
+      isServer: viewer.isServer,
+      channelRow: viewer.channelRow,
+      hiddenThrough: viewer.joinedAt == .none ? .zero : threads[place].repliesBefore(viewer.joinedAt),
+      joinedAt: viewer.joinedAt
+    )
+  }
+
+  /// Rows newest first, below a place; the first page (no place) begins with the viewer's own row (R12). An unseen
+  /// member of the thread is shown only to themselves. The cursor names a row by its user, because its number would
+  /// reveal how many came before it.
+  func threadRows(
+    _ viewer: ChannelViewer,
+    limit: Int,
+    below: Int?,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> (rows: [RowAnswer], next: ListCursor?) {
+    var answers: [RowAnswer] = []
+    if below == nil, let own = viewer.row {
+      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+    }
+    guard options.countsVisibleTo == .members || viewer.isUnrestricted else { return (answers, nil) }
+    var last: MemberOrdinal?
+    var position = min(below ?? rows.rowCount, rows.rowCount)
+    while position > 0 {
+      position -= 1
+      let row = MemberOrdinal(UInt32(position))
+      guard rows.isActive(row), row != viewer.row, !rows.isUnseen(row, options) else { continue }
+      if answers.count == limit { return (answers, cursor(behind: last, viewer)) }
+      answers.append(othersRow(row, to: viewer, options: options, settings: settings))
+      last = row
+    }
+    return (answers, nil)
+  }
+
+  /// - Parameter row: the page's last row; nil: the page has only the viewer's own row.
+  private func cursor(behind row: MemberOrdinal?, _ viewer: ChannelViewer) -> ListCursor {
+    guard let row else { return .joined(Self.endOfTime, user: Array("-".utf8)) }
+    let time = max(Timestamp(milliseconds: rows.joinedAt[Int(row.rawValue)]), viewer.joinedAt)
+    return .joined(time, user: users.id(rows.user(row)).withUnsafeBytes { Array($0) })
+  }
+
+  /// Later than any row joins, so that the first row that is not the viewer's own comes next.
+  private static let endOfTime = Timestamp(milliseconds: Int64(Int32.max) * 1_000_000)
+
+  /// The place of the row with which a user joined at a time. If there is no such row any more, the end of the rows of
+  /// that time, so that no row is skipped.
+  ///
+  /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
+  func place(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
+    let time = max(time, start)
+    func joined(_ place: Int) -> Timestamp { max(Timestamp(milliseconds: rows.joinedAt[place]), start) }
+    var place = rows.rowCount
+    while place > 0, joined(place - 1) > time { place -= 1 }
+    let end = place
+    while place > 0, joined(place - 1) == time {
+      place -= 1
+      let row = MemberOrdinal(UInt32(place))
+      if users.id(rows.user(row)).isEqual(to: user) { return place }
+    }
+    return end
+  }
+
+  /// Number of unread replies that mention a member, in the threads where they have a row; without threads of deleted
+  /// parents.
+  func unreadMentionsInThreads(_ row: MemberOrdinal) -> UInt32 {
+    guard threads.hasMentions else { return 0 }
+    let user = users.id(rows.user(row))
+    var count: UInt32 = 0
+    for place in threads.places(of: user) where !isClosed(place) {
+      if let row = threads[place].row(of: user) { count += threads[place].unreadMentions(row) }
+    }
+    return count
+  }
+
+  /// Number of threads with unread replies in which this member has a row; without threads of deleted parents.
+  func unreadThreads(_ row: MemberOrdinal) -> UInt32 {
+    if threads.isEmpty { return 0 }
+    let user = users.id(rows.user(row))
+    var count: UInt32 = 0
+    for place in threads.places(of: user) where !isClosed(place) {
+      guard let row = threads[place].row(of: user) else { continue }
+      if threads[place].unreadMessages(row) > 0 { count += 1 }
+    }
+    return count
+  }
+}
+
+#if DEBUG
+  extension ChannelState {
+    /// Checks the threads, and that each user with a row in one is a member of the channel.
+    func checkThreads() -> String? {
+      if let fault = threads.checkInvariants(newest: messages.newest) { return fault }
+      for place in 0..<threads.count {
+        for position in 0..<threads[place].rows.rowCount {
+          let row = MemberOrdinal(UInt32(position))
+          guard threads[place].rows.isActive(row) else { continue }
+          if self.row(of: threads[place].users.text(threads[place].rows.user(row))) == nil {
+            return
+              "thread of \(threads[place].parent.rawValue), row \(position): its user is not a member of the channel"
+          }
+        }
+        for number in 0..<threads[place].messages.newest.rawValue
+        where threads[place].messages.withID(SequenceNumber(number + 1), { messages.find($0) }) != nil {
+          return "thread of \(threads[place].parent.rawValue): reply \(number + 1) has a message's id"
+        }
+      }
+      return nil
+    }
+
+    /// Checks the part of a thread that an effect touched.
+    func checkThread(_ parent: SequenceNumber, touchedBy effect: Effect) -> String? {
+      guard parent > .zero, parent <= messages.newest, let place = threads.place(of: parent) else {
+        return "thread of \(parent.rawValue): not there"
+      }
+      return threads[place].checkInvariants(touchedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
+    }
+  }
+#endif

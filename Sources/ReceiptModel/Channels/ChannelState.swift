@@ -1,0 +1,588 @@
+/// One incarnation of a channel in memory: its read vector and its messages. The whole state follows from the assigned
+/// effects.
+///
+/// Not copyable, like all tables of a shard: reading a channel in place is free, while a copy would cost each mark a
+/// reference count for each column.
+package struct ChannelState: ~Copyable, Sendable {
+  package let number: ChannelNumber
+  /// The bytes of `type:id`.
+  package let cid: [UInt8]
+  package private(set) var created: Timestamp
+  /// Options set on the channel itself; the others come from its type.
+  package private(set) var ownOptions: OptionPatch
+  /// The index of its type's record in the shard; ``noType`` for a user's channel index, which has no type.
+  let type: Int
+  /// For a thread: its parent message (R15); zero for a channel.
+  package let parent: SequenceNumber
+  /// Members and senders.
+  var users = UserTable()
+  /// The settings change count that the rows reflect (``ShardState/refresh(_:)``).
+  var settingsSeen: UInt64 = 0
+  package internal(set) var rows = ReadVector()
+  package internal(set) var messages = MessageTable()
+  package internal(set) var receipts = ReceiptTable()
+  package internal(set) var steps = StepTable()
+  package internal(set) var threads = ThreadTable()
+  /// When its own options last changed; none: never since creation.
+  package private(set) var optionsChangedAt = Timestamp.none
+  /// When messages were last truncated (R16); none: never.
+  package internal(set) var truncatedAt = Timestamp.none
+  /// The channel is being deleted (R16) and can no longer be found.
+  package internal(set) var isBeingDeleted = false
+  /// For a user's index: the user's channels.
+  package internal(set) var memberships = MembershipTable()
+  private let passing = PassedByAddress()
+
+  init(
+    number: ChannelNumber,
+    cid: [UInt8],
+    created: Timestamp,
+    ownOptions: OptionPatch,
+    type: Int,
+    parent: SequenceNumber = .zero
+  ) {
+    self.number = number
+    self.cid = cid
+    self.created = created
+    self.ownOptions = ownOptions
+    self.type = type
+    self.parent = parent
+    rows = ReadVector(isOfThread: parent != .zero)
+  }
+
+  /// The content of a free slot.
+  static func vacant() -> ChannelState {
+    ChannelState(number: vacantNumber, cid: [], created: .none, ownOptions: OptionPatch(), type: 0)
+  }
+
+  /// No channel has the number 0.
+  static let vacantNumber = ChannelNumber(0)
+
+  static let noType = -1
+
+  /// Whether this is a user's channel index (R13, R14), kept under the user's ``IndexName``. An index uses no other
+  /// column of a channel.
+  package var isIndex: Bool { type == Self.noType }
+
+  /// Calls `body` with the id of the index's user.
+  package func withIndexOwner<Result>(_ body: (RawSpan) -> Result) -> Result {
+    body(cid.span.bytes.extracting(droppingFirst: IndexName.userOffset(cid)))
+  }
+
+  /// The channel's approximate size in memory, in bytes; accurate enough to enforce a budget.
+  package var byteCount: Int { MemoryLayout<ChannelState>.stride + heapByteCount }
+
+  /// The same without the struct itself. A thread shares its cid with the channel.
+  var heapByteCount: Int {
+    (isThread ? 0 : heapBytes(cid)) + users.byteCount + rows.byteCount + messages.byteCount
+      + receipts.byteCount + steps.byteCount + threads.byteCount + memberships.byteCount
+  }
+
+  /// The row of a current member. Inlined: as a separate function it receives a copy of the whole struct, for every
+  /// mark.
+  @inline(__always)
+  package func row(of user: RawSpan) -> MemberOrdinal? { users.find(user).flatMap { rows.row(of: $0) } }
+
+  /// The row of a current member.
+  func row(of user: String) -> MemberOrdinal? {
+    var user = user
+    return user.withUTF8 { row(of: $0.span.bytes) }
+  }
+
+  /// Sets what a user hides from others, if the user is a member (R7).
+  mutating func hide(_ user: RawSpan, read: Bool, delivered: Bool) {
+    guard let row = row(of: user) else { return }
+    rows.hide(row, read: read, delivered: delivered)
+  }
+
+  func hasCID(_ other: RawSpan) -> Bool { cid.span.bytes.isEqual(to: other) }
+
+  mutating func assignHead(created: Timestamp, ownOptions: OptionPatch) {
+    self.created = created
+    self.ownOptions = ownOptions
+  }
+
+  // MARK: Row views
+
+  /// The member's own row: own positions and unread count, regardless of what others may see (R2, R4, R8, R18).
+  ///
+  /// - Parameter hiddenThrough: messages up to here are hidden from the member (R6).
+  func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> RowAnswer {
+    let position = Int(row.rawValue)
+    let own = rows.ownPosition(row)
+    let read = SequenceNumber(rows.read[position])
+    let delivered = SequenceNumber(rows.delivered[position])
+    let readTime = self.readTime(position)
+    var answer = RowAnswer(
+      row: row,
+      joined: SequenceNumber(rows.joined[position]),
+      lastRead: readTime,
+      lastReadSequence: own,
+      lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
+      lastDeliveredSequence: max(delivered, read),
+      own: ownDetails(row, isOwn: true)
+    )
+    answer.idsHiddenThrough = hiddenThrough
+    return answer
+  }
+
+  /// A row as other members see it (R3, R4, R7, R8). It has the watermarks, or the own position where `mark_unread` is
+  /// `public`, of the kinds that the channel and the member show. The shown delivered position is at least the read
+  /// watermark, if that may be shown. A hidden kind shows the position at the join. A thread member whom others cannot
+  /// see has an empty row.
+  ///
+  /// - Parameter settings: the shard's, as copied into the rows.
+  func shownRow(
+    _ row: MemberOrdinal,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable,
+    withOwnDetails: Bool
+  ) -> RowAnswer {
+    if rows.isUnseen(row, options) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
+    let position = Int(row.rawValue)
+    var since = UserSettingsTable.ShownSince()
+    if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
+      since = settings.shownSince(users.id(rows.user(row)))
+    }
+    let joined = Timestamp(milliseconds: rows.joinedAt[position])
+    var read = positionOfJoining(row)
+    var reached = read
+    var readTime = joined
+    if rows.showsRead(row, options) {
+      reached = SequenceNumber(rows.read[position])
+      read = options.markUnread == .public ? rows.ownPosition(row) : reached
+      readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(position)
+    }
+    var delivered = SequenceNumber.zero
+    var deliveredTime = Timestamp.none
+    if rows.showsDelivered(row, options) {
+      delivered = SequenceNumber(rows.delivered[position])
+      deliveredTime =
+        rows.deliveredIsHidden(row)
+        ? since.delivered.or(joined) : rows.deliveredShownAt(row)
+    }
+    if delivered < reached { deliveredTime = readTime }
+    return RowAnswer(
+      row: row,
+      joined: SequenceNumber(rows.joined[position]),
+      lastRead: readTime,
+      lastReadSequence: read,
+      lastDelivered: max(delivered, reached) == .zero ? .none : deliveredTime,
+      lastDeliveredSequence: max(delivered, reached),
+      own: withOwnDetails ? ownDetails(row) : nil
+    )
+  }
+
+  /// A member's position at the join (R6); in a thread always before the first reply.
+  func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
+    isThread || rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
+  }
+
+  private func readTime(_ position: Int) -> Timestamp {
+    Timestamp(milliseconds: rows.readAt[position] == 0 ? rows.joinedAt[position] : rows.readAt[position])
+  }
+
+  /// - Parameter isOwn: the viewer is the member, not a server that looks at others' rows.
+  private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> RowAnswer.OwnDetails {
+    let position = Int(row.rawValue)
+    let floor = unreadFloor(row)
+    let unread = unreadMessages(row, after: floor)
+    let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: rows.user(row))
+    return RowAnswer.OwnDetails(
+      unreadMessages: unread,
+      firstUnread: first ?? .zero,
+      unreadEpoch: rows.epochs[position],
+      isOwn: isOwn,
+      isFlaggedUnread: isOwn && rows.isFlaggedUnread(row),
+      unreadMentions: isOwn ? unreadMentions(row, after: floor) : 0
+    )
+  }
+
+  /// Number of messages that the member has not read (R14).
+  func unreadMessages(_ row: MemberOrdinal) -> UInt32 { unreadMessages(row, after: unreadFloor(row)) }
+
+  /// Number of unread messages that mention the member, including replies in the channel's threads (R14).
+  func unreadMentions(_ row: MemberOrdinal) -> UInt32 { unreadMentions(row, after: unreadFloor(row)) }
+
+  @inline(__always)
+  private func unreadMentions(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    let own = messages.hasMentions ? mentionsInMessages(row, after: floor) : 0
+    return threads.isEmpty ? own : own + unreadMentionsInThreads(row)
+  }
+
+  private func mentionsInMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    messages.mentions(
+      of: row,
+      rows.user(row),
+      joined: SequenceNumber(isThread ? rows.unreadAfter[Int(row.rawValue)] : rows.joined[Int(row.rawValue)]),
+      after: floor
+    )
+  }
+
+  @inline(__always)
+  private func unreadMessages(_ row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    let unread = messages.countable(through: messages.newest) - messages.countable(through: floor)
+    guard unread > 0, messages.tracksOwn else { return unread }
+    return unread - messages.countable(after: floor, sentBy: rows.user(row))
+  }
+
+  /// Messages up to here do not count as unread for this member (R6, R15). In a thread, an unread marker overrides
+  /// this, even before the reply from which the member takes part.
+  private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
+    let own = rows.ownPosition(row)
+    if isThread {
+      let floor = SequenceNumber(rows.unreadAfter[Int(row.rawValue)])
+      return rows.marker(row) == nil ? max(own, floor) : own
+    }
+    return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
+  }
+
+  /// The rows of the members that a message mentions.
+  func resolve(_ mentions: ShardState.NewMentions, sender: String) -> MessageMentions {
+    switch mentions {
+    case .nobody: return .nobody
+    case .all: return .all
+    case .users(let users):
+      let rows = Set(users.filter { !$0.isExactly(sender) }.compactMap { row(of: $0)?.rawValue })
+      return rows.isEmpty ? .nobody : .rows(rows.sorted())
+    }
+  }
+
+  // MARK: Moving a row
+
+  /// Decides mark-read for one row (R2).
+  func decideRead(
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let position = Int(row.rawValue)
+    let read = max(rows.read[position], sequence.rawValue)
+    if read > rows.read[position] {
+      let isHidden = rows.hidesRead(row)
+      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time, isHidden: isHidden))
+    }
+    decideUnflag(row, epoch: epoch, at: time, into: &effects)
+    let marker = rows.markers[position]
+    guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
+    let moved = max(marker, sequence.rawValue)
+    // The marker is cleared once it reaches the watermark.
+    let left = moved >= read ? nil : SequenceNumber(moved)
+    if left?.rawValue != marker {
+      effects.append(
+        .markerAssigned(number, row, marker: left, epoch: rows.epochs[position], at: time)
+      )
+    }
+  }
+
+  /// Decides mark-unread for one row (R4); does nothing if the message is above the watermark already.
+  func decideUnread(
+    _ row: MemberOrdinal,
+    from sequence: SequenceNumber,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let position = Int(row.rawValue)
+    let marker = SequenceNumber(sequence.rawValue - 1)
+    guard sequence.rawValue <= rows.read[position], rows.marker(row) != marker, !isStale(epoch, row) else {
+      return
+    }
+    // After four billion changes by one member, a stale device is indistinguishable from a current one.
+    let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
+    effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
+  }
+
+  /// Flags the channel unread as a whole (R4); does nothing if the flag is set already.
+  func decideFlagUnread(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    let raised = known == .max ? .max : known + 1
+    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: raised, at: time))
+  }
+
+  /// Clears the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
+  /// (R4).
+  func decideUnflag(
+    _ row: MemberOrdinal,
+    epoch: UInt32?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
+    let known = rows.epochs[Int(row.rawValue)]
+    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: known, at: time))
+  }
+
+  /// Whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice (R4).
+  func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool {
+    epoch.map { $0 < rows.epochs[Int(row.rawValue)] } ?? false
+  }
+
+  // MARK: Read state
+
+  /// Rows newest first, below `cursor`. On the first page (no cursor) the viewer's own row comes first and is not
+  /// repeated (R12). It is the only row if others are not shown (R10).
+  ///
+  /// - Returns: the rows, and the cursor of the next page if there is one.
+  func readState(
+    _ viewer: ChannelViewer,
+    limit: Int,
+    cursor: UInt32?,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> (rows: [RowAnswer], next: UInt32?) {
+    var answers: [RowAnswer] = []
+    let showsOthers = options.countsVisibleTo == .members || viewer.isUnrestricted
+    answers.reserveCapacity(showsOthers ? min(limit, rows.activeCount) : 1)
+    if cursor == nil, let own = viewer.row {
+      answers.append(ownRow(own, hiddenThrough: viewer.hiddenThrough))
+    }
+    guard showsOthers else { return (answers, nil) }
+    var below = min(cursor.map(Int.init) ?? rows.rowCount, rows.rowCount)
+    while below > 0 {
+      let row = MemberOrdinal(UInt32(below - 1))
+      if rows.isActive(row), row != viewer.row {
+        if answers.count == limit { return (answers, UInt32(below)) }
+        answers.append(othersRow(row, to: viewer, options: options, settings: settings))
+      }
+      below -= 1
+    }
+    return (answers, nil)
+  }
+
+  /// Another member's row as a viewer sees it (R4, R6, R7, R8).
+  func othersRow(
+    _ row: MemberOrdinal,
+    to viewer: ChannelViewer,
+    options: ChannelTypeOptions,
+    settings: borrowing UserSettingsTable
+  ) -> RowAnswer {
+    let shown = shownRow(row, options: options, settings: settings, withOwnDetails: viewer.seesOwnDetails)
+    return viewer.hiddenThrough == .zero
+      ? shown : shown.seen(since: viewer.hiddenThrough, at: viewer.joinedAt)
+  }
+
+  // MARK: Assignment
+
+  /// Assigns an effect addressed to one of this channel's pages.
+  mutating func assign(_ effect: Effect) {
+    switch effect {
+    case .channelAssigned(_, _, let created, let own):
+      assignHead(created: created, ownOptions: own)
+    case .rowAssigned(_, let row, let record):
+      let user = users.intern(record.user)
+      users.retain(user)
+      if Int(row.rawValue) < rows.rowCount { users.release(rows.user(row)) }
+      rows.assign(row, record, user: user)
+      if let marker = record.marker { messages.trackOwn(rows.user(row), after: marker) }
+    case .optionsChanged(_, let time):
+      optionsChangedAt = time
+    case .rowLeft(_, let row, let time):
+      rows.leave(row, at: time)
+    case .roleAssigned(_, let row, let role):
+      rows.assignRole(row, role)
+    case .readMoved(_, let row, let sequence, let time, let isHidden):
+      rows.moveRead(row, to: sequence, at: time, isHidden: isHidden)
+      steps.append(
+        .read,
+        row,
+        sequence,
+        at: time,
+        isHidden: isHidden,
+        number: rows.readSteps[Int(row.rawValue)]
+      )
+    case .deliveredMoved(_, let row, let sequence, let time, let isHidden):
+      rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
+      steps.append(
+        .delivered,
+        row,
+        sequence,
+        at: time,
+        isHidden: isHidden,
+        number: rows.deliveredSteps[Int(row.rawValue)]
+      )
+    case .deliveredAcked(_, let row, let sequence, let time, let acked, let isHidden):
+      rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
+      rows.assignAcked(row, at: acked)
+      steps.append(
+        .delivered,
+        row,
+        sequence,
+        at: time,
+        acked: acked,
+        isHidden: isHidden,
+        number: rows.deliveredSteps[Int(row.rawValue)]
+      )
+    case .markerAssigned(_, let row, let marker, let epoch, let time):
+      rows.assignMarker(row, marker, epoch: epoch, at: time)
+      if let marker { messages.trackOwn(rows.user(row), after: marker) }
+    case .muteAssigned(_, let row, let isMuted):
+      rows.assignMuted(row, isMuted)
+    case .unreadFlagAssigned(_, let row, let isSet, let epoch, let time):
+      rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
+    case .messageAssigned(_, let sequence, let record):
+      assignMessage(sequence, record)
+      if record.flags.contains(.receipt) {
+        assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt)
+      }
+    case .messageDeleted(_, let sequence, let time):
+      delete(sequence, at: time)
+    case .acknowledged(_, let sequence, let acknowledgement):
+      if !isGone(sequence) { receipts.assign(sequence, acknowledgement) }
+    case .acknowledgementForgotten(_, let sequence, let row):
+      receipts.forget(sequence, row)
+    case .acknowledgedThrough(_, let row, let sequence):
+      rows.acknowledge(row, through: sequence)
+    case .stepsSealed(_, let rowPage, let segment, let bytes):
+      steps.seal(rowPage, segment, bytes)
+    case .stepTailCut(_, let rowPage, let end):
+      steps.cutTail(rowPage, end: end)
+    case .stepsTrimmed(_, let rowPage, let first):
+      steps.trim(rowPage, before: first)
+    case .stepTailAssigned(_, let rowPage, let record):
+      steps.assign(rowPage, record)
+    case .inThread(let parent, let effect):
+      assign(effect, inThread: parent)
+    case .truncated(_, let sequence, let time):
+      truncate(through: sequence, at: time)
+    case .deletionBegun:
+      isBeingDeleted = true
+    case .rowErased(_, let row, let time):
+      eraseRow(row, at: time)
+    case .senderErased(_, let sequence):
+      eraseSender(sequence)
+    case .membershipAssigned(_, let place, let membership):
+      memberships.assign(place, membership)
+    case .membershipRemoved(_, let place):
+      memberships.remove(place)
+    case .messageCountsAssigned, .segmentsNoted:
+      // Only for readers of the head page alone; in memory the messages determine both.
+      break
+    case .channelDeleted:
+      preconditionFailure("not built yet")
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted, .tokenRevoked, .idsWidened:
+      preconditionFailure("addressed to the shard, not to a channel")
+    }
+  }
+
+  // MARK: Pages
+
+  /// The effects that reproduce a page's current state; empty for an empty page.
+  func effects(of page: PageID) -> [Effect] {
+    switch page {
+    case .head:
+      let cid = String(decoding: cid, as: UTF8.self)
+      var effects = [Effect.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
+      if optionsChangedAt != .none { effects.append(.optionsChanged(number, at: optionsChangedAt)) }
+      if messages.truncatedThrough > .zero {
+        effects.append(.truncated(number, through: messages.truncatedThrough, at: truncatedAt))
+      }
+      if isBeingDeleted { effects.append(.deletionBegun(number)) }
+      if messages.newest > .zero {
+        let counts = messages.countablePerSegment
+        effects.append(.messageCountsAssigned(number, newest: messages.newest, counts))
+        let notes = messages.segmentNotes
+        if !notes.isEmpty { effects.append(.segmentsNoted(number, notes)) }
+      }
+      return effects
+    case .rows(let page):
+      let first = Int(page * PageID.rowsPerPage)
+      let end = min(first + Int(PageID.rowsPerPage), rows.rowCount)
+      var effects: [Effect] = []
+      for position in first..<max(first, end) {
+        let row = MemberOrdinal(UInt32(position))
+        effects.append(.rowAssigned(number, row, record(of: row)))
+      }
+      if let record = steps.record(of: page) {
+        effects.append(.stepTailAssigned(number, rowPage: page, record))
+      }
+      return effects
+    case .segment(let page):
+      guard Int(page) < messages.segmentCount else { return [] }
+      let first = page * PageID.messagesPerSegment + 1
+      let last = min(first + PageID.messagesPerSegment - 1, messages.newest.rawValue)
+      var effects: [Effect] = []
+      for raw in first...last {
+        let sequence = SequenceNumber(raw)
+        effects.append(.messageAssigned(number, sequence, record(of: sequence)))
+      }
+      return effects
+    case .receipts(let sequence):
+      return receipts.acknowledgements(of: sequence).map { .acknowledged(number, sequence, $0) }
+    case .steps(let rowPage, let segment):
+      guard let bytes = steps.segment(rowPage, segment) else { return [] }
+      return [.stepsSealed(number, rowPage: rowPage, segment: segment, bytes: bytes)]
+    case .threadRows(let parent, let page):
+      return effects(of: .rows(page), inThread: parent)
+    case .threadSegment(let parent, let segment):
+      return effects(of: .segment(segment), inThread: parent)
+    case .memberships(let page):
+      return memberships.effects(of: page, number: number)
+    case .types, .users, .shardHead, .outbox, .index, .webhooks, .tokens:
+      preconditionFailure("pages of the shard, not of a channel")
+    }
+  }
+
+  func record(of row: MemberOrdinal) -> RowRecord {
+    let position = Int(row.rawValue)
+    return RowRecord(
+      user: users.text(rows.user(row)),
+      role: rows.roles[row.rawValue] ?? "",
+      hasLeft: !rows.isActive(row),
+      hidesHistory: rows.hidesHistory(row),
+      joined: SequenceNumber(rows.joined[position]),
+      joinedAt: Timestamp(milliseconds: rows.joinedAt[position]),
+      read: SequenceNumber(rows.read[position]),
+      readAt: Timestamp(milliseconds: rows.readAt[position]),
+      delivered: SequenceNumber(rows.delivered[position]),
+      deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
+      ackedAt: rows.ackedAt(row),
+      marker: rows.marker(row),
+      markedAt: rows.markedAt(row),
+      unreadEpoch: rows.epochs[position],
+      readIsHidden: rows.readIsHidden(row),
+      deliveredIsHidden: rows.deliveredIsHidden(row),
+      readSteps: rows.readSteps[position],
+      deliveredSteps: rows.deliveredSteps[position],
+      acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
+      joinedByReading: rows.joinedByReading(row),
+      // Kept for a row that was left too, because its counts start there.
+      countedAfter: thread(rows.countedAfter, row),
+      unreadAfter: rows.isActive(row) ? thread(rows.unreadAfter, row) : nil,
+      isMuted: rows.isMuted(row),
+      isFlaggedUnread: rows.isFlaggedUnread(row),
+      flaggedAt: rows.flaggedAt(row)
+    )
+  }
+
+  /// A thread column's value for a row; nil: the same as the `joined` column, or no thread.
+  private func thread(_ column: [UInt32], _ row: MemberOrdinal) -> SequenceNumber? {
+    guard isThread else { return nil }
+    let position = Int(row.rawValue)
+    return column[position] == rows.joined[position] ? nil : SequenceNumber(column[position])
+  }
+
+  private func record(of sequence: SequenceNumber) -> MessageRecord {
+    let registered = messages.registeredAt(sequence)
+    let created = messages.createdAt(sequence)
+    return MessageRecord(
+      id: messages.text(sequence),
+      sender: users.text(messages.sender(sequence)),
+      flags: messages.flags(sequence),
+      registeredAt: registered,
+      createdAt: created == registered ? .none : created,
+      receiptExpiresAt: receipts.expiresAt(sequence),
+      mentions: messages.mentions.mentions(sequence)
+    )
+  }
+}

@@ -1,0 +1,233 @@
+/// The members under hidden history from whom an event is hidden in whole or in part (R6), as a range of join times.
+///
+/// A store does not know which users have streams at a gateway, and a gateway does not know how users joined. So an
+/// event carries join times, which both know, to say for which members it is limited.
+package struct HistoryLimit: Hashable, Sendable {
+  /// The parts of the event that predate the members' join.
+  @usableFromInline
+  package struct Hidden: FlagSet {
+    @usableFromInline package let rawValue: UInt8
+    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
+    /// The whole event.
+    package static let event = Hidden(rawValue: 1)
+    /// The message that the event names, or the read position.
+    package static let position = Hidden(rawValue: 2)
+    /// The delivered position.
+    package static let delivered = Hidden(rawValue: 4)
+    /// The change of another member's row; the visible rest of the row did not change.
+    package static let row = Hidden(rawValue: 8)
+    package static let known: UInt8 = 15
+  }
+
+  package var from: Timestamp
+  package var through: Timestamp
+  package var hidden: Hidden
+  /// The position shown instead of a hidden one: the newest message at their join. Zero if none is shown.
+  package var joined: SequenceNumber
+
+  package init(from: Timestamp, through: Timestamp, hidden: Hidden, joined: SequenceNumber = .zero) {
+    self.from = from
+    self.through = through
+    self.hidden = hidden
+    self.joined = joined
+  }
+}
+
+/// The parts of an event that hidden history may hide.
+private struct EventSubject {
+  /// The channel, or one of its threads.
+  var place: ChannelSlot
+  /// The message that the event names, or the read position; nil: neither.
+  var position: SequenceNumber?
+  var delivered: SequenceNumber?
+  /// A hidden position is replaced by the join instead of omitted.
+  var showsJoin = false
+  /// The highest position of a row that others may have seen. If it is hidden, the change of the row is hidden too.
+  /// Nil: unknown.
+  var farthest: SequenceNumber?
+  var at: Timestamp
+}
+
+extension ShardState {
+  /// The limits of a channel's event, in falling order of join times. Empty for nearly every event: most concern
+  /// messages newer than the last join.
+  package func historyLimits(of event: ChannelEvent, in slot: ChannelSlot) -> [HistoryLimit] {
+    guard self[slot].rows.hidingHistoryCount > 0 else { return [] }
+    switch event {
+    case .status(let thread, let run, let time):
+      return limits(ofSender: run.sender, place(ofThread: thread, in: slot), through: run.to, at: time)
+    case .receipt(let sequence, _, let time):
+      return limits(ofSender: self[slot].messages.sender(sequence), slot, through: sequence, at: time)
+    case .row, .messageNew, .messageDeleted, .truncated, .updated, .memberAdded, .memberRemoved:
+      return subject(of: event, in: slot).map { limits($0) } ?? []
+    }
+  }
+
+  /// Whether a row event includes the newest message at the member's join. Not if any member is under hidden history:
+  /// each who joined later would have to see their own join there.
+  package func includesJoin(in place: ChannelSlot) -> Bool {
+    self[place.channel].rows.hidingHistoryCount == 0
+  }
+
+  private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    parent == .zero ? slot : self[slot].threads.place(of: parent).map { slot.thread($0) }
+  }
+
+  private func subject(of event: ChannelEvent, in slot: ChannelSlot) -> EventSubject? {
+    switch event {
+    case .row(let row):
+      guard row.isForOthers, let place = place(ofThread: row.thread, in: slot) else { return nil }
+      let shown = shownRow(place, row.row, withOwnDetails: false)
+      return EventSubject(
+        place: place,
+        position: shown.lastReadSequence,
+        delivered: shown.lastDeliveredSequence,
+        showsJoin: row.showsRow,
+        farthest: row.showsRow ? farthest(row, in: place) : nil,
+        at: row.at
+      )
+    case .messageNew(let thread, let sequence, _):
+      guard let place = place(ofThread: thread, in: slot) else { return nil }
+      return EventSubject(
+        place: place,
+        position: sequence,
+        at: self[place].messages.registeredAt(sequence)
+      )
+    case .messageDeleted(let thread, let sequence, let time):
+      guard let place = place(ofThread: thread, in: slot) else { return nil }
+      return EventSubject(place: place, position: sequence, at: time)
+    case .truncated(let sequence, let time): return EventSubject(place: slot, position: sequence, at: time)
+    case .updated(let time):
+      return EventSubject(place: slot, position: self[slot].messages.newest, at: time)
+    case .memberAdded(let row, let time):
+      let position = self[slot].positionOfJoining(row)
+      return EventSubject(
+        place: slot,
+        position: position == .zero ? nil : position,
+        showsJoin: true,
+        at: time
+      )
+    case .memberRemoved(_, let time): return EventSubject(place: slot, at: time)
+    case .status, .receipt: return nil
+    }
+  }
+
+  private func farthest(_ event: ChannelEvent.RowEvent, in place: ChannelSlot) -> SequenceNumber? {
+    let hidesRead = self[place].rows.hidesRead(event.row)
+    let hidesDelivered = self[place].rows.hidesDelivered(event.row)
+    // Moves made while hidden must not influence what is reported (R7).
+    if event.hasNewSettings, hidesRead || hidesDelivered { return nil }
+    let position = Int(event.row.rawValue)
+    let read = hidesRead ? 0 : self[place].rows.read[position]
+    // Deliveries are reported separately.
+    let isApart = event.showsDelivered || hidesDelivered
+    return SequenceNumber(isApart ? read : max(read, self[place].rows.delivered[position]))
+  }
+
+  /// Computes the limits. Rows are in join order, so the members with hidden parts are among the last rows.
+  private func limits(_ subject: EventSubject) -> [HistoryLimit] {
+    let channel = subject.place.channel
+    var limits: [HistoryLimit] = []
+    /// No member without a limit joined since the last of the limits.
+    var isAdjacent = false
+    var row = self[channel].rows.rowCount
+    while row > 0 {
+      row -= 1
+      let joinedAt = Timestamp(milliseconds: self[channel].rows.joinedAt[row])
+      let hidden = hidden(subject, fromRow: row, joinedAt)
+      if hidden.isEmpty { break }
+      let member = MemberOrdinal(UInt32(row))
+      guard self[channel].rows.isActive(member) else { continue }
+      guard self[channel].rows.hidesHistory(member) else {
+        isAdjacent = false
+        continue
+      }
+      var limit = HistoryLimit(from: joinedAt, through: joinedAt, hidden: hidden)
+      if subject.showsJoin { limit.joined = hiddenThrough(subject.place, member) }
+      if isAdjacent, let last = limits.last, last.hidden == limit.hidden, last.joined == limit.joined {
+        limits[limits.count - 1].from = joinedAt
+      } else {
+        limits.append(limit)
+      }
+      isAdjacent = true
+    }
+    return limits
+  }
+
+  /// The parts hidden from a member with this row, if the member is under hidden history.
+  private func hidden(
+    _ subject: EventSubject,
+    fromRow row: Int,
+    _ joinedAt: Timestamp
+  ) -> HistoryLimit.Hidden {
+    var hidden: HistoryLimit.Hidden = []
+    if subject.at < joinedAt { hidden.insert(.event) }
+    // A thread exists for the member from its first reply after the join on.
+    if subject.place.isThread,
+      isHidden(self[subject.place].messages.newest, subject.place, fromRow: row, joinedAt)
+    {
+      hidden.insert(.event)
+    }
+    if let farthest = subject.farthest, isHidden(farthest, subject.place, fromRow: row, joinedAt) {
+      hidden.insert(.row)
+    }
+    if let position = subject.position, isHidden(position, subject.place, fromRow: row, joinedAt) {
+      hidden.insert(.position)
+    }
+    if let delivered = subject.delivered, isHidden(delivered, subject.place, fromRow: row, joinedAt) {
+      hidden.insert(.delivered)
+    }
+    return hidden
+  }
+
+  /// Whether a position is hidden from the row's member. If nothing precedes the join, no position is hidden.
+  private func isHidden(
+    _ position: SequenceNumber,
+    _ place: ChannelSlot,
+    fromRow row: Int,
+    _ joinedAt: Timestamp
+  ) -> Bool {
+    let first = max(position, SequenceNumber(1))
+    guard place.isThread else { return first.rawValue <= self[place].rows.joined[row] }
+    return first <= self[place].messages.newest && self[place].messages.registeredAt(first) < joinedAt
+  }
+
+  /// The limits of an event that only its message's sender receives.
+  private func limits(
+    ofSender sender: UserNumber,
+    _ place: ChannelSlot?,
+    through sequence: SequenceNumber,
+    at time: Timestamp
+  ) -> [HistoryLimit] {
+    guard let place, let member = member(sender, in: place) else { return [] }
+    let joinedAt = Timestamp(milliseconds: self[place.channel].rows.joinedAt[Int(member.rawValue)])
+    guard self[place.channel].rows.hidesHistory(member),
+      sequence <= hiddenThrough(place, member) || time < joinedAt
+    else { return [] }
+    return [HistoryLimit(from: joinedAt, through: joinedAt, hidden: .event)]
+  }
+
+  /// The channel row of a user of the channel or of one of its threads.
+  private func member(_ user: UserNumber, in place: ChannelSlot) -> MemberOrdinal? {
+    guard user != .nobody else { return nil }
+    return place.isThread
+      ? withUser(place, user) { self[place.channel].row(of: $0) } : self[place].rows.row(of: user)
+  }
+
+  /// Splits status runs at the position up to which hidden history hides messages from their sender (R6).
+  func cutAtJoin(_ runs: [ChannelEvent.StatusRun], _ place: ChannelSlot) -> [ChannelEvent.StatusRun] {
+    guard self[place.channel].rows.hidingHistoryCount > 0 else { return runs }
+    return runs.flatMap { run -> [ChannelEvent.StatusRun] in
+      guard let member = member(run.sender, in: place) else { return [run] }
+      let end = hiddenThrough(place, member)
+      guard run.from <= end, end < run.to,
+        let next = self[place].messages.first(sentBy: run.sender, after: end, through: run.to)
+      else { return [run] }
+      var last = end
+      while self[place].messages.sender(last) != run.sender { last = SequenceNumber(last.rawValue - 1) }
+      var (before, since) = (run, run)
+      (before.to, since.from) = (last, next)
+      return [before, since]
+    }
+  }
+}

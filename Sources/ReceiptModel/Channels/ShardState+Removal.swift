@@ -1,0 +1,137 @@
+/// Removal (R16): truncates and deletes channels, and erases users in channels and in a shard's settings. Repeats
+/// succeed and change nothing.
+extension ShardState {
+  // MARK: Channels
+
+  /// Removes the messages before `message`, or all if it is empty. Their ids still mark positions and are never reused.
+  package func decideTruncate(
+    _ slot: ChannelSlot,
+    before message: RawSpan,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    var through = self[slot].messages.newest
+    if !message.isEmpty {
+      guard let first = self[slot].messages.find(message) else { throw .messageNotFound }
+      through = SequenceNumber(first.rawValue - 1)
+    }
+    guard through > self[slot].messages.truncatedThrough else { return }
+    effects.append(.truncated(self[slot].number, through: through, at: time))
+  }
+
+  /// Deletes a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
+  /// can no longer be found from the first slice on. The slot is free once the last slice's effects are assigned.
+  ///
+  /// - Parameter limit: maximum number of users; reduced by those processed.
+  /// - Returns: whether this was the last slice.
+  package func decideDelete(
+    channel slot: ChannelSlot,
+    _ scan: inout MembershipScan,
+    limit: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    let start = effects.count
+    guard decideRequeueMemberships(slot, &scan, isGone: true, limit: &limit, into: &effects) else {
+      if !self[slot].isBeingDeleted { effects.insert(.deletionBegun(self[slot].number), at: start) }
+      return false
+    }
+    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+    return true
+  }
+
+  /// Removes every trace of a user's id from a channel, one slice at a time. The user leaves it, and their rows and
+  /// messages lose their user. Until the last slice the channel knows the user, so that a repeat finishes an
+  /// interrupted erasure.
+  ///
+  /// - Parameters:
+  ///   - scan: the progress; at the end ``EraseScan/isKnown`` says whether the channel knew the user. Until the scan is
+  ///     done, nothing may be created in the user's name in the channel.
+  ///   - limit: approximate maximum number of effects; reduced by the work done, which includes other users' data.
+  /// - Returns: whether this was the last slice.
+  package func decideErase(
+    _ slot: ChannelSlot,
+    member user: String,
+    _ scan: inout EraseScan,
+    limit: inout Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) -> Bool {
+    var row: MemberOrdinal?
+    var name = user
+    if let number = name.withUTF8({ self[slot].users.find($0.span.bytes) }) {
+      row = self[slot].rows.rows(of: number).last
+    }
+    guard self[slot].decideErase(user, &scan, limit: &limit, at: time, into: &effects) else { return false }
+    if scan.isKnown { decideMembershipRemoved(slot, user, row, into: &effects) }
+    return true
+  }
+
+  /// Queues the change that a channel no longer knows a user.
+  private func decideMembershipRemoved(
+    _ slot: ChannelSlot,
+    _ user: String,
+    _ row: MemberOrdinal?,
+    into effects: inout [Effect]
+  ) {
+    let joinedAt = row.map { Timestamp(milliseconds: self[slot].rows.joinedAt[Int($0.rawValue)]) }
+    let membership = Membership(
+      cid: String(decoding: self[slot].cid, as: UTF8.self),
+      channel: self[slot].number,
+      row: row,
+      isMember: false,
+      joinedAt: joinedAt ?? .none,
+      epoch: 0
+    )
+    decideMembership(user, membership, isGone: true, into: &effects)
+  }
+
+  // MARK: Users
+
+  /// Whether a user is being erased: nothing new is created in their name.
+  @inline(__always)
+  package func isErasing(_ user: RawSpan) -> Bool { settings.hasErasing && settings.isErasing(user) }
+
+  /// Whether a user is being erased.
+  func isErasing(_ user: String) -> Bool {
+    guard settings.hasErasing else { return false }
+    var user = user
+    return user.withUTF8 { settings.isErasing($0.span.bytes) }
+  }
+
+  /// Whether a user may be erased in a channel: they are being erased, as far as this shard knows of them.
+  package func canErase(_ user: String) -> Bool {
+    isErasing(user) || settings.find(user) == nil && settings.tombstone(of: user) == nil
+  }
+
+  func refuseErasing(_ members: [NewMember]) throws(Refusal) {
+    guard settings.hasErasing else { return }
+    for member in members where isErasing(member.user) { throw .userErased }
+  }
+
+  /// Marks a user as being erased: the first part of an erasure, in the home shard. The caller replicates the version
+  /// to all other shards.
+  package func decideBeginErasure(user: String, into effects: inout [Effect]) {
+    let current = userSettings(user)
+    guard !current.isErasing else { return }
+    var erasing = current
+    erasing.isErasing = true
+    erasing.isErased = false
+    erasing.isSettled = false
+    erasing.version += 1
+    effects.append(.userAssigned(number(of: user), erasing))
+  }
+
+  /// Removes a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
+  /// this one are ignored.
+  package func decideFinishErasure(
+    user: String,
+    version: UInt64,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard version > userSettings(user).version else { return }
+    var name = user
+    let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
+    effects.append(.userErased(number(of: user), version: version, hash: hash, at: time))
+  }
+}

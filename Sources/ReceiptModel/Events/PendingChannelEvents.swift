@@ -1,0 +1,288 @@
+/// The changes in one subscribed channel since its subscribers were last notified. Each row, status and receipt is
+/// recorded once, however often it changes, so rows and new messages bound the memory, not marks.
+package struct PendingChannelEvents: Sendable {
+  /// The time of the oldest recorded change.
+  package private(set) var oldest = Timestamp.none
+  /// The time of the newest recorded change that others besides its member's own devices may see (R4, R7, R8); none: no
+  /// such change.
+  private(set) var newestShown = Timestamp.none
+
+  /// Events with their place in the order of changes.
+  private(set) var happened: [(order: Int, event: ChannelEvent)] = []
+  private(set) var rows: [PendingRowChange] = []
+  private(set) var receipts: [PendingReceiptChange] = []
+  private(set) var statuses: [PendingStatusChange] = []
+  /// The options before a change of options that makes all rows look different; nil: no such change.
+  private(set) var optionsBefore: ChannelTypeOptions?
+
+  /// The receipts that were done before a member left; nil: no member left.
+  private(set) var doneBefore: Set<SequenceNumber>?
+  /// Report all acknowledged receipts, because it is not known which were done.
+  private(set) var reportsAllReceipts = false
+
+  /// From thread and row to the index in ``rows``; the others likewise.
+  private var rowPlaces: [UInt64: Int] = [:]
+  private var statusPlaces: [SequenceNumber: Int] = [:]
+  private var receiptPlaces: [UInt64: Int] = [:]
+  private var count = 0
+  /// The row whose positions the last recorded message moves; nil if anything else was recorded since.
+  private var sendingKey: UInt64?
+
+  /// A changed row; its current state is read when the event is created.
+  struct PendingRowChange: Sendable {
+    var thread: SequenceNumber
+    var row: MemberOrdinal
+    /// The last change to report to the member's own devices, and the last that others may see. Kept apart, so that the
+    /// time or order of other events never reveals a hidden read (R7).
+    var own: Moment?
+    var shown: Moment?
+    var isRead = false
+    var isUnread = false
+    /// The own devices need the row itself, because no message carries its epoch.
+    var hasNewEpoch = false
+    /// The delivered watermark moved.
+    var isDelivered = false
+    /// Report to others whatever the row was before: it was hidden, or is visible again.
+    var isShownAnew = false
+    /// The row as others saw it before; nil: it did not exist.
+    var before: RowAnswer?
+  }
+
+  /// The time of a change, and its place in the order of changes.
+  struct Moment: Sendable {
+    var order: Int
+    var at: Timestamp
+  }
+
+  /// The recipients of a row's change.
+  struct Audience: OptionSet, Sendable {
+    let rawValue: UInt8
+    static let own = Audience(rawValue: 1)
+    static let others = Audience(rawValue: 2)
+  }
+
+  /// An acknowledgement of a message by a row.
+  struct PendingReceiptChange: Sendable {
+    var sequence: SequenceNumber
+    /// nil: several rows, none of which is named.
+    var row: MemberOrdinal?
+    var order = 0
+    var at = Timestamp.none
+  }
+
+  /// The changes that may affect statuses in the channel or in a thread.
+  struct PendingStatusChange: Sendable {
+    var thread: SequenceNumber
+    var changes = StatusChanges()
+  }
+
+  /// Acknowledgements reported one by one; beyond that, one event for each message.
+  static let acknowledgementsMax = 1_024
+
+  package init() {}
+
+  package var isEmpty: Bool { oldest == .none }
+
+  /// Extends the pending period back to `time`, because the recorded changes follow from an earlier event. Until they
+  /// are reported, the shard is not complete from then on.
+  package mutating func extendPendingPeriod(since time: Timestamp) {
+    if !isEmpty { oldest = min(oldest, time) }
+  }
+
+  /// Removes and returns the changes that are reported at once in channels of any size: messages, members, options and
+  /// removals. Rows, receipts and statuses stay. They are reported from the state at that later time, so their order
+  /// relative to these does not matter.
+  ///
+  /// - Returns: nil if there are none.
+  package mutating func takeImmediateEvents() -> PendingChannelEvents? {
+    guard !happened.isEmpty else { return nil }
+    var taken = PendingChannelEvents()
+    taken.oldest = oldest
+    taken.newestShown = newestShown
+    swap(&taken.happened, &happened)
+    return taken
+  }
+
+  // MARK: Recording
+
+  mutating func add(_ event: ChannelEvent, at time: Timestamp) {
+    sendingKey = nil
+    happened.append((next(time), event))
+  }
+
+  /// Records a change of a row.
+  ///
+  /// - Parameters:
+  ///   - audience: the recipients of the change.
+  ///   - before: the row as others see it before the change; called only the first time.
+  mutating func touch(
+    _ row: MemberOrdinal,
+    inThread thread: SequenceNumber,
+    at time: Timestamp,
+    for audience: Audience,
+    before: () -> RowAnswer?,
+    _ change: (inout PendingRowChange) -> Void
+  ) {
+    let key = Self.key(row, thread)
+    sendingKey = nil
+    let place: Int
+    if let known = rowPlaces[key] {
+      place = known
+    } else {
+      place = rows.count
+      rowPlaces[key] = place
+      rows.append(PendingRowChange(thread: thread, row: row, before: before()))
+    }
+    let moment = Moment(order: next(time, isShown: audience.contains(.others)), at: time)
+    if audience.contains(.own) { rows[place].own = moment }
+    if audience.contains(.others) { rows[place].shown = moment }
+    change(&rows[place])
+  }
+
+  /// Whether the last recorded change is the registration of this message.
+  func isNewest(_ sequence: SequenceNumber, inThread thread: SequenceNumber) -> Bool {
+    guard case .messageNew(thread, sequence, _)? = happened.last?.event else { return false }
+    return true
+  }
+
+  /// Whether the last recorded message moves this row's positions.
+  func isSending(_ row: MemberOrdinal, inThread thread: SequenceNumber) -> Bool {
+    sendingKey == Self.key(row, thread)
+  }
+
+  /// Records that the last recorded message moves its sender's positions. The message's event then covers these moves
+  /// and the earlier recorded ones (R5). A mark-unread to report to the row's own devices stays recorded, because no
+  /// message carries its epoch.
+  mutating func send(
+    _ row: MemberOrdinal,
+    inThread thread: SequenceNumber,
+    to sequence: SequenceNumber,
+    at time: Timestamp,
+    _ moves: ChannelEvent.SenderMoves
+  ) {
+    guard case .messageNew(_, _, let known)? = happened.last?.event else { return }
+    happened[happened.count - 1].event = .messageNew(
+      thread: thread,
+      sequence,
+      moves: known.union(moves)
+    )
+    let key = Self.key(row, thread)
+    sendingKey = key
+    guard let place = rowPlaces[key] else { return }
+    // Any other change of the row follows from the message's event.
+    let isShown = !moves.isDisjoint(with: [.readShown, .deliveredShown])
+    if isShown { rows[place].shown = Moment(order: next(time), at: time) }
+    if moves.contains(.read) {
+      // A new row in a thread has an epoch that the own devices may not know.
+      let staysOwn = rows[place].hasNewEpoch || rows[place].isUnread || rows[place].before == nil
+      rows[place].hasNewEpoch = staysOwn
+      rows[place].isRead = staysOwn && (rows[place].isRead || rows[place].isUnread)
+      rows[place].isUnread = false
+      if !staysOwn { rows[place].own = nil }
+    }
+    if moves.contains(.readShown) {
+      rows[place].isDelivered = false
+      rows[place].before = RowAnswer(
+        row: row,
+        lastRead: time,
+        lastReadSequence: sequence,
+        lastDelivered: time,
+        lastDeliveredSequence: sequence,
+        own: nil
+      )
+    } else if moves.contains(.deliveredShown) {
+      rows[place].isDelivered = false
+      // A new row in a thread has read nothing.
+      let before = rows[place].before
+      rows[place].before = RowAnswer(
+        row: row,
+        lastRead: before?.lastRead ?? time,
+        lastReadSequence: before?.lastReadSequence ?? .zero,
+        lastDelivered: time,
+        lastDeliveredSequence: sequence,
+        own: nil
+      )
+    }
+  }
+
+  /// - Parameter newest: the newest message before the change.
+  mutating func changeStatuses(
+    inThread thread: SequenceNumber,
+    newest: SequenceNumber,
+    at time: Timestamp,
+    _ change: (inout StatusChanges) -> Void
+  ) {
+    _ = next(time)
+    let place: Int
+    if let known = statusPlaces[thread] {
+      place = known
+    } else {
+      place = statuses.count
+      statusPlaces[thread] = place
+      statuses.append(PendingStatusChange(thread: thread))
+      statuses[place].changes.newestBefore = newest
+    }
+    change(&statuses[place].changes)
+  }
+
+  mutating func acknowledge(_ sequence: SequenceNumber, _ row: MemberOrdinal, at time: Timestamp) {
+    let order = next(time)
+    var row: MemberOrdinal? = row
+    if receipts.count >= Self.acknowledgementsMax { row = nil }
+    let key = UInt64(sequence.rawValue) << 32 | (row.map { UInt64($0.rawValue) + 1 } ?? 0)
+    if let known = receiptPlaces[key] {
+      (receipts[known].order, receipts[known].at) = (order, time)
+    } else {
+      receiptPlaces[key] = receipts.count
+      receipts.append(PendingReceiptChange(sequence: sequence, row: row, order: order, at: time))
+    }
+  }
+
+  /// Records that a message's receipt has expired without being done.
+  mutating func expire(_ sequence: SequenceNumber, at time: Timestamp) {
+    receipts.append(PendingReceiptChange(sequence: sequence, row: nil, order: next(time), at: time))
+  }
+
+  /// Records that a member leaves, so that no receipt waits for them any more.
+  ///
+  /// - Parameter done: the receipts that are done before that; called only the first time.
+  mutating func leave(done: () -> Set<SequenceNumber>) {
+    if doneBefore == nil { doneBefore = done() }
+  }
+
+  /// Records that the set of members that receipts wait for has changed.
+  mutating func reportAllReceipts() { reportsAllReceipts = true }
+
+  /// Records that all rows look different, or may.
+  mutating func expose(before options: ChannelTypeOptions) {
+    if optionsBefore == nil { optionsBefore = options }
+  }
+
+  func hasNoted(_ row: MemberOrdinal, inThread thread: SequenceNumber) -> Bool {
+    note(of: row, inThread: thread) != nil
+  }
+
+  func note(of row: MemberOrdinal, inThread thread: SequenceNumber) -> PendingRowChange? {
+    rowPlaces[Self.key(row, thread)].map { rows[$0] }
+  }
+
+  private static func key(_ row: MemberOrdinal, _ thread: SequenceNumber) -> UInt64 {
+    UInt64(thread.rawValue) << 32 | UInt64(row.rawValue)
+  }
+
+  private mutating func next(_ time: Timestamp, isShown: Bool = true) -> Int {
+    // An expiry is recorded late, so it may precede the last recorded change.
+    oldest = oldest == .none ? time : min(oldest, time)
+    if isShown { newestShown = max(newestShown, time) }
+    count += 1
+    return count
+  }
+}
+
+extension ChannelTypeOptions {
+  /// Whether rows may look different to others than under `other` (R4, R8).
+  func showsRowsDifferently(_ other: ChannelTypeOptions) -> Bool {
+    readEvents != other.readEvents || deliveryEvents != other.deliveryEvents
+      || (markUnread == .public) != (other.markUnread == .public)
+  }
+}

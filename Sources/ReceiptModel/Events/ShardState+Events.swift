@@ -1,0 +1,522 @@
+/// Events (docs/architecture.md): an effect on a subscribed channel is recorded before it is assigned, and turned into
+/// events when its batch is closed.
+extension ShardState {
+  // MARK: Recording changes
+
+  /// Records an effect on a channel. Call this before the effect is assigned: a row's position before the effect
+  /// decides which messages' statuses may change.
+  ///
+  /// - Parameter time: the command's time.
+  /// - Parameter time: of the command.
+  package func note(
+    _ effect: Effect,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    guard case .inThread(let parent, let effect) = effect else {
+      return note(effect, in: slot, thread: .zero, at: time, &notes)
+    }
+    // A thread's first reply creates it, so the thread may not exist yet.
+    let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
+    note(effect, in: thread, thread: parent, at: time, &notes)
+  }
+
+  private func note(
+    _ effect: Effect,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    let newest = place.map { self[$0].messages.newest } ?? .zero
+    switch effect {
+    case .readMoved(_, let row, let sequence, _, _)
+    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
+      noteSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
+    case .deliveredMoved(_, let row, let sequence, _, _)
+    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
+      noteSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
+    case .markerAssigned(_, let row, nil, _, _) where notes.isSending(row, inThread: thread):
+      // Sending cleared the marker; the message event implies that.
+      guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
+      noteStatuses(row, in: place, thread: thread, at: time, &notes)
+    case .readMoved(_, let row, _, _, _):
+      noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
+    case .deliveredMoved(_, let row, _, _, _), .deliveredAcked(_, let row, _, _, _, _):
+      noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
+    case .markerAssigned(_, let row, let marker, let epoch, _):
+      // Mark-unread raises the epoch. Once the epoch has reached its maximum, the marker's direction decides: mark-read
+      // never sets or lowers a marker.
+      var isUnread = true
+      if let place {
+        let known = self[place].rows.marker(row)
+        let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
+        isUnread = epoch != self[place].rows.epochs[Int(row.rawValue)] || isLower
+      }
+      noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
+        if isUnread { $0.isUnread = true } else { $0.isRead = true }
+      }
+    case .muteAssigned(_, let row, _):
+      // Muting changes the totals on the user's own devices.
+      let options = notes.optionsBefore
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: .own,
+        before: { shownBefore(row, in: place, options) },
+        { $0.isRead = true }
+      )
+    case .unreadFlagAssigned(_, let row, false, _, _) where notes.isSending(row, inThread: thread):
+      // Sending cleared the flag; the message event implies that.
+      break
+    case .unreadFlagAssigned(_, let row, let isSet, _, _):
+      // The flag is visible to its user only (R4).
+      let options = notes.optionsBefore
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: .own,
+        before: { shownBefore(row, in: place, options) },
+        { if isSet { $0.isUnread = true } else { $0.isRead = true } }
+      )
+    case .rowAssigned(_, let row, let record):
+      // A user who had only read the thread and now takes part keeps their row.
+      if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
+      if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
+      let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
+      let isUnseen = record.joinedByReading && (hides || !(place.map { options($0).readEvents } ?? true))
+      // Others get no event for a thread's row before it moves.
+      notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: isUnseen ? .own : [.own, .others],
+        before: { nil }
+      ) { _ in }
+      // A new row in a thread may have read earlier replies, which did not count for it before. Their statuses may
+      // change.
+      guard thread != .zero, !isUnseen else { return }
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
+    case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
+      // A thread member whom others did not see leaves without an event.
+      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else {
+        return
+      }
+      if thread == .zero {
+        let user = self[place].users.text(self[place].rows.user(row))
+        notes.add(.memberRemoved(user: user, at: time), at: time)
+        notes.leave {
+          Set(self[place].receiptsAcknowledged(settings).filter { self[place].receiptProgress($0).isDone })
+        }
+      }
+      let start = self[place].rows.firstCounted(row)
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.anew.include(StatusSpan(after: start))
+      }
+    case .messageAssigned(_, let sequence, _):
+      notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
+    case .messageDeleted(_, let sequence, let time):
+      notes.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
+    case .truncated(_, let sequence, let time):
+      notes.add(.truncated(through: sequence, at: time), at: time)
+    case .acknowledged(_, let sequence, let acknowledgement):
+      // An acknowledgement made while hidden changes nothing for others (R7).
+      guard let place, !acknowledgement.isHidden, !self[place].rows.hidesRead(acknowledgement.row) else {
+        return
+      }
+      notes.acknowledge(sequence, acknowledgement.row, at: time)
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.acknowledged[sequence, default: []].insert(acknowledgement.row)
+      }
+    case .channelAssigned(_, _, _, let own):
+      guard let place, own != self[place].ownOptions else { return }
+      let now = types[self[place].type].options.applying(own)
+      recordOptionsChange(from: options(place), to: now, in: place, at: time, &notes)
+    default:
+      break
+    }
+  }
+
+  /// The part of a row that moves.
+  fileprivate enum Move { case read, delivered, marker }
+
+  private func noteMove(
+    _ move: Move,
+    _ row: MemberOrdinal,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents,
+    _ change: (inout PendingChannelEvents.PendingRowChange) -> Void
+  ) {
+    guard let place, Int(row.rawValue) < self[place].rows.rowCount else {
+      // The row is assigned by an earlier effect of the same command, which is recorded already.
+      let isShown = notes.note(of: row, inThread: thread)?.shown != nil
+      return notes.touch(
+        row,
+        inThread: thread,
+        at: time,
+        for: isShown ? [.own, .others] : .own,
+        before: { nil },
+        change
+      )
+    }
+    let now = options(place)
+    let isShown = self[place].rows.shows(move, row, now)
+    // Own devices get no event for a delivery.
+    if move == .delivered, !isShown { return }
+    var audience: PendingChannelEvents.Audience = move == .delivered ? [] : .own
+    if isShown { audience.insert(.others) }
+    let options = notes.optionsBefore
+    notes.touch(
+      row,
+      inThread: thread,
+      at: time,
+      for: audience,
+      before: { shownBefore(row, in: place, options) },
+      change
+    )
+    // A move that others cannot see changes no status.
+    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+  }
+
+  /// A row as others saw it before the change that is being recorded.
+  ///
+  /// - Parameter options: the options before, if they changed.
+  private func shownBefore(
+    _ row: MemberOrdinal,
+    in place: ChannelSlot?,
+    _ options: ChannelTypeOptions?
+  ) -> RowAnswer? {
+    guard let place, Int(row.rawValue) < self[place].rows.rowCount else { return nil }
+    let options = options ?? self.options(place)
+    return self[place].shownRow(row, options: options, settings: settings, withOwnDetails: false)
+  }
+
+  /// Records the messages whose statuses a row's move may change.
+  private func noteStatuses(
+    _ row: MemberOrdinal,
+    in place: ChannelSlot,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+      if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, options(place)) }
+    }
+  }
+
+  /// Whether a row's move comes from its member sending the message that was recorded last (R5).
+  private func isSend(
+    to sequence: SequenceNumber,
+    of row: MemberOrdinal,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    _ notes: PendingChannelEvents
+  ) -> Bool {
+    guard let place, notes.isNewest(sequence, inThread: thread) else { return false }
+    return self[place].isSender(row, of: sequence)
+  }
+
+  /// Records a move of the sender's row that a message made.
+  private func noteSend(
+    _ move: Move,
+    _ row: MemberOrdinal,
+    to sequence: SequenceNumber,
+    in place: ChannelSlot?,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    guard let place else { return }
+    let isShown = self[place].rows.shows(move, row, options(place))
+    var moves: ChannelEvent.SenderMoves = move == .read ? .read : .delivered
+    if isShown { moves.insert(move == .read ? .readShown : .deliveredShown) }
+    notes.send(row, inThread: thread, to: sequence, at: time, moves)
+    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+  }
+
+  /// Records a change of the options of the channel's type. Call this after the change is assigned.
+  package func recordOptionsChange(
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    let before = optionsBefore(ofType: self[slot].type).applying(self[slot].ownOptions)
+    recordOptionsChange(from: before, to: options(slot), in: slot, at: time, &notes)
+  }
+
+  private func recordOptionsChange(
+    from before: ChannelTypeOptions,
+    to now: ChannelTypeOptions,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    notes.add(.updated(at: time), at: time)
+    if now.showsRowsDifferently(before) { notes.expose(before: before) }
+    guard now.showsRowsDifferently(before) || now.statusRule != before.statusRule else { return }
+    notes.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
+      $0.anew.include(StatusSpan(after: 0))
+    }
+    for place in 0..<self[slot].threads.count {
+      let thread = self[slot].threads[place].parent
+      let newest = self[slot].threads[place].messages.newest
+      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+        $0.anew.include(StatusSpan(after: 0))
+      }
+    }
+  }
+
+  /// Records that a change of a user's settings changed what others see of the user's row, in the channel and its
+  /// threads (R7). Call this after the change is assigned.
+  package mutating func recordSettingsChange(
+    of user: RawSpan,
+    in slot: ChannelSlot,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    refresh(slot)
+    recordSettingsChange(of: user, in: slot, thread: .zero, at: time, &notes)
+    if self[slot].row(of: user) != nil { notes.reportAllReceipts() }
+    guard !self[slot].threads.isEmpty else { return }
+    for place in self[slot].threads.places(of: user) {
+      let thread = slot.thread(place)
+      // A thread member whom others could not see before and cannot see now changed for no one.
+      let wasSeen = isSeen(user, in: thread)
+      refresh(thread)
+      guard wasSeen || isSeen(user, in: thread) else { continue }
+      recordSettingsChange(of: user, in: thread, thread: self[thread].parent, at: time, &notes)
+    }
+  }
+
+  private func isSeen(_ user: RawSpan, in thread: ChannelSlot) -> Bool {
+    guard let row = self[thread].row(of: user) else { return false }
+    return !self[thread].rows.isUnseen(row, options(thread))
+  }
+
+  private func recordSettingsChange(
+    of user: RawSpan,
+    in place: ChannelSlot,
+    thread: SequenceNumber,
+    at time: Timestamp,
+    _ notes: inout PendingChannelEvents
+  ) {
+    guard let row = self[place].row(of: user) else { return }
+    notes.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
+    let start = self[place].rows.firstCounted(row)
+    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+      $0.anew.include(StatusSpan(after: start))
+    }
+  }
+
+  // MARK: Creating events
+
+  /// The events for the recorded changes, in the order in which they happened, computed from the current state. A row's
+  /// event stands at its last change; status events follow all events that caused them. Applies members' settings to
+  /// the threads concerned, as the caller has done for the channel.
+  package mutating func events(_ notes: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
+    if notes.isEmpty { return [] }
+    refresh(slot)
+    var told = notes.happened
+    for note in notes.rows {
+      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+      refresh(place)
+      append(note, in: place, to: &told)
+    }
+    for note in notes.receipts where !self[slot].isGone(note.sequence) {
+      let row = note.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
+      told.append((note.order, .receipt(note.sequence, by: row, at: note.at)))
+    }
+    told.sort { $0.order < $1.order }
+    var events: [ChannelEvent] = []
+    for (_, event) in told {
+      // Added and removed again: only the removal is reported.
+      if case .memberAdded(let row, _) = event, !self[slot].rows.isActive(row) { continue }
+      events.append(event)
+    }
+    appendReceipts(slot, notes, to: &events)
+    if let before = notes.optionsBefore { appendExposed(slot, before, notes, to: &events) }
+    for note in notes.statuses {
+      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+      refresh(place)
+      let runs = cutAtJoin(self[place].statusRuns(note.changes, options(place)), place)
+      for run in runs { events.append(.status(thread: note.thread, run, at: notes.newestShown)) }
+    }
+    return events
+  }
+
+  /// The slot of the channel or of one of its threads; nil if the thread does not exist or its parent is deleted.
+  private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    if parent == .zero { return slot }
+    guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
+    return slot.thread(place)
+  }
+
+  /// Appends the events for a row.
+  private func append(
+    _ note: PendingChannelEvents.PendingRowChange,
+    in place: ChannelSlot,
+    to told: inout [(order: Int, event: ChannelEvent)]
+  ) {
+    guard Int(note.row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(note.row) else {
+      return
+    }
+    // A change that others see for a reason other than a visible move takes effect now.
+    let latest = PendingChannelEvents.Moment(order: .max, at: time)
+    let (own, others) = (note.own ?? latest, note.shown ?? latest)
+    let ownEvent = ChannelEvent.RowEvent(
+      thread: note.thread,
+      row: note.row,
+      isRead: note.isRead,
+      isUnread: note.isUnread,
+      at: own.at
+    )
+    var event = ChannelEvent.RowEvent(
+      thread: note.thread,
+      row: note.row,
+      showsRow: note.isShownAnew,
+      at: others.at
+    )
+    event.hasNewSettings = note.isShownAnew
+    // Others get no event for an unseen thread member, except to retract what they saw before.
+    if !note.isShownAnew, !self[place].rows.isUnseen(note.row, options(place)) {
+      let shown = shownRow(place, note.row, withOwnDetails: false)
+      event.show(shown, before: note.before ?? self[place].joinedRow(note.row), isDelivered: note.isDelivered)
+      // A new thread member who shows no reads has the position of the join, having read nothing (R7, R8).
+      if event.showsRead, !self[place].rows.shows(.read, note.row, options(place)) {
+        (event.showsRead, event.showsRow) = (false, true)
+      }
+    }
+    for event in ChannelEvent.RowEvent.events(own: ownEvent, shown: event) {
+      let isBoth = event.isForOthers && (event.isRead || event.isUnread)
+      let order = isBoth ? max(own.order, others.order) : event.isForOthers ? others.order : own.order
+      told.append((order, .row(event)))
+    }
+  }
+
+  /// Appends the receipts that changed because a member left, hid or became visible again.
+  private func appendReceipts(
+    _ slot: ChannelSlot,
+    _ notes: PendingChannelEvents,
+    to events: inout [ChannelEvent]
+  ) {
+    guard notes.reportsAllReceipts || notes.doneBefore != nil else { return }
+    for sequence in self[slot].receiptsAcknowledged(settings) {
+      let wasDone = notes.doneBefore?.contains(sequence) ?? false
+      guard notes.reportsAllReceipts || self[slot].receiptProgress(sequence).isDone != wasDone else {
+        continue
+      }
+      events.append(.receipt(sequence, by: nil, at: notes.newestShown))
+    }
+  }
+
+  /// Appends rows that look different than under the previous options and have no event for another reason.
+  private mutating func appendExposed(
+    _ slot: ChannelSlot,
+    _ before: ChannelTypeOptions,
+    _ notes: PendingChannelEvents,
+    to events: inout [ChannelEvent]
+  ) {
+    var places = [slot]
+    for place in 0..<self[slot].threads.count where !self[slot].isClosed(place) {
+      places.append(slot.thread(place))
+    }
+    for place in places {
+      refresh(place)
+      let thread = self[place].parent
+      for position in 0..<self[place].rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        guard self[place].rows.isActive(row), !notes.hasNoted(row, inThread: thread) else { continue }
+        let then = self[place].shownRow(row, options: before, settings: settings, withOwnDetails: false)
+        let now = shownRow(place, row, withOwnDetails: false)
+        guard then != now else { continue }
+        events.append(
+          .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: notes.newestShown))
+        )
+      }
+    }
+  }
+}
+
+extension ChannelEvent.RowEvent {
+  /// Sets the flags that describe how the row visible to others changed.
+  fileprivate mutating func show(_ now: RowAnswer, before: RowAnswer, isDelivered: Bool) {
+    if now.lastReadSequence < before.lastReadSequence
+      || now.lastDeliveredSequence < before.lastDeliveredSequence
+    {
+      showsRow = true
+    }
+    let isReadOther =
+      now.lastReadSequence != before.lastReadSequence || now.lastRead != before.lastRead
+    let isDeliveredOther =
+      now.lastDeliveredSequence != before.lastDeliveredSequence || now.lastDelivered != before.lastDelivered
+    if now.lastReadSequence >= before.lastReadSequence, isReadOther { showsRead = true }
+    // Reading implies delivery, so the read flag covers the delivered move, unless a marker lowers the shown read
+    // position (R4).
+    guard isDeliveredOther, now.lastDeliveredSequence >= before.lastDeliveredSequence else { return }
+    let isHeldDown = now.lastReadSequence < now.lastDeliveredSequence
+    if isDelivered || !showsRead || isHeldDown { showsDelivered = true }
+  }
+}
+
+extension ReadVector {
+  /// Whether others may see a row's move (R4, R7, R8).
+  fileprivate func shows(_ move: ShardState.Move, _ row: MemberOrdinal, _ options: ChannelTypeOptions) -> Bool
+  {
+    if isUnseen(row, options) { return false }
+    switch move {
+    case .read: return showsRead(row, options)
+    case .delivered: return options.deliveryEvents && !hidesDelivered(row)
+    case .marker: return options.markUnread == .public && showsRead(row, options)
+    }
+  }
+}
+
+extension ChannelState {
+  /// Whether a row's member sent a message in a way that moved the row to it (R5).
+  func isSender(_ row: MemberOrdinal, of sequence: SequenceNumber) -> Bool {
+    let position = Int(row.rawValue)
+    return position < rows.rowCount && rows.isActive(row) && rows.user(row) == messages.sender(sequence)
+      && rows.user(row) != .nobody && rows.joined[position] < sequence.rawValue
+      && !messages.flags(sequence).contains(.keepsSenderPosition)
+  }
+
+  /// Whether others may see that the row acknowledged a message (R7).
+  func isSeenAcknowledging(_ row: MemberOrdinal) -> Bool { rows.isActive(row) && !rows.hidesRead(row) }
+
+  /// The acknowledged receipts that others may see, or could see at some time (R7).
+  func receiptsAcknowledged(_ settings: borrowing UserSettingsTable) -> [SequenceNumber] {
+    if receipts.isEmpty { return [] }
+    return receipts.acknowledged(after: .zero, through: messages.newest).filter { sequence in
+      var isKnown = false
+      receipts.forEachAcknowledged(sequence) { row in
+        // Acknowledged while hidden, but visible at some time since.
+        isKnown =
+          isKnown || receipts.record(sequence, row)?.isHidden == false
+          || settings.shownSince(users.id(rows.user(row))).read != .none
+      }
+      return isKnown
+    }
+  }
+
+  /// A row as others see it right after the join.
+  fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
+    let position = Int(row.rawValue)
+    let joinedAt = Timestamp(milliseconds: rows.joinedAt[position])
+    let read = positionOfJoining(row)
+    return RowAnswer(
+      row: row,
+      joined: SequenceNumber(rows.joined[position]),
+      lastRead: joinedAt,
+      lastReadSequence: read,
+      lastDelivered: read == .zero ? .none : joinedAt,
+      lastDeliveredSequence: read,
+      own: nil
+    )
+  }
+}

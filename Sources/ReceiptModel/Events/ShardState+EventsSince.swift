@@ -1,0 +1,444 @@
+/// The changes since a time, for clients that missed events (docs/architecture.md). Rows, messages and options keep the
+/// time of their last change.
+extension ShardState {
+  /// The changes in a channel at or after a time, as events: the channel's own first, status events after the events
+  /// that caused them. May include unchanged things.
+  ///
+  /// Costs one pass over the rows, and one over the messages whose statuses may have changed. Those are the messages
+  /// that rows moved over according to the steps in memory, and all messages of a row whose earlier position is
+  /// unknown.
+  ///
+  /// - Parameters:
+  ///   - limit: maximum number of events.
+  ///   - statusesMax: maximum number of messages whose statuses may have changed, in the channel and its threads.
+  ///   - left: the budget of rows, messages, receipts and threads to examine; reduced by the number examined.
+  /// - Returns: nil if `limit` or `statusesMax` is exceeded, or if a row was erased, whose user can no longer be named
+  ///   (R16).
+  package mutating func events(
+    in slot: ChannelSlot,
+    since: Timestamp,
+    limit: Int,
+    statusesMax: Int,
+    left: inout Int
+  ) -> [ChannelEvent]? {
+    refresh(slot)
+    var events = ChangedSince(time: since, limit: limit, statusesMax: statusesMax)
+    defer { left -= events.looked }
+    guard append(slot, to: &events) else { return nil }
+    events.looked += self[slot].threads.count
+    for place in 0..<self[slot].threads.count where !self[slot].isClosed(place) {
+      refresh(slot.thread(place))
+      guard append(slot.thread(place), to: &events) else { return nil }
+    }
+    return events.all
+  }
+
+  /// Whether a channel was created at or after a time. A channel that had its name before, or a missing one, is not the
+  /// same channel.
+  package func isNew(_ slot: ChannelSlot, since time: Timestamp) -> Bool {
+    self[slot].created >= time
+  }
+
+  /// The changes since a time, while they are collected.
+  private struct ChangedSince {
+    let time: Timestamp
+    let limit: Int
+    /// How many more messages may be examined for their statuses.
+    var statusesMax: Int
+    /// The number of rows, messages, receipts and threads examined.
+    var looked = 0
+    /// The changes in the current channel or thread.
+    var here: [(at: Timestamp, event: ChannelEvent)] = []
+    /// The time of the newest event that others besides its member may see.
+    var newestShown = Timestamp.none
+    /// The messages whose statuses may have changed.
+    var spans: [StatusSpan] = []
+    /// A member left or changed their privacy settings, so receipts may have become done, or not done.
+    var changesReceipts = false
+    var all: [ChannelEvent] = []
+
+    init(time: Timestamp, limit: Int, statusesMax: Int) {
+      self.time = time
+      self.limit = limit
+      self.statusesMax = statusesMax
+    }
+
+    var isFull: Bool { all.count + here.count > limit }
+
+    func isPast(_ time: Timestamp) -> Bool { time == .none || time < self.time }
+
+    mutating func add(_ event: ChannelEvent, at time: Timestamp, isShown: Bool = true) {
+      here.append((time, event))
+      if isShown { newestShown = max(newestShown, time) }
+    }
+
+    /// Appends the current room's events in order of time; events of the same time stay in the order found.
+    mutating func endRoom() {
+      all += here.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }
+        .map(\.element.event)
+      here = []
+      newestShown = .none
+      (spans, changesReceipts) = ([], false)
+    }
+
+    mutating func changeStatuses(after: UInt32, through: UInt32 = .max) {
+      let span = StatusSpan(after: after, through: through)
+      if span.isEmpty { return }
+      if let last = spans.last, last.after <= through, after <= last.through {
+        spans[spans.count - 1].include(span)
+      } else {
+        spans.append(span)
+      }
+    }
+
+    /// The messages whose statuses must be counted, in few spans: each span takes a pass over the rows.
+    ///
+    /// - Parameter between: from the truncation point to the newest message.
+    /// - Returns: nil if there are too many.
+    mutating func takeSpans(between: StatusSpan, rows: Int) -> [StatusSpan]? {
+      var taken: [StatusSpan] = []
+      for span in spans.sorted(by: { $0.after < $1.after }) {
+        let cut = StatusSpan(
+          after: max(span.after, between.after),
+          through: min(span.through, between.through)
+        )
+        if cut.isEmpty { continue }
+        if let last = taken.last, Int(cut.after) <= Int(last.through) + Int(PageID.messagesPerSegment) {
+          taken[taken.count - 1].include(cut)
+        } else {
+          taken.append(cut)
+        }
+      }
+      let messages = taken.reduce(0) { $0 + Int($1.through - $1.after) }
+      let passes = max(0, taken.count - 1) * rows
+      looked += messages + passes
+      statusesMax -= messages + passes
+      return statusesMax >= 0 ? taken : nil
+    }
+  }
+
+  /// Appends the changes of the channel, or of one of its threads.
+  ///
+  /// - Returns: false if the changes are incomplete.
+  private func append(_ place: ChannelSlot, to events: inout ChangedSince) -> Bool {
+    let thread = self[place].parent
+    var optionsChangedAt = max(
+      types[self[place].type].takenAt,
+      self[place.channel].optionsChangedAt
+    )
+    if events.isPast(optionsChangedAt) { optionsChangedAt = .none }
+    // For a client, a new channel begins with an event about its state.
+    if !place.isThread, isNew(place, since: events.time), self[place].created != optionsChangedAt {
+      events.add(.updated(at: self[place].created), at: self[place].created)
+    }
+    if optionsChangedAt != .none {
+      events.changeStatuses(after: 0)
+      if !place.isThread { events.add(.updated(at: optionsChangedAt), at: optionsChangedAt) }
+    }
+    if !place.isThread, !events.isPast(self[place].truncatedAt) {
+      let through = self[place].messages.truncatedThrough
+      events.add(
+        .truncated(through: through, at: self[place].truncatedAt),
+        at: self[place].truncatedAt
+      )
+    }
+    appendMessages(place, to: &events)
+    guard appendRows(place, optionsChangedAt, to: &events), !events.isFull else { return false }
+    if !place.isThread { appendReceipts(place, to: &events) }
+    guard !events.isFull,
+      let spans = events.takeSpans(
+        between: StatusSpan(
+          after: self[place].messages.truncatedThrough.rawValue,
+          through: self[place].messages.newest.rawValue
+        ),
+        rows: self[place].rows.rowCount
+      )
+    else { return false }
+    let last = max(events.newestShown, events.time)
+    events.endRoom()
+    for span in spans {
+      let changes = StatusChanges(anew: span, newestBefore: self[place].messages.newest)
+      for run in cutAtJoin(self[place].statusRuns(changes, options(place)), place) {
+        events.all.append(.status(thread: thread, run, at: last))
+      }
+    }
+    return !events.isFull
+  }
+
+  /// Appends messages registered or deleted since then.
+  private func appendMessages(_ place: ChannelSlot, to events: inout ChangedSince) {
+    let thread = self[place].parent
+    let truncated = self[place].messages.truncatedThrough
+    let first = self[place].messages.first(registeredSince: events.time)
+    let hasDeleted = !events.isPast(self[place].messages.deletedLast)
+    var sequence = hasDeleted ? truncated.next : max(first, truncated.next)
+    while sequence <= self[place].messages.newest, !events.isFull {
+      events.looked += 1
+      if sequence < first,
+        let end = self[place].messages.endOfSegment(sequence, withoutDeletionSince: events.time)
+      {
+        sequence = min(first, end.next)
+        continue
+      }
+      let isDeleted = self[place].messages.flags(sequence).contains(.deleted)
+      let deletedAt = self[place].messages.deletedAt(sequence)
+      if isDeleted, deletedAt >= events.time {
+        events.add(.messageDeleted(thread: thread, sequence, at: deletedAt), at: deletedAt)
+      } else if !isDeleted, sequence >= first {
+        let registeredAt = self[place].messages.registeredAt(sequence)
+        let sender = self[place].rows.row(of: self[place].messages.sender(sequence))
+        let moves = sender.map { sent($0, sequence, in: place) } ?? ChannelEvent.SenderMoves()
+        events.add(.messageNew(thread: thread, sequence, moves: moves), at: registeredAt)
+      }
+      sequence = sequence.next
+    }
+  }
+
+  /// The sender's positions that a message moved and that are still at the message.
+  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in place: ChannelSlot)
+    -> ChannelEvent.SenderMoves
+  {
+    var moves = ChannelEvent.SenderMoves()
+    guard self[place].isSender(row, of: sequence) else { return moves }
+    let options = options(place)
+    let isSeen = !self[place].rows.isUnseen(row, options)
+    if self[place].rows.read[Int(row.rawValue)] == sequence.rawValue {
+      moves.insert(.read)
+      let isHidden = self[place].rows.hidesRead(row) || self[place].rows.readIsHidden(row)
+      if isSeen, options.readEvents, !isHidden { moves.insert(.readShown) }
+    }
+    if self[place].rows.delivered[Int(row.rawValue)] == sequence.rawValue {
+      moves.insert(.delivered)
+      let isHidden = self[place].rows.hidesDelivered(row) || self[place].rows.deliveredIsHidden(row)
+      if isSeen, options.deliveryEvents, !isHidden { moves.insert(.deliveredShown) }
+    }
+    return moves
+  }
+
+  /// The row's moves that a message event already reports, if the message moved one of the row's watermarks and is
+  /// itself reported.
+  ///
+  /// - Parameter sequence: the watermark's current position.
+  private func sent(
+    _ row: MemberOrdinal,
+    at sequence: SequenceNumber,
+    in place: ChannelSlot,
+    since: Timestamp
+  )
+    -> ChannelEvent.SenderMoves
+  {
+    guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
+      !self[place].messages.flags(sequence).contains(.deleted),
+      self[place].messages.registeredAt(sequence) >= since,
+      // A message from before the join would be reported before `memberAdded`. A thread has no such event.
+      place.isThread
+        || self[place].rows.joinedAt[Int(row.rawValue)]
+          < self[place].messages.registeredAt(sequence).milliseconds
+    else { return ChannelEvent.SenderMoves() }
+    return sent(row, sequence, in: place)
+  }
+
+  /// Appends rows that joined, left, moved or look different.
+  ///
+  /// - Parameter optionsChangedAt: none: not since.
+  private func appendRows(
+    _ place: ChannelSlot,
+    _ optionsChangedAt: Timestamp,
+    to events: inout ChangedSince
+  ) -> Bool {
+    events.looked += self[place].rows.rowCount
+    var reached = Reached()
+    for position in 0..<self[place].rows.rowCount {
+      let row = MemberOrdinal(UInt32(position))
+      guard self[place].rows.isActive(row) else {
+        let leftAt = self[place].rows.leftAt(row)
+        if events.isPast(leftAt) || wasTakenOver(row, in: place) { continue }
+        events.changeStatuses(after: self[place].rows.firstCounted(row))
+        events.changesReceipts = true
+        if place.isThread { continue }
+        let user = self[place].rows.user(row)
+        if user == .nobody { return false }
+        events.add(.memberRemoved(user: self[place].users.text(user), at: leftAt), at: leftAt)
+        continue
+      }
+      let joinedAt = Timestamp(milliseconds: self[place].rows.joinedAt[position])
+      if !place.isThread, !events.isPast(joinedAt) {
+        events.add(.memberAdded(row, at: joinedAt), at: joinedAt)
+      }
+      appendChanged(place, row, optionsChangedAt, &reached, to: &events)
+      if events.isFull { return false }
+    }
+    return true
+  }
+
+  /// Whether a row was left because its member got a new row, with which they visibly take part in the thread. Nobody
+  /// saw the old row (R7).
+  private func wasTakenOver(_ row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
+    guard self[thread].rows.joinedByReading(row), self[thread].rows.user(row) != .nobody,
+      let taken = self[thread].rows.row(of: self[thread].rows.user(row))
+    else { return false }
+    return Timestamp(milliseconds: self[thread].rows.joinedAt[Int(taken.rawValue)])
+      == self[thread].rows.leftAt(row)
+  }
+
+  /// The positions that the rows of one page had reached before the given time.
+  private struct Reached {
+    private var rowPage: UInt32?
+    private var positions: [UInt32] = []
+
+    /// - Returns: a lower bound of the watermark's position at that time.
+    mutating func position(
+      _ kind: StepKind,
+      _ row: MemberOrdinal,
+      _ steps: borrowing StepTable,
+      before time: Timestamp
+    )
+      -> UInt32
+    {
+      let page = row.rawValue / PageID.rowsPerPage
+      if page != rowPage {
+        rowPage = page
+        positions = steps.reached(page, before: time)
+      }
+      return positions[Int(Step.key(UInt8(truncatingIfNeeded: row.rawValue), kind))]
+    }
+  }
+
+  /// Appends a row's changes: for its member's own devices with the time of the change, and for others with the time of
+  /// the part that they may see (R4, R7).
+  private func appendChanged(
+    _ place: ChannelSlot,
+    _ row: MemberOrdinal,
+    _ optionsChangedAt: Timestamp,
+    _ reached: inout Reached,
+    to events: inout ChangedSince
+  ) {
+    let position = Int(row.rawValue)
+    let joinedAt = Timestamp(milliseconds: self[place].rows.joinedAt[position])
+    var readAt = Timestamp(milliseconds: self[place].rows.readAt[position])
+    // A user who joins a thread by marking it read has read it at that time.
+    if place.isThread, readAt == .none, self[place].rows.read[position] > 0 { readAt = joinedAt }
+    let deliveredAt = Timestamp(milliseconds: self[place].rows.deliveredAt[position])
+    let markedAt = self[place].rows.markedAt(row)
+    let takenAt = settings.isEmpty ? .none : withUser(place, row) { settings.takenAt($0) }
+    let flaggedAt = self[place].rows.flaggedAt(row)
+    let (isRead, isMarked) = (!events.isPast(readAt), !events.isPast(markedAt))
+    let isFlagged = !events.isPast(flaggedAt)
+    let isDelivered = !events.isPast(deliveredAt)
+    let isShownAnew = !events.isPast(takenAt) || optionsChangedAt != .none
+    // A new row in a thread has an epoch that the own devices may not know.
+    let isNewRow = place.isThread && !events.isPast(joinedAt)
+    guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
+    /// Evaluated for each watermark separately, so that a hidden read does not influence what is reported of deliveries
+    /// (R7).
+    func said(of watermark: UInt32, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
+      isMoved
+        ? sent(row, at: SequenceNumber(watermark), in: place, since: events.time) : ChannelEvent.SenderMoves()
+    }
+    let saidOfRead = said(of: self[place].rows.read[position], isRead)
+    let saidOfDelivered = said(of: self[place].rows.delivered[position], isDelivered)
+    if !events.isPast(takenAt) { events.changesReceipts = true }
+    let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
+    let own = ChannelEvent.RowEvent(
+      thread: self[place].parent,
+      row: row,
+      // The kind of marker change is not stored: a marker that is set is reported as unread, a cleared one as read. The
+      // same holds for the flag.
+      isRead: isRead && (isNewRow || !saidOfRead.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
+      isUnread: (isMarked || isFlagged) && staysUnread,
+      at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
+    )
+    var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
+    // The first message that can count for the row.
+    let start = self[place].rows.firstCounted(row)
+    if self[place].rows.isUnseen(row, options(place)) {
+      // Others may have seen the member here before the member hid, but not if the member joined after that.
+      let neverShown = self[place].rows.readSteps[position] == 1 && self[place].rows.readIsHidden(row)
+      if !events.isPast(takenAt), joinedAt < takenAt || joinedAt == takenAt && !neverShown {
+        events.changeStatuses(after: start)
+      }
+    } else {
+      let options = options(place)
+      let showsRead = self[place].rows.showsRead(row, options)
+      let showsMarker = isMarked && showsRead && options.markUnread == .public
+      // A marker cleared by a read is reported as that read, whether or not the read also moved the watermark.
+      let showsUnread = showsMarker && self[place].rows.marker(row) != nil
+      let showsReadOn = showsMarker && !showsUnread
+      let movedRead = isRead && showsRead
+      let movedDelivered = isDelivered && self[place].rows.showsDelivered(row, options)
+      shown.showsRead = (movedRead || showsReadOn) && !saidOfRead.contains(.readShown)
+      // A read that a marker hides from others still counts as a delivery (R4).
+      let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
+      // A delivery below the read position shows as read.
+      let isBelowRead = showsRead && self[place].rows.delivered[position] < self[place].rows.read[position]
+      let tellsDelivered = movedDelivered && !isBelowRead && !saidOfDelivered.contains(.deliveredShown)
+      shown.showsDelivered = tellsDelivered || shown.showsRead && isHeldDown
+      // A row at the start of a thread may have had a position before its member left or hid.
+      let isAtStart = isNewRow && !movedRead && !movedDelivered
+      shown.showsRow = isShownAnew || showsUnread || isAtStart
+      shown.hasNewSettings = !events.isPast(takenAt)
+      let times = [
+        shown.showsRead ? readAt : .none, tellsDelivered ? deliveredAt : .none,
+        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt,
+        isAtStart ? joinedAt : .none,
+      ]
+      shown.at = times.filter { !events.isPast($0) }.max() ?? .none
+      if isShownAnew { events.changeStatuses(after: start) }
+      if movedRead {
+        let from = reached.position(.read, row, self[place].steps, before: events.time)
+        events.changeStatuses(after: max(start, from), through: self[place].rows.read[position])
+      }
+      if movedDelivered {
+        let from = reached.position(.delivered, row, self[place].steps, before: events.time)
+        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[position])
+      }
+      // The marker's previous position is unknown.
+      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[position]) }
+    }
+    for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
+      events.add(.row(event), at: event.at, isShown: event.isForOthers)
+    }
+  }
+
+  /// Up to this many members who acknowledged a message since are named; beyond that, one event reports the receipt's
+  /// state.
+  private static let namedMax = 100
+
+  /// Appends receipts that were acknowledged or expired since, or that may have changed state because a member left or
+  /// hid.
+  private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
+    for sequence in self[place].receiptsAcknowledged(settings) {
+      if events.isFull { return }
+      events.looked += 1
+      let changedAt = self[place].receipts.lastShown(sequence)
+      guard events.changesReceipts || changedAt == .unknown || !events.isPast(changedAt) else {
+        continue
+      }
+      events.changeStatuses(after: sequence.rawValue - 1, through: sequence.rawValue)
+      // If the time must not be shown, use a time that is not before the message.
+      let earliest = max(events.time, self[place].messages.registeredAt(sequence))
+      let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
+      let made = self[place].acknowledgements(of: sequence, since: events.time)
+      if made.isEmpty || made.count > Self.namedMax {
+        events.add(.receipt(sequence, by: nil, at: at), at: at)
+      } else {
+        for one in made { events.add(.receipt(sequence, by: one.row, at: one.at), at: one.at) }
+      }
+    }
+    guard events.time <= time else { return }
+    for sequence in self[place].expired(in: events.time...time) {
+      if events.isFull { return }
+      let at = self[place].receipts.expiresAt(sequence)
+      events.add(.receipt(sequence, by: nil, at: at), at: at)
+    }
+  }
+}
+
+extension ChannelState {
+  /// The acknowledgements of a message made at or after a time that others may see (R7), in order of time.
+  fileprivate func acknowledgements(of sequence: SequenceNumber, since time: Timestamp) -> [Acknowledgement] {
+    receipts.acknowledgements(of: sequence).filter {
+      $0.at >= time && $0.at != .none && !$0.isHidden && isSeenAcknowledging($0.row)
+    }
+  }
+}

@@ -1,0 +1,332 @@
+/// The index of users' channels (R13, R14): the changes that a channel's shard queues for its users' home shards, and
+/// their application there.
+extension ShardState {
+  // MARK: In the channel's shard
+
+  /// Queues a change of a user's index entry for a channel. Every command must call this when its channel gains a user,
+  /// loses one, or changes a membership.
+  ///
+  /// - Parameters:
+  ///   - membership: the new index entry; its epoch is replaced by the shard's.
+  ///   - isGone: the channel no longer knows the user.
+  package func decideMembership(
+    _ user: String,
+    _ membership: Membership,
+    isGone: Bool,
+    into effects: inout [Effect]
+  ) {
+    var membership = membership
+    membership.epoch = outbox.epoch
+    let change = MembershipChange(user: user, membership, isGone: isGone)
+    effects.append(.membershipQueued(nextChange(behind: effects), change))
+  }
+
+  /// The number of the next change, after those already decided but not yet assigned.
+  private func nextChange(behind effects: [Effect]) -> UInt64 {
+    var position = effects.count
+    while position > 0 {
+      position -= 1
+      if case .membershipQueued(let number, _) = effects[position] { return max(number, outbox.last) + 1 }
+    }
+    return outbox.last + 1
+  }
+
+  /// Queues an index entry for a sender who is new to the channel, although they are no member.
+  ///
+  /// - Parameter slot: the channel's, or that of the thread of their reply.
+  func decideSender(_ sender: RawSpan, in slot: ChannelSlot, into effects: inout [Effect]) {
+    guard isNew(sender, in: slot.channel), !slot.isThread || isNew(sender, in: slot) else { return }
+    decideMembership(Self.text(sender), senderOnly(slot), isGone: false, into: &effects)
+  }
+
+  /// The index entry for a channel in which the user has only sent messages.
+  private func senderOnly(_ slot: ChannelSlot) -> Membership {
+    Membership(
+      cid: text(of: slot),
+      channel: self[slot].number,
+      row: nil,
+      isMember: false,
+      joinedAt: .none,
+      epoch: 0
+    )
+  }
+
+  /// Whether a channel, without its threads, does not know this user: the user has no row in it and sent none of its
+  /// messages.
+  package func isNew(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
+    !user.isEmpty && self[slot].users.find(user) == nil
+  }
+
+  /// Queues the change for a member who left; their index keeps the channel.
+  func decideMembershipLeft(
+    _ user: String,
+    _ row: MemberOrdinal,
+    of slot: ChannelSlot,
+    _ cid: String,
+    into effects: inout [Effect]
+  ) {
+    let membership = Membership(
+      cid: cid,
+      channel: self[slot].number,
+      row: row,
+      isMember: false,
+      joinedAt: Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)]),
+      epoch: 0
+    )
+    decideMembership(user, membership, isGone: false, into: &effects)
+  }
+
+  func text(of slot: ChannelSlot) -> String { String(decoding: self[slot].cid, as: UTF8.self) }
+
+  // MARK: In the user's home shard
+
+  /// Applies a queued change to the index of a user of this shard. The caller ensures that a user without a slot has no
+  /// index.
+  package func decideApplyMembership(
+    _ change: MembershipChange,
+    _ slot: ChannelSlot?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard let slot else {
+      guard !change.isGone else { return }
+      effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
+      effects.append(
+        .channelAssigned(nextChannel, cid: IndexName.text(of: change.user), created: time, own: OptionPatch())
+      )
+      effects.append(.membershipAssigned(nextChannel, place: 0, change.membership))
+      return
+    }
+    let number = self[slot].number
+    let known = self[slot].memberships.place(of: change.membership.cid)
+    let start = effects.count
+    if change.isGone {
+      guard let known else { return }
+      decideApplyMembershipRemoval(change, slot, known, at: time, into: &effects)
+    } else {
+      guard let place = known ?? self[slot].memberships.nextPlace else { return }
+      var membership = change.membership
+      // The deletion of an earlier channel of this name is reported with this entry.
+      membership.deletedAt = known.map { deletion($0, of: slot, keptAt: time) } ?? .none
+      guard self[slot].memberships[place] != membership else { return }
+      effects.append(.membershipAssigned(number, place: place, membership))
+    }
+    decideForget(slot, behind: start, at: time, into: &effects)
+  }
+
+  /// Applies the change that a channel no longer knows the user. If it was deleted, and the user was a member of it or
+  /// of an earlier channel of its name, the deletion is kept. It is not kept for a user who is being erased (R16).
+  private func decideApplyMembershipRemoval(
+    _ change: MembershipChange,
+    _ slot: ChannelSlot,
+    _ place: UInt32,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard let known = self[slot].memberships[place], !known.isGone else { return }
+    var deletedAt = change.membership.deletedAt
+    if Self.isForgotten(deletedAt, at: time) { deletedAt = .none }
+    deletedAt = max(deletedAt, deletion(place, of: slot, keptAt: time))
+    let isErased = isErasing(change.user)
+    guard isErased || deletedAt == .none else {
+      effects.append(.membershipAssigned(self[slot].number, place: place, known.tombstone(at: deletedAt)))
+      return
+    }
+    effects.append(.membershipRemoved(self[slot].number, place: place))
+    let isLast = self[slot].memberships.knownCount == 1
+    if isErased && isLast { effects.append(.channelDeleted(self[slot].number, cid: change.user)) }
+  }
+
+  /// The deletion kept with an entry; none: there is none, or it has expired.
+  private func deletion(_ place: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
+    let at = self[slot].memberships.deletedAt(place)
+    return Self.isForgotten(at, at: time) ? .none : at
+  }
+
+  /// Whether a deletion is too old to be reported.
+  private static func isForgotten(_ deletion: Timestamp, at time: Timestamp) -> Bool {
+    time.milliseconds - deletion.milliseconds > MembershipTable.deletionsKeptMilliseconds
+  }
+
+  /// Maximum number of deletions that one change drops; more than a change can add.
+  private static let forgottenPerChange = 2
+
+  /// Drops the oldest deletions of an index, if they have expired or there are too many. Drops the index itself if it
+  /// becomes empty, because it would keep the name of an erased user.
+  ///
+  /// - Parameter start: where the change's effects begin.
+  private func decideForget(
+    _ slot: ChannelSlot,
+    behind start: Int,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    var left = self[slot].memberships.count
+    var changed: UInt32?
+    var room = MembershipTable.deletionsMax - self[slot].memberships.deletions.count
+    for effect in effects[start...] {
+      switch effect {
+      case .membershipAssigned(_, let place, let membership):
+        changed = place
+        if self[slot].memberships.place(of: membership.cid) == nil { left += 1 }
+        let isCounted =
+          place < self[slot].memberships.placeCount
+          && self[slot].memberships.deletedAt(place) != .none
+        if membership.deletedAt != .none, !isCounted { room -= 1 }
+      case .membershipRemoved(_, let place):
+        changed = place
+        left -= 1
+      default: return
+      }
+    }
+    for deletion in self[slot].memberships.deletions.prefix(Self.forgottenPerChange)
+    where deletion.place != changed && (room < 0 || Self.isForgotten(deletion.at, at: time)) {
+      guard var entry = self[slot].memberships[deletion.place] else { continue }
+      room += 1
+      if entry.isGone {
+        left -= 1
+        effects.append(.membershipRemoved(self[slot].number, place: deletion.place))
+      } else {
+        entry.deletedAt = .none
+        effects.append(.membershipAssigned(self[slot].number, place: deletion.place, entry))
+      }
+    }
+    if left == 0 { effects.append(.channelDeleted(self[slot].number, cid: text(of: slot))) }
+  }
+
+  /// Drops the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
+  /// channels that know the user, and finds none.
+  package func decideDropErasedIndex(_ slot: ChannelSlot, into effects: inout [Effect]) {
+    guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
+    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+  }
+
+  // MARK: All users of a channel
+
+  /// The progress of a scan over a channel's users that queues a change for each.
+  package struct MembershipScan: Sendable {
+    /// 1 + the last row of each user, by user number; 0: none. Covers the rows up to `rows`.
+    var lastRows: [UInt32] = []
+    var rows = 0
+    /// Users up to here are done; threads follow.
+    var users = 0
+    var threads = 0
+    /// Users up to here are done in the next thread.
+    var threadUsers = 0
+
+    package init() {}
+  }
+
+  /// Number of users examined that cost as much as one change.
+  private static let looksPerChange = 16
+
+  /// Queues the index entries of a channel for some of its users.
+  ///
+  /// - Parameters:
+  ///   - isGone: the channel is being deleted, and no longer knows any of them.
+  ///   - limit: maximum number of changes to queue; reduced by the work done, which includes users for whom nothing is
+  ///     queued.
+  /// - Returns: whether all users are done.
+  package func decideRequeueMemberships(
+    _ slot: ChannelSlot,
+    _ scan: inout MembershipScan,
+    isGone: Bool = false,
+    limit: inout Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    // Include rows added since the last slice: the entry names a user's last row, even if they left it.
+    let userCount = self[slot].users.count
+    while scan.lastRows.count <= userCount { scan.lastRows.append(0) }
+    while scan.rows < self[slot].rows.rowCount {
+      scan.lastRows[Int(self[slot].rows.users[scan.rows])] = UInt32(scan.rows) + 1
+      scan.rows += 1
+    }
+    let cid = text(of: slot)
+    var looks = max(0, limit) * Self.looksPerChange
+    defer { limit = looks / Self.looksPerChange }
+    while scan.users < userCount {
+      guard looks > 0 else { return false }
+      scan.users += 1
+      looks -= 1
+      let user = self[slot].users.text(UserNumber(UInt32(scan.users)))
+      // A user who was erased here.
+      if user.isEmpty { continue }
+      let last = scan.lastRows[scan.users]
+      let row = last == 0 ? nil : MemberOrdinal(last - 1)
+      var membership = Membership(
+        cid: cid,
+        channel: self[slot].number,
+        row: row,
+        isMember: !isGone && (row.map { self[slot].rows.isActive($0) } ?? false),
+        joinedAt: row.map { Timestamp(milliseconds: self[slot].rows.joinedAt[Int($0.rawValue)]) } ?? .none,
+        epoch: 0
+      )
+      if isGone, let row { membership.deletedAt = ceased(row, slot) }
+      decideMembership(user, membership, isGone: isGone, into: &effects)
+      looks -= Self.looksPerChange - 1
+    }
+    // Users who have only replied in threads; a user of several threads is queued for each.
+    while scan.threads < self[slot].threads.count {
+      while scan.threadUsers < self[slot].threads[scan.threads].users.count {
+        guard looks > 0 else { return false }
+        scan.threadUsers += 1
+        looks -= 1
+        var user = self[slot].threads[scan.threads].users.text(UserNumber(UInt32(scan.threadUsers)))
+        guard !user.isEmpty, user.withUTF8({ isNew($0.span.bytes, in: slot) }) else { continue }
+        decideMembership(user, senderOnly(slot), isGone: isGone, into: &effects)
+        looks -= Self.looksPerChange - 1
+      }
+      guard looks > 0 else { return false }
+      looks -= 1
+      scan.threads += 1
+      scan.threadUsers = 0
+    }
+    return true
+  }
+
+  /// When a row's member ceases to be one: with the deletion of the channel, or earlier by leaving. Earlier reports
+  /// about the channel said otherwise.
+  private func ceased(_ row: MemberOrdinal, _ slot: ChannelSlot) -> Timestamp {
+    self[slot].rows.isActive(row) ? time : self[slot].rows.leftAt(row)
+  }
+
+  // MARK: Rebuilding
+
+  /// Removes the index entries that a rebuild has not confirmed, and expired tombstones. Other tombstones stay: no
+  /// channel confirms them.
+  ///
+  /// - Parameters:
+  ///   - place: the first place to examine; advanced.
+  ///   - limit: maximum number of places to examine.
+  /// - Returns: whether all places were examined.
+  package func decideRemoveUnconfirmed(
+    _ slot: ChannelSlot,
+    from place: inout UInt32,
+    epoch: UInt64,
+    limit: Int,
+    into effects: inout [Effect]
+  ) -> Bool {
+    let end = self[slot].memberships.placeCount
+    var left = limit
+    while place < end, left > 0 {
+      let isWrong =
+        self[slot].memberships.isKnown(place)
+        ? self[slot].memberships.epoch(place) < epoch
+        : self[slot].memberships.isTaken(place) && deletion(place, of: slot, keptAt: time) == .none
+      if isWrong {
+        effects.append(.membershipRemoved(self[slot].number, place: place))
+      }
+      place += 1
+      left -= 1
+    }
+    return place >= end
+  }
+
+  // MARK: Pages
+
+  /// The effects that reproduce a page of the outbox.
+  package func outboxEffects(_ page: UInt32) -> [Effect] { outbox.effects(of: page) }
+
+  /// The effects that reproduce the page of the progress of sent and received changes.
+  package var indexEffects: [Effect] { outbox.indexEffects }
+}

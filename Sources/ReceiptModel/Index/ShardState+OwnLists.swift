@@ -1,0 +1,134 @@
+/// A member's own lists in a channel: the receipts requested from them, and the threads in which they take part (R9,
+/// R15).
+extension ShardState {
+  /// The selection of a member's receipts.
+  package enum ReceiptState: UInt8, Sendable {
+    /// The member can still acknowledge the message.
+    case pending = 0
+    case acknowledged = 1
+  }
+
+  /// A message that requests a receipt from a member.
+  package struct OwnReceipt: Hashable, Sendable {
+    package let sequence: SequenceNumber
+    package let status: ReceiptStatus
+    /// None: never.
+    package let expiresAt: Timestamp
+    /// None: not acknowledged. An upper bound if the time is not kept.
+    package let acknowledgedAt: Timestamp
+    package let isExact: Bool
+    package let note: String
+  }
+
+  /// The selection of a member's threads.
+  package enum ThreadSelection: UInt8, Sendable {
+    case all = 0
+    /// Threads with unread replies.
+    case unread = 1
+    case read = 2
+  }
+
+  /// A thread in which a member takes part.
+  package struct OwnThread: Hashable, Sendable {
+    /// The thread's own slot.
+    package let place: ChannelSlot
+    package let parent: SequenceNumber
+    package let unreadReplies: UInt32
+    package let lastRead: SequenceNumber
+    /// Zero: no unread reply.
+    package let firstUnread: SequenceNumber
+  }
+
+  /// Scan limit of one page, in messages with receipts; a page that reaches it may have fewer entries than requested.
+  package static let receiptScanLimit = 4_096
+
+  /// The messages of a channel that request a receipt from a member, newest first.
+  ///
+  /// - Parameters:
+  ///   - below: only messages before this one; nil: all.
+  ///   - limit: at least 1.
+  /// - Returns: the receipts, and the next page's start if there may be more; the page can then be shorter than
+  ///   `limit`.
+  package func receipts(
+    _ slot: ChannelSlot,
+    of user: RawSpan,
+    _ wanted: ReceiptState,
+    below: SequenceNumber?,
+    limit: Int
+  ) throws(Refusal) -> (receipts: [OwnReceipt], next: SequenceNumber?) {
+    let row = try member(user, in: slot)
+    let last = below.map { SequenceNumber($0.rawValue - min(1, $0.rawValue)) } ?? self[slot].messages.newest
+    let joined = SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    let options = options(slot)
+    let viewer = ChannelViewer(row: row, user: self[slot].rows.user(row), isServer: false)
+    var found: [OwnReceipt] = []
+    var looked = 0
+    for place in self[slot].receipts.places(after: joined, through: last).reversed() {
+      let sequence = self[slot].receipts.sequence(at: place)
+      if found.count == limit || looked == Self.receiptScanLimit { return (found, sequence.next) }
+      looked += 1
+      guard !self[slot].isGone(sequence), self[slot].receipts.isRequested(sequence),
+        self[slot].messages.sender(sequence) != self[slot].rows.user(row)
+      else { continue }
+      let isAcknowledged = self[slot].hasAcknowledged(row, sequence)
+      guard isAcknowledged == (wanted == .acknowledged),
+        isAcknowledged || !self[slot].isExpired(sequence, at: time)
+      else { continue }
+      let made = self[slot].acknowledgementTime(row, sequence, .own, settings: settings)
+      let isShown = self[slot].showsCounts(of: sequence, to: viewer, options)
+      found.append(
+        OwnReceipt(
+          sequence: sequence,
+          status: isShown
+            ? self[slot].receiptStatus(sequence, at: time)
+            : self[slot].unacknowledgedStatus(sequence, at: time),
+          expiresAt: self[slot].receipts.expiresAt(sequence),
+          acknowledgedAt: made.map { $0.at == .unknown ? time : $0.at } ?? .none,
+          isExact: made?.isExact ?? true,
+          note: self[slot].note(row, sequence)
+        )
+      )
+    }
+    return (found, nil)
+  }
+
+  /// The threads of a channel in which a member takes part, newest parent first; without threads of deleted parents.
+  ///
+  /// - Parameters:
+  ///   - below: only threads of parents before this one; nil: all.
+  ///   - limit: at least 1.
+  /// - Returns: the threads, and the next page's start if there are more.
+  package func threads(
+    _ slot: ChannelSlot,
+    of user: RawSpan,
+    _ wanted: ThreadSelection,
+    below: SequenceNumber?,
+    limit: Int
+  ) throws(Refusal) -> (threads: [OwnThread], next: SequenceNumber?) {
+    let member = try member(user, in: slot)
+    var places = self[slot].threads.places(of: user)
+    if let below { places.removeAll { self[slot].threads[$0].parent >= below } }
+    places.sort { self[slot].threads[$0].parent > self[slot].threads[$1].parent }
+    var found: [OwnThread] = []
+    for place in places where !self[slot].isClosed(place) {
+      let thread = slot.thread(place)
+      guard let row = self[slot].threads[place].row(of: user), exists(thread, for: member) else { continue }
+      let parent = self[slot].threads[place].parent
+      let unread = self[slot].threads[place].unreadMessages(row)
+      guard wanted == .all || (unread > 0) == (wanted == .unread) else { continue }
+      if found.count == limit { return (found, parent.next) }
+      let own = self[slot].threads[place].ownRow(row)
+      found.append(
+        OwnThread(
+          place: thread,
+          parent: parent,
+          unreadReplies: unread,
+          // A reply from before the join has no id for the member (R6).
+          lastRead: own.lastReadSequence > hiddenThrough(thread, member) ? own.lastReadSequence : .zero,
+          firstUnread: own.own?.firstUnread ?? .zero
+        )
+      )
+    }
+    return (found, nil)
+  }
+}

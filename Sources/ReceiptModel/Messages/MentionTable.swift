@@ -1,0 +1,107 @@
+/// The mentions of a message as of its registration (R14). Stored as rows, so that no user id is kept with the message.
+package enum MessageMentions: Hashable, Sendable {
+  case nobody
+  /// Every member of the channel who had joined by then, or everyone who took part in the thread.
+  case all
+  /// Row numbers, rising.
+  case rows([UInt32])
+}
+
+/// The mentions in one channel or one thread. Covers only messages that count as unread, so no silent or deleted ones.
+struct MentionTable: ~Copyable, Sendable {
+  /// By row number: the sequence numbers of the messages that mention the row, rising.
+  private var byRow: [UInt32: [UInt32]] = [:]
+  /// The sequence numbers of the messages that mention all, rising.
+  private var toAll: [UInt32] = []
+  /// By sequence number: the rows that the message mentions, rising.
+  private var rowsOf: [UInt32: [UInt32]] = [:]
+  /// Total number of elements in the arrays of ``byRow`` and ``rowsOf``.
+  private var entryCount = 0
+
+  /// Whether no message mentions anybody.
+  var isEmpty: Bool { rowsOf.isEmpty && toAll.isEmpty }
+
+  /// Size in bytes.
+  var byteCount: Int {
+    // A dictionary entry is its key, an array with its header, and their share of empty slots.
+    heapBytes(toAll) + (byRow.capacity + rowsOf.capacity) * 64 + entryCount * MemoryLayout<UInt32>.stride
+  }
+
+  /// The mentions of a message; `nobody` if it was deleted or is not countable.
+  func mentions(_ sequence: SequenceNumber) -> MessageMentions {
+    if let rows = rowsOf[sequence.rawValue] { return .rows(rows) }
+    let place = toAll.countThrough(sequence.rawValue - 1)
+    return place < toAll.count && toAll[place] == sequence.rawValue ? .all : .nobody
+  }
+
+  /// Number of messages above `floor` that mention a row individually.
+  func count(of row: MemberOrdinal, after floor: SequenceNumber) -> UInt32 {
+    guard let sequences = byRow[row.rawValue] else { return 0 }
+    return UInt32(sequences.count - sequences.countThrough(floor.rawValue))
+  }
+
+  /// Number of messages above `floor` that mention all.
+  func countToAll(after floor: SequenceNumber) -> UInt32 {
+    UInt32(toAll.count - toAll.countThrough(floor.rawValue))
+  }
+
+  /// Number of messages above `floor` that mention all and satisfy a predicate.
+  func countToAll(after floor: SequenceNumber, where passes: (SequenceNumber) -> Bool) -> UInt32 {
+    UInt32(toAll[toAll.countThrough(floor.rawValue)...].count { passes(SequenceNumber($0)) })
+  }
+
+  // MARK: Assignment
+
+  /// Adds the mentions of a countable message; does nothing if they are known.
+  mutating func insert(_ sequence: SequenceNumber, _ mentions: MessageMentions) {
+    guard self.mentions(sequence) == .nobody else { return }
+    switch mentions {
+    case .nobody: break
+    case .all: toAll.insert(sequence.rawValue, at: toAll.countThrough(sequence.rawValue))
+    case .rows(let rows):
+      rowsOf[sequence.rawValue] = rows
+      for row in rows {
+        let place = byRow[row]?.countThrough(sequence.rawValue) ?? 0
+        byRow[row, default: []].insert(sequence.rawValue, at: place)
+      }
+      entryCount += 2 * rows.count
+    }
+  }
+
+  /// Removes a message.
+  mutating func remove(_ sequence: SequenceNumber) {
+    switch mentions(sequence) {
+    case .nobody: break
+    case .all: toAll.remove(at: toAll.countThrough(sequence.rawValue) - 1)
+    case .rows(let rows):
+      rowsOf[sequence.rawValue] = nil
+      for row in rows {
+        guard let place = byRow[row]?.countThrough(sequence.rawValue) else { continue }
+        byRow[row]?.remove(at: place - 1)
+        if byRow[row]?.isEmpty == true { byRow[row] = nil }
+      }
+      entryCount -= 2 * rows.count
+    }
+  }
+
+  /// Removes the messages up to `sequence`.
+  mutating func remove(through sequence: SequenceNumber) {
+    guard !isEmpty else { return }
+    toAll.removeFirst(toAll.countThrough(sequence.rawValue))
+    let gone = rowsOf.keys.filter { $0 <= sequence.rawValue }
+    for number in gone { remove(SequenceNumber(number)) }
+  }
+}
+
+extension [UInt32] {
+  /// In a rising array: the number of elements at or below `number`.
+  fileprivate func countThrough(_ number: UInt32) -> Int {
+    var low = 0
+    var high = count
+    while low < high {
+      let middle = (low + high) / 2
+      if self[middle] <= number { low = middle + 1 } else { high = middle }
+    }
+    return low
+  }
+}

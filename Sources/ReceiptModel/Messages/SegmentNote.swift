@@ -1,0 +1,43 @@
+/// A head page's facts about a segment beyond its number of countable messages. They let unread counts of an unloaded
+/// channel skip segments (R14).
+package struct SegmentNote: Hashable, Sendable {
+  package var segment: UInt32
+  /// A message of the segment did not move its sender's position (R5), so a member's own messages may come after their
+  /// position.
+  package var hasUnmovedSender: Bool
+  /// A message of the segment mentions somebody, or did (R14).
+  package var hasMentions: Bool
+
+  package init(segment: UInt32, hasUnmovedSender: Bool = false, hasMentions: Bool = false) {
+    self.segment = segment
+    self.hasUnmovedSender = hasUnmovedSender
+    self.hasMentions = hasMentions
+  }
+
+  /// The encoding in a page: 1 leaving, 2 mentions.
+  package var what: UInt8 { (hasUnmovedSender ? 1 : 0) | (hasMentions ? 2 : 0) }
+
+  package var isEmpty: Bool { what == 0 }
+
+  /// Decodes a note.
+  ///
+  /// - Returns: nil for an unknown or an empty note.
+  package init?(segment: UInt32, what: UInt8) {
+    guard (1...Self.whatMax).contains(what) else { return nil }
+    self.init(segment: segment, hasUnmovedSender: what & 1 != 0, hasMentions: what & 2 != 0)
+  }
+
+  private static let whatMax: UInt8 = 3
+}
+
+extension [UInt64] {
+  /// Whether a bit is set; bits after the end are not.
+  func hasBit(_ position: Int) -> Bool {
+    position >> 6 < count && self[position >> 6] >> UInt64(position & 63) & 1 == 1
+  }
+
+  mutating func setBit(_ position: Int) {
+    while count <= position >> 6 { append(0) }
+    self[position >> 6] |= 1 << UInt64(position & 63)
+  }
+}

@@ -1,0 +1,182 @@
+/// Receipts: permission to request one, and acknowledgements (R9).
+extension ShardState {
+  // MARK: Requesting a receipt
+
+  /// The flags and expiry with which a message that requests a receipt is registered.
+  struct ReceiptGrant: Hashable {
+    var flags: MessageRecord.Flags
+    /// None: never.
+    var expiresAt: Timestamp
+  }
+
+  /// Decides whether a message that is being registered gets the receipt that it requests.
+  func receiptGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> ReceiptGrant {
+    let options = self.options(slot)
+    if let roles = options.receiptRequestRoles {
+      let role = self[slot].row(of: sender).flatMap { self[slot].rows.roles[$0.rawValue] }
+      guard let role, roles.contains(role) else {
+        return ReceiptGrant(flags: .receiptNotAllowed, expiresAt: .none)
+      }
+    }
+    if let limit = options.receiptDailyLimit, self[slot].receiptsOfDay(time) >= Int(limit) {
+      return ReceiptGrant(flags: .receiptOverLimit, expiresAt: .none)
+    }
+    let lifetime = options.receiptTTL.map { Int64($0) * 1_000 }
+    let expiry = lifetime.map { Timestamp(milliseconds: time.milliseconds + $0) }
+    return ReceiptGrant(flags: .receipt, expiresAt: expiry ?? .none)
+  }
+
+  /// Why a message that requested a receipt was registered without one; the same for every repeat of its registration.
+  package func receiptRefusal(_ slot: ChannelSlot, _ sequence: SequenceNumber) -> ReceiptRefusal {
+    let flags = self[slot].messages.flags(sequence)
+    if flags.contains(.receiptNotAllowed) { return .notAllowed }
+    return flags.contains(.receiptOverLimit) ? .limitReached : .none
+  }
+
+  // MARK: Acknowledging
+
+  /// Acknowledges one message. Assign the effects of each acknowledgement before deciding the next: a batch may contain
+  /// a message twice.
+  ///
+  /// A message that the member has acknowledged before, or that was registered before they joined, is not refused and
+  /// changes nothing.
+  ///
+  /// - Parameter note: at most ``Acknowledgement/noteLengthMax`` bytes; empty: none.
+  package func decideAcknowledge(
+    _ slot: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    note: String,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    let row = try member(user, in: slot)
+    try decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
+  }
+
+  /// The same, for a member whose row is known.
+  package func decideAcknowledge(
+    _ slot: ChannelSlot,
+    _ row: MemberOrdinal,
+    message: RawSpan,
+    note: String,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) throws(Refusal) {
+    guard let sequence = find(message, in: slot, hiddenThrough: hiddenThrough(slot, row)) else {
+      if let place = self[slot].threads.place(ofReply: message) {
+        let thread = slot.thread(place)
+        guard find(message, in: thread, hiddenThrough: hiddenThrough(thread, row)) != nil else {
+          throw .messageNotFound
+        }
+      }
+      // No reply has a receipt (R15).
+      throw try knownReply(message, in: slot) == nil ? .messageNotFound : .receiptNotRequested
+    }
+    if let refusal = self[slot].refusesAcknowledgement(of: sequence, by: row, at: time) { throw refusal }
+    guard !self[slot].receipts.hasAcknowledged(sequence, row) else { return }
+    let keptMax = options(slot).receiptMembersMax.map { Int($0) }
+    self[slot].acknowledge(sequence, row, note: note, keptMax: keptMax, at: time, into: &effects)
+  }
+
+  /// When a message's receipt expires; none: never, or there is no such message.
+  package func receiptExpiry(_ slot: ChannelSlot, message: RawSpan) -> Timestamp {
+    self[slot].messages.find(message).map { self[slot].receipts.expiresAt($0) } ?? .none
+  }
+
+  /// Acknowledges receipts for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
+  /// acknowledged individually. These are not examined again.
+  func decideReadAcknowledges(
+    _ slot: ChannelSlot,
+    _ row: MemberOrdinal,
+    through sequence: SequenceNumber,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    guard !self[slot].receipts.isEmpty else { return }
+    let through = SequenceNumber(self[slot].rows.acknowledgedThrough[Int(row.rawValue)])
+    guard sequence > through,
+      !self[slot].receipts.places(after: through, through: sequence).isEmpty
+    else { return }
+    let options = self.options(slot)
+    switch options.readAcksReceipts {
+    case .never: return
+    case .direct where self[slot].rows.activeCount != 2: return
+    case .direct, .always: break
+    }
+    // Messages registered before the member joined do not wait for them.
+    let joined = SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    let keptMax = options.receiptMembersMax.map { Int($0) }
+    for place in self[slot].receipts.places(after: max(through, joined), through: sequence) {
+      let message = self[slot].receipts.sequence(at: place)
+      guard self[slot].refusesAcknowledgement(of: message, by: row, at: time) == nil,
+        !self[slot].receipts.hasAcknowledged(message, row)
+      else { continue }
+      self[slot].acknowledge(message, row, note: "", keptMax: keptMax, at: time, into: &effects)
+    }
+    effects.append(.acknowledgedThrough(self[slot].number, row, to: sequence))
+  }
+}
+
+extension ChannelState {
+  private static let millisecondsPerDay: Int64 = 86_400_000
+
+  /// Number of messages with receipts that were registered in the UTC day of `time`, including deleted ones.
+  fileprivate func receiptsOfDay(_ time: Timestamp) -> Int {
+    let start = time.milliseconds - time.milliseconds % Self.millisecondsPerDay
+    // A shard's time never goes back, so receipts are in order of registration.
+    var low = 0
+    var high = receipts.count
+    while low < high {
+      let middle = (low + high) / 2
+      let registered = messages.registeredAt(receipts.sequence(at: middle)).milliseconds
+      if registered < start { low = middle + 1 } else { high = middle }
+    }
+    return receipts.count - low
+  }
+
+  /// The first reason why a member must not acknowledge a message.
+  fileprivate func refusesAcknowledgement(
+    of sequence: SequenceNumber,
+    by row: MemberOrdinal,
+    at time: Timestamp
+  ) -> Refusal? {
+    if messages.flags(sequence).contains(.deleted) { return .messageDeleted }
+    if !receipts.isRequested(sequence) { return .receiptNotRequested }
+    if messages.sender(sequence) == rows.user(row) { return .ownMessage }
+    if receipts.hasAcknowledged(sequence, row) { return nil }
+    if rows.joined[Int(row.rawValue)] >= sequence.rawValue { return .notExpected }
+    return isExpired(sequence, at: time) ? .receiptExpired : nil
+  }
+
+  /// Records an acknowledgement. Beyond `keptMax`, drops the oldest records of visible acknowledgements.
+  ///
+  /// An acknowledgement made while hidden drops no record and is not dropped. Its effect on another record would reveal
+  /// it: to that record's member by their own time, even if they hide too, or to everybody once they are visible again
+  /// (R7). Its time must also stay known as hidden, because the oldest kept record says nothing about it.
+  fileprivate func acknowledge(
+    _ sequence: SequenceNumber,
+    _ row: MemberOrdinal,
+    note: String,
+    keptMax: Int?,
+    at time: Timestamp,
+    into effects: inout [Effect]
+  ) {
+    let isHidden = rows.hidesRead(row)
+    // If no records are kept, do not log this one's time and note.
+    let keepsNone = keptMax == 0
+    let record = Acknowledgement(
+      row: row,
+      at: keepsNone && !isHidden ? .none : time,
+      isHidden: isHidden,
+      note: keepsNone ? "" : note
+    )
+    effects.append(.acknowledged(number, sequence, record))
+    guard let keptMax, !isHidden else { return }
+    let kept = receipts.keptCount(sequence, isHidden: false) + (keepsNone ? 0 : 1)
+    guard kept > keptMax else { return }
+    for oldest in receipts.oldest(kept - keptMax, of: sequence, isHidden: false) {
+      effects.append(.acknowledgementForgotten(number, sequence, oldest))
+    }
+  }
+}

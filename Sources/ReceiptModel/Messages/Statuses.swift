@@ -1,0 +1,121 @@
+/// Statuses and counts of messages, for a viewer (R1, R10, R19).
+extension ChannelState {
+  /// Number of messages from which one pass for all of them costs less than a pass for each. The joint pass handles
+  /// rows one by one, the single passes several rows at a time. Measured over 100,000 rows: 450 µs for 100 messages
+  /// near each other, against 16 µs for each single message, or 35 µs where a member hides something.
+  static let batchMin = 24
+
+  /// The status and counts of a message that is not deleted.
+  ///
+  /// - Parameter time: the shard's.
+  func status(
+    _ sequence: SequenceNumber,
+    _ viewer: ChannelViewer,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    guard showsCounts(of: sequence, to: viewer, options) else {
+      return untold(sequence, options, at: time)
+    }
+    return answer(sequence, rows.counts(sequence, options), options, at: time)
+  }
+
+  /// Fills in the answers for several messages. On entry, each successful answer holds its sequence number only.
+  func statuses(
+    _ answers: inout [Result<StatusAnswer, Refusal>],
+    _ viewer: ChannelViewer,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) {
+    guard answers.count >= Self.batchMin else {
+      for place in answers.indices {
+        guard case .success(let asked) = answers[place] else { continue }
+        answers[place] = .success(status(asked.sequence, viewer, options, at: time))
+      }
+      return
+    }
+    // Sorted by sequence number: sequence number in the upper half, index of its answer in the lower.
+    withUnsafeTemporaryAllocation(of: UInt64.self, capacity: answers.count) { order in
+      var count = 0
+      for place in answers.indices {
+        guard case .success(let asked) = answers[place] else { continue }
+        guard showsCounts(of: asked.sequence, to: viewer, options) else {
+          answers[place] = .success(untold(asked.sequence, options, at: time))
+          continue
+        }
+        order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(place))
+        count += 1
+      }
+      var asked = order.extracting(0..<count)
+      asked.sort()
+      withUnsafeTemporaryAllocation(of: UInt32.self, capacity: count) { targets in
+        for place in 0..<count {
+          targets.initializeElement(at: place, to: UInt32(truncatingIfNeeded: asked[place] >> 32))
+        }
+        withUnsafeTemporaryAllocation(of: ReadVector.Counts.self, capacity: count) { counts in
+          counts.initialize(repeating: ReadVector.Counts())
+          rows.counts(UnsafeBufferPointer(targets), options, into: counts)
+          for place in 0..<count {
+            let sequence = SequenceNumber(targets[place])
+            answers[Int(UInt32(truncatingIfNeeded: asked[place]))] =
+              .success(answer(sequence, counts[place], options, at: time))
+          }
+        }
+      }
+    }
+  }
+
+  /// - Parameter counts: derived from the rows' positions, including the sender.
+  private func answer(
+    _ sequence: SequenceNumber,
+    _ counts: ReadVector.Counts,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    var counts = counts
+    let senderRow = rows.row(of: messages.sender(sequence))
+    if let senderRow { rows.exclude(senderRow, sequence, options, from: &counts) }
+    var acknowledged: UInt32?
+    if receipts.isRequested(sequence) {
+      var count: UInt32 = 0
+      receipts.forEachAcknowledged(sequence) { row in
+        guard row != senderRow else { return }
+        if rows.isExpected(row, sequence, options), !rows.hidesRead(row) { count += 1 }
+        rows.acknowledged(row, sequence, options, in: &counts)
+      }
+      acknowledged = count
+    }
+    return StatusAnswer(
+      sequence: sequence,
+      status: counts.status(options.statusRule),
+      receipt: receiptStatus(sequence, at: time),
+      readCount: counts.read,
+      deliveredCount: counts.delivered,
+      memberCount: counts.members,
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      createdAt: messages.createdAt(sequence),
+      acknowledgedCount: acknowledged
+    )
+  }
+
+  /// The answer for viewers other than the sender where `counts_visible_to` is `sender` (R10).
+  private func untold(
+    _ sequence: SequenceNumber,
+    _ options: ChannelTypeOptions,
+    at time: Timestamp
+  ) -> StatusAnswer {
+    StatusAnswer(
+      sequence: sequence,
+      status: .sent,
+      receipt: unacknowledgedStatus(sequence, at: time),
+      readCount: 0,
+      deliveredCount: 0,
+      memberCount: 0,
+      readEvents: options.readEvents,
+      deliveryEvents: options.deliveryEvents,
+      createdAt: messages.createdAt(sequence),
+      acknowledgedCount: receipts.isRequested(sequence) ? 0 : nil
+    )
+  }
+}

@@ -1,0 +1,276 @@
+internal import BasicContainers
+
+extension ChannelState {
+  /// Checks the invariants after a newly decided effect was assigned. Not for use while pages and log are read back: a
+  /// row may then name a message whose segment is not loaded yet. Does nothing in release builds.
+  @inline(__always)
+  package func assertInvariants(touchedBy effect: Effect) {
+    #if DEBUG
+      if let fault = checkInvariants(touchedBy: effect) {
+        preconditionFailure("\(String(decoding: cid, as: UTF8.self)), after \(effect): \(fault)")
+      }
+    #endif
+  }
+}
+
+#if DEBUG
+  /// The invariants that hold between commands. Each check returns a description of the first
+  /// violation, or nil.
+  ///
+  /// They do not hold while a channel loads page by page: a row may name a message whose segment is not loaded yet.
+  extension ShardState {
+    /// Checks the whole memory of this shard, channel by channel. Slow: looks up every message by its id.
+    package func checkInvariants() -> String? {
+      var loaded = 0
+      for position in 0..<channels.count {
+        let slot = ChannelSlot(UInt32(position))
+        if self[slot].number == ChannelState.vacantNumber { continue }
+        loaded += 1
+        let cid = String(decoding: self[slot].cid, as: UTF8.self)
+        if self.slot(named: self[slot].cid) != slot {
+          return "\(cid): the directory has another slot for it"
+        }
+        if self[slot].number >= nextChannel { return "\(cid): its number was not assigned yet" }
+        if self[slot].isIndex {
+          if !IndexName.isIndex(self[slot].cid) { return "\(cid): a channel without a type" }
+        } else {
+          let type = types[self[slot].type].name
+          if type != String(decoding: self[slot].cid.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self) {
+            return "\(cid): its type is \(type)"
+          }
+        }
+        if let fault = self[slot].checkInvariants() ?? checkHidden(slot) ?? checkThreads(slot) {
+          return "\(cid): \(fault)"
+        }
+      }
+      var bytes = 0
+      for position in 0..<channels.count where channels[position].number != ChannelState.vacantNumber {
+        bytes += channels[position].byteCount
+      }
+      if bytes != residentBytes { return "\(bytes) bytes are in use, but residentBytes is \(residentBytes)" }
+      if let fault = settings.checkInvariants() ?? outbox.checkInvariants() { return fault }
+      return loaded == loadedCount ? nil : "\(loaded) channels in memory, \(loadedCount) in the directory"
+    }
+
+    /// Checks that the rows of an up-to-date channel hide what their users hide (R7).
+    func checkHidden(_ slot: ChannelSlot) -> String? {
+      guard self[slot].settingsSeen == settings.changeCount else {
+        return self[slot].settingsSeen < settings.changeCount
+          ? nil : "its settings change count is ahead of the shard's"
+      }
+      for position in 0..<self[slot].rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        guard self[slot].rows.isActive(row) else { continue }
+        let number = withUser(slot, row) { settings.find($0) }
+        let hides = number.map { settings.hides($0) } ?? (read: false, delivered: false)
+        if self[slot].rows.hidesRead(row) != hides.read
+          || self[slot].rows.hidesDelivered(row) != hides.delivered
+        {
+          return "row \(position): does not hide what its user hides"
+        }
+      }
+      return nil
+    }
+  }
+
+  extension ChannelState {
+    /// Checks the whole channel.
+    package func checkInvariants() -> String? {
+      if steps.byteCount != steps.countBytes() { return "steps: byteCount differs from the recount" }
+      return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? receipts.checkInvariants()
+        ?? checkReceipts() ?? checkRemoved() ?? memberships.checkInvariants()
+    }
+
+    /// Checks that messages and receipts agree, and that each acknowledgement was allowed.
+    private func checkReceipts() -> String? {
+      var requested = 0
+      for number in 0..<messages.newest.rawValue {
+        let sequence = SequenceNumber(number + 1)
+        guard messages.flags(sequence).contains(.receipt) else { continue }
+        requested += 1
+        if !receipts.isRequested(sequence) { return "message \(sequence.rawValue): its receipt is missing" }
+        var fault: String?
+        receipts.forEachAcknowledged(sequence) { row in
+          fault = fault ?? checkAcknowledged(sequence, row)
+        }
+        if let fault { return fault }
+      }
+      return requested == receipts.count
+        ? nil : "\(requested) messages have receipts, \(receipts.count) are kept"
+    }
+
+    private func checkAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> String? {
+      guard receipts.isRequested(sequence), receipts.hasAcknowledged(sequence, row) else {
+        return "message \(sequence.rawValue): acknowledged without a receipt"
+      }
+      guard Int(row.rawValue) < rows.rowCount, rows.joined[Int(row.rawValue)] < sequence.rawValue else {
+        return "message \(sequence.rawValue): acknowledged by row \(row.rawValue), which joined after it"
+      }
+      // The system's messages and erased users' rows and messages have no user.
+      return rows.user(row) == messages.sender(sequence) && rows.user(row) != .nobody
+        ? "message \(sequence.rawValue): acknowledged by its sender" : nil
+    }
+
+    /// Checks only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
+    package func checkInvariants(touchedBy effect: Effect) -> String? {
+      switch effect {
+      case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
+        .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
+        .deliveredAcked(_, let row, _, _, _, _),
+        .markerAssigned(_, let row, _, _, _), .muteAssigned(_, let row, _),
+        .unreadFlagAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
+        .rowErased(_, let row, _):
+        return checkRow(row)
+      case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
+        .senderErased(_, let sequence):
+        return messages.checkMessage(sequence)
+      case .acknowledged(_, let sequence, let acknowledgement):
+        return checkAcknowledged(sequence, acknowledgement.row)
+      case .acknowledgementForgotten(_, let sequence, let row):
+        let record = receipts.record(sequence, row)
+        return record?.at == Timestamp.none
+          ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
+      case .inThread(let parent, let effect):
+        return checkThread(parent, touchedBy: effect)
+      case .stepsSealed, .stepTailCut, .stepsTrimmed,
+        .stepTailAssigned, .channelAssigned, .optionsChanged, .channelTypeAssigned, .typeSettled,
+        .userAssigned,
+        .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .deletionBegun,
+        .channelDeleted,
+        .messageCountsAssigned, .segmentsNoted, .membershipQueued, .membershipsSent, .membershipsTaken,
+        .indexEpochAssigned,
+        .webhookNoted, .tokenRevoked, .idsWidened:
+        return nil
+      case .membershipAssigned(_, let place, let membership):
+        return memberships.place(of: membership.cid) == place
+          ? nil : "membership \(place): not found by its cid"
+      case .membershipRemoved(_, let place):
+        return place < memberships.placeCount && memberships.isTaken(place)
+          ? "membership \(place): is still there" : nil
+      }
+    }
+
+    private func checkRows() -> String? {
+      var seen: Set<UInt32> = []
+      var active = 0
+      for position in 0..<rows.rowCount {
+        let row = MemberOrdinal(UInt32(position))
+        if let fault = checkRow(row) { return fault }
+        guard rows.isActive(row) else { continue }
+        active += 1
+        if !seen.insert(rows.users[position]).inserted { return "row \(position): a member has two rows" }
+      }
+      let found = rows.rowOf.count { $0 > 0 }
+      if found != active { return "\(active) rows are active, \(found) are found by their users" }
+      return active == rows.activeCount ? nil : "\(active) rows are active, \(rows.activeCount) are counted"
+    }
+
+    private func checkRow(_ row: MemberOrdinal) -> String? {
+      let position = Int(row.rawValue)
+      let newest = messages.newest.rawValue
+      let marker = rows.marker(row)?.rawValue
+      if rows.joined[position] > newest { return "row \(position): joined after the newest message" }
+      if position > 0, rows.joined[position - 1] > rows.joined[position] {
+        return "row \(position): joined before the row before it"
+      }
+      guard rows.isActive(row) else {
+        let isClear =
+          rows.read[position] == 0 && rows.delivered[position] == 0 && rows.deliveredAt[position] == 0
+          && rows.epochs[position] == 0 && marker == nil && rows.markedAt(row) == .none
+          && rows.ackedAt(row) == .none && !rows.isMuted(row) && rows.flaggedAt(row) == .none
+        if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
+        return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
+      }
+      if rows.user(row) == .nobody { return "row \(position): nobody's" }
+      if rows.row(of: rows.user(row)) != row { return "row \(position): not found by its user" }
+      if rows.acknowledgedThrough[position] > newest {
+        return "row \(position): has acknowledged past the newest message"
+      }
+      if rows.read[position] > newest { return "row \(position): has read past the newest message" }
+      if rows.delivered[position] > newest { return "row \(position): has received past the newest message" }
+      if let marker, marker >= rows.read[position] {
+        return "row \(position): marker not below the watermark"
+      }
+      if rows.isFlaggedUnread(row), rows.epochs[position] == 0 {
+        return "row \(position): a flag without an epoch"
+      }
+      if isThread, rows.isMuted(row) || rows.flaggedAt(row) != .none {
+        return "row \(position): muted or flagged, which only channel rows can be"
+      }
+      if marker != nil, rows.epochs[position] == 0 { return "row \(position): a marker without an epoch" }
+      for time in [rows.readAt[position], rows.deliveredAt[position]]
+      // A member who was in a thread unseen may have read there before their visible join.
+      where time != 0 && time < rows.joinedAt[position] && !isThread {
+        return "row \(position): moved before it joined"
+      }
+      // An unmoved row is at the position of the join (R6).
+      let start = isThread || rows.hidesHistory(row) ? 0 : rows.joined[position]
+      if rows.read[position] < start { return "row \(position): read watermark below where it joined" }
+      // Until version 1.1, joining a thread marked it read.
+      let isOld = isThread && rows.read[position] == rows.joined[position]
+      if rows.readAt[position] == 0, rows.read[position] != start, !isOld {
+        return "row \(position): read without a time"
+      }
+      if rows.deliveredAt[position] == 0, rows.delivered[position] != 0 {
+        return "row \(position): delivered without a time"
+      }
+      if rows.ackedAt(row).milliseconds > rows.deliveredAt[position] {
+        return "row \(position): acked time is after the delivered time"
+      }
+      return nil
+    }
+  }
+
+  extension ReadVector {
+    /// Checks the columns of the structure of arrays, which must have one length.
+    func checkColumns() -> String? {
+      let lengths = [
+        joined.count, read.count, delivered.count, markers.count, epochs.count, flags.count, joinedAt.count,
+        readAt.count, deliveredAt.count, readSteps.count, deliveredSteps.count, acknowledgedThrough.count,
+      ]
+      if lengths.contains(where: { $0 != users.count }) { return "columns of different lengths" }
+      for position in flags.indices {
+        let isAwaited = flags[position] & (Self.flagLeft | Self.flagHidesRead) == 0
+        if (awaited[position >> 6] >> UInt64(position & 63) & 1 == 1) != isAwaited {
+          return "row \(position): its awaited bit contradicts its flags"
+        }
+      }
+      let hidingRead = flags.count { $0 & Self.flagHidesRead != 0 }
+      let hidingDelivered = flags.count { $0 & Self.flagHidesDelivered != 0 }
+      if hidingRead != hiddenReadCount || hidingDelivered != hiddenDeliveredCount {
+        return "\(hidingRead) and \(hidingDelivered) rows hide reads and deliveries, but the counters differ"
+      }
+      return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
+    }
+  }
+
+  extension MessageTable {
+    /// Checks all messages: segments in order, prefix counts, bits and ids.
+    func checkInvariants() -> String? {
+      if segmentCount != (Int(newest.rawValue) + 255) / 256 { return "wrong number of segments" }
+      var countable: UInt32 = 0
+      for position in 0..<newest.rawValue {
+        let sequence = SequenceNumber(position + 1)
+        if let fault = checkMessage(sequence) { return fault }
+        if flags(sequence).isCountable { countable += 1 }
+        if self.countable(through: sequence) != countable {
+          return "message \(sequence.rawValue): not \(countable) countable up to here"
+        }
+      }
+      return nil
+    }
+
+    /// Checks one message.
+    func checkMessage(_ sequence: SequenceNumber) -> String? {
+      guard sequence > .zero, sequence <= newest else { return "message \(sequence.rawValue): not there" }
+      if withID(sequence, { find($0) }) != sequence {
+        return "message \(sequence.rawValue): not found by its id"
+      }
+      let before = countable(through: SequenceNumber(sequence.rawValue - 1))
+      if countable(through: sequence) - before != (flags(sequence).isCountable ? 1 : 0) {
+        return "message \(sequence.rawValue): its bit and its flags disagree"
+      }
+      return nil
+    }
+  }
+#endif

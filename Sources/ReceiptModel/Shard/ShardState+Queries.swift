@@ -1,0 +1,148 @@
+/// The queries. They change nothing; their answers are numbers whose names are looked up at encoding. Call
+/// ``refresh(_:)`` on the channel before a query.
+extension ShardState {
+  /// A member's own row (R2, R4, R18).
+  package func ownRow(_ slot: ChannelSlot, _ row: MemberOrdinal) -> RowAnswer {
+    self[slot].ownRow(row, hiddenThrough: hiddenThrough(slot, ofRow: row))
+  }
+
+  /// When a user joined a channel; none: not a member.
+  package func joinedAt(_ user: RawSpan, in slot: ChannelSlot) -> Timestamp {
+    guard let row = self[slot].row(of: user) else { return .none }
+    return Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+  }
+
+  /// The position up to which hidden history hides messages from a row's member. In a thread, the row differs from the
+  /// member's row in the channel.
+  func hiddenThrough(_ slot: ChannelSlot, ofRow row: MemberOrdinal) -> SequenceNumber {
+    guard slot.isThread else { return hiddenThrough(slot, row) }
+    guard self[slot.channel].rows.hidingHistoryCount > 0,
+      let member = withUser(slot, row, { self[slot.channel].row(of: $0) })
+    else { return .zero }
+    return hiddenThrough(slot, member)
+  }
+
+  /// A member's row as others see it (R4, R7, R8).
+  package func shownRow(_ slot: ChannelSlot, _ row: MemberOrdinal, withOwnDetails: Bool) -> RowAnswer {
+    self[slot].shownRow(row, options: options(slot), settings: settings, withOwnDetails: withOwnDetails)
+  }
+
+  /// The times from which a member's positions moved while hidden count (R7); none for positions not moved while
+  /// hidden.
+  package func shownSince(_ slot: ChannelSlot, _ row: MemberOrdinal) -> UserSettingsTable.ShownSince {
+    withUser(slot, row) { settings.shownSince($0) }
+  }
+
+  /// A page of a channel's read state (R12).
+  ///
+  /// - Parameters:
+  ///   - viewer: the user whose own row comes first on the first page; must be a member. Empty for none.
+  ///   - isServer: every row includes the member's own details.
+  ///   - limit: rows in the page, 1 to 100.
+  ///   - cursor: only rows below this number.
+  package func readState(
+    _ slot: ChannelSlot,
+    viewer: RawSpan,
+    isServer: Bool,
+    limit: Int,
+    cursor: UInt32?
+  ) throws(Refusal) -> (rows: [RowAnswer], next: UInt32?) {
+    self[slot].readState(
+      try self.viewer(viewer, isServer: isServer, in: slot),
+      limit: limit,
+      cursor: cursor,
+      options: options(slot),
+      settings: settings
+    )
+  }
+
+  /// One message's status and counts (R1, R10).
+  package func status(
+    _ slot: ChannelSlot,
+    message: RawSpan,
+    viewer: ChannelViewer = .server
+  ) throws(Refusal) -> StatusAnswer {
+    status(slot, try shownMessage(message, in: slot, viewer), viewer: viewer)
+  }
+
+  /// The status of a registered message that is not deleted.
+  package func status(
+    _ slot: ChannelSlot,
+    _ sequence: SequenceNumber,
+    viewer: ChannelViewer = .server
+  ) -> StatusAnswer {
+    self[slot].status(sequence, viewer, options(slot), at: time)
+  }
+
+  /// Begins the answer for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
+  ///
+  /// - Parameter viewer: the viewer of the channel.
+  package mutating func askedStatus(
+    _ slot: ChannelSlot,
+    message: RawSpan,
+    viewer: ChannelViewer
+  ) -> Result<StatusAnswer, Refusal> {
+    let place = place(of: message, in: slot)
+    do throws(Refusal) {
+      let viewer = self.viewer(viewer, in: place)
+      return .success(StatusAnswer(asked: try shownMessage(message, in: place, viewer), thread: place.thread))
+    } catch {
+      return .failure(error)
+    }
+  }
+
+  /// The statuses and counts of several messages, counted together (R10).
+  ///
+  /// - Parameter answers: from ``askedStatus(_:message:viewer:)``, at most 255.
+  package func statuses(
+    _ slot: ChannelSlot,
+    viewer: ChannelViewer,
+    _ answers: inout [Result<StatusAnswer, Refusal>]
+  ) {
+    guard !self[slot].threads.isEmpty else {
+      return self[slot].statuses(&answers, viewer, options(slot), at: time)
+    }
+    // Replies are counted individually, in their threads.
+    var replies: [(place: Int, asked: StatusAnswer)] = []
+    for place in answers.indices {
+      guard case .success(let asked) = answers[place], asked.thread > 0 else { continue }
+      replies.append((place, asked))
+      answers[place] = .failure(.messageNotFound)
+    }
+    self[slot].statuses(&answers, viewer, options(slot), at: time)
+    for (place, asked) in replies {
+      let thread = slot.thread(Int(asked.thread) - 1)
+      answers[place] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
+    }
+  }
+
+  /// A message with a status: registered, not hidden from the viewer, and not deleted.
+  package func shownMessage(
+    _ message: RawSpan,
+    in slot: ChannelSlot,
+    _ viewer: ChannelViewer
+  ) throws(Refusal) -> SequenceNumber {
+    guard let sequence = find(message, in: slot, hiddenThrough: viewer.hiddenThrough) else {
+      throw .messageNotFound
+    }
+    guard !isDeleted(sequence, in: slot) else { throw .messageDeleted }
+    return sequence
+  }
+}
+
+extension StatusAnswer {
+  /// An answer for a requested message that is not counted yet.
+  fileprivate init(asked sequence: SequenceNumber, thread: UInt32) {
+    self.init(
+      sequence: sequence,
+      status: .sent,
+      readCount: 0,
+      deliveredCount: 0,
+      memberCount: 0,
+      readEvents: false,
+      deliveryEvents: false,
+      createdAt: .none
+    )
+    self.thread = thread
+  }
+}

@@ -1,0 +1,303 @@
+/// Users' settings in one shard (R7). Contains every user whose settings were ever set, numbered in order of arrival;
+/// pages keep the numbers.
+package struct UserSettingsTable: ~Copyable, Sendable {
+  /// One user's settings; the id is in ``ids``. Compact, because every shard holds all of them.
+  private struct Record {
+    var version: UInt64
+    var readShownSince: Int64
+    var deliveredShownSince: Int64
+    var tokensRevokedBefore: Int64
+    var takenAt: Int64
+    var hidesRead: Bool
+    var hidesDelivered: Bool
+    var isSettled: Bool
+    var isErasing: Bool
+  }
+
+  /// The remains of an erased user, so that no change still in flight resurrects them (R16).
+  struct Tombstone: Hashable, Sendable {
+    var number: UInt32
+    var version: UInt64
+    /// The hash of the id.
+    var hash: UInt64
+    var at: Timestamp
+
+    /// The user's tokens from before the second of the erasure are refused. A token issued in that second may belong to
+    /// a new user with the same id.
+    var tokensRevokedBefore: Timestamp { Timestamp(milliseconds: at.milliseconds / 1_000 * 1_000) }
+  }
+
+  /// An erased user's number may be reused after a day of the shard's time; no change stays in flight that long.
+  static let tombstoneMilliseconds: Int64 = 86_400_000
+
+  private var ids = UserTable()
+  private var records: [Record] = []
+  /// Number of users with revoked tokens.
+  private var revokedCount = 0
+  /// The latest changes, as user numbers; channels apply them one by one on their next access.
+  private var journal: [UInt32] = []
+  /// Number of changes of privacy settings so far.
+  private(set) var changeCount: UInt64 = 0
+  /// Tombstones by number, and numbers by the id's hash.
+  private var tombstones: [UInt32: Tombstone] = [:]
+  private var numbersErased: [UInt64: UInt32] = [:]
+  /// The tombstone whose number becomes free first.
+  private var oldestTombstone: Tombstone?
+  /// Number of users being erased.
+  private var erasingCount = 0
+
+  /// Minimum number of changes kept; a channel that missed more looks up all its members.
+  static let journalMax = 4_096
+
+  package init() {}
+
+  package var isEmpty: Bool { records.isEmpty }
+  package var count: Int { records.count }
+
+  /// Size in bytes.
+  package var byteCount: Int {
+    ids.byteCount + heapBytes(records) + heapBytes(journal) + tombstones.capacity * 64
+  }
+
+  /// The number of a user who has settings.
+  package func find(_ user: RawSpan) -> UInt32? { ids.find(user).map { $0.rawValue - 1 } }
+
+  /// The number of a user who has settings.
+  package func find(_ user: String) -> UInt32? {
+    var user = user
+    return user.withUTF8 { find($0.span.bytes) }
+  }
+
+  package subscript(number: UInt32) -> UserSettings {
+    let record = records[Int(number)]
+    return UserSettings(
+      user: ids.text(UserNumber(number + 1)),
+      version: record.version,
+      hidesRead: record.hidesRead,
+      hidesDelivered: record.hidesDelivered,
+      readShownSince: Timestamp(milliseconds: record.readShownSince),
+      deliveredShownSince: Timestamp(milliseconds: record.deliveredShownSince),
+      tokensRevokedBefore: Timestamp(milliseconds: record.tokensRevokedBefore),
+      isSettled: record.isSettled,
+      isErasing: record.isErasing,
+      takenAt: Timestamp(milliseconds: record.takenAt)
+    )
+  }
+
+  /// When this shard last applied or announced a change of the user's privacy settings; none: they were never set.
+  func takenAt(_ user: RawSpan) -> Timestamp {
+    find(user).map { Timestamp(milliseconds: records[Int($0)].takenAt) } ?? .none
+  }
+
+  /// Whether every shard has this user's settings, as far as this shard knows.
+  package func isSettled(_ number: UInt32) -> Bool { records[Int(number)].isSettled }
+
+  func hides(_ number: UInt32) -> (read: Bool, delivered: Bool) {
+    (records[Int(number)].hidesRead, records[Int(number)].hidesDelivered)
+  }
+
+  package func withUser<Result>(_ number: UInt32, _ body: (RawSpan) -> Result) -> Result {
+    body(ids.id(UserNumber(number + 1)))
+  }
+
+  /// The times from which positions moved while hidden count (R7); none: never hidden.
+  package struct ShownSince: Hashable, Sendable {
+    package var read = Timestamp.none
+    package var delivered = Timestamp.none
+  }
+
+  package func shownSince(_ user: RawSpan) -> ShownSince {
+    guard let number = find(user) else { return ShownSince() }
+    let record = records[Int(number)]
+    return ShownSince(
+      read: Timestamp(milliseconds: record.readShownSince),
+      delivered: Timestamp(milliseconds: record.deliveredShownSince)
+    )
+  }
+
+  // MARK: Erased users (R16)
+
+  /// Whether a number belonged to an erased user and was not reused since.
+  package func isNameless(_ number: UInt32) -> Bool { tombstones[number] != nil }
+
+  /// The tombstone of an erased user without new settings.
+  func tombstone(of user: String) -> Tombstone? {
+    var user = user
+    return user.withUTF8 { tombstone(of: $0.span.bytes) }
+  }
+
+  private func tombstone(of user: RawSpan) -> Tombstone? {
+    guard !tombstones.isEmpty else { return nil }
+    return numbersErased[StableHash.hash(user)].flatMap { tombstones[$0] }
+  }
+
+  /// An erased user's number that is free for reuse, if any.
+  func freeNumber(at time: Timestamp) -> UInt32? {
+    guard let oldestTombstone,
+      time.milliseconds - oldestTombstone.at.milliseconds >= Self.tombstoneMilliseconds
+    else { return nil }
+    return oldestTombstone.number
+  }
+
+  /// Whether any user is being erased. If not, commands skip looking up their users.
+  var hasErasing: Bool { erasingCount > 0 }
+
+  func isErasing(_ user: RawSpan) -> Bool { find(user).map { records[Int($0)].isErasing } ?? false }
+
+  /// Whether any user's tokens are revoked, or any user was erased. If not, requests skip looking up their user.
+  var hasRevoked: Bool { revokedCount > 0 || !tombstones.isEmpty }
+
+  /// - Parameter issued: in seconds since 1970; 0 if the token has no issue time, which counts as before every
+  ///   revocation.
+  func isRevoked(_ user: RawSpan, issued: UInt32) -> Bool {
+    let before =
+      find(user).map { records[Int($0)].tokensRevokedBefore }
+      ?? tombstone(of: user)?.tokensRevokedBefore.milliseconds ?? 0
+    return Int64(issued) * 1_000 < before
+  }
+
+  /// The users whose settings changed since change number `seen`; nil if those changes are no longer kept.
+  func changes(since seen: UInt64) -> ArraySlice<UInt32>? {
+    let missed = changeCount - seen
+    return missed <= UInt64(journal.count) ? journal.suffix(Int(missed)) : nil
+  }
+
+  // MARK: Assignment
+
+  /// Assigns a user's settings. Numbers are assigned without gaps, or reused once their user was erased.
+  mutating func assign(_ number: UInt32, _ settings: UserSettings) {
+    if let tombstone = tombstones.removeValue(forKey: number) {
+      remove(tombstone)
+      ids.assign(UserNumber(number + 1), settings.user)
+    }
+    let known = ids.intern(settings.user)
+    precondition(known.rawValue == number + 1, "users are numbered in order of arrival")
+    let position = Int(number)
+    let record = Record(
+      version: settings.version,
+      readShownSince: settings.readShownSince.milliseconds,
+      deliveredShownSince: settings.deliveredShownSince.milliseconds,
+      tokensRevokedBefore: settings.tokensRevokedBefore.milliseconds,
+      takenAt: settings.takenAt.milliseconds,
+      hidesRead: settings.hidesRead,
+      hidesDelivered: settings.hidesDelivered,
+      isSettled: settings.isSettled,
+      isErasing: settings.isErasing
+    )
+    var before = (read: false, delivered: false)
+    if position < records.count {
+      before = hides(number)
+      if records[position].tokensRevokedBefore != 0 { revokedCount -= 1 }
+      if records[position].isErasing { erasingCount -= 1 }
+      records[position] = record
+    } else {
+      records.append(record)
+    }
+    if record.tokensRevokedBefore != 0 { revokedCount += 1 }
+    if record.isErasing { erasingCount += 1 }
+    guard before != hides(number) else { return }
+    if journal.count >= 2 * Self.journalMax { journal.removeFirst(Self.journalMax) }
+    journal.append(number)
+    changeCount += 1
+  }
+
+  /// Marks a version as settled (every shard has it), unless there is a newer one.
+  mutating func settle(_ number: UInt32, _ version: UInt64) {
+    if records[Int(number)].version == version { records[Int(number)].isSettled = true }
+  }
+
+  /// Removes everything of a user but a hash of the id and the version; their number then has no user (R16).
+  mutating func erase(_ number: UInt32, version: UInt64, hash: UInt64, at time: Timestamp) {
+    let position = Int(number)
+    let nothing = Record(
+      version: version,
+      readShownSince: 0,
+      deliveredShownSince: 0,
+      tokensRevokedBefore: 0,
+      takenAt: 0,
+      hidesRead: false,
+      hidesDelivered: false,
+      isSettled: true,
+      isErasing: false
+    )
+    if position < records.count {
+      let before = records[position]
+      if before.tokensRevokedBefore != 0 { revokedCount -= 1 }
+      if before.isErasing { erasingCount -= 1 }
+      if before.hidesRead || before.hidesDelivered {
+        // The journal cannot name a user whose id is gone, so each channel looks up all its members once.
+        journal.removeAll()
+        changeCount += 1
+      }
+      records[position] = nothing
+      ids.erase(UserNumber(number + 1))
+      if let known = tombstones.removeValue(forKey: number) { remove(known) }
+    } else {
+      records.append(nothing)
+      ids.appendErased()
+    }
+    let tombstone = Tombstone(number: number, version: version, hash: hash, at: time)
+    tombstones[number] = tombstone
+    numbersErased[hash] = number
+    if oldestTombstone.map({ Self.precedes(tombstone, $0) }) ?? true { oldestTombstone = tombstone }
+  }
+
+  /// Unregisters a tombstone.
+  private mutating func remove(_ tombstone: Tombstone) {
+    if numbersErased[tombstone.hash] == tombstone.number { numbersErased[tombstone.hash] = nil }
+    guard oldestTombstone == tombstone else { return }
+    oldestTombstone = tombstones.values.min(by: Self.precedes)
+  }
+
+  private static func precedes(_ a: Tombstone, _ b: Tombstone) -> Bool {
+    (a.at, a.number) < (b.at, b.number)
+  }
+
+  // MARK: Pages
+
+  func effects(of page: UInt32) -> [Effect] {
+    let first = Int(page) * Int(PageID.usersPerPage)
+    let end = min(first + Int(PageID.usersPerPage), records.count)
+    return (first..<max(first, end)).flatMap { position -> [Effect] in
+      let number = UInt32(position)
+      if let tombstone = tombstones[number] {
+        return [
+          .userErased(number, version: tombstone.version, hash: tombstone.hash, at: tombstone.at)
+        ]
+      }
+      var record = self[number]
+      // The settled state is an effect of its own.
+      let isSettled = record.isSettled
+      record.isSettled = false
+      let assigned = Effect.userAssigned(number, record)
+      return isSettled ? [assigned, .userSettled(number, version: record.version)] : [assigned]
+    }
+  }
+
+  #if DEBUG
+    func checkInvariants() -> String? {
+      for number in 0..<UInt32(count) {
+        if let tombstone = tombstones[number] {
+          if !ids.isErased(UserNumber(number + 1)) { return "user \(number): erased, and has an id" }
+          if tombstone.number != number || records[Int(number)].version != tombstone.version {
+            return "user \(number): the tombstone belongs to another user"
+          }
+        } else if withUser(number, { find($0) }) != number {
+          return "user \(number): not found by their id"
+        }
+      }
+      if tombstones.keys.contains(where: { $0 >= UInt32(count) }) { return "a tombstone without a number" }
+      if oldestTombstone != tombstones.values.min(by: Self.precedes) {
+        return "oldestTombstone is not the oldest"
+      }
+      let erasing = records.count { $0.isErasing }
+      if erasing != erasingCount { return "\(erasing) users are being erased, \(erasingCount) are counted" }
+      let revoked = records.count { $0.tokensRevokedBefore != 0 }
+      if revoked != revokedCount {
+        return "\(revoked) users have revoked tokens, \(revokedCount) are counted"
+      }
+      if UInt64(journal.count) > changeCount { return "the journal is longer than the number of changes" }
+      return journal.contains { $0 >= UInt32(count) } ? "the journal has a number without a user" : nil
+    }
+  #endif
+}

@@ -1,0 +1,68 @@
+/// XXH64, the public xxHash algorithm. It maps a channel to its shard, the same in every process and release
+/// (Proto/frames.md, "Channel to shard"). Swift's own `Hasher` is seeded per process and must not be used for this.
+package enum StableHash {
+  private static let prime1: UInt64 = 0x9E37_79B1_85EB_CA87
+  private static let prime2: UInt64 = 0xC2B2_AE3D_27D4_EB4F
+  private static let prime3: UInt64 = 0x1656_67B1_9E37_79F9
+  private static let prime4: UInt64 = 0x85EB_CA77_C2B2_AE63
+  private static let prime5: UInt64 = 0x27D4_EB2F_1656_67C5
+
+  /// The 64-bit hash of `bytes`.
+  package static func hash(_ bytes: RawSpan, seed: UInt64 = 0) -> UInt64 {
+    let count = bytes.byteCount
+    var offset = 0
+    var hash: UInt64
+    if count >= 32 {
+      var lanes = (seed &+ prime1 &+ prime2, seed &+ prime2, seed, seed &- prime1)
+      while offset <= count - 32 {
+        lanes.0 = round(lanes.0, word(bytes, offset))
+        lanes.1 = round(lanes.1, word(bytes, offset + 8))
+        lanes.2 = round(lanes.2, word(bytes, offset + 16))
+        lanes.3 = round(lanes.3, word(bytes, offset + 24))
+        offset += 32
+      }
+      hash =
+        rotate(lanes.0, 1) &+ rotate(lanes.1, 7) &+ rotate(lanes.2, 12) &+ rotate(lanes.3, 18)
+      hash = merge(hash, lanes.0)
+      hash = merge(hash, lanes.1)
+      hash = merge(hash, lanes.2)
+      hash = merge(hash, lanes.3)
+    } else {
+      hash = seed &+ prime5
+    }
+    hash &+= UInt64(count)
+    while offset + 8 <= count {
+      hash = rotate(hash ^ round(0, word(bytes, offset)), 27) &* prime1 &+ prime4
+      offset += 8
+    }
+    if offset + 4 <= count {
+      let half = UInt64(
+        UInt32(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt32.self))
+      )
+      hash = rotate(hash ^ (half &* prime1), 23) &* prime2 &+ prime3
+      offset += 4
+    }
+    while offset < count {
+      let byte = UInt64(bytes.unsafeLoad(fromByteOffset: offset, as: UInt8.self))
+      hash = rotate(hash ^ (byte &* prime5), 11) &* prime1
+      offset += 1
+    }
+    hash = (hash ^ (hash >> 33)) &* prime2
+    hash = (hash ^ (hash >> 29)) &* prime3
+    return hash ^ (hash >> 32)
+  }
+
+  private static func word(_ bytes: RawSpan, _ offset: Int) -> UInt64 {
+    UInt64(littleEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset, as: UInt64.self))
+  }
+
+  private static func rotate(_ value: UInt64, _ by: UInt64) -> UInt64 { (value << by) | (value >> (64 - by)) }
+
+  private static func round(_ lane: UInt64, _ word: UInt64) -> UInt64 {
+    rotate(lane &+ word &* prime2, 31) &* prime1
+  }
+
+  private static func merge(_ hash: UInt64, _ lane: UInt64) -> UInt64 {
+    (hash ^ round(0, lane)) &* prime1 &+ prime4
+  }
+}

@@ -1,0 +1,236 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Deleted channels whose pages are still on storage. The pages are dropped once the deletion is durable. Until then
+/// the channels' names are not looked up on storage, and the log is kept, so that a restart deletes the channels again.
+struct PendingDrops {
+  private struct Deletion {
+    var index: LogIndex
+    var drop: CommitGroup.Drop
+  }
+
+  /// Channels to drop, in log order.
+  private var waiting: [Deletion] = []
+  /// Channels that the commit in flight drops.
+  private var inFlight: [Deletion] = []
+  /// By cid, unless another channel has the name by now: the batch of the deletion, and the channel's number.
+  private var absent: [[UInt8]: (index: LogIndex, channel: ChannelNumber)] = [:]
+
+  var isEmpty: Bool { waiting.isEmpty && inFlight.isEmpty }
+
+  /// Oldest deletion that is still to be dropped on storage.
+  var oldest: LogIndex? { inFlight.first?.index ?? waiting.first?.index }
+
+  /// Last deletion so far. An answer that a channel does not exist may leave when it is durable.
+  private(set) var last = LogIndex.zero
+
+  mutating func append(_ drop: CommitGroup.Drop, at index: LogIndex) {
+    waiting.append(Deletion(index: index, drop: drop))
+    absent[drop.cid] = (index, drop.channel)
+    last = index
+  }
+
+  /// Records that a channel of this name was created again.
+  mutating func nameReused(_ cid: String) {
+    if !absent.isEmpty { absent[Array(cid.utf8)] = nil }
+  }
+
+  /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
+  func index(absent cid: [UInt8]) -> LogIndex? { absent.isEmpty ? nil : absent[cid]?.index }
+
+  /// Takes the drops whose deletion is durable.
+  mutating func take(durable: LogIndex) -> [CommitGroup.Drop] {
+    let count = waiting.prefix { $0.index <= durable }.count
+    inFlight += waiting.prefix(count)
+    waiting.removeFirst(count)
+    return inFlight.map(\.drop)
+  }
+
+  /// Completes the drops of a commit: from here on storage no longer finds these channels.
+  mutating func committed() {
+    for deletion in inFlight where absent[deletion.drop.cid]?.channel == deletion.drop.channel {
+      absent[deletion.drop.cid] = nil
+    }
+    inFlight.removeAll(keepingCapacity: true)
+  }
+}
+
+/// A sliced deletion: the channel has more users than one turn has room for. Each turn queues membership removals for
+/// some of them. Meanwhile requests do not find the channel, but its name is not free yet. The log is kept from the
+/// start of the deletion, so that a restart resumes it.
+struct SlicedChannelDeletion {
+  let slot: ChannelSlot
+  /// Batch in which the deletion began.
+  let index: LogIndex
+  /// Number of the last membership change before those of the deletion.
+  let before: UInt64
+  var scan = ShardState.MembershipScan()
+}
+
+/// Deletions of channels: those that run in slices, and those whose pages are still on storage.
+final class ChannelDeletions: ShardPart {
+  private var drops = PendingDrops()
+  /// Channels whose deletion runs in slices; the first has the next turn.
+  private var slicedDeletions: Deque<SlicedChannelDeletion> = []
+
+  /// Last deletion so far. An answer that a channel does not exist may leave when it is durable.
+  var last: LogIndex { drops.last }
+  /// Whether pages of a deleted channel are still on storage.
+  var hasDrops: Bool { !drops.isEmpty }
+  var hasSliced: Bool { !slicedDeletions.isEmpty }
+
+  /// Oldest deletion that holds the log: its slices have not ended, or its pages are still on storage.
+  var oldest: LogIndex? {
+    let oldest = drops.oldest
+    return slicedDeletions.reduce(oldest) { min($0 ?? $1.index, $1.index) }
+  }
+
+  /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
+  func index(absent cid: [UInt8]) -> LogIndex? { drops.index(absent: cid) }
+
+  /// Records that a channel of this name was created again.
+  func nameReused(_ cid: String) { drops.nameReused(cid) }
+
+  /// Drops the deletions in progress, which the next start resumes.
+  func stop() { slicedDeletions = [] }
+
+  /// Deletes a channel in memory with the gathering batch.
+  func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
+    shard.waiting.refuseSliced(slot)
+    if !shard.events.isUnwatched { shard.events.recordDeletion(slot) }
+    shard.state.assign(.channelDeleted(number, cid: cid), to: slot)
+    shard.dirty.forget(slot)
+    drop(number, cid, at: index)
+  }
+
+  /// Deletes a channel whose deletion is in the log's tail: the tail's other effects on it are not needed.
+  func dropFromTail(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
+    shard.tail.remove(number, cid: Array(cid.utf8))
+    drop(number, cid, at: index)
+  }
+
+  private func drop(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
+    if drops.isEmpty { shard.loop.commits.drops(shard) }
+    let drop = CommitGroup.Drop(shard: shard.state.id, channel: number, cid: Array(cid.utf8))
+    drops.append(drop, at: index)
+  }
+
+  /// Adds the drops whose deletion is durable.
+  func takeDrops(into group: inout CommitGroup) { group.drops += drops.take(durable: shard.log.durable) }
+
+  /// Completes the drops of the commit that has just become durable.
+  func dropsCommitted() { drops.committed() }
+
+  // MARK: Absent channels
+
+  /// Whether a channel that is not in memory was deleted, and may still be on storage.
+  func isDeleted(_ cid: RawSpan) -> Bool { deletedIndex(cid) != nil }
+
+  private func deletedIndex(_ cid: RawSpan) -> LogIndex? {
+    drops.isEmpty ? nil : drops.index(absent: cid.withUnsafeBytes { Array($0) })
+  }
+
+  /// Earliest departure of an answer that a channel does not exist: when its deletion is durable.
+  func departure(absent cid: RawSpan) -> ReplyLane.Departure { shard.departure(deletedIndex(cid) ?? .zero) }
+
+  // MARK: Start
+
+  /// Deletes a channel at once, or, if it has many users, with the last slice. The answer leaves when that is durable.
+  /// A duplicate is answered like its original, even if another channel has the name by now.
+  func deleteChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    try request.fields.end()
+    guard !request.isDuplicate else {
+      return shard.reply(request, shard.departure(slot)) { $0.writeInteger(UInt8(1)) }
+    }
+    guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
+    _ = shard.state.advance(clock: shard.loop.clock)
+    let before = shard.outgoing.before
+    let index = shard.log.gatheringIndex
+    var scan = ShardState.MembershipScan()
+    let isDone = decideDeletionSlice(slot, &scan)
+    // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
+    shard.applyCommand(slot, request)
+    guard !isDone else {
+      return shard.outgoing.replyWhenIndexed(request, index) { $0.writeInteger(UInt8(1)) }
+    }
+    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: before, scan: scan))
+    shard.waiting.refuseSliced(slot)
+    shard.loop.slices.queueForWork(shard)
+    return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
+  }
+
+  /// Resumes the deletion of a channel that was loaded.
+  ///
+  /// - Parameter index: log index at which the deletion began.
+  func resumeDeletion(_ slot: ChannelSlot, at index: LogIndex) {
+    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: shard.state.outbox.last))
+    shard.loop.slices.queueForWork(shard)
+  }
+
+  /// Decides one slice, limited by the room in this turn and in the outbox.
+  private func decideDeletionSlice(_ slot: ChannelSlot, _ scan: inout ShardState.MembershipScan) -> Bool {
+    let granted = min(
+      shard.loop.budget.changes,
+      shard.configuration.changesPendingMax - shard.state.outbox.count
+    )
+    var left = max(0, granted)
+    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &shard.effects)
+    shard.loop.budget.useChanges(max(0, granted) - max(0, left))
+    return isDone
+  }
+
+  // MARK: Slices
+
+  /// Runs one slice of each deletion, while this turn has room. Uses at most half of the outbox and resumes when it
+  /// drains: the rest is for members who join now.
+  func resumeDeletions() {
+    for _ in 0..<slicedDeletions.count {
+      guard shard.loop.budget.changes > 0, !shard.isBatchFull else {
+        return shard.loop.slices.queueForWork(shard)
+      }
+      guard shard.state.outbox.count < shard.configuration.changesPendingMax,
+        var ending = slicedDeletions.popFirst()
+      else {
+        return
+      }
+      shard.effects.removeAll(keepingCapacity: true)
+      let index = shard.log.gatheringIndex
+      let isDone = decideDeletionSlice(ending.slot, &ending.scan)
+      if !shard.effects.isEmpty { shard.applyEffects(ending.slot, session: nil) }
+      guard isDone else {
+        slicedDeletions.append(ending)
+        continue
+      }
+      shard.outgoing.before = ending.before
+      for requester in shard.waiting.take(.deletion(ending.slot)) {
+        _ = shard.outgoing.replyWhenIndexed(requester.header, requester.lane, index) {
+          $0.writeInteger(UInt8(1))
+        }
+      }
+    }
+    if !slicedDeletions.isEmpty { shard.loop.slices.queueForWork(shard) }
+  }
+
+  // MARK: Requests
+
+  /// Performs a request about a channel that is being deleted: the channel counts as absent, but its name is not free
+  /// yet.
+  func performDuringDeletion(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    switch request.kind {
+    case .deleteChannel:
+      guard request.isDuplicate, slicedDeletions.contains(where: { $0.slot == slot }) else {
+        return try shard.performAbsent(&request, shard.departure(slot))
+      }
+      try request.fields.end()
+      return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
+    case .eraseMember:
+      return try shard.performAbsent(&request, shard.departure(slot))
+    case .putChannel:
+      return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
+    default:
+      return try shard.refuseAbsent(&request, shard.departure(slot))
+    }
+  }
+}

@@ -1,0 +1,557 @@
+import DequeModule
+import NIOCore
+package import ReceiptModel
+import ReceiptWire
+
+/// A pending read of a channel from storage, which requests wait for. They block no other channel.
+struct ChannelLoad {
+  /// Ticket of the read. An older read of the same channel may still be in flight, from before the channel was loaded
+  /// and evicted; its result is stale and is ignored.
+  let ticket: UInt32
+  /// Set for a user's index that has pending changes.
+  var isForChanges = false
+  /// Set for a read that only looks up the name; the channel is not kept in memory.
+  var isForName = false
+  /// Requests for unread counts that wait for the channel.
+  var unread: [UnreadRequest.Place] = []
+  /// Walks that wait for the channel.
+  var walks: [ChannelWalks.Place] = []
+}
+
+/// A channel to read from storage, requested from the loop's driver.
+package struct LoadRequest: Hashable, Sendable {
+  package var shard: ShardID
+  package var channel: ChannelReference
+  /// Tells reads of one channel apart; returned with the result.
+  package var ticket: UInt32
+  /// A background read: reads that requests wait for go first.
+  package var isBackground = false
+}
+
+/// Effects of the log's tail for channels that are not in memory. Recovery indexes them, and loads apply them.
+struct LogTail: ~Copyable {
+  private var effects: [ChannelNumber: [(index: LogIndex, effect: Effect)]] = [:]
+  /// Channels created in the tail, which storage does not find by their cid yet.
+  private var numbers: [[UInt8]: ChannelNumber] = [:]
+  private var order: Deque<ChannelNumber> = []
+
+  var isEmpty: Bool { effects.isEmpty }
+  var count: Int { effects.count }
+
+  mutating func append(_ effect: Effect, at index: LogIndex) {
+    guard let channel = effect.channel else { return }
+    if effects[channel] == nil { order.append(channel) }
+    effects[channel, default: []].append((index, effect))
+    if case .channelAssigned(_, let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
+  }
+
+  func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
+
+  /// Returns the next channel to load, so that its pages can be written and the log can be cut.
+  mutating func next() -> ChannelNumber? {
+    while let channel = order.popFirst() {
+      if effects[channel] != nil { return channel }
+    }
+    return nil
+  }
+
+  /// Channels that could not be read. They are retried later, because they hold the log.
+  private var postponed: [ChannelNumber] = []
+  var hasPostponed: Bool { !postponed.isEmpty }
+
+  mutating func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
+
+  mutating func retryPostponed() {
+    order.append(contentsOf: postponed)
+    postponed = []
+  }
+
+  func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: Effect)] { effects[channel] ?? [] }
+
+  func hasEffects(on channel: ChannelNumber) -> Bool { effects[channel] != nil }
+
+  mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
+    if numbers[cid] == channel { numbers[cid] = nil }
+    effects[channel] = nil
+  }
+
+  /// Cid, creation time and own options of a channel that was created in the tail.
+  func head(of channel: ChannelNumber) -> (cid: String, created: Timestamp, own: OptionPatch)? {
+    for (_, effect) in effects[channel] ?? [] {
+      if case .channelAssigned(_, let cid, let created, let own) = effect { return (cid, created, own) }
+    }
+    return nil
+  }
+}
+
+/// The reads of channels from storage that are in flight, and the requests that wait for them.
+final class ChannelLoads: ShardPart {
+  private var loads: [ChannelReference: ChannelLoad] = [:]
+  /// Ticket of the last load.
+  private var loadTicket: UInt32 = 0
+  /// Tail channels that are being loaded so that the log can be cut.
+  private var tailLoads = 0
+  /// When to retry tail channels that could not be read, in the loop's elapsed time.
+  private var tailRetryAt: Int64 = 0
+  /// Loads of users' indexes with pending changes.
+  private(set) var countForChanges = 0
+
+  var count: Int { loads.count }
+  /// Whether another channel may be loaded for a request.
+  var hasRoom: Bool { loads.count - countForChanges < shard.configuration.loadsMax }
+
+  func isInFlight(_ reference: ChannelReference) -> Bool { loads[reference] != nil }
+
+  /// Lets a request wait until a channel is loaded, or, for a ticket's channel number, until its name is known. Starts
+  /// the load if none is in flight.
+  func wait(_ request: borrowing Request, for reference: ChannelReference) -> Outcome {
+    if loads[reference] == nil {
+      guard hasRoom else {
+        return .refused(.busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
+      }
+      load(reference)
+    }
+    return shard.waiting.add(request, for: .load(reference))
+  }
+
+  /// Starts to load a channel. Storage may find it under another reference.
+  ///
+  /// - Parameters:
+  ///   - isForName: only look up the name.
+  ///   - isBackground: a background load, for which no request waits.
+  func load(_ reference: ChannelReference, isForName: Bool = false, isBackground: Bool = false) {
+    let channel = storageReference(reference)
+    loadTicket &+= 1
+    loads[reference] = ChannelLoad(ticket: loadTicket, isForName: isForName)
+    var request = LoadRequest(shard: shard.state.id, channel: channel, ticket: loadTicket)
+    request.isBackground = isBackground
+    shard.loop.memory.load(request, as: reference)
+  }
+
+  /// Adds an entry of a request for unread counts, or a walk, that waits for a load in flight.
+  func add(_ place: UnreadRequest.Place, to reference: ChannelReference) {
+    loads[reference]?.unread.append(place)
+  }
+
+  func add(_ place: ChannelWalks.Place, to reference: ChannelReference) {
+    loads[reference]?.walks.append(place)
+  }
+
+  /// Loads a user's index for pending changes, or makes a load in flight count as such.
+  func loadForChanges(_ reference: ChannelReference) {
+    if loads[reference] == nil { load(reference, isBackground: true) }
+    guard loads[reference]?.isForChanges == false else { return }
+    loads[reference]?.isForChanges = true
+    countForChanges += 1
+  }
+
+  /// Whether this read is still wanted.
+  func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
+    loads[reference]?.ticket == request.ticket
+  }
+
+  /// Reference for reading from storage. A channel created in the log's tail is found there by number only, if at all.
+  private func storageReference(_ reference: ChannelReference) -> ChannelReference {
+    if case .cid(let cid) = reference, let number = shard.tail.number(of: cid) { return .number(number) }
+    return reference
+  }
+
+  /// Loads channels of the log's tail in the background, so that the log can be cut.
+  func drainTail(inFlightMax: Int) {
+    if shard.tail.hasPostponed, shard.loop.elapsedMilliseconds >= tailRetryAt { shard.tail.retryPostponed() }
+    while tailLoads < inFlightMax, let number = shard.tail.next() {
+      tailLoads += 1
+      load(.number(number), isBackground: true)
+    }
+  }
+
+  /// Installs a channel that was read, then performs the requests that waited for it.
+  func loaded(
+    _ request: LoadRequest,
+    as reference: ChannelReference,
+    _ result: Result<StoredChannel?, StorageError>
+  ) {
+    guard isWanted(request, as: reference), let load = takeLoad(reference) else { return }
+    defer { shard.resumeIndexWork(isAfterRead: true) }
+    if load.isForName { return shard.rebuilds.nameRead(reference, result) }
+    if case .head(let number) = reference { return shard.push.headRead(number, result) }
+    var waiting = shard.waiting.take(.load(reference))
+    var unread = load.unread
+    var walking = load.walks
+    do throws(StorageError) {
+      let slot: ChannelSlot?
+      switch result {
+      case .success(let stored): slot = try install(stored, reference)
+      case .failure(let error): throw error
+      }
+      if case .number = reference {
+        tailLoads -= 1
+        // Serve the requests that wait for it by name first; later requests find it in memory.
+        if let slot, let named = takeLoad(.cid(shard.state[slot].cid)) {
+          waiting = shard.waiting.take(.load(.cid(shard.state[slot].cid)))
+          unread = named.unread
+          walking = named.walks
+        }
+      } else if load.isForChanges {
+        shard.indexes.recordAbsence(reference)
+      }
+    } catch {
+      if case .number(let number) = reference {
+        tailLoads -= 1
+        shard.tail.postpone(number)
+        tailRetryAt = shard.loop.elapsedMilliseconds + shard.configuration.tailRetryMilliseconds
+      }
+      shard.loop.driver.reports(error)
+      for item in waiting { refuseUnread(item) }
+      for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: false) }
+      for place in walking { shard.walks.walkLoaded(place, isReadable: false) }
+      if load.isForChanges {
+        shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
+      }
+      shard.rebuilds.rebuildUnreadable(reference, error)
+      return
+    }
+    for (place, request) in waiting.enumerated() {
+      shard.resume(request, .loaded(mayPostpone: place > 0))
+    }
+    for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: true) }
+    for place in walking { shard.walks.walkLoaded(place, isReadable: true) }
+  }
+
+  /// Removes a load that is no longer in flight.
+  private func takeLoad(_ reference: ChannelReference) -> ChannelLoad? {
+    guard let load = loads.removeValue(forKey: reference) else { return nil }
+    if load.isForChanges { countForChanges -= 1 }
+    return load
+  }
+
+  func refuseUnread(_ request: WaitingRequest) {
+    shard.refuse(
+      request,
+      RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the channel cannot be read")
+    )
+  }
+
+  /// Forgets the loads that no request waits for any more, after the connection of some has closed. A load that is
+  /// delayed for lack of memory is then never started.
+  func cancelUnwanted() {
+    for (reference, load) in loads where !isWanted(load, reference) { loads[reference] = nil }
+  }
+
+  private func isWanted(_ load: ChannelLoad, _ reference: ChannelReference) -> Bool {
+    // The log's tail, a user's index, and what a rebuild looks at are loaded without a request.
+    if case .number = reference { return true }
+    return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
+      || shard.waiting.hasWaiting(.load(reference))
+      || load.unread.contains { shard.unreadQueries.isRunning($0.ticket) }
+      || load.walks.contains { shard.walks.isRunning($0.ticket) }
+  }
+
+  /// - Returns: the channel's slot if it was installed now.
+  private func install(
+    _ stored: StoredChannel?,
+    _ reference: ChannelReference
+  ) throws(StorageError) -> ChannelSlot? {
+    // A tail channel that was loaded by name meanwhile, together with its tail.
+    if case .number(let asked) = reference, shard.tail.effects(of: asked).isEmpty { return nil }
+    var number: ChannelNumber
+    if let stored {
+      number = stored.number
+    } else {
+      switch reference {
+      case .number(let asked), .head(let asked): number = asked
+      case .cid(let cid):
+        guard let created = shard.tail.number(of: cid) else { return nil }
+        number = created
+      }
+    }
+    let place = "shard \(shard.state.id.rawValue), channel \(number.rawValue)"
+    var pages: [(page: PageID, content: Page)] = []
+    for (page, bytes) in stored?.pages ?? [] {
+      let content = try ShardEngine.page(bytes, "\(place), page \(page)")
+      guard content.index <= shard.log.closed else {
+        throw .corrupt(
+          "\(place), page \(page): of log index \(content.index.rawValue), which is not written yet"
+        )
+      }
+      pages.append((page, content))
+    }
+    var head = shard.tail.head(of: number)
+    if case .channelAssigned(_, let cid, let created, let own)? = pages.first?.content.effects.first {
+      head = (cid, created, own)
+    }
+    guard let head else {
+      // Neither on storage nor in the tail: another load has installed it already.
+      if stored == nil, shard.tail.effects(of: number).isEmpty { return nil }
+      throw .corrupt("\(place): the head page is missing")
+    }
+    let cid = Array(head.cid.utf8)
+    if case .cid(let asked) = reference, asked != cid {
+      throw .corrupt("\(place): was found under the cid of another channel")
+    }
+    guard shard.state.slot(named: cid) == nil else { return nil }
+    let content = try LoadedContent(number, pages, shard.tail.effects(of: number), place)
+    // Assigning four effects takes as long as adding one member.
+    shard.loop.budget.useEntries(1 + content.effects.count / 4)
+    let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun(number) }?.index
+    let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
+    shard.dirty.insert(slot)
+    shard.clock.insert(slot)
+    shard.unreadQueries.entered(cid)
+    let isWatched = shard.events.entered(cid, slot)
+    shard.tail.remove(number, cid: cid)
+    for effect in content.effects { shard.state.assign(effect, to: slot) }
+    for (page, index) in content.newer {
+      shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+    if isWatched { shard.events.findExpiry(slot) }
+    if shard.state[slot].isBeingDeleted {
+      shard.deletions.resumeDeletion(slot, at: begun ?? shard.log.closed)
+    }
+    return slot
+  }
+
+  /// Name of a channel that is on storage or was created in the log's tail; nil if no channel has that number.
+  func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
+    let place = "shard \(shard.state.id.rawValue), channel \(number.rawValue), head page"
+    if let head = stored?.pages.first, head.page == .head,
+      case .channelAssigned(number, let cid, _, _)? = try ShardEngine.page(head.bytes, place).effects.first
+    {
+      return Array(cid.utf8)
+    }
+    if let head = shard.tail.head(of: number) { return Array(head.cid.utf8) }
+    guard stored == nil else { throw .corrupt("\(place): is missing") }
+    return nil
+  }
+}
+
+/// Contents of a channel: per page its effects, then the newer effects of the tail for that page. Pages are
+/// independent, but a segment must be complete before the next one begins.
+private struct LoadedContent {
+  private(set) var effects: [Effect] = []
+  /// Pages with effects that are only in the log, and the log index of each such effect.
+  private(set) var newer: [(page: PageID, index: LogIndex)] = []
+  private var rows: UInt32 = 0
+  private var newest: UInt32 = 0
+  /// Highest position that a row names.
+  private var named: UInt32 = 0
+  private var threads = ThreadContents()
+  /// Messages up to here are truncated.
+  private var truncated: UInt32 = 0
+  /// Number of pages of a user's index so far; they must be consecutive.
+  private var membershipPages: UInt32 = 0
+
+  /// Throws where the effects are inconsistent, so that assigning them would trap.
+  init(
+    _ number: ChannelNumber,
+    _ pages: [(page: PageID, content: Page)],
+    _ tail: [(index: LogIndex, effect: Effect)],
+    _ place: String
+  ) throws(StorageError) {
+    var tails: [PageID: [(index: LogIndex, effect: Effect)]] = [:]
+    for item in tail { tails[item.effect.page, default: []].append(item) }
+    var contents: [PageID: Page] = [:]
+    for (page, content) in pages { contents[page] = content }
+    for page in Set(contents.keys).union(tails.keys).sorted(by: { $0.sortKey < $1.sortKey }) {
+      let included = contents[page]?.index ?? .zero
+      if case .memberships(let number) = page {
+        guard number == membershipPages else {
+          throw .corrupt("\(place), page \(page): the previous page is missing")
+        }
+        membershipPages += 1
+      }
+      for effect in contents[page]?.effects ?? [] {
+        guard effect.channel == number, effect.page == page, follows(effect) else {
+          throw .corrupt("\(place), page \(page): an effect that does not belong to the page")
+        }
+        effects.append(effect)
+      }
+      for (index, effect) in tails[page] ?? [] where index > included {
+        guard follows(effect) else {
+          throw .corrupt(
+            "\(place), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
+          )
+        }
+        effects.append(effect)
+        newer.append((page, index))
+      }
+      // A segment may have been written while its channel's head was not yet.
+      for (index, effect) in tails[page] ?? [] where effect.changesMessageCounts {
+        if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
+      }
+    }
+    for (index, effect) in tail { noteEmptied(by: effect, at: index, contents) }
+    guard truncated <= newest else {
+      throw .corrupt("\(place): truncated up to message \(truncated), there are \(newest)")
+    }
+    guard named <= newest else {
+      throw .corrupt("\(place): a row names message \(named), there are \(newest)")
+    }
+    if let parent = threads.firstBroken {
+      throw .corrupt("\(place), thread of message \(parent.rawValue): a row names a reply that is not there")
+    }
+  }
+
+  /// Records receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
+  /// page may be older than the deletion.
+  private mutating func noteEmptied(by effect: Effect, at index: LogIndex, _ contents: [PageID: Page]) {
+    func isStale(_ page: PageID) -> Bool {
+      contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
+    }
+    switch effect {
+    case .messageDeleted(_, let sequence, _):
+      if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
+    case .truncated(_, let through, _):
+      for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
+        if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
+      }
+    default: break
+    }
+  }
+
+  private mutating func follows(_ effect: Effect) -> Bool {
+    switch effect {
+    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .segmentsNoted, .deletionBegun:
+      return true
+    case .truncated(_, let through, _):
+      // The segments follow later in page order.
+      truncated = max(truncated, through.rawValue)
+      return true
+    case .rowErased(_, let row, _):
+      return row.rawValue < rows
+    case .senderErased(_, let sequence):
+      return sequence.rawValue <= newest
+    case .rowAssigned(_, let row, let record):
+      guard row.rawValue <= rows, record.hasLeft || !record.user.isEmpty else { return false }
+      rows = max(rows, row.rawValue + 1)
+      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
+      named = max(named, record.marker?.rawValue ?? 0)
+      return true
+    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
+      .deliveredAcked(_, let row, let sequence, _, _, _),
+      .acknowledgedThrough(_, let row, let sequence):
+      named = max(named, sequence.rawValue)
+      return row.rawValue < rows
+    case .markerAssigned(_, let row, let marker, _, _):
+      named = max(named, marker?.rawValue ?? 0)
+      return row.rawValue < rows
+    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _), .muteAssigned(_, let row, _),
+      .unreadFlagAssigned(_, let row, _, _, _):
+      return row.rawValue < rows
+    case .messageAssigned(_, let sequence, let record):
+      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
+      guard record.id.utf8.count <= Identifier.messageLengthMax else { return false }
+      newest = max(newest, sequence.rawValue)
+      return true
+    case .messageDeleted(_, let sequence, _):
+      return sequence.rawValue <= newest
+    case .acknowledged(_, let sequence, let acknowledgement):
+      return sequence.rawValue <= newest && acknowledgement.row.rawValue < rows
+    case .acknowledgementForgotten(_, let sequence, let row):
+      return sequence.rawValue <= newest && row.rawValue < rows
+    case .stepTailCut(_, let rowPage, _):
+      return rowPage * PageID.rowsPerPage < rows
+    case .stepsTrimmed(_, let rowPage, let first):
+      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
+    case .stepTailAssigned(_, let rowPage, let record):
+      return rowPage * PageID.rowsPerPage < rows && record.isWhole
+    case .stepsSealed(_, let rowPage, let segment, let bytes):
+      return rowPage * PageID.rowsPerPage < rows && segment < StepTable.segmentsMax
+        && StepBytes.areWhole(bytes)
+    case .inThread(let parent, let effect):
+      return parent.rawValue <= newest && threads.follows(effect, parent)
+    case .membershipAssigned(_, let place, let membership):
+      return place < MembershipTable.placesMax && membership.cid.utf8.count <= Identifier.cidLengthMax
+        && (membership.row != nil || !membership.isMember)
+    case .membershipRemoved(_, let place):
+      return place < MembershipTable.placesMax
+    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
+      .indexEpochAssigned, .webhookNoted, .tokenRevoked, .idsWidened:
+      return false
+    }
+  }
+}
+
+extension PageID {
+  /// Sort key of a page: head, rows, segments, receipts, memberships, threads, steps, each in rising order. This is the
+  /// order of the keys on storage, and of assignment.
+  package var sortKey: UInt64 {
+    switch self {
+    case .head: 0
+    case .rows(let number): 1 << 32 | UInt64(number)
+    case .segment(let number): 2 << 32 | UInt64(number)
+    case .types: 3 << 32
+    case .shardHead: 4 << 32
+    case .receipts(let sequence): 5 << 32 | UInt64(sequence.rawValue)
+    case .users(let number): 7 << 32 | UInt64(number)
+    case .outbox(let number): 8 << 32 | UInt64(number)
+    case .index: 9 << 32
+    case .memberships(let number): 10 << 32 | UInt64(number)
+    case .webhooks(let number): 11 << 32 | UInt64(number)
+    case .tokens: 12 << 32
+    // A thread's pages are adjacent, rows first.
+    case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
+    case .threadSegment(let parent, let number):
+      1 << 56 | UInt64(parent.rawValue) << 24 | Self.threadSegmentBit | UInt64(number)
+    // After all pages that are read with a channel.
+    case .steps(let rowPage, let segment): 2 << 56 | UInt64(rowPage) << 32 | UInt64(segment)
+    }
+  }
+
+  private static let threadSegmentBit: UInt64 = 1 << 23
+
+  /// Key range of all threads' pages.
+  package static let threadSortKeys: Range<UInt64> = 1 << 56..<2 << 56
+
+  /// Whether the page is a segment of steps, which is not read with its channel.
+  package var isOfSteps: Bool {
+    if case .steps = self { return true }
+    return false
+  }
+
+  /// Whether the page is the shard's own rather than a channel's.
+  package var isOfShard: Bool {
+    switch self {
+    case .types, .shardHead, .users, .index, .tokens: true
+    case .outbox(let number): UInt64(number) < Self.outboxPages
+    case .webhooks(let number): number < Self.webhookPages
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
+    }
+  }
+  /// Whether the page belongs to a thread.
+  package var isOfThread: Bool { Self.threadSortKeys.contains(sortKey) }
+
+  /// Decodes a page from its ``sortKey``.
+  package init?(sortKey: UInt64) {
+    let number = UInt32(truncatingIfNeeded: sortKey)
+    switch sortKey >> 56 {
+    case 0: break
+    case 1:
+      let parent = SequenceNumber(UInt32(truncatingIfNeeded: sortKey >> 24))
+      let page = number & UInt32(Self.threadSegmentBit - 1)
+      self =
+        sortKey & Self.threadSegmentBit == 0 ? .threadRows(parent, page) : .threadSegment(parent, page)
+      return
+    case 2 where sortKey >> 48 & 0xFF == 0:
+      self = .steps(UInt32(sortKey >> 32 & 0xFFFF), number)
+      return
+    default: return nil
+    }
+    switch sortKey >> 32 {
+    case 0 where number == 0: self = .head
+    case 1: self = .rows(number)
+    case 2: self = .segment(number)
+    case 3 where number == 0: self = .types
+    case 4 where number == 0: self = .shardHead
+    case 5: self = .receipts(SequenceNumber(number))
+    case 7: self = .users(number)
+    case 8: self = .outbox(number)
+    case 9 where number == 0: self = .index
+    case 10: self = .memberships(number)
+    case 11: self = .webhooks(number)
+    case 12 where number == 0: self = .tokens
+    default: return nil
+    }
+  }
+}

@@ -1,0 +1,208 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+extension FrameKind {
+  /// Whether the flag `thread` may be set: a thread's parent message follows the fields.
+  var takesThread: Bool {
+    switch self {
+    case .registerMessage, .markRead, .markUnread, .markUnreadSince, .markDelivered: true
+    default: false
+    }
+  }
+}
+
+/// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
+extension ShardEngine {
+  /// Performs mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
+  func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let message = try request.fields.string()
+    let epoch = request.kind == .markDelivered ? nil : try request.fields.optional32()
+    let thread = try Self.thread(&request)
+    try request.fields.end()
+    if let refusal = refusal(of: user, request, slot) { return refusal }
+    guard thread.isEmpty else {
+      return mark(request, slot, under: thread, user: user, message: message, epoch: epoch)
+    }
+    let marked: ShardState.MarkedPlace
+    do throws(Refusal) {
+      let time = state.advance(clock: loop.clock)
+      switch request.kind {
+      case .markRead:
+        marked = try state.decideRead(
+          slot,
+          user: user,
+          message: message,
+          epoch: epoch,
+          at: time,
+          into: &effects
+        )
+      case .markDelivered:
+        marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+      default:
+        marked = ShardState.MarkedPlace(
+          row: message.isEmpty
+            ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
+            : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+        )
+      }
+    } catch {
+      // A reply's id alone identifies its thread.
+      if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot, for: user) {
+        return mark(request, slot, in: thread, user: user, message: message, epoch: epoch)
+      }
+      return refused(error, slot)
+    }
+    // If this duplicate names its message and still moves a watermark, the original was not applied. Without a message
+    // the newest may differ by now; a marker may have been set again.
+    guard !request.isDuplicate || message.isEmpty || !effects.contains(where: \.movesWatermark) else {
+      return .unknownOutcome
+    }
+    applyCommand(slot, request)
+    return reply(request, departure(slot)) { buffer in
+      buffer.writeRow(state.ownRow(slot, marked.row), slot, in: state)
+      if let uncounted = state.uncounted(marked, in: slot) { buffer.writeInteger(uncounted.rawValue) }
+    }
+  }
+
+  /// Reads the parent of the request's thread, which follows the kind's fields; empty if the request is about no
+  /// thread.
+  @inline(__always)
+  @_lifetime(copy request)
+  @_lifetime(request: copy request)
+  static func thread(_ request: inout Request) throws(WireError) -> RawSpan {
+    guard request.header.flags.contains(.thread) else { return try request.fields.raw(0) }
+    let parent = try request.fields.string()
+    guard !parent.isEmpty else { throw .badValue(.text) }
+    return parent
+  }
+
+  /// Marks in the thread under a message.
+  func mark(
+    _ request: borrowing Request,
+    _ slot: ChannelSlot,
+    under parent: RawSpan,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?
+  ) -> Outcome {
+    do throws(Refusal) {
+      let member = try state.member(user, in: slot)
+      if let thread = try state.thread(of: parent, in: slot, for: member) {
+        return mark(request, slot, in: thread, user: user, message: message, epoch: epoch)
+      }
+      try state.checkMark(
+        withoutThread: slot,
+        user: user,
+        message: message,
+        isUnread: request.kind == .markUnread
+      )
+    } catch {
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    return reply(request, departure(slot)) { buffer in
+      buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
+      buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
+    }
+  }
+
+  /// Marks in a thread.
+  func mark(
+    _ request: borrowing Request,
+    _ slot: ChannelSlot,
+    in thread: ChannelSlot,
+    user: RawSpan,
+    message: RawSpan,
+    epoch: UInt32?
+  ) -> Outcome {
+    do throws(Refusal) {
+      let time = state.advance(clock: loop.clock)
+      switch request.kind {
+      case .markRead:
+        try state.decideRead(
+          inThread: thread,
+          user: user,
+          message: message,
+          epoch: epoch,
+          at: time,
+          into: &effects
+        )
+      case .markDelivered:
+        try state.decideDelivered(inThread: thread, user: user, message: message, at: time, into: &effects)
+      default:
+        try state.decideUnread(inThread: thread, user: user, message: message, epoch: epoch, into: &effects)
+      }
+    } catch {
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    // Look the row up again: a duplicate's original may have added the member, who may have left since.
+    let row = state[thread].row(of: user)
+    let uncounted = state.uncounted(thread, user: user, message: message)
+    return reply(request, departure(slot)) { buffer in
+      if let row {
+        buffer.writeRow(state.ownRow(thread, row), thread, in: state)
+      } else {
+        buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
+      }
+      if let uncounted, request.kind != .markUnread { buffer.writeInteger(uncounted.rawValue) }
+    }
+  }
+
+  func markUnreadSince(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let since = try request.fields.time()
+    let epoch = try request.fields.optional32()
+    let parent = try Self.thread(&request)
+    try request.fields.end()
+    if let refusal = refusal(of: user, request, slot) { return refusal }
+    _ = state.advance(clock: loop.clock)
+    var place = slot
+    do throws(Refusal) {
+      let member = try state.member(user, in: slot)
+      if !parent.isEmpty {
+        guard let thread = try state.thread(of: parent, in: slot, for: member) else {
+          let none = parent.extracting(first: 0)
+          try state.checkMark(withoutThread: slot, user: user, message: none, isUnread: true)
+          applyCommand(slot, request)
+          return reply(request, departure(slot)) { buffer in
+            buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
+            buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
+          }
+        }
+        place = thread
+      }
+      try state.decideUnread(place, user: user, since: since, epoch: epoch, into: &effects)
+    } catch {
+      return refused(error, slot)
+    }
+    // The messages in question are scanned one by one.
+    loop.budget.useEntries(Int(state[place].messages.newest.rawValue) / Self.messagesPerEntry)
+    applyCommand(slot, request)
+    let row = state[place].row(of: user)
+    return reply(request, departure(slot)) { buffer in
+      guard let row else { return buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
+      buffer.writeRow(state.ownRow(place, row), place, in: state)
+    }
+  }
+
+  /// Messages whose times are compared per unit of the loop's budget; a unit is one channel's unread count.
+  private static let messagesPerEntry = 1_024
+}
+
+extension ByteBuffer {
+  /// Writes the *row* of a channel's member who has none in a thread: nothing read, nothing unread.
+  mutating func writeEmptyRow(user: RawSpan, joinedAt: Timestamp) {
+    writeFields(byteCountMax: RowFields.byteCountMax) { fields in
+      fields.string(user)
+      fields.time(joinedAt)
+      // The read message and its sequence number; then the delivery time, message and sequence number.
+      for _ in 0..<5 { fields.byte(0) }
+      fields.varint(RowFlags.details | RowFlags.own | RowFlags.joined)
+      // Unread messages, first unread one, epoch, mentions, and the join position.
+      for _ in 0..<5 { fields.byte(0) }
+    }
+  }
+}

@@ -1,0 +1,268 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Channels and their members: created, changed, listed and erased (Proto/frames.md, 0x1D to 0x1F and 0x44; R16).
+extension ShardEngine {
+  func putChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError)
+    -> Outcome
+  {
+    let patch = try request.fields.optionPatch()
+    let members = try newMembers(&request.fields)
+    try request.fields.end()
+    loop.budget.useEntries(members.count)
+    if let invalid = Self.invalid(members) {
+      return .refused(.invalidField, invalid)
+    }
+    guard request.isDuplicate || members.isEmpty || !state.outbox.isFull else {
+      return OutgoingChanges.refusedFull
+    }
+    guard request.isDuplicate || !areErased(members, in: slot) else {
+      return Self.refusedErasing
+    }
+    let time = state.advance(
+      clock: loop.clock,
+      forMembersOf: members.isEmpty || request.isDuplicate ? nil : slot
+    )
+    var slot = slot
+    let isNew = slot == nil
+    do throws(Refusal) {
+      if let slot {
+        try state.decideUpdate(slot, options: patch, members: members, at: time, into: &effects)
+      } else if request.isDuplicate {
+        // The original was applied, and the channel was deleted since.
+        throw Refusal.channelNotFound
+      } else {
+        let cid = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+        try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &effects)
+      }
+    } catch {
+      return refused(error, slot)
+    }
+    slot = applyCommand(slot, request)
+    guard let slot else { preconditionFailure("a created channel has a slot") }
+    return outgoing.replyWhenIndexed(request, slot) { buffer in
+      buffer.writeInteger(UInt8(isNew ? 1 : 0))
+      buffer.writeChannel(slot, in: state)
+    }
+  }
+
+  func changeMembers(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let add = try newMembers(&request.fields)
+    var remove: [String] = []
+    for _ in 0..<(try request.fields.count()) { remove.append(try request.fields.text()) }
+    try request.fields.end()
+    loop.budget.useEntries(add.count + remove.count)
+    if let invalid = Self.invalid(add) {
+      return .refused(.invalidField, invalid)
+    }
+    guard request.isDuplicate || !state.outbox.isFull else {
+      return OutgoingChanges.refusedFull
+    }
+    guard request.isDuplicate || !areErased(add, in: slot) else {
+      return Self.refusedErasing
+    }
+    do {
+      try state.decideMembers(
+        slot,
+        add: add,
+        remove: remove,
+        at: state.advance(clock: loop.clock, forMembersOf: add.isEmpty || request.isDuplicate ? nil : slot),
+        into: &effects
+      )
+    } catch {
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    return outgoing.replyWhenIndexed(request, slot) { $0.writeChannel(slot, in: state) }
+  }
+
+  /// Sets one member's role, and whether they mute the channel (it then counts in none of their totals).
+  func setMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let member = ShardState.NewMember(user: try request.fields.text(), role: try request.fields.text())
+    let flags = try request.fields.varint()
+    try request.fields.end()
+    var user = member.user
+    if let refusal = user.withUTF8({ refusal(of: $0.span.bytes, request, slot) }) { return refusal }
+    guard flags <= 7, flags & 1 != 0 || flags & 2 == 0 else {
+      return .refused(.invalidField, "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums")
+    }
+    if let invalid = Self.invalid([member]) {
+      return .refused(.invalidField, invalid)
+    }
+    guard request.isDuplicate || !state.outbox.isFull else {
+      return OutgoingChanges.refusedFull
+    }
+    guard request.isDuplicate || !areErased([member], in: slot) else {
+      return Self.refusedErasing
+    }
+    let decided: (row: MemberOrdinal, isNew: Bool)
+    do throws(Refusal) {
+      decided = try state.decideMember(
+        slot,
+        user: member.user,
+        role: member.role,
+        isMuted: flags & 1 == 0 ? nil : flags & 2 != 0,
+        joins: flags & 4 != 0,
+        at: state.advance(
+          clock: loop.clock,
+          forMembersOf: flags & 4 == 0 || request.isDuplicate ? nil : slot
+        ),
+        into: &effects
+      )
+    } catch {
+      return refused(error, slot)
+    }
+    // The member has left since: there is nothing to answer from.
+    guard !request.isDuplicate || !decided.isNew else { return .unknownOutcome }
+    applyCommand(slot, request)
+    return outgoing.replyWhenIndexed(request, slot) { buffer in
+      buffer.writeInteger(UInt8(decided.isNew ? 1 : 0))
+      SetMemberFields(
+        role: state.role(slot, decided.row),
+        joinedAt: state.joinedAt(slot, decided.row),
+        isMuted: state[slot].rows.isMuted(decided.row)
+      )
+      .write(into: &buffer)
+    }
+  }
+
+  /// Whether one of the members is being erased in this channel.
+  private func areErased(_ members: [ShardState.NewMember], in slot: ChannelSlot?) -> Bool {
+    guard let slot, waiting.hasSlices else { return false }
+    return members.contains { isBeingErased($0.user, in: slot) }
+  }
+
+  private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
+    var members: [ShardState.NewMember] = []
+    for _ in 0..<(try reader.count(elementBytesMin: 2)) {
+      let user = try reader.text()
+      members.append(ShardState.NewMember(user: user, role: try reader.text()))
+    }
+    return members
+  }
+
+  private static func invalid(_ members: [ShardState.NewMember]) -> String? {
+    for member in members {
+      if !isValid(member.user, Identifier.isUser) { return userRange }
+      if !member.role.isEmpty, !isValid(member.role, Identifier.isRole) {
+        return "role: 1 to 64 of A-Z a-z 0-9 _ . -"
+      }
+    }
+    return nil
+  }
+
+  static func isValid(_ text: String, _ check: (RawSpan) -> Bool) -> Bool {
+    var text = text
+    return text.withUTF8 { check($0.span.bytes) }
+  }
+
+  func listRoster(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let fields = try ListRosterFields(&request.fields)
+    guard fields.viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
+    guard (1...100).contains(fields.limit) else {
+      return .refused(.invalidField, "limit: 1 to 100")
+    }
+    guard !isRevoked(fields.viewer, request) else { return refused(.tokenRevoked, slot) }
+    let viewer: ChannelViewer
+    do throws(Refusal) {
+      viewer = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+    } catch {
+      return refused(error, slot)
+    }
+    let page = state.roster(slot, limit: Int(fields.limit), cursor: fields.cursor)
+    return reply(request, departure(slot)) { buffer in
+      buffer.writeVarint(page.rows.count)
+      for row in page.rows {
+        state.withUser(slot, row) { buffer.writeField($0) }
+        buffer.writeField(state.role(slot, row))
+        buffer.writeTime(state.joinedAt(slot, row))
+        // Muting is private (R14), also from a server that queries as a user (R6).
+        let showsMuted = fields.viewerFlags == 1 && fields.viewer.isEmpty || row == viewer.row
+        buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
+      }
+      buffer.writeOptional(page.next.map(UInt64.init))
+    }
+  }
+
+  /// Erases a user, a slice in each turn. The name stays until the last slice, so that a repeated request can finish
+  /// the erasure. Meanwhile commands in this user's name are refused in the channel.
+  func eraseMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    try request.fields.end()
+    guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
+    let name = Self.text(user)
+    guard state.canErase(name) else {
+      // The name belongs to a new user by now: this command is late, from a slower gateway.
+      applyCommand(slot, request)
+      return reply(request, departure(slot)) { $0.writeInteger(UInt8(0)) }
+    }
+    guard !request.isDuplicate else {
+      return reply(request, departure(slot)) { $0.writeInteger(UInt8(1)) }
+    }
+    var scan = EraseScan()
+    if case .erase(let known, _, _)? = request.attempt?.progress { scan = known }
+    if isBeingErased(name, in: slot) {
+      // Another command is erasing this user. This one erases what that one leaves.
+      let progress = RequestAttempt.Progress.erase(EraseScan(), user: name, isAtWork: false)
+      return waiting.add(request, for: .slice(slot), progress: progress)
+    }
+    let granted = max(loop.budget.effects, configuration.shortEffects)
+    var left = granted
+    let isDone = state.decideErase(
+      slot,
+      member: name,
+      &scan,
+      limit: &left,
+      at: state.advance(clock: loop.clock),
+      into: &effects
+    )
+    loop.budget.useEffects(granted - left)
+    guard isDone else {
+      if !effects.isEmpty { applyEffects(slot, session: nil) }
+      let progress = RequestAttempt.Progress.erase(scan, user: name, isAtWork: true)
+      return waiting.add(request, for: .slice(slot), progress: progress)
+    }
+    applyCommand(slot, request)
+    return outgoing.replyWhenIndexed(request, slot) { $0.writeInteger(UInt8(scan.isKnown ? 1 : 0)) }
+  }
+
+  /// Whether an erasure of this user in this channel has begun to apply effects.
+  func isBeingErased(_ user: String, in slot: ChannelSlot) -> Bool {
+    waiting.hasSlices && waiting.isErasing(user, in: slot)
+  }
+
+  /// Whether an erasure of this user in this channel has begun to apply effects.
+  func isBeingErased(_ user: RawSpan, in slot: ChannelSlot) -> Bool {
+    guard waiting.hasSlices else { return false }
+    return waiting.isErasing(Self.text(user), in: slot)
+  }
+
+  /// Refuses a command in a user's name if their token is revoked or they are being erased; nil if it is admitted.
+  @inline(__always)
+  func refusal(of user: RawSpan, _ request: borrowing Request, _ slot: ChannelSlot) -> Outcome? {
+    if isRevoked(user, request) { return refused(.tokenRevoked, slot) }
+    if !request.isDuplicate, isBeingErased(user, in: slot) { return Self.refusedErasing }
+    return nil
+  }
+
+  /// Refuses a command in the name of a user who is being erased in the channel.
+  static var refusedErasing: Outcome {
+    .refused(.busy, retryAfterMilliseconds: 100, "the user is being erased in this channel")
+  }
+
+  /// Deletes a channel that does not exist, or erases a user in it. Nothing is to be done, and that is no error: a
+  /// repeat must succeed.
+  func performAbsent(_ request: inout Request, _ departure: ReplyLane.Departure) throws(WireError) -> Outcome
+  {
+    if request.kind == .eraseMember {
+      let user = try request.fields.string()
+      try request.fields.end()
+      guard Identifier.isUser(user) else { return .refused(.invalidField, Self.userRange) }
+    } else {
+      try request.fields.end()
+    }
+    applyCommand(nil, request)
+    return reply(request, departure) { $0.writeInteger(UInt8(request.isDuplicate ? 1 : 0)) }
+  }
+}

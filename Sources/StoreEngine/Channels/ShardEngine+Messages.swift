@@ -1,0 +1,240 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Messages of a channel: registered, listed, deleted and truncated, and their statuses.
+extension ShardEngine {
+  func register(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let id = try request.fields.string()
+    let sender = try request.fields.string()
+    let created = try request.fields.time()
+    let flags = try request.fields.varint()
+    let mentions = try Self.mentions(flags, &request.fields)
+    let thread = try Self.thread(&request)
+    try request.fields.end()
+    guard Identifier.isMessage(id) else {
+      return .refused(.invalidField, "message: 1 to 255 bytes of UTF-8 without control characters")
+    }
+    guard sender.isEmpty || Identifier.isUser(sender) else {
+      return .refused(.invalidField, Self.userRange)
+    }
+    guard flags <= 23 else {
+      let range =
+        "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
+      return .refused(.notImplemented, range)
+    }
+    if case .users(let users) = mentions {
+      guard (1...Self.mentionsMax).contains(users.count),
+        users.allSatisfy({ Self.isValid($0, Identifier.isUser) })
+      else {
+        return .refused(.invalidField, "mentions: 1 to \(Self.mentionsMax) users")
+      }
+    }
+    if case .users(let users) = mentions, !request.isDuplicate, waiting.hasSlices,
+      users.contains(where: { isBeingErased($0, in: slot) })
+    {
+      return Self.refusedErasing
+    }
+    let registration: ShardState.Registration
+    guard
+      request.isDuplicate || !state.outbox.isFull || !state.isNew(sender, in: slot)
+    else { return OutgoingChanges.refusedFull }
+    guard request.isDuplicate || !isBeingErased(sender, in: slot) else {
+      return Self.refusedErasing
+    }
+    let time = state.advance(clock: loop.clock)
+    do throws(Refusal) {
+      if thread.isEmpty {
+        registration = try state.decideRegister(
+          slot,
+          id: id,
+          sender: sender,
+          created: created,
+          isSilent: flags & 1 != 0,
+          wantsReceipt: flags & 2 != 0,
+          movesPosition: flags & 4 == 0,
+          mentions: mentions,
+          at: time,
+          into: &effects
+        )
+      } else {
+        registration = try state.decideReply(
+          slot,
+          to: thread,
+          id: id,
+          sender: sender,
+          created: created,
+          isSilent: flags & 1 != 0,
+          wantsReceipt: flags & 2 != 0,
+          movesPosition: flags & 4 == 0,
+          mentions: mentions,
+          at: time,
+          into: &effects
+        )
+      }
+    } catch {
+      // The original was applied, or refused so long ago that the session forgot it. The sender may have been erased
+      // since.
+      if request.isDuplicate, error == .messageConflict { return .unknownOutcome }
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    var isNew = false
+    if case .created = registration { isNew = true }
+    guard !isNew || !request.isDuplicate else { return .unknownOutcome }
+    let place = state.place(of: id, in: slot)
+    // Nobody but its sender can have read or received a new message.
+    let status =
+      isNew
+      ? .sent : state.status(place, registration.sequence, viewer: state.sender(sender, in: place)).status
+    return outgoing.replyWhenIndexed(request, slot) { buffer in
+      buffer.writeInteger(UInt8(isNew ? 1 : 0))
+      buffer.writeSequence(registration.sequence)
+      buffer.writeInteger(status.rawValue)
+      buffer.writeInteger(state.receiptRefusal(place, registration.sequence).rawValue)
+    }
+  }
+
+  /// Maximum number of users that one message may mention by name.
+  static let mentionsMax = 100
+
+  /// Reads the mentions of a message, which follow the flags.
+  private static func mentions(
+    _ flags: UInt64,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> ShardState.NewMentions {
+    if flags & 8 != 0 { return .all }
+    guard flags & 16 != 0 else { return .nobody }
+    var users: [String] = []
+    for _ in 0..<(try reader.count()) { users.append(try reader.text()) }
+    return .users(users)
+  }
+
+  func deleteMessage(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let id = try request.fields.string()
+    try request.fields.end()
+    let sequence: SequenceNumber
+    do {
+      sequence = try state.decideDelete(slot, id: id, at: state.advance(clock: loop.clock), into: &effects)
+    } catch {
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    return reply(request, departure(slot)) { $0.writeSequence(sequence) }
+  }
+
+  func truncateChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let message = try request.fields.string()
+    try request.fields.end()
+    do throws(Refusal) {
+      try state.decideTruncate(
+        slot,
+        before: message,
+        at: state.advance(clock: loop.clock),
+        into: &effects
+      )
+    } catch {
+      return refused(error, slot)
+    }
+    applyCommand(slot, request)
+    return reply(request, departure(slot)) { $0.writeChannel(slot, in: state) }
+  }
+
+  func listMessages(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let fields = try ListMessagesFields(&request.fields)
+    guard (1...100).contains(fields.limit) else {
+      return .refused(.invalidField, "limit: 1 to 100")
+    }
+    let page = state.listedMessages(slot, limit: Int(fields.limit), cursor: fields.cursor)
+    return reply(request, departure(slot)) { buffer in
+      buffer.writeVarint(page.messages.count)
+      for entry in page.messages {
+        let flags = state.flags(entry.place, of: entry.sequence)
+        buffer.writeSequence(entry.sequence)
+        state.withMessage(entry.place, entry.sequence) { buffer.writeField($0) }
+        state.withMessage(slot, entry.parent) { buffer.writeField($0) }
+        state.withSender(entry.place, of: entry.sequence) { buffer.writeField($0) }
+        buffer.writeTime(state.createdAt(entry.place, of: entry.sequence))
+        buffer.writeVarint(UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.receipt) ? 2 : 0)))
+      }
+      buffer.writeMessageListCursor(page.next)
+    }
+  }
+
+  func statuses(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let viewerFlags = try request.fields.varint()
+    let viewer = try request.fields.string()
+    let count = try request.fields.count()
+    guard viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
+    guard (1...100).contains(count) else { return .refused(.invalidField, "messages: 1 to 100") }
+    // Parse to the end before any look-up, then read the messages again.
+    var messages = request.fields
+    for _ in 0..<count { _ = try request.fields.string() }
+    try request.fields.end()
+    guard !isRevoked(viewer, request) else { return refused(.tokenRevoked, slot) }
+    var answers: [Result<StatusAnswer, Refusal>] = []
+    answers.reserveCapacity(count)
+    do {
+      let viewer = try state.viewer(viewer, isServer: viewerFlags == 1, in: slot)
+      for _ in 0..<count {
+        guard let message = try? messages.string() else { break }
+        answers.append(state.askedStatus(slot, message: message, viewer: viewer))
+      }
+      _ = state.advance(clock: loop.clock)
+      if let outcome = fillStatuses(request, slot, viewer, &answers) { return outcome }
+    } catch {
+      return refused(error, slot)
+    }
+    return reply(request, departure(slot, saying: answers, request.lane)) { buffer in
+      buffer.writeVarint(count)
+      for answer in answers {
+        switch answer {
+        case .success(let status):
+          buffer.writeInteger(UInt8(0))
+          buffer.writeStatus(status)
+        case .failure(let refusal):
+          buffer.writeInteger(UInt8(Self.code(refusal).rawValue))
+        }
+      }
+    }
+  }
+
+  /// Counts the messages of a statuses query, all in one pass. Each message with a receipt takes another pass over its
+  /// acknowledgements, and each reply one over its thread.
+  ///
+  /// - Returns: nil when all are counted; otherwise the query waits for its next slice.
+  private func fillStatuses(
+    _ request: borrowing Request,
+    _ slot: ChannelSlot,
+    _ viewer: ChannelViewer,
+    _ answers: inout [Result<StatusAnswer, Refusal>]
+  ) -> Outcome? {
+    var done = 0
+    if case .statuses(let known, let count)? = request.attempt?.progress {
+      // A message that was deleted meanwhile has no status any more.
+      for place in 0..<count {
+        if case .success = answers[place] { answers[place] = known[place] }
+      }
+      done = count
+    }
+    let granted = max(loop.budget.rows, configuration.shortRows)
+    let rows = state[slot].rows.rowCount
+    var left = granted - rows
+    var end = done
+    while end < answers.count {
+      if case .success(let asked) = answers[end] {
+        let own = state.rowsCounted(slot, for: asked)
+        // Each slice completes at least one message.
+        if left < own, end > done { break }
+        left -= own
+      }
+      end += 1
+    }
+    loop.budget.useRows(granted - left)
+    var part = Array(answers[done..<end])
+    state.statuses(slot, viewer: viewer, &part)
+    answers.replaceSubrange(done..<end, with: part)
+    guard end < answers.count else { return nil }
+    return waiting.add(request, for: .slice(slot), progress: .statuses(answers, count: end))
+  }
+}

@@ -1,0 +1,100 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Receipts: acknowledgements, and answers that reveal an expired receipt (R9, R20).
+extension ShardEngine {
+  /// Maximum number of messages in one acknowledgement.
+  private static let acknowledgedMax = 100
+
+  // MARK: Acknowledging
+
+  /// Acknowledges those of the messages that can be. The request is one command: all its effects are in one batch.
+  func acknowledge(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let noteBytes = try request.fields.string()
+    let count = try request.fields.count()
+    // Parse to the end before any of it is applied, then read the messages again.
+    var messages = request.fields
+    for _ in 0..<count { _ = try request.fields.string() }
+    try request.fields.end()
+    guard (1...Self.acknowledgedMax).contains(count) else {
+      return .refused(.invalidField, "messages: 1 to \(Self.acknowledgedMax)")
+    }
+    guard noteBytes.byteCount <= Acknowledgement.noteLengthMax, let note = Self.utf8(noteBytes) else {
+      return .refused(.invalidField, "note: at most \(Acknowledgement.noteLengthMax) bytes of UTF-8")
+    }
+    if let refusal = refusal(of: user, request, slot) { return refusal }
+    let row: MemberOrdinal
+    do { row = try state.member(user, in: slot) } catch {
+      return refused(error, slot)
+    }
+    let time = state.advance(clock: loop.clock)
+    recordDecision(request)
+    var codes: [UInt16] = []
+    codes.reserveCapacity(count)
+    var expiry = Timestamp.none
+    for _ in 0..<count {
+      let message = try messages.string()
+      effects.removeAll(keepingCapacity: true)
+      do throws(Refusal) {
+        try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
+        codes.append(0)
+      } catch {
+        codes.append(Self.code(error).rawValue)
+        if error == .receiptExpired { expiry = max(expiry, state.receiptExpiry(slot, message: message)) }
+      }
+      guard !effects.isEmpty else { continue }
+      guard !request.isDuplicate else {
+        // The original ran before this message could be acknowledged, and is not applied again. Its outcome for this
+        // message is no longer known.
+        return .unknownOutcome
+      }
+      applyEffects(slot, session: request.session)
+    }
+    let departure = departure(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
+    return reply(request, departure) { buffer in
+      buffer.writeVarint(codes.count)
+      for code in codes { buffer.writeVarint(UInt64(code)) }
+    }
+  }
+
+  private static func utf8(_ bytes: RawSpan) -> String? {
+    bytes.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
+  }
+
+  // MARK: Expiry
+
+  /// Earliest departure of an answer to a statuses query. Logs the time if an `expired` in the answer needs it.
+  func departure(
+    _ slot: ChannelSlot,
+    saying answers: [Result<StatusAnswer, Refusal>],
+    _ lane: ReplyLane
+  ) -> ReplyLane.Departure {
+    var expiry = Timestamp.none
+    for case .success(let status) in answers where status.receipt == .expired {
+      expiry = max(expiry, state[slot].receipts.expiresAt(status.sequence))
+    }
+    return departure(lastEffect(slot), revealingExpiryAt: expiry, lane)
+  }
+
+  /// Earliest departure of an answer that reveals an expiry at `expiry`: when a batch of that time or later is durable.
+  /// Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has that time
+  /// yet.
+  ///
+  /// - Parameters:
+  ///   - last: last effect that the answer reveals.
+  ///   - expiry: latest expiry in the answer; none if nothing has expired.
+  func departure(
+    _ last: LogIndex,
+    revealingExpiryAt expiry: Timestamp,
+    _ lane: ReplyLane
+  ) -> ReplyLane.Departure {
+    let departure = departure(last)
+    guard expiry > log.durableTime else { return departure }
+    guard expiry > log.closedTime else { return departure == .withGathering ? .withGathering : .withInFlight }
+    // A gathering batch closes with the shard's time, which has reached the expiry.
+    if !log.isGathering { logTimeNow(session: sessionPosition(lane)) }
+    return .withGathering
+  }
+}

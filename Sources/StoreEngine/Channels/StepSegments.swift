@@ -1,0 +1,321 @@
+import NIOCore
+package import ReceiptModel
+import ReceiptWire
+
+/// Segments of steps to read from storage, requested from the loop's driver (R17).
+package struct StepRequest: Hashable, Sendable {
+  package var shard: ShardID
+  package var channel: ChannelNumber
+  package var ranges: [StepTime.SegmentRange]
+  /// Tells reads apart; returned with the result.
+  package var ticket: UInt32
+}
+
+/// A row page whose segments are being rewritten.
+struct TrimPlace: Hashable {
+  var channel: ChannelNumber
+  var rowPage: UInt32
+}
+
+/// A read of steps in flight.
+struct StepRead {
+  enum Purpose {
+    /// For a query that waits, with the row pages of the segments that were read for it before.
+    case query(rowPages: [UInt32])
+    /// A trim, with the segments that were in memory, by segment number.
+    case trim([UInt32: [UInt8]])
+  }
+
+  var slot: ChannelSlot
+  var channel: ChannelNumber
+  /// The oldest valid segment of each row page in question. If it has changed, the page was trimmed since and the
+  /// result is stale.
+  var firsts: [(rowPage: UInt32, first: UInt32)]
+  var purpose: Purpose
+
+  var isForTrim: Bool {
+    if case .trim = purpose { return true }
+    return false
+  }
+}
+
+/// Segments of steps on storage: those that are read for a query, which is then performed again with them, those that
+/// are rewritten as fewer, and those that a commit writes or deletes.
+final class StepSegments: ShardPart {
+  private var stepReads: [UInt32: StepRead] = [:]
+  /// Ticket of the last read of steps.
+  private var stepTicket: UInt32 = 0
+  /// Row pages with a trim in progress (their segments are being read, to be rewritten as fewer), and those that cannot
+  /// be trimmed.
+  private var trimsInFlight: Set<TrimPlace> = []
+  /// Segments to delete once the batch with this index is durable.
+  private var trims: [(index: LogIndex, trim: CommitGroup.Trim)] = []
+  /// Step segments in the commit in flight.
+  private var segmentsInFlight: [(slot: ChannelSlot, channel: ChannelNumber, page: PageID)] = []
+
+  /// Maximum number of reads for one query, each of which asks for more than the last. After them the query is answered
+  /// with the segments it has.
+  private static let stepRoundsMax = 24
+  /// Maximum number of segments in one read for a query.
+  private static let stepSegmentsMax: UInt32 = 512
+
+  // MARK: Queries
+
+  /// Lets a query wait until these segments are read. The query is then performed again from its beginning, with the
+  /// segments.
+  func needSteps(_ request: inout Request, _ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange]) -> Outcome
+  {
+    guard stepReads.count < shard.configuration.stepReadsMax, hasRoom(for: request) else {
+      return .refused(.busy, retryAfterMilliseconds: 100, "too many steps are being read")
+    }
+    var attempt = request.attempt ?? RequestAttempt()
+    attempt.stepRounds += 1
+    request.attempt = attempt
+    let rowPages = attempt.segments.rowPages.sorted()
+    let ticket = readSteps(slot, Self.joined(ranges), purpose: .query(rowPages: rowPages))
+    return shard.waiting.add(request, for: .steps(ticket))
+  }
+
+  /// Whether a query may keep its steps, beside all other queries that keep some. One query always may.
+  private func hasRoom(for request: borrowing Request) -> Bool {
+    let kept = shard.waiting.keptSteps
+    return kept == 0 || kept + request.segments.stepCount <= shard.configuration.heldStepsMax
+  }
+
+  /// Merges ranges into disjoint ones per row page, in rising order, limited to the segments of one read.
+  private static func joined(_ ranges: [StepTime.SegmentRange]) -> [StepTime.SegmentRange] {
+    var result: [StepTime.SegmentRange] = []
+    let sorted = ranges.sorted {
+      ($0.rowPage, $0.segments.lowerBound) < ($1.rowPage, $1.segments.lowerBound)
+    }
+    var left = stepSegmentsMax
+    for range in sorted where left > 0 {
+      var segments = range.segments
+      if let last = result.last, last.rowPage == range.rowPage {
+        let start = max(segments.lowerBound, last.segments.upperBound)
+        guard start < segments.upperBound else { continue }
+        segments = start..<segments.upperBound
+      }
+      if UInt32(segments.count) > left { segments = segments.lowerBound..<segments.lowerBound + left }
+      left -= UInt32(segments.count)
+      if let last = result.last, last.rowPage == range.rowPage,
+        last.segments.upperBound == segments.lowerBound
+      {
+        result[result.count - 1].segments = last.segments.lowerBound..<segments.upperBound
+      } else {
+        result.append(StepTime.SegmentRange(rowPage: range.rowPage, segments: segments))
+      }
+    }
+    return result
+  }
+
+  private func readSteps(_ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange], purpose: StepRead.Purpose)
+    -> UInt32
+  {
+    stepTicket &+= 1
+    var firsts: [(rowPage: UInt32, first: UInt32)] = []
+    // Segments that were read for the query earlier must be of the same state.
+    if case .query(let rowPages) = purpose {
+      for rowPage in rowPages {
+        firsts.append((rowPage, shard.state[slot].steps.segments(rowPage).lowerBound))
+      }
+    }
+    for range in ranges where !firsts.contains(where: { $0.rowPage == range.rowPage }) {
+      firsts.append((range.rowPage, shard.state[slot].steps.segments(range.rowPage).lowerBound))
+    }
+    let channel = shard.state[slot].number
+    stepReads[stepTicket] = StepRead(slot: slot, channel: channel, firsts: firsts, purpose: purpose)
+    shard.loop.driver.readSteps(
+      StepRequest(shard: shard.state.id, channel: channel, ranges: ranges, ticket: stepTicket)
+    )
+    return stepTicket
+  }
+
+  /// Whether the channel is in memory with the same segments as when the steps were requested.
+  private func isCurrent(_ read: StepRead) -> Bool {
+    guard shard.state.isLoaded(read.slot), shard.state[read.slot].number == read.channel else { return false }
+    return read.firsts.allSatisfy { shard.state[read.slot].steps.segments($0.rowPage).lowerBound == $0.first }
+  }
+
+  /// Handles a finished or failed read of steps.
+  func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
+    guard let read = stepReads.removeValue(forKey: request.ticket) else { return }
+    switch read.purpose {
+    case .query:
+      for query in shard.waiting.take(.steps(request.ticket)) { resume(query, read, request, result) }
+    case .trim(let known): finishTrim(known, read, request, result)
+    }
+  }
+
+  private func resume(
+    _ waiting: WaitingRequest,
+    _ read: StepRead,
+    _ request: StepRequest,
+    _ result: Result<[StoredSegment], StorageError>
+  ) {
+    // Trimmed or evicted since: the result may be stale, and the query starts anew.
+    var segments = ReadSegments()
+    if isCurrent(read) {
+      do throws(StorageError) {
+        segments = waiting.attempt.segments
+        let contents = try contents(request, result)
+        for (place, bytes) in contents { segments.add(place.rowPage, place.segment, bytes) }
+      } catch {
+        shard.loop.driver.reports(error)
+        return shard.refuse(
+          waiting,
+          RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the steps cannot be read")
+        )
+      }
+    }
+    if waiting.attempt.stepRounds >= Self.stepRoundsMax { segments.close() }
+    var waiting = waiting
+    waiting.attempt.segments = segments
+    shard.resume(waiting)
+  }
+
+  private struct SegmentPlace: Hashable {
+    var rowPage: UInt32
+    var segment: UInt32
+  }
+
+  /// Returns the validated contents of every requested segment, in rising order. Segments in `known` are taken from
+  /// there.
+  private func contents(
+    _ request: StepRequest,
+    _ result: Result<[StoredSegment], StorageError>,
+    known: [UInt32: [UInt8]] = [:]
+  ) throws(StorageError) -> [(place: SegmentPlace, bytes: [UInt8])] {
+    var found: [SegmentPlace: [UInt8]] = [:]
+    let stored: [StoredSegment]
+    switch result {
+    case .success(let segments): stored = segments
+    case .failure(let error): throw error
+    }
+    let channel = "shard \(shard.state.id.rawValue), channel \(request.channel.rawValue)"
+    for segment in stored where known[segment.segment] == nil {
+      let page = PageID.steps(segment.rowPage, segment.segment)
+      let place = "\(channel), page \(page)"
+      let stored = try ShardEngine.page(segment.bytes, place)
+      guard stored.index <= shard.log.closed, stored.effects.count == 1,
+        case .stepsSealed(request.channel, segment.rowPage, segment.segment, let bytes) = stored.effects[0],
+        StepBytes.areWhole(bytes)
+      else { throw .corrupt("\(place): is no valid segment of steps") }
+      found[SegmentPlace(rowPage: segment.rowPage, segment: segment.segment)] = bytes
+    }
+    var contents: [(place: SegmentPlace, bytes: [UInt8])] = []
+    for range in request.ranges {
+      for segment in range.segments {
+        let place = SegmentPlace(rowPage: range.rowPage, segment: segment)
+        guard let bytes = known[segment] ?? found[place] else {
+          throw .corrupt(
+            "\(channel): segment \(segment) of the steps of rows page \(range.rowPage) is missing"
+          )
+        }
+        contents.append((place, bytes))
+      }
+    }
+    return contents
+  }
+
+  // MARK: Trimming
+
+  /// Starts a trim if a row page has twice the segments it needs: reads them, to rewrite them as fewer.
+  func trimSteps(_ slot: ChannelSlot, _ rowPage: UInt32) {
+    let place = TrimPlace(channel: shard.state[slot].number, rowPage: rowPage)
+    guard shard.state.needsTrim(slot, rowPage), !trimsInFlight.contains(place) else { return }
+    guard stepReads.values.count(where: { $0.isForTrim }) < shard.configuration.stepTrimsMax else {
+      return
+    }
+    let segments = shard.state[slot].steps.segments(rowPage)
+    // The segments may be written and dropped from memory before or after the read.
+    var known: [UInt32: [UInt8]] = [:]
+    for segment in segments {
+      if let bytes = shard.state[slot].steps.segment(rowPage, segment) { known[segment] = bytes }
+    }
+    trimsInFlight.insert(place)
+    let range = StepTime.SegmentRange(rowPage: rowPage, segments: segments)
+    _ = readSteps(slot, [range], purpose: .trim(known))
+  }
+
+  private func finishTrim(
+    _ known: [UInt32: [UInt8]],
+    _ read: StepRead,
+    _ request: StepRequest,
+    _ result: Result<[StoredSegment], StorageError>
+  ) {
+    let range = request.ranges[0]
+    let place = TrimPlace(channel: read.channel, rowPage: range.rowPage)
+    guard isCurrent(read) else {
+      trimsInFlight.remove(place)
+      return
+    }
+    let contents: [(place: SegmentPlace, bytes: [UInt8])]
+    do throws(StorageError) {
+      contents = try self.contents(request, result, known: known)
+    } catch {
+      // The segments stay as they are: they may be damaged. The trim is not retried before the next start.
+      shard.loop.driver.reports(error)
+      return
+    }
+    trimsInFlight.remove(place)
+    shard.effects.removeAll(keepingCapacity: true)
+    shard.state.refresh(read.slot)
+    guard
+      shard.state.decideTrim(
+        read.slot,
+        range.rowPage,
+        range.segments,
+        contents.map(\.bytes),
+        into: &shard.effects
+      ),
+      !shard.effects.isEmpty
+    else { return }
+    shard.applyEffects(read.slot, session: nil)
+  }
+
+  /// Records that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.
+  /// Does nothing if there are no segments.
+  func noteTrim(
+    _ slot: ChannelSlot,
+    _ channel: ChannelNumber,
+    _ rowPage: UInt32,
+    before first: UInt32,
+    at index: LogIndex
+  ) {
+    guard !shard.state[slot].steps.segments(rowPage).isEmpty else { return }
+    if trims.isEmpty { shard.loop.commits.trims(shard) }
+    let trim = CommitGroup.Trim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
+    trims.append((index, trim))
+  }
+
+  var hasTrims: Bool { !trims.isEmpty }
+
+  /// Records that the commit which is being made writes a segment.
+  func recordWrite(_ slot: ChannelSlot, _ channel: ChannelNumber, _ page: PageID) {
+    if segmentsInFlight.isEmpty { shard.loop.commits.writesSegments(shard) }
+    segmentsInFlight.append((slot, channel, page))
+  }
+
+  /// Whether segments of any row page are being rewritten.
+  var isTrimming: Bool { !trimsInFlight.isEmpty }
+
+  /// Adds the trims whose batch is durable.
+  func takeTrims(into group: inout CommitGroup) {
+    let count = trims.prefix { $0.index <= shard.log.durable }.count
+    group.trims += trims.prefix(count).map(\.trim)
+    trims.removeFirst(count)
+  }
+
+  /// Drops from memory the segments that the last commit wrote to storage. A segment that was recreated meanwhile
+  /// stays.
+  func segmentsWritten() {
+    for (slot, channel, page) in segmentsInFlight {
+      guard case .steps(let rowPage, let segment) = page, shard.state.isLoaded(slot),
+        shard.state[slot].number == channel, !shard.dirty.isDirty(slot, other: page)
+      else { continue }
+      shard.state.dropSegment(slot, rowPage, segment)
+    }
+    segmentsInFlight.removeAll(keepingCapacity: true)
+  }
+}

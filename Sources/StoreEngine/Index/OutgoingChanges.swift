@@ -1,0 +1,373 @@
+import DequeModule
+import NIOCore
+package import ReceiptModel
+import ReceiptWire
+
+/// Membership changes in transit from a channel's shard to their users' home shard.
+package struct MembershipDelivery: Hashable, Sendable {
+  package var from: ShardID
+  package var to: ShardID
+  /// Number of the preceding change for this shard; 0 if there was none.
+  package var after: UInt64
+  /// In rising order; durable in the sending shard.
+  package var changes: [Outbox.QueuedChange]
+}
+
+/// Acknowledgement that changes are durable in the index.
+package struct MembershipAcknowledgement: Hashable, Sendable {
+  /// The shard that sent the changes.
+  package var to: ShardID
+  /// The shard that applied the changes.
+  package var from: ShardID
+  /// Number of the last acknowledged change.
+  package var through: UInt64
+}
+
+/// A reply that waits until its membership changes are in the index, so that a client that lists its channels
+/// afterwards sees them.
+struct HeldReply {
+  /// The request waits for this ticket.
+  let ticket: UInt32
+  var bytes: ByteBuffer
+  /// Last effect that the reply reveals.
+  var index: LogIndex
+  /// Numbers of the changes that the reply waits for.
+  var changes: ClosedRange<UInt64>
+  /// When the wait began, in the loop's elapsed time.
+  var since: Int64
+  /// The reply must not leave early: the request is refused on timeout.
+  var isStrict: Bool
+}
+
+/// Outgoing membership changes (R13, R14), and the replies that wait for them.
+final class OutgoingChanges: ShardPart {
+  /// Delivery state towards one shard.
+  struct Sending {
+    let target: ShardID
+    /// Changes up to here were sent.
+    var asked: UInt64
+    /// Changes up to here are in the index.
+    var acknowledged: UInt64
+    /// Time of the last send or acknowledgement, in the loop's elapsed time.
+    var askedAt: Int64
+  }
+
+  /// One for each shard with changes that are not yet logged as taken.
+  private var sendings: [Sending] = []
+  /// Changes up to here are durable, and may be sent.
+  private var durable: UInt64 = 0
+  /// Changes up to here are in closed batches.
+  private var closed: UInt64 = 0
+  private var loggedAt: Int64 = 0
+  /// Highest change number before the current command.
+  var before: UInt64 = 0
+  /// In arrival order.
+  private var held: Deque<HeldReply> = []
+  /// Ticket of the last held reply.
+  private var lastTicket: UInt32 = 0
+
+  func recovered(through number: UInt64) {
+    durable = number
+    closed = number
+  }
+
+  /// Drops the held replies.
+  func stop() { held = [] }
+
+  /// Records the last change of the batch that was closed.
+  func batchClosed(through number: UInt64) { closed = number }
+
+  private func committed() { durable = closed }
+
+  /// Acknowledged changes after which the acknowledgement is logged at once.
+  private static let unloggedMax = 16_384
+
+  // MARK: Replies
+
+  /// Replies to a command that may have queued membership changes. The reply leaves when the changes are in the index,
+  /// or after `heldMilliseconds` (a second by default).
+  func replyWhenIndexed(
+    _ request: borrowing Request,
+    _ slot: ChannelSlot,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    return replyWhenIndexed(request, shard.lastEffect(slot), fields)
+  }
+
+  /// - Parameter index: last effect that the reply reveals.
+  func replyWhenIndexed(
+    _ request: borrowing Request,
+    _ index: LogIndex,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    replyWhenIndexed(request.header, request.lane, index, fields)
+  }
+
+  func replyWhenIndexed(
+    _ header: FrameHeader,
+    _ lane: ReplyLane,
+    _ index: LogIndex,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    guard shard.state.outbox.last > before, shard.configuration.heldMilliseconds > 0,
+      !shard.waiting.isFull(.index(0))
+    else { return shard.reply(header, shard.departure(index), lane, fields) }
+    return hold(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
+  }
+
+  /// Replies only when all membership changes queued before are in the index, so that a client that lists a user's
+  /// channels afterwards sees all of them. Answers `busy` on timeout.
+  ///
+  /// - Parameter index: last effect that the reply reveals.
+  func replyWhenAllIndexed(
+    _ request: borrowing Request,
+    _ index: LogIndex,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    let last = shard.state.outbox.last
+    guard last > 0, shard.configuration.heldMilliseconds > 0, !areAcknowledged(through: last) else {
+      return shard.reply(request, shard.departure(index), fields)
+    }
+    return hold(request.header, request.lane, index, 1...last, isStrict: true, fields)
+  }
+
+  /// - Parameter isStrict: refuse the request on timeout instead of replying early.
+  private func hold(
+    _ header: FrameHeader,
+    _ lane: ReplyLane,
+    _ index: LogIndex,
+    _ changes: ClosedRange<UInt64>,
+    isStrict: Bool,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Outcome {
+    var bytes = ByteBuffer()
+    let start = bytes.beginFrame(
+      FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
+    )
+    fields(&bytes)
+    bytes.endFrame(start)
+    lastTicket &+= 1
+    held.append(
+      HeldReply(
+        ticket: lastTicket,
+        bytes: bytes,
+        index: index,
+        changes: changes,
+        since: shard.loop.elapsedMilliseconds,
+        isStrict: isStrict
+      )
+    )
+    return shard.waiting.add(header, lane, for: .index(lastTicket))
+  }
+
+  private static var refusedUnindexed: RefusedRequest {
+    RefusedRequest(.busy, retryAfterMilliseconds: 100, "membership changes are still being indexed")
+  }
+
+  /// Refuses a command because the outbox is full: it would queue more changes.
+  static var refusedFull: Outcome {
+    .refused(.busy, retryAfterMilliseconds: 100, "too many membership changes are still being indexed")
+  }
+
+  /// Releases held replies whose changes are in the index.
+  private func releaseHeld() {
+    guard !held.isEmpty else { return }
+    // Per target shard, its first change that is not acknowledged.
+    let open = sendings.compactMap { sending -> (sending: OutgoingChanges.Sending, first: UInt64)? in
+      let next = shard.state.outbox.changes(
+        for: sending.target,
+        after: sending.acknowledged,
+        through: .max,
+        limit: 1
+      )
+      return next.first.map { (sending, $0.number) }
+    }
+    let least = open.map(\.first).min() ?? .max
+    held.removeAll { item in
+      if item.changes.upperBound >= least {
+        let isOpen = open.contains { sending, first in
+          let start = max(first, item.changes.lowerBound)
+          return start <= item.changes.upperBound
+            && shard.state.outbox.count(
+              for: sending.target,
+              after: start - 1,
+              through: item.changes.upperBound
+            ) > 0
+        }
+        if isOpen { return false }
+      }
+      release(item)
+      return true
+    }
+  }
+
+  private func release(_ item: HeldReply) {
+    for request in shard.waiting.take(.index(item.ticket)) {
+      let departure = shard.departure(item.index)
+      if request.lane.add(departure, { $0.writeImmutableBuffer(item.bytes) }) {
+        shard.loop.replies.note(request.lane, departure)
+      }
+    }
+  }
+
+  /// Drops a held reply whose connection is gone.
+  func cancel(_ ticket: UInt32) { held.removeAll { $0.ticket == ticket } }
+
+  // MARK: Sending
+
+  /// Sends changes that have become durable, and acknowledges applied ones.
+  func outgoingChangesDurable() {
+    committed()
+    for (source, through) in shard.indexes.takeDurable() {
+      shard.loop.mail.acknowledge(
+        MembershipAcknowledgement(to: source, from: shard.state.id, through: through)
+      )
+    }
+    sendChanges()
+  }
+
+  /// Sends durable changes that were not sent yet, up to the in-flight limit.
+  private func sendChanges() {
+    for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
+      let sent = shard.state.outbox.sent(to: target)
+      sendings.append(
+        OutgoingChanges.Sending(target: target, asked: sent, acknowledged: sent, askedAt: 0)
+      )
+    }
+    for position in sendings.indices { send(position) }
+  }
+
+  private func send(_ position: Int) {
+    let sending = sendings[position]
+    guard sending.asked < durable else { return }
+    let underWay = shard.state.outbox.count(
+      for: sending.target,
+      after: sending.acknowledged,
+      through: sending.asked
+    )
+    let changes = shard.state.outbox.changes(
+      for: sending.target,
+      after: sending.asked,
+      through: durable,
+      limit: shard.configuration.changesInFlightMax - underWay
+    )
+    guard let last = changes.last else { return }
+    if underWay == 0 { sendings[position].askedAt = shard.loop.elapsedMilliseconds }
+    sendings[position].asked = last.number
+    shard.loop.mail.deliver(
+      MembershipDelivery(from: shard.state.id, to: sending.target, after: sending.asked, changes: changes)
+    )
+  }
+
+  /// Handles an acknowledgement of another shard. Call ``acknowledgementsReceived()`` after the last one that arrived
+  /// together.
+  ///
+  /// - Returns: false for a duplicate.
+  func acknowledged(_ acknowledgement: MembershipAcknowledgement) -> Bool {
+    guard acknowledgement.through <= durable,
+      let position = sendings.firstIndex(where: { $0.target == acknowledgement.from }),
+      acknowledgement.through > sendings[position].acknowledged
+    else { return false }
+    sendings[position].acknowledged = acknowledgement.through
+    sendings[position].asked = max(sendings[position].asked, acknowledgement.through)
+    sendings[position].askedAt = shard.loop.elapsedMilliseconds
+    let target = acknowledgement.from
+    let unlogged = shard.state.outbox.count(
+      for: target,
+      after: shard.state.outbox.sent(to: target),
+      through: acknowledgement.through
+    )
+    if unlogged >= Self.unloggedMax { logSent() } else { send(position) }
+    return true
+  }
+
+  /// Handles the end of a group of acknowledgements: releases held replies, and resumes a rebuild, a deletion or a
+  /// purge.
+  func acknowledgementsReceived() {
+    releaseHeld()
+    shard.purges.resume()
+    if shard.rebuilds.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
+  }
+
+  /// Logs the acknowledged changes; the outbox then drops them.
+  func logSent() {
+    loggedAt = shard.loop.elapsedMilliseconds
+    shard.effects.removeAll(keepingCapacity: true)
+    for sending in sendings where sending.acknowledged > shard.state.outbox.sent(to: sending.target) {
+      shard.effects.append(.membershipsSent(to: sending.target, through: sending.acknowledged))
+    }
+    guard !shard.effects.isEmpty else { return }
+    shard.applyEffects(nil, session: nil)
+    sendings.removeAll { !shard.state.outbox.hasChanges(for: $0.target, after: $0.acknowledged) }
+    sendChanges()
+  }
+
+  /// Runs timed work: resends unacknowledged changes, logs acknowledged ones, and times out held replies.
+  func tickOutgoing() {
+    let now = shard.loop.elapsedMilliseconds
+    for position in sendings.indices {
+      let sending = sendings[position]
+      guard sending.asked > sending.acknowledged,
+        now - sending.askedAt >= shard.configuration.changesRetryMilliseconds
+      else { continue }
+      sendings[position].asked = sending.acknowledged
+    }
+    sendChanges()
+    if now - loggedAt >= shard.configuration.changesLoggedMilliseconds { logSent() }
+    // In arrival order, except for strict replies, which have a longer timeout.
+    held.removeAll { item in
+      let limit =
+        !item.isStrict
+        ? shard.configuration.heldMilliseconds : shard.configuration.heldStrictlyMilliseconds
+      guard now - item.since >= limit else { return false }
+      if item.isStrict {
+        for request in shard.waiting.take(.index(item.ticket)) {
+          shard.refuse(request.header, Self.refusedUnindexed, request.lane)
+        }
+      } else {
+        release(item)
+      }
+      return true
+    }
+  }
+
+  /// Whether all changes up to this number are in the index.
+  func areAcknowledged(through number: UInt64) -> Bool {
+    durable >= number
+      && sendings.allSatisfy {
+        shard.state.outbox.count(for: $0.target, after: $0.acknowledged, through: number) == 0
+      }
+  }
+
+  // MARK: Recovery
+
+  /// Whether an effect that was read back is valid for the outbox or the index; true for other effects.
+  func isValidOutboxEffect(_ effect: Effect) -> Bool {
+    switch effect {
+    case .membershipQueued(let number, let change):
+      number <= Outbox.numberMax && ShardEngine.isValid(change.user, Identifier.isUser)
+        && change.membership.cid.utf8.count <= Identifier.cidLengthMax
+    case .membershipsSent(let other, let number), .membershipsTaken(let other, let number):
+      Int(other.rawValue) < shard.shardCount && number <= Outbox.numberMax
+    default: true
+    }
+  }
+
+  /// Restores an effect of the outbox. A page with changes that were already taken is marked dirty and rewritten: it
+  /// may name a user who was erased since.
+  func recoverChange(_ effect: Effect) {
+    var pages: [UInt32] = []
+    switch effect {
+    case .membershipQueued(let number, let change):
+      let sent = shard.state.outbox.sent(to: shard.state.outbox.target(of: change.user))
+      if number <= sent { pages = [PageID.outboxPage(of: number)] }
+    case .membershipsSent(let target, let number):
+      pages = shard.state.outbox.pages(for: target, through: number)
+    default: break
+    }
+    shard.state.assign(effect)
+    for page in pages {
+      shard.dirty.touch(nil, .outbox(page), at: LogIndex(1), elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+  }
+}

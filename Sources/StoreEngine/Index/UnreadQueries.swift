@@ -1,0 +1,290 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// A request for unread counts that waits for channels to be read (R14).
+struct UnreadRequest {
+  /// An unanswered entry, with its position in the request.
+  struct Open {
+    var place: Int
+    var entry: PeekRequest.Entry
+    /// How often the channel had been loaded when its peek began, counted while peeks are in flight.
+    var entries: UInt32 = 0
+  }
+
+  /// An entry whose channel is being loaded.
+  struct Place {
+    var ticket: UInt32
+    var open: Open
+  }
+
+  var answers: [UnreadCountFields]
+  /// Last effect that the answers reveal.
+  var last = LogIndex.zero
+  /// Entries to peek at next, together.
+  var unpeeked: [Open] = []
+  /// Entries with a peek in flight.
+  var peeked: [Open] = []
+  var peekRounds = 0
+  /// Entries whose channels must be loaded; and the number of loads in flight.
+  var whole: Deque<Open> = []
+  var loading = 0
+
+  var isDone: Bool { unpeeked.isEmpty && peeked.isEmpty && whole.isEmpty && loading == 0 }
+}
+
+/// Channels with peeks in flight, to detect loads meanwhile: after one, the peek's result is stale or mixes two states.
+struct PeekWatches {
+  private struct Watch {
+    var peeks = 0
+    var entries: UInt32 = 0
+  }
+
+  private var watches: [[UInt8]: Watch] = [:]
+
+  /// Begins a peek.
+  ///
+  /// - Returns: a count to pass to ``end(_:since:)``.
+  mutating func begin(_ cid: [UInt8]) -> UInt32 {
+    watches[cid, default: Watch()].peeks += 1
+    return watches[cid]?.entries ?? 0
+  }
+
+  /// Ends a peek.
+  ///
+  /// - Returns: whether the channel was loaded since the peek began.
+  mutating func end(_ cid: [UInt8], since entries: UInt32) -> Bool {
+    guard var watch = watches[cid] else { return true }
+    watch.peeks -= 1
+    watches[cid] = watch.peeks == 0 ? nil : watch
+    return watch.entries != entries
+  }
+
+  /// Records that a channel was loaded.
+  mutating func entered(_ cid: [UInt8]) {
+    guard !watches.isEmpty else { return }
+    watches[cid]?.entries &+= 1
+  }
+}
+
+/// Unread counts of many channels and users at once (Proto/frames.md, 0x2A; R14). Channels in memory answer directly.
+/// Channels on storage are peeked at and stay there. A channel is loaded only if it has effects in the log's tail, or
+/// its pages are not enough.
+final class UnreadQueries: ShardPart {
+  /// Requests that wait for channels to load, by ticket.
+  private var unreadRequests: [UInt32: UnreadRequest] = [:]
+  /// Ticket of the last of these requests.
+  private var unreadTicket: UInt32 = 0
+  /// Channels with a peek in flight.
+  private var peekWatches = PeekWatches()
+
+  /// Records that a channel was loaded or created.
+  func entered(_ cid: [UInt8]) { peekWatches.entered(cid) }
+
+  /// Maximum number of entries in one request.
+  private static let unreadEntriesMax = 1_024
+  /// Number of peeks after which a channel that is loaded and evicted meanwhile is loaded for good.
+  private static let peekRoundsMax = 4
+
+  func unreadCounts(_ request: inout Request) throws(WireError) -> Outcome {
+    let count = try request.fields.count()
+    guard (1...Self.unreadEntriesMax).contains(count) else {
+      return .refused(.invalidField, "entries: 1 to \(Self.unreadEntriesMax)")
+    }
+    var entries = request.fields
+    var isRevoked = false
+    for _ in 0..<count {
+      _ = try request.fields.string()
+      isRevoked = shard.isRevoked(try request.fields.string(), request) || isRevoked
+      _ = try request.fields.varint32()
+    }
+    try request.fields.end()
+    guard !isRevoked else { return shard.refused(.tokenRevoked, nil) }
+    shard.loop.budget.useEntries(count)
+    var unread = UnreadRequest(answers: [])
+    unread.answers.reserveCapacity(count)
+    for place in 0..<count {
+      let cid = try entries.string()
+      let user = try entries.string()
+      let row = try entries.varint32()
+      if let answer = unreadNow(cid, user, &unread.last) {
+        unread.answers.append(answer)
+        continue
+      }
+      unread.answers.append(.refused(.unavailable))
+      let entry = PeekRequest.Entry(
+        cid: cid.withUnsafeBytes { Array($0) },
+        user: user.withUnsafeBytes { Array($0) },
+        row: row
+      )
+      let open = UnreadRequest.Open(place: place, entry: entry)
+      if isBeingLoaded(entry.cid) { unread.whole.append(open) } else { unread.unpeeked.append(open) }
+    }
+    guard !unread.isDone else { return reply(unread, request.header, request.lane) }
+    unreadTicket &+= 1
+    let outcome = shard.waiting.add(request.header, request.lane, for: .unread(unreadTicket))
+    if case .waits = outcome { runSlice(unread, unreadTicket) }
+    return outcome
+  }
+
+  /// Drops a request whose connection is gone. A peek in flight ends by itself.
+  func cancel(_ ticket: UInt32) { unreadRequests[ticket] = nil }
+
+  func isRunning(_ ticket: UInt32) -> Bool { unreadRequests[ticket] != nil }
+
+  /// Returns the answer if nothing must be read for it.
+  ///
+  /// - Parameter last: raised to the last effect that the answer reveals.
+  private func unreadNow(_ cid: RawSpan, _ user: RawSpan, _ last: inout LogIndex) -> UnreadCountFields? {
+    // Check first: a user's index is stored under a name that is no cid.
+    guard Identifier.isCID(cid), Identifier.isUser(user) else { return .refused(.invalidField) }
+    if let slot = shard.state.slot(of: cid) {
+      last = max(last, shard.dirty.last(slot))
+      if shard.state[slot].isBeingDeleted { return .refused(.channelNotFound) }
+      do throws(Refusal) {
+        return .found(try shard.state.unread(slot, user))
+      } catch {
+        return .refused(ShardEngine.code(error))
+      }
+    }
+    if shard.deletions.isDeleted(cid) {
+      last = max(last, shard.deletions.last)
+      return .refused(.channelNotFound)
+    }
+    return ShardID.owning(cid, count: shard.shardCount) == shard.state.id ? nil : .refused(.wrongShard)
+  }
+
+  /// Whether a channel is being loaded, or must be because the log's tail has effects on it.
+  private func isBeingLoaded(_ cid: [UInt8]) -> Bool {
+    shard.loads.isInFlight(.cid(cid)) || shard.tail.number(of: cid) != nil
+  }
+
+  // MARK: Progress
+
+  /// Does all work that can be done now, and answers if the request is complete.
+  private func runSlice(_ request: consuming UnreadRequest, _ ticket: UInt32) {
+    var request = request
+    if !request.unpeeked.isEmpty { peek(&request, ticket) }
+    guard loadChannels(&request, ticket) else {
+      let refused = RefusedRequest(.busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
+      for waiting in shard.waiting.take(.unread(ticket)) {
+        shard.refuse(waiting.header, refused, waiting.lane)
+      }
+      return
+    }
+    guard request.isDone else {
+      unreadRequests[ticket] = request
+      return
+    }
+    for waiting in shard.waiting.take(.unread(ticket)) { _ = reply(request, waiting.header, waiting.lane) }
+  }
+
+  private func reply(_ request: UnreadRequest, _ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
+    // Settings and type options have no part in counts, but an answer must not predate their last change.
+    let last = max(request.last, shard.dirty.typesLast, shard.dirty.usersLast)
+    return shard.reply(header, shard.departure(last), lane) { buffer in
+      buffer.writeVarint(request.answers.count)
+      for answer in request.answers { answer.write(into: &buffer) }
+    }
+  }
+
+  /// Peeks at all entries in one read.
+  private func peek(_ request: inout UnreadRequest, _ ticket: UInt32) {
+    request.peekRounds += 1
+    request.peeked = request.unpeeked
+    request.unpeeked = []
+    for place in request.peeked.indices {
+      request.peeked[place].entries = peekWatches.begin(request.peeked[place].entry.cid)
+    }
+    shard.loop.driver.peek(
+      PeekRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), ticket: ticket)
+    )
+  }
+
+  /// Loads a few channels at a time.
+  ///
+  /// - Returns: false if too many other channels are being loaded.
+  private func loadChannels(_ request: inout UnreadRequest, _ ticket: UInt32) -> Bool {
+    while request.loading < shard.configuration.unreadLoadsMax, let open = request.whole.popFirst() {
+      // The channel may have been loaded meanwhile.
+      if answer(open, &request) { continue }
+      let reference = ChannelReference.cid(open.entry.cid)
+      if !shard.loads.isInFlight(reference) {
+        guard shard.loads.count < shard.configuration.loadsMax else { return false }
+        shard.loads.load(reference)
+      }
+      shard.loads.add(UnreadRequest.Place(ticket: ticket, open: open), to: reference)
+      request.loading += 1
+    }
+    return true
+  }
+
+  /// Answers an entry whose channel is in memory.
+  private func answer(_ open: UnreadRequest.Open, _ request: inout UnreadRequest) -> Bool {
+    let now = unreadNow(open.entry.cid.span.bytes, open.entry.user.span.bytes, &request.last)
+    guard let now else { return false }
+    request.answers[open.place] = now
+    return true
+  }
+
+  // MARK: Results of reads
+
+  /// Handles the results of a peek.
+  func peeked(_ peek: PeekRequest, _ results: [Peeked]) {
+    guard var request = unreadRequests.removeValue(forKey: peek.ticket) else {
+      for entry in peek.entries { _ = peekWatches.end(entry.cid, since: 0) }
+      return
+    }
+    let peeked = request.peeked
+    request.peeked = []
+    for (open, result) in zip(peeked, results) {
+      let isOvertaken = peekWatches.end(open.entry.cid, since: open.entries)
+      guard !answer(open, &request) else { continue }
+      if isOvertaken {
+        if request.peekRounds < Self.peekRoundsMax, !isBeingLoaded(open.entry.cid) {
+          request.unpeeked.append(open)
+        } else {
+          request.whole.append(open)
+        }
+      } else {
+        take(result, open, &request)
+      }
+    }
+    runSlice(request, peek.ticket)
+  }
+
+  /// Uses a peek's result for a channel that stayed on storage all the time.
+  private func take(_ result: Peeked, _ open: UnreadRequest.Open, _ request: inout UnreadRequest) {
+    if shard.tail.hasEffects(on: result.channel) || shard.tail.number(of: open.entry.cid) != nil {
+      request.whole.append(open)
+      return
+    }
+    switch result.outcome {
+    case .counts where result.index > shard.log.closed:
+      shard.loop.driver.reports(
+        .corrupt(
+          "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): a page of log index \(result.index.rawValue), which is not written yet"
+        )
+      )
+      request.answers[open.place] = .refused(.unavailable)
+    case .counts(let counts): request.answers[open.place] = .found(counts)
+    case .absent: request.answers[open.place] = .refused(.channelNotFound)
+    case .notAMember: request.answers[open.place] = .refused(.notAMember)
+    case .unknown: request.whole.append(open)
+    case .failed(let error):
+      shard.loop.driver.reports(error)
+      request.answers[open.place] = .refused(.unavailable)
+    }
+  }
+
+  /// Handles a finished or failed load of a channel that an entry waits for.
+  func unreadLoaded(_ place: UnreadRequest.Place, isReadable: Bool) {
+    guard var request = unreadRequests.removeValue(forKey: place.ticket) else { return }
+    request.loading -= 1
+    if !answer(place.open, &request) {
+      request.answers[place.open.place] = .refused(isReadable ? .channelNotFound : .unavailable)
+    }
+    runSlice(request, place.ticket)
+  }
+}

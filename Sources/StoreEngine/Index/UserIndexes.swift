@@ -1,0 +1,309 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Users' indexes of channels, in their home shards (R13, R14). An index is stored like a channel: loaded on demand,
+/// evicted when memory is short.
+final class UserIndexes: ShardPart {
+  /// Changes from one source shard.
+  struct Inbox {
+    let source: ShardID
+    /// Changes that are not in the index yet, in rising order.
+    var changes: Deque<Outbox.QueuedChange> = []
+    /// Number of the last accepted change.
+    var accepted: UInt64
+    /// Changes up to here are in the index, durably.
+    var durable: UInt64
+  }
+
+  /// In the order of each shard's first delivery.
+  private var inboxes: [Inbox] = []
+  /// Users without an index on storage, for whom none was created since.
+  private var absent: Set<[UInt8]> = []
+  /// When to retry indexes that could not be read, in the loop's elapsed time.
+  private var retryAt: Int64 = 0
+  /// Consecutive failed reads, by index.
+  private var failures: [[UInt8]: Int] = [:]
+  /// Sources whose changes were applied in the gathering batch, and in the closed one.
+  private var gathering: [(source: ShardID, through: UInt64)] = []
+  private var closed: [(source: ShardID, through: UInt64)] = []
+
+  var isEmpty: Bool { inboxes.allSatisfy(\.changes.isEmpty) }
+
+  private func note(_ source: ShardID, through number: UInt64) { gathering.append((source, number)) }
+
+  func closeBatch() {
+    closed += gathering
+    gathering.removeAll(keepingCapacity: true)
+  }
+
+  /// Takes the changes that have become durable.
+  func takeDurable() -> [(source: ShardID, through: UInt64)] {
+    guard !closed.isEmpty else { return [] }
+    defer { closed.removeAll(keepingCapacity: true) }
+    for (source, through) in closed {
+      guard let position = inboxes.firstIndex(where: { $0.source == source }) else { continue }
+      inboxes[position].durable = max(inboxes[position].durable, through)
+    }
+    return closed
+  }
+
+  /// Failed reads after which an index is recreated empty.
+  private static let failuresMax = 10
+
+  /// Changes that one turn scans to load their indexes ahead of time.
+  private static let looksMax = 256
+
+  // MARK: Applying changes
+
+  /// Receives changes from another shard. Each is accepted once and in order: duplicates are skipped, and changes
+  /// behind a gap are left for the sender's retry.
+  func take(_ delivery: MembershipDelivery) {
+    let position = inbox(of: delivery.from)
+    guard let last = delivery.changes.last, delivery.after <= inboxes[position].accepted else {
+      return
+    }
+    let durable = inboxes[position].durable
+    if last.number <= durable {
+      // The acknowledgement was lost.
+      shard.loop.mail.acknowledge(
+        MembershipAcknowledgement(to: delivery.from, from: shard.state.id, through: durable)
+      )
+      return
+    }
+    for queued in delivery.changes where queued.number > inboxes[position].accepted {
+      guard inboxes[position].changes.count < 2 * shard.configuration.changesInFlightMax else { break }
+      inboxes[position].changes.append(queued)
+      inboxes[position].accepted = queued.number
+    }
+    takeChanges()
+  }
+
+  private func inbox(of source: ShardID) -> Int {
+    if let known = inboxes.firstIndex(where: { $0.source == source }) { return known }
+    let taken = shard.state.outbox.taken(from: source)
+    inboxes.append(Inbox(source: source, accepted: taken, durable: taken))
+    return inboxes.count - 1
+  }
+
+  /// Applies the changes whose users' indexes are in memory, in order, and loads the indexes that are needed next.
+  func takeChanges() {
+    var looks = Self.looksMax
+    for position in inboxes.indices {
+      var through: UInt64?
+      while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change) {
+        inboxes[position].changes.removeFirst()
+        through = next.number
+        shard.loop.budget.useChanges(1)
+      }
+      if let through {
+        let source = inboxes[position].source
+        // In the same batch as the changes that it acknowledges.
+        shard.effects.removeAll(keepingCapacity: true)
+        shard.effects.append(.membershipsTaken(from: source, through: through))
+        shard.applyEffects(nil, session: nil)
+        note(source, through: through)
+      }
+      if shard.loop.budget.changes > 0 { readAhead(position, &looks) }
+    }
+    if isEmpty {
+      absent.removeAll()
+    } else if shard.loop.budget.changes <= 0 {
+      shard.loop.slices.queueForWork(shard)
+    }
+  }
+
+  /// - Returns: false if the user's index must be loaded first.
+  private func apply(_ change: MembershipChange) -> Bool {
+    let slot = indexSlot(of: change.user)
+    if slot == nil, !isAbsent(change.user) { return false }
+    shard.effects.removeAll(keepingCapacity: true)
+    shard.state.decideApplyMembership(
+      change,
+      slot,
+      at: shard.state.advance(clock: shard.loop.clock),
+      into: &shard.effects
+    )
+    guard !shard.effects.isEmpty else { return true }
+    shard.applyEffects(slot, session: nil)
+    shard.loop.counters.indexEntries += 1
+    if slot == nil { absent.remove(Array(IndexName.text(of: change.user).utf8)) }
+    return true
+  }
+
+  private func indexSlot(of user: String) -> ChannelSlot? {
+    var user = user
+    return user.withUTF8 { shard.state.index(of: $0.span.bytes) }
+  }
+
+  /// Whether this user has no index, and no load is in flight that a new index would make stale.
+  private func isAbsent(_ user: String) -> Bool {
+    guard !absent.isEmpty || shard.deletions.hasDrops else { return false }
+    let name = Array(IndexName.text(of: user).utf8)
+    return (absent.contains(name) || shard.deletions.index(absent: name) != nil)
+      && !shard.loads.isInFlight(.cid(name))
+  }
+
+  /// - Parameter looks: changes that may be scanned. The first change is always scanned, because it blocks the others.
+  private func readAhead(_ position: Int, _ looks: inout Int) {
+    guard shard.loop.elapsedMilliseconds >= retryAt else { return }
+    for (place, queued) in inboxes[position].changes.prefix(shard.configuration.indexLoadsMax).enumerated() {
+      guard shard.loads.countForChanges < shard.configuration.indexLoadsMax else { return }
+      guard place == 0 || looks > 0 else { return }
+      looks -= 1
+      let user = queued.change.user
+      if indexSlot(of: user) != nil { continue }
+      let name = Array(IndexName.text(of: user).utf8)
+      if absent.contains(name) || shard.deletions.index(absent: name) != nil { continue }
+      let reference = ChannelReference.cid(name)
+      shard.loads.loadForChanges(reference)
+    }
+  }
+
+  // MARK: Reading
+
+  /// Records the result of an index load for changes. A missing index is created with its first change.
+  func recordAbsence(_ reference: ChannelReference) {
+    guard case .cid(let name) = reference else { return }
+    failures[name] = nil
+    if shard.state.slot(named: name) == nil { absent.insert(name) }
+  }
+
+  /// Handles an index that has changes but cannot be read. A damaged index is recreated empty; its lost entries are
+  /// missing until the index is rebuilt.
+  ///
+  /// - Parameter number: the channel number under which the index was found, if it was.
+  func indexUnreadable(_ reference: ChannelReference, _ error: StorageError, number: ChannelNumber?) {
+    guard case .cid(let name) = reference else { return }
+    let count = failures[name, default: 0] + 1
+    if case .failed = error, count < Self.failuresMax {
+      failures[name] = count
+      retryAt = shard.loop.elapsedMilliseconds + shard.configuration.changesRetryMilliseconds
+      return
+    }
+    failures[name] = nil
+    // The log's tail of this index can no longer be applied, and must not hold the log.
+    if let number = shard.tail.number(of: name) ?? number { shard.tail.remove(number, cid: name) }
+    absent.insert(name)
+    shard.loop.driver.reports(
+      .corrupt(
+        "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; run tidemark rebuild-index"
+      )
+    )
+  }
+
+  // MARK: Requests
+
+  /// The flag of list_channels that includes deleted channels.
+  private static let withDeleted: UInt64 = 2
+  private static let sinceRange =
+    "since: at most 7 days ago, within the last \(MembershipTable.deletionsMax) deletions of the user's channels"
+
+  /// Lists a user's channels, by place.
+  ///
+  /// - Parameter isLookedFor: the index was already looked up: it is in memory or does not exist.
+  func listChannels(_ request: inout Request, isLookedFor: Bool = false) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let flags = try request.fields.varint()
+    let limit = try request.fields.varint()
+    let cursor = try request.fields.optional32()
+    let since = flags & Self.withDeleted == 0 ? nil : shard.events.logged(since: try request.fields.time())
+    try request.fields.end()
+    guard Identifier.isUser(user) else {
+      return .refused(.invalidField, ShardEngine.userRange)
+    }
+    guard flags <= 3 else { return .refused(.invalidField, "flags: 0 to 3") }
+    guard (1...1_000).contains(limit) else {
+      return .refused(.invalidField, "limit: 1 to 1000")
+    }
+    guard shard.isHome(user) else {
+      return .refused(.wrongShard, "another shard is the user's home")
+    }
+    guard !shard.isRevoked(user, request) else { return shard.refused(.tokenRevoked, nil) }
+    guard since.map(isKept) ?? true else { return .refused(.limitReached, Self.sinceRange) }
+    guard let slot = shard.state.index(of: user) else {
+      guard isLookedFor || shard.deletions.isDeleted(IndexName.bytes(of: user).span.bytes) else {
+        return shard.loads.wait(request, for: .cid(IndexName.bytes(of: user)))
+      }
+      return replyNoChannels(request, max(shard.dirty.usersLast, shard.deletions.last))
+    }
+    shard.clock.touch(slot)
+    guard since.map({ shard.state[slot].memberships.keepsDeletions(since: $0) }) ?? true else {
+      return .refused(.limitReached, Self.sinceRange)
+    }
+    shard.effects.removeAll(keepingCapacity: true)
+    shard.state.decideDropErasedIndex(slot, into: &shard.effects)
+    guard shard.effects.isEmpty else {
+      shard.applyEffects(slot, session: nil)
+      return replyNoChannels(request, shard.deletions.last)
+    }
+    let page = places(slot, from: cursor ?? 0, limit: Int(limit), withAll: flags & 1 != 0, since: since)
+    return shard.reply(request, shard.departure(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
+      buffer in
+      buffer.writeVarint(page.places.count)
+      for place in page.places {
+        guard let entry = shard.state[slot].memberships[place] else { continue }
+        ChannelEntryFields(
+          cid: entry.cid,
+          row: entry.row?.rawValue,
+          isMember: entry.isMember,
+          joinedAt: entry.joinedAt,
+          deletedAt: since.map { entry.deletedAt < $0 ? .none : entry.deletedAt } ?? .none
+        )
+        .write(into: &buffer)
+      }
+      buffer.writeOptional(page.next.map(UInt64.init))
+    }
+  }
+
+  private func replyNoChannels(_ request: borrowing Request, _ last: LogIndex) -> Outcome {
+    return shard.reply(request, shard.departure(last)) { buffer in
+      buffer.writeVarint(0)
+      buffer.writeOptional(nil)
+    }
+  }
+
+  /// Returns the places of the listed entries from `first` on. The page ends early after many entries that are not
+  /// listed.
+  ///
+  /// - Parameter since: also lists entries of which a channel was deleted at or after this time.
+  private func places(
+    _ slot: ChannelSlot,
+    from first: UInt32,
+    limit: Int,
+    withAll: Bool,
+    since: Timestamp?
+  ) -> (places: [UInt32], next: UInt32?) {
+    var places: [UInt32] = []
+    var place = first
+    var looks = shard.configuration.sliceRows
+    let end = shard.state[slot].memberships.placeCount
+    while place < end {
+      if looks == 0 { return (places, place) }
+      looks -= 1
+      let isListed =
+        shard.state[slot].memberships.isMember(place)
+        || withAll && shard.state[slot].memberships.isKnown(place)
+        || since.map { wasDeleted(slot, place, since: $0) } ?? false
+      if isListed {
+        if places.count == limit { return (places, place) }
+        places.append(place)
+      }
+      place += 1
+    }
+    return (places, nil)
+  }
+
+  private func wasDeleted(_ slot: ChannelSlot, _ place: UInt32, since: Timestamp) -> Bool {
+    let deletedAt = shard.state[slot].memberships.deletedAt(place)
+    return deletedAt != .none && deletedAt >= since
+  }
+
+  /// Whether tombstones of this time are still kept. A future time was handed out before the clock was put back.
+  private func isKept(_ since: Timestamp) -> Bool {
+    let now = shard.state.advance(clock: shard.loop.clock)
+    return since <= now
+      && now.milliseconds - since.milliseconds <= MembershipTable.deletionsKeptMilliseconds
+  }
+}

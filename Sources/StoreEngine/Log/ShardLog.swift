@@ -1,0 +1,109 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// The log of a shard, as far as it is not storage's: which batches are durable, which one is in flight, the gathering
+/// batch with its encoded effects, and where the log was cut.
+///
+/// The *gathering* batch is the open one, to which commands add effects. Closing it hands it to the next commit.
+struct ShardLog {
+  /// Batches up to here are durable.
+  private(set) var durable = LogIndex.zero
+  /// Batches up to here are closed: durable or in flight.
+  private(set) var closed = LogIndex.zero
+  /// Times of the last durable and the last closed batch. A restart from the durable log never has an earlier time
+  /// (R20).
+  private(set) var durableTime = Timestamp.none
+  private(set) var closedTime = Timestamp.none
+  /// Time at which the gathering batch began. Nothing in the batch is older.
+  private(set) var gatheringTime = Timestamp.none
+  /// Last time in the log when the shard started; none for a new shard.
+  private(set) var startTime = Timestamp.none
+  /// Bytes of the batches that were closed since the start.
+  private(set) var loggedBytes: UInt64 = 0
+  /// The log is cut up to here.
+  private(set) var cut = LogIndex.zero
+  private var effectBytes = ByteBuffer()
+  private var effectCount = 0
+
+  /// Index of the gathering batch.
+  var gatheringIndex: LogIndex { closed.next }
+  var isGathering: Bool { effectCount > 0 }
+  /// The last batch that holds effects: the gathering one, or the last closed one.
+  var last: LogIndex { isGathering ? gatheringIndex : closed }
+  /// Number of effects in the gathering batch, and their bytes.
+  var gatheredEffects: Int { effectCount }
+  var gatheredBytes: Int { effectBytes.readableBytes }
+
+  /// Earliest departure of an answer that reveals effects up to this batch.
+  func departure(_ last: LogIndex) -> ReplyLane.Departure {
+    if last <= durable { return .now }
+    return last <= closed ? .withInFlight : .withGathering
+  }
+
+  // MARK: Group commit
+
+  /// Adds an effect to the gathering batch.
+  @inline(__always)
+  mutating func append(_ effect: Effect) {
+    effectBytes.writeEffect(effect)
+    effectCount += 1
+  }
+
+  /// Records the time of the gathering batch's first effects.
+  mutating func begin(at time: Timestamp) { gatheringTime = time }
+
+  /// Closes the gathering batch for the next commit.
+  mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> CommitGroup.Batch {
+    let index = gatheringIndex
+    var bytes = ByteBuffer()
+    bytes.reserveCapacity(effectBytes.readableBytes + 64)
+    LogBatch.write(
+      index: index,
+      time: time,
+      sessions: sessions,
+      effectCount: effectCount,
+      effects: effectBytes,
+      into: &bytes
+    )
+    effectBytes.clear()
+    effectCount = 0
+    closed = index
+    closedTime = time
+    loggedBytes += UInt64(bytes.readableBytes)
+    return CommitGroup.Batch(shard: shard, index: index, bytes: bytes)
+  }
+
+  /// Marks everything closed as durable.
+  mutating func committed() {
+    durable = closed
+    durableTime = closedTime
+  }
+
+  /// Cuts the log before a batch that must stay, if that removes at least `batchesMin` batches.
+  ///
+  /// - Returns: the last batch that is cut off; nil if the log stays as it is.
+  mutating func takeCut(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
+    let possible = LogIndex(min(oldest.rawValue - 1, durable.rawValue))
+    guard possible > cut, possible.rawValue - cut.rawValue >= batchesMin else { return nil }
+    cut = possible
+    return possible
+  }
+
+  // MARK: Recovery
+
+  /// Resumes the log of an earlier run.
+  ///
+  /// - Parameters:
+  ///   - end: last durable batch.
+  ///   - time: last logged time.
+  ///   - first: first batch that is still in the log.
+  mutating func recovered(through end: LogIndex, at time: Timestamp, first: LogIndex) {
+    durable = end
+    closed = end
+    durableTime = time
+    closedTime = time
+    startTime = time
+    cut = LogIndex(first.rawValue - 1)
+  }
+}

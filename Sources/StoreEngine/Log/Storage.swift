@@ -1,0 +1,245 @@
+package import NIOCore
+package import ReceiptModel
+
+/// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks: call on a
+/// thread that may block, never on an event loop.
+package protocol StorageEngine: Sendable {
+  /// Makes a group durable: its batches are on stable storage when this returns. Pages and cuts may become durable
+  /// later than the batches, never before them. A cut never becomes durable before the pages of earlier groups.
+  ///
+  /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
+  func commit(_ group: CommitGroup) throws(StorageError)
+
+  /// Syncs what earlier commits have left unsynced; does nothing if each commit syncs.
+  func sync() throws(StorageError)
+
+  /// Reads a channel's pages by name or number, or only its head; nil if there is no such channel.
+  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
+
+  /// Reads some of a channel's pages, those that exist, in the requested order; nil if there is no channel of that
+  /// name.
+  ///
+  /// Each page is read separately: if the channel is in memory and is being written, the pages may be of different
+  /// states.
+  func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel?
+
+  /// Reads those of a row page's step segments that are on storage, in rising order.
+  func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment]
+
+  /// Removes all traces of log batches that commits before this call have cut: in write-ahead files, and in overwritten
+  /// parts of the log (R16). Current pages stay. Other calls may be in flight.
+  func purge() throws(StorageError)
+
+  /// Compacts old overwritten and deleted data in the background; called every hour.
+  func compactOld()
+
+  /// Makes a consistent copy of everything committed so far, using little disk space. One at a time; other calls may be
+  /// in flight.
+  func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
+
+  /// Reads a shard's own pages and its log.
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
+}
+
+/// A server's storage, which can be reopened after a failed append.
+package protocol ReopenableStorage: Sendable {
+  /// Opens the storage. Requires that it is not open.
+  func open() throws(StorageError) -> any StorageEngine
+  /// Closes the storage. Requires that no call is in flight.
+  func close(_ storage: any StorageEngine)
+  var shardCount: Int { get }
+  var store: SessionID { get }
+  /// Interval at which ``StorageEngine/sync()`` must be called, in milliseconds; nil for never.
+  var syncIntervalMilliseconds: Int? { get }
+  /// Why the storage is no longer where it was first opened, in words for the operator; nil if it still is. Blocks.
+  var locationFault: String? { get }
+}
+
+extension StorageEngine {
+  package func sync() throws(StorageError) {}
+  package func compactOld() {}
+}
+
+extension ReopenableStorage {
+  package var syncIntervalMilliseconds: Int? { nil }
+  package var locationFault: String? { nil }
+}
+
+/// Reference to a channel on storage.
+package enum ChannelReference: Hashable, Sendable {
+  case cid([UInt8])
+  case number(ChannelNumber)
+  /// By number, and only the head page, which contains the cid.
+  case head(ChannelNumber)
+}
+
+/// Selection of a channel's pages.
+package enum PageSelection: Hashable, Sendable {
+  /// These pages, with one look-up each.
+  case pages([PageID])
+  /// The pages of its threads in key order, up to a maximum number.
+  case threads(pagesMax: Int)
+}
+
+/// Key of a page on storage.
+package struct PageKey: Hashable, Sendable {
+  package var shard: ShardID
+  /// 0 for the shard's own pages.
+  package var channel: ChannelNumber
+  package var page: PageID
+
+  package init(shard: ShardID, channel: ChannelNumber, page: PageID) {
+    self.shard = shard
+    self.channel = channel
+    self.page = page
+  }
+}
+
+/// Writes that one event loop commits together: one append in flight per loop.
+package struct CommitGroup: Sendable {
+  /// A shard's log batch, encoded.
+  package struct Batch: Sendable {
+    package var shard: ShardID
+    package var index: LogIndex
+    package var bytes: ByteBuffer
+  }
+
+  /// An encoded page. A channel's head carries the cid under which the channel is found.
+  package struct PageWrite: Sendable {
+    package var key: PageKey
+    package var cid: [UInt8]?
+    package var bytes: ByteBuffer
+  }
+
+  /// Cut of a shard's log up to an index, inclusive.
+  package struct Cut: Sendable {
+    package var shard: ShardID
+    package var through: LogIndex
+  }
+
+  /// Deletion of a row page's step segments below `before`. It may become durable later than the batches of its group,
+  /// never earlier.
+  package struct Trim: Hashable, Sendable {
+    package var shard: ShardID
+    package var channel: ChannelNumber
+    package var rowPage: UInt32
+    package var before: UInt32
+
+    package init(shard: ShardID, channel: ChannelNumber, rowPage: UInt32, before: UInt32) {
+      self.shard = shard
+      self.channel = channel
+      self.rowPage = rowPage
+      self.before = before
+    }
+  }
+
+  /// Drop of a deleted channel: removes all its pages and its cid, unless the cid belongs to another channel by now.
+  /// Drops precede the pages of their group, even pages of the same channel.
+  package struct Drop: Hashable, Sendable {
+    package var shard: ShardID
+    package var channel: ChannelNumber
+    package var cid: [UInt8]
+
+    package init(shard: ShardID, channel: ChannelNumber, cid: [UInt8]) {
+      self.shard = shard
+      self.channel = channel
+      self.cid = cid
+    }
+  }
+
+  package var batches: [Batch] = []
+  package var drops: [Drop] = []
+  package var pages: [PageWrite] = []
+  package var cuts: [Cut] = []
+  package var trims: [Trim] = []
+
+  package init() {}
+
+  /// Size of all batches in bytes.
+  package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
+
+  package var isEmpty: Bool {
+    batches.isEmpty && drops.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty
+  }
+}
+
+/// A channel as stored.
+package struct StoredChannel: Sendable {
+  package var number: ChannelNumber
+  /// The pages' bytes in key order: head, rows, segments.
+  package var pages: [(page: PageID, bytes: ByteBuffer)]
+
+  package init(number: ChannelNumber, pages: [(page: PageID, bytes: ByteBuffer)]) {
+    self.number = number
+    self.pages = pages
+  }
+}
+
+/// A step segment as stored: the bytes of a page.
+package struct StoredSegment: Sendable {
+  package var rowPage: UInt32
+  package var segment: UInt32
+  package var bytes: ByteBuffer
+
+  package init(rowPage: UInt32, segment: UInt32, bytes: ByteBuffer) {
+    self.rowPage = rowPage
+    self.segment = segment
+    self.bytes = bytes
+  }
+}
+
+/// Stored state that a shard starts from.
+package struct StoredShard: Sendable {
+  /// The shard's own pages, in key order.
+  package var pages: [(page: PageID, bytes: ByteBuffer)]
+  /// Batches in rising order of index.
+  package var log: [(index: LogIndex, bytes: ByteBuffer)]
+
+  package init(
+    pages: [(page: PageID, bytes: ByteBuffer)],
+    log: [(index: LogIndex, bytes: ByteBuffer)]
+  ) {
+    self.pages = pages
+    self.log = log
+  }
+
+  package var head: ByteBuffer? { self[.shardHead] }
+  package var types: ByteBuffer? { self[.types] }
+  /// Pages of users' settings, in rising order.
+  package var users: [(page: UInt32, bytes: ByteBuffer)] {
+    pages.compactMap { page, bytes in
+      guard case .users(let number) = page else { return nil }
+      return (number, bytes)
+    }
+  }
+
+  /// Bytes of a page; nil if it was never written.
+  package subscript(page: PageID) -> ByteBuffer? { pages.first { $0.page == page }?.bytes }
+}
+
+/// Errors of the storage.
+package enum StorageError: Error, Hashable, Sendable, CustomStringConvertible {
+  /// The operation failed or may have failed; the state of the storage is unknown until it is read again.
+  case failed(String)
+  /// The data that was read is not what was written. The text names the place.
+  case corrupt(String)
+  /// The data directory cannot be used as requested. The text says why and what to do.
+  case unusable(String)
+
+  package var description: String {
+    switch self {
+    case .failed(let text): "storage failed: \(text)"
+    case .corrupt(let text): "stored data is damaged: \(text)"
+    case .unusable(let text): text
+    }
+  }
+}

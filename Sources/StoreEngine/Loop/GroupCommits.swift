@@ -1,0 +1,90 @@
+import ReceiptModel
+
+/// Group commit: one append in flight, the next one gathering. It owns the lists of the shards that take part.
+final class GroupCommits: LoopPart {
+  private(set) var isUnderWay = false
+  private var gathering: [ShardEngine] = []
+  private var inFlight: [ShardEngine] = []
+  /// Shards with step segments in the commit in flight, and shards with segments to delete.
+  private var withSegments: [ShardEngine] = []
+  private var trimming: [ShardEngine] = []
+  /// Shards with deleted channels whose pages are to be dropped, or are being dropped.
+  private var dropping: [ShardEngine] = []
+  /// The shard whose due pages come first.
+  private var pagePosition = 0
+
+  /// Whether a batch waits for the next commit.
+  var hasGathering: Bool { !gathering.isEmpty }
+
+  /// Bytes of effects that wait for the next commit.
+  var gatheredBytes: Int { gathering.reduce(0) { $0 + $1.log.gatheredBytes } }
+
+  // MARK: For the shards
+
+  /// Registers a shard whose batch has got its first effect.
+  func registerGathering(_ shard: ShardEngine) { gathering.append(shard) }
+
+  func writesSegments(_ shard: ShardEngine) { withSegments.append(shard) }
+
+  func trims(_ shard: ShardEngine) { trimming.append(shard) }
+
+  func drops(_ shard: ShardEngine) { dropping.append(shard) }
+
+  // MARK: Commit
+
+  /// Commits what gathers, due pages and due cuts, unless a commit is in flight.
+  func start(isTick: Bool = false) {
+    guard !isUnderWay else { return }
+    let shards = loop.shards
+    var group = CommitGroup()
+    // Cuts first: pages of this group are not on storage yet.
+    for shard in shards {
+      if let cut = shard.takeCut(batchesMin: isTick ? 1 : loop.configuration.cutBatchesMin) {
+        group.cuts.append(cut)
+      }
+    }
+    for shard in dropping { shard.deletions.takeDrops(into: &group) }
+    for shard in trimming { shard.steps.takeTrims(into: &group) }
+    trimming.removeAll { !$0.steps.hasTrims }
+    for shard in gathering { group.batches.append(shard.closeBatch()) }
+    var budget = loop.configuration.checkpointSliceBytes
+    // Another shard's pages come first in each commit.
+    pagePosition = (pagePosition + 1) % max(1, shards.count)
+    for offset in shards.indices where budget > 0 {
+      budget -= shards[(pagePosition + offset) % shards.count].addDuePages(to: &group, budget: budget)
+    }
+    guard !group.isEmpty else { return }
+    swap(&gathering, &inFlight)
+    isUnderWay = true
+    loop.replies.commitBegan()
+    loop.counters.commits += 1
+    loop.counters.batches += UInt64(group.batches.count)
+    loop.counters.pagesWritten += UInt64(group.pages.count)
+    loop.driver.commit(group)
+  }
+
+  /// Records that the commit in flight has ended, with or without success.
+  func ended() {
+    precondition(isUnderWay, "no commit is in flight")
+    isUnderWay = false
+  }
+
+  /// Tells the shards that the commit that has ended is durable.
+  func committed() {
+    for shard in inFlight { shard.committed() }
+    for shard in withSegments { shard.steps.segmentsWritten() }
+    withSegments.removeAll(keepingCapacity: true)
+    inFlight.removeAll(keepingCapacity: true)
+    for shard in dropping { shard.deletions.dropsCommitted() }
+    dropping.removeAll { !$0.deletions.hasDrops }
+  }
+
+  func stop() {
+    isUnderWay = false
+    gathering = []
+    inFlight = []
+    withSegments = []
+    trimming = []
+    dropping = []
+  }
+}

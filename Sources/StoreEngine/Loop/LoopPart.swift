@@ -1,0 +1,7 @@
+/// A part of a loop: one subject with its state, which no other part touches. It reaches the rest through ``loop``.
+class LoopPart {
+  /// Unchecked for speed: the loop owns its parts and outlives them. Set once, when the loop has its stored properties.
+  unowned(unsafe) private(set) final var loop: StoreLoop!
+
+  final func attach(to loop: StoreLoop) { self.loop = loop }
+}

@@ -1,0 +1,87 @@
+import ReceiptModel
+
+/// The connections of a loop, and the delivery of their replies. It owns the lanes that have replies to leave now, with
+/// the commit in flight, or with the next one.
+final class ReplyDelivery: LoopPart {
+  /// Connections that are open for requests.
+  private var lanes: [SessionID: ReplyLane] = [:]
+  private var now: [ReplyLane] = []
+  private var inFlight: [ReplyLane] = []
+  private var gathering: [ReplyLane] = []
+  /// Lanes whose replies are being delivered.
+  private var delivering: [ReplyLane] = []
+  private var isDelivering = false
+  private var endsTurnAgain = false
+
+  // MARK: Connections
+
+  /// Opens a connection; see ``StoreLoop/open(_:)``.
+  func open(_ lane: ReplyLane) {
+    if let other = lanes[lane.session], other !== lane {
+      guard other.serial <= lane.serial else {
+        lane.isClosed = true
+        return
+      }
+      loop.close(other)
+    }
+    lanes[lane.session] = lane
+  }
+
+  func close(_ lane: ReplyLane) {
+    lane.isClosed = true
+    if lanes[lane.session] === lane { lanes[lane.session] = nil }
+  }
+
+  /// Closes all connections: their replies are dropped.
+  func stop() {
+    for lane in now + inFlight + gathering + Array(lanes.values) { lane.isClosed = true }
+    lanes = [:]
+    now = []
+    inFlight = []
+    gathering = []
+  }
+
+  // MARK: Delivery
+
+  /// Registers a lane that has got its first reply of this departure.
+  func note(_ lane: ReplyLane, _ departure: ReplyLane.Departure) {
+    switch departure {
+    case .now: now.append(lane)
+    case .withInFlight: inFlight.append(lane)
+    case .withGathering: gathering.append(lane)
+    }
+  }
+
+  /// Moves the replies of the gathering batches to those in flight.
+  func commitBegan() {
+    swap(&gathering, &inFlight)
+    for lane in inFlight { lane.moveGatheringToInFlight() }
+  }
+
+  /// Whether the turn cannot end while replies are being delivered. It then ends afterwards.
+  func postponesTurnEnd() -> Bool {
+    if isDelivering { endsTurnAgain = true }
+    return isDelivering
+  }
+
+  func deliverNow() {
+    swap(&now, &delivering)
+    deliver { $0.deliverNow() }
+  }
+
+  func deliverInFlight() {
+    swap(&inFlight, &delivering)
+    deliver { $0.deliverInFlight() }
+  }
+
+  private func deliver(_ hand: (ReplyLane) -> Void) {
+    isDelivering = true
+    for lane in delivering { hand(lane) }
+    delivering.removeAll(keepingCapacity: true)
+    isDelivering = false
+    if endsTurnAgain {
+      endsTurnAgain = false
+      loop.endTurn()
+    }
+  }
+}

@@ -1,0 +1,159 @@
+package import NIOCore
+package import ReceiptModel
+package import ReceiptWire
+import Synchronization
+
+/// Counters that the lanes of one connection share across loops.
+package final class ConnectionAccount: Sendable {
+  private let bytes = Atomic<Int>(0)
+  private let subscriptionCount = Atomic<Int>(0)
+
+  package init() {}
+
+  /// Bytes that were delivered and are not written to the socket yet.
+  package var unwrittenBytes: Int { bytes.load(ordering: .relaxed) }
+
+  /// Adds delivered bytes.
+  func addUnwritten(_ count: Int) { bytes.add(count, ordering: .relaxed) }
+
+  /// Subtracts delivered bytes that were written to the socket, or never will be.
+  package func wrote(_ count: Int) { bytes.subtract(count, ordering: .relaxed) }
+
+  /// Channels and users that the connection has subscribed to.
+  package var subscriptions: Int { subscriptionCount.load(ordering: .relaxed) }
+
+  /// Changes the number of subscriptions by `difference`.
+  func changeSubscriptions(_ difference: Int) { subscriptionCount.add(difference, ordering: .relaxed) }
+}
+
+/// Reply buffers of one connection on one store loop. A reply leaves only when everything it reveals is durable: at
+/// once, with the append in flight, or with the gathering batch after it (docs/architecture.md, "One mark-read").
+package final class ReplyLane {
+  /// When a reply may leave, soonest first.
+  enum Departure: Comparable {
+    case now
+    case withInFlight
+    case withGathering
+  }
+
+  package let session: SessionID
+  /// Rises with every connection that opens. Of a session's lanes, only the one with the highest serial accepts
+  /// requests.
+  let serial: UInt64
+  /// Set when the connection is gone or its session has a newer one. The lane then accepts no requests and drops its
+  /// replies.
+  package var isClosed = false
+  /// Position of the session in each shard's session table, by the shard's position in the loop; −1: not looked up yet.
+  var sessionPositions: [Int32]
+  /// Number of the connection among each shard's watchers, likewise; −1: it has no subscriptions there.
+  var watcherNumbers: [Int32]
+  /// The receiver of delivered bytes reports when they are written (``ConnectionAccount/wrote(_:)``).
+  package let account: ConnectionAccount
+  /// Ends the connection because a request that waited does not parse.
+  private let end: (WireError) -> Void
+  /// Delivers encoded frames and the number of replies among them. Called on the loop, at most once per turn and
+  /// commit.
+  private let deliver: (ByteBuffer, Int) -> Void
+  private let allocator = ByteBufferAllocator()
+
+  private var now: ByteBuffer
+  private var inFlight: ByteBuffer
+  private var gathering: ByteBuffer
+  private var nowCount = 0
+  private var inFlightCount = 0
+  private var gatheringCount = 0
+
+  /// - Parameters:
+  ///   - serial: see ``serial``.
+  ///   - shards: number of shards of the loop.
+  ///   - account: the connection's counters.
+  package init(
+    session: SessionID,
+    serial: UInt64 = 0,
+    shards: Int,
+    account: ConnectionAccount = ConnectionAccount(),
+    deliver: @escaping (ByteBuffer, Int) -> Void,
+    end: @escaping (WireError) -> Void
+  ) {
+    self.session = session
+    self.serial = serial
+    self.end = end
+    self.account = account
+    self.sessionPositions = Array(repeating: -1, count: shards)
+    self.watcherNumbers = Array(repeating: -1, count: shards)
+    self.deliver = deliver
+    now = ByteBuffer()
+    inFlight = ByteBuffer()
+    gathering = ByteBuffer()
+  }
+
+  /// Adds a reply. Returns whether it is the first of its departure: the loop must then register the lane.
+  @inline(__always)
+  func add(_ departure: Departure, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    switch departure {
+    case .now:
+      nowCount += 1
+      return Self.add(write, to: &now)
+    case .withInFlight:
+      inFlightCount += 1
+      return Self.add(write, to: &inFlight)
+    case .withGathering:
+      gatheringCount += 1
+      return Self.add(write, to: &gathering)
+    }
+  }
+
+  /// Adds a frame that is no reply; returns the same as ``add(_:_:)``.
+  func addUnsolicited(_ departure: Departure, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    switch departure {
+    case .now: Self.add(write, to: &now)
+    case .withInFlight: Self.add(write, to: &inFlight)
+    case .withGathering: Self.add(write, to: &gathering)
+    }
+  }
+
+  @inline(__always)
+  private static func add(_ write: (inout ByteBuffer) -> Void, to buffer: inout ByteBuffer) -> Bool {
+    let isFirst = buffer.readableBytes == 0
+    write(&buffer)
+    return isFirst
+  }
+
+  /// Bytes that are buffered, or were delivered and are not written to the socket yet.
+  var unwrittenBytes: Int {
+    account.unwrittenBytes + now.readableBytes + inFlight.readableBytes
+      + gathering.readableBytes
+  }
+
+  /// Moves the gathering replies to those in flight, like their batch.
+  func moveGatheringToInFlight() {
+    swap(&inFlight, &gathering)
+    swap(&inFlightCount, &gatheringCount)
+  }
+
+  /// Ends the connection with an error frame. The lane accepts no later request: no command may be skipped.
+  package func fail(_ error: WireError) {
+    guard !isClosed else { return }
+    isClosed = true
+    end(error)
+  }
+
+  func deliverInFlight() { hand(take(&inFlight, &inFlightCount)) }
+  func deliverNow() { hand(take(&now, &nowCount)) }
+
+  /// Takes a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
+  private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
+    guard buffer.readableBytes > 0 else { return (ByteBuffer(), 0) }
+    let full = (buffer, count)
+    // The next batch is likely to have the same size.
+    buffer = allocator.buffer(capacity: min(buffer.readableBytes, 64 << 10))
+    count = 0
+    return full
+  }
+
+  private func hand(_ replies: (bytes: ByteBuffer, count: Int)) {
+    guard replies.bytes.readableBytes > 0, !isClosed else { return }
+    account.addUnwritten(replies.bytes.readableBytes)
+    deliver(replies.bytes, replies.count)
+  }
+}

@@ -1,0 +1,31 @@
+import ReceiptModel
+
+/// Messages to other shards, which leave at the end of the turn.
+final class ShardMail: LoopPart {
+  private var deliveries: [MembershipDelivery] = []
+  private var acknowledgements: [MembershipAcknowledgement] = []
+
+  func deliver(_ delivery: MembershipDelivery) { deliveries.append(delivery) }
+
+  func acknowledge(_ acknowledgement: MembershipAcknowledgement) { acknowledgements.append(acknowledgement) }
+
+  /// Sends the messages of this turn, with one call for all shards.
+  func post() {
+    guard !loop.isHalted else { return }
+    if !deliveries.isEmpty {
+      let leaving = deliveries
+      deliveries = []
+      loop.driver.deliver(leaving)
+    }
+    if !acknowledgements.isEmpty {
+      let leaving = acknowledgements
+      acknowledgements = []
+      loop.driver.acknowledge(leaving)
+    }
+  }
+
+  func stop() {
+    deliveries = []
+    acknowledgements = []
+  }
+}

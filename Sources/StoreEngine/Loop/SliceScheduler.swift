@@ -1,0 +1,102 @@
+import DequeModule
+import ReceiptModel
+
+/// Work that is too much for one turn and runs in slices: long queries, wide requests, loads and index work. It owns
+/// the turns of the shards with such work, by kind; the first has the next turn.
+final class SliceScheduler: LoopPart {
+  private var isAsked = false
+  /// Shards with sliced queries.
+  private var querying: Deque<ShardEngine> = []
+  /// Shards with more index work than one turn has room for.
+  private var working: Deque<ShardEngine> = []
+  /// Shards with postponed requests.
+  private var postponing: Deque<ShardEngine> = []
+  /// Whether arrived channels go before postponed requests in this slice; alternates.
+  private var isArrivalsTurn = false
+
+  /// Whether a shard has sliced queries.
+  var hasQueries: Bool { !querying.isEmpty }
+
+  /// Runs one slice of pending work.
+  func run() {
+    isAsked = false
+    if hasRoomToGather { runWork() }
+    if let place = querying.firstIndex(where: { !$0.isBatchFull }) {
+      let shard = querying.remove(at: place)
+      shard.waiting.runSlice()
+      if shard.waiting.hasSlices { querying.append(shard) }
+    }
+    ask()
+  }
+
+  /// Whether more wide work may gather behind the commit in flight.
+  private var hasRoomToGather: Bool {
+    !loop.commits.isUnderWay || loop.commits.gatheredBytes < loop.configuration.gatheredBytesMax
+  }
+
+  /// Runs one slice of everything but long queries.
+  private func runWork() {
+    loop.budget.beginSlice()
+    isArrivalsTurn.toggle()
+    if isArrivalsTurn { loop.memory.installArrived() }
+    performPostponed()
+    if !isArrivalsTurn { loop.memory.installArrived() }
+    for _ in working.indices where loop.budget.changes > 0 {
+      guard let place = working.firstIndex(where: { !$0.isBatchFull }) else { break }
+      let shard = working.remove(at: place)
+      shard.isQueuedForWork = false
+      shard.resumeIndexWork()
+      shard.walks.resume()
+    }
+  }
+
+  /// Performs postponed requests, one from each shard in turn.
+  private func performPostponed() {
+    while loop.budget.entries > 0, let shard = postponing.popFirst() {
+      shard.waiting.performTurn()
+      if shard.waiting.hasTurns { postponing.append(shard) }
+    }
+  }
+
+  /// Requests a slice if there is pending work. Work of a shard with a full batch resumes when the batch is closed. If
+  /// there is no room behind the commit, work resumes at its end.
+  func ask() {
+    guard !isAsked else { return }
+    let isWanted =
+      working.contains { !$0.isBatchFull } || !postponing.isEmpty || loop.memory.hasArrived
+    guard querying.contains(where: { !$0.isBatchFull }) || isWanted && hasRoomToGather else { return }
+    isAsked = true
+    loop.driver.sliceLater()
+  }
+
+  func stop() {
+    isAsked = false
+    querying = []
+    working = []
+    postponing = []
+    isArrivalsTurn = false
+  }
+
+  // MARK: For the shards
+
+  /// Registers a shard that has postponed its first request.
+  func queueForTurns(_ shard: ShardEngine) {
+    // Still queued if its earlier requests were cancelled.
+    if !postponing.contains(where: { $0 === shard }) { postponing.append(shard) }
+    ask()
+  }
+
+  /// Registers a shard that has suspended its first query.
+  func queueForSlices(_ shard: ShardEngine) {
+    if !querying.contains(where: { $0 === shard }) { querying.append(shard) }
+    ask()
+  }
+
+  /// Registers a shard that has more index work for a later turn.
+  func queueForWork(_ shard: ShardEngine) {
+    guard !shard.isQueuedForWork else { return }
+    shard.isQueuedForWork = true
+    working.append(shard)
+    ask()
+  }
+}

@@ -1,0 +1,401 @@
+package import ReceiptModel
+package import ReceiptWire
+
+/// I/O that a store loop requests. Each request is made on the loop, and its result comes back on the loop later.
+package protocol StoreLoopDriver: AnyObject {
+  /// Make this group durable, then call ``StoreLoop/committed(_:)``.
+  func commit(_ group: CommitGroup)
+  /// Read this channel, then call ``StoreLoop/loaded(_:as:_:)``.
+  func load(_ request: LoadRequest, as reference: ChannelReference)
+  /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.
+  func readSteps(_ request: StepRequest)
+  /// Run ``StorageEngine/purge()``, then call ``StoreLoop/purged(_:)``.
+  func purge()
+  /// Whether a ledger records users before they are erased.
+  var keepsErasureLedger: Bool { get }
+  /// Record this user in the ledger durably, then call ``StoreLoop/erasureRecorded(_:fault:)``.
+  func recordErasure(_ request: ErasureRequest)
+  /// Pass these to ``StoreLoop/take(_:)`` of the loops that own the target shards, in this order per shard. Loss is
+  /// allowed.
+  func deliver(_ deliveries: [MembershipDelivery])
+  /// Pass these to ``StoreLoop/acknowledged(_:)`` of the loops that own the target shards. Loss is allowed.
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
+  /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
+  func peek(_ request: PeekRequest)
+  /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
+  /// resumes work that is too much for one turn.
+  func sliceLater()
+  /// Report that something on storage cannot be read. The loop keeps running.
+  func reports(_ error: StorageError)
+  /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
+  /// a new loop from storage.
+  func halted(_ error: StorageError)
+}
+
+extension StoreLoopDriver {
+  package var keepsErasureLedger: Bool { false }
+  package func recordErasure(_ request: ErasureRequest) {}
+}
+
+/// All shards of one event loop, and their group commit: one append in flight, the next one gathering. Not thread-safe:
+/// call everything on the loop.
+package final class StoreLoop {
+  private var time = LoopClock()
+  /// Error code that refuses every incoming command unapplied; nil accepts commands. Work in progress continues.
+  package var commandRefusal: ErrorCode?
+  /// Set once a commit has failed.
+  package private(set) var isHalted = false
+  unowned let driver: any StoreLoopDriver
+  let configuration: StoreLoopConfiguration
+  private(set) var shards: [ShardEngine] = []
+  /// Position in `shards` by shard id; −1 for another loop's shard.
+  private let positions: [Int16]
+  /// Work that the shards may still do.
+  var budget: TurnBudget
+
+  // Parts
+  let replies = ReplyDelivery()
+  let commits = GroupCommits()
+  let purges = StoragePurges()
+  let memory: ChannelMemory
+  let slices = SliceScheduler()
+  let mail = ShardMail()
+
+  /// Counters since start, for metrics.
+  package struct Counters: Sendable {
+    package var requests: UInt64 = 0
+    package var commits: UInt64 = 0
+    package var batches: UInt64 = 0
+    package var pagesWritten: UInt64 = 0
+    package var channelsLoaded: UInt64 = 0
+    package var channelsEvicted: UInt64 = 0
+    package var loadsDelayed: UInt64 = 0
+    /// Entries of users' indexes that were assigned or removed.
+    package var indexEntries: UInt64 = 0
+    /// Events sent and dropped, counted once per watching connection; and the bytes of their frames.
+    package var eventsSent: UInt64 = 0
+    package var eventsDropped: UInt64 = 0
+    package var eventBytes: UInt64 = 0
+
+    package init() {}
+  }
+  package internal(set) var counters = Counters()
+
+  /// - Parameters:
+  ///   - shardCount: number of shards in the whole store, the modulus of the hash.
+  ///   - stored: stored state that each shard of this loop starts from.
+  package init(
+    configuration: StoreLoopConfiguration,
+    shardCount: Int,
+    stored: [(shard: ShardID, state: StoredShard)],
+    driver: any StoreLoopDriver
+  ) throws(StorageError) {
+    self.configuration = configuration
+    self.driver = driver
+    budget = TurnBudget(configuration)
+    memory = ChannelMemory(budget: configuration.residentBytesMax)
+    var positions: [Int16] = Array(repeating: -1, count: shardCount)
+    for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
+    self.positions = positions
+    let parts: [LoopPart] = [replies, commits, purges, memory, slices, mail]
+    for part in parts { part.attach(to: self) }
+    for (shard, state) in stored {
+      shards.append(
+        try ShardEngine(
+          id: shard,
+          shardCount: shardCount,
+          position: shards.count,
+          configuration: configuration,
+          loop: self,
+          stored: state
+        )
+      )
+    }
+  }
+
+  /// Wall-clock time of this turn. The driver sets it before it passes requests in; it never falls here.
+  package var clock: Timestamp {
+    get { time.now }
+    set { time.set(newValue) }
+  }
+
+  /// Time since the loop was made, as far as the clock shows it, robust against clock changes. Ages are measured in it.
+  var elapsedMilliseconds: Int64 { time.elapsedMilliseconds }
+
+  /// Number of shards of this loop.
+  package var shardCount: Int { shards.count }
+
+  /// Current values, for metrics.
+  package struct Gauges: Sendable {
+    /// Channels in memory, and the bytes that they occupy.
+    package var loadedChannels = 0
+    package var residentBytes = 0
+    /// Bytes of users' settings.
+    package var settingsBytes = 0
+    package var dirtyPages = 0
+    /// Channels of the log's tail that are not loaded yet.
+    package var tailChannels = 0
+    /// Membership changes that the index has not acknowledged.
+    package var changesPending = 0
+    /// Watched channels and users, counted once per connection.
+    package var subscriptions = 0
+
+    package init() {}
+  }
+
+  package var gauges: Gauges {
+    shards.reduce(into: Gauges()) { sum, shard in
+      sum.loadedChannels += shard.state.loadedCount
+      sum.residentBytes += shard.state.residentBytes
+      sum.settingsBytes += shard.state.settings.byteCount
+      sum.dirtyPages += shard.dirty.count
+      sum.tailChannels += shard.tail.count
+      sum.changesPending += shard.state.outbox.count
+      sum.subscriptions += shard.events.subscriptionCount
+    }
+  }
+
+  /// Whether a commit is in flight or anything is pending.
+  package var isBusy: Bool {
+    commits.isUnderWay || commits.hasGathering || slices.hasQueries
+      || shards.contains { !$0.waiting.isEmpty }
+  }
+
+  // MARK: Connections
+
+  /// Opens a connection for requests; call before its first request. An older connection of the same session closes at
+  /// once: none of its later frames may be applied after their resend was refused.
+  package func open(_ lane: ReplyLane) {
+    guard !isHalted else { return }
+    replies.open(lane)
+  }
+
+  /// Closes a connection that is gone.
+  package func close(_ lane: ReplyLane) {
+    replies.close(lane)
+    for shard in shards {
+      shard.waiting.cancel(lane)
+      shard.events.ended(lane)
+    }
+  }
+
+  // MARK: Requests
+
+  /// Receives a request. The reply goes to `lane`, now or when everything that it reveals is durable. Throws where the
+  /// payload does not parse: the connection must then end with an error frame.
+  package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
+    guard !isHalted, !lane.isClosed else { return }
+    counters.requests += 1
+    let position = Int(header.shard.rawValue) < positions.count ? positions[Int(header.shard.rawValue)] : -1
+    guard position >= 0 else {
+      let isFirst = lane.add(.now) { buffer in
+        buffer.writeError(
+          .wrongShard,
+          shard: header.shard,
+          correlation: header.correlation,
+          detail: "this store has no such shard"
+        )
+      }
+      if isFirst { replies.note(lane, .now) }
+      return
+    }
+    try shards[Int(position)].receive(header, payload, lane)
+  }
+
+  /// Ends a turn after the requests that came in together were passed in: sends the replies that may leave and starts a
+  /// commit unless one is in flight.
+  ///
+  /// May be called while replies are being delivered: a failed write closes its connection, whose last bytes are read
+  /// and whose turn ends before the write returns. This turn then ends again afterwards.
+  package func endTurn() {
+    guard !isHalted else { return }
+    budget.beginTurn()
+    guard !replies.postponesTurnEnd() else { return }
+    memory.evictOverBudget()
+    if commits.hasGathering || memory.isPressed || purges.needsCut { commits.start() }
+    purges.start()
+    slices.ask()
+    mail.post()
+    replies.deliverNow()
+  }
+
+  /// Runs timed work; call at least every second. Due pages, cuts and the log's tail progress without requests too.
+  package func tick() {
+    guard !isHalted else { return }
+    // Timed work of the shards happens at this time, whether it is watched or not.
+    for shard in shards { shard.advanceTime() }
+    memory.drainTails()
+    memory.evictOverBudget()
+    for shard in shards { shard.clock.tick() }
+    budget.beginSlice()
+    for shard in shards { shard.tickIndexes() }
+    for shard in shards {
+      shard.events.reportExpiries()
+      shard.events.logTime()
+    }
+    for shard in shards { shard.events.sendUnbatchedEvents() }
+    commits.start(isTick: true)
+    mail.post()
+    replies.deliverNow()
+  }
+
+  /// Runs one slice of pending work in a turn of its own. Requests that came in meanwhile had their turn first, and
+  /// those that come in now have the next.
+  package func slice() {
+    guard !isHalted else { return }
+    slices.run()
+    endTurn()
+  }
+
+  // MARK: Results of the driver
+
+  /// Handles the result of the commit in flight.
+  package func committed(_ result: Result<Void, StorageError>) {
+    guard !isHalted else { return }
+    commits.ended()
+    if case .failure(let error) = result {
+      halt(error)
+      return
+    }
+    commits.committed()
+    purges.advance()
+    replies.deliverInFlight()
+    guard !isHalted else { return }
+    memory.evictOverBudget()
+    // Commits due pages without requests too, one slice after the other.
+    commits.start()
+    purges.start()
+    slices.ask()
+    mail.post()
+  }
+
+  /// Handles the result of the storage's purge. Shards with a pending round begin it.
+  package func purged(_ result: Result<Void, StorageError>) {
+    guard !isHalted else { return }
+    purges.ended(result)
+    endTurn()
+  }
+
+  /// Handles the result of a channel load. Requests that waited for it run in this turn, or in a later one if the
+  /// turn's budget is used up.
+  package func loaded(
+    _ request: LoadRequest,
+    as reference: ChannelReference,
+    _ result: Result<StoredChannel?, StorageError>
+  ) {
+    guard !isHalted else { return }
+    memory.loaded(LoadQueue.Arrival(request: request, reference: reference, result: result))
+    slices.ask()
+    endTurn()
+  }
+
+  /// Handles the result of a read of steps. The query that waited for it runs in this turn.
+  package func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
+    guard !isHalted else { return }
+    owner(request.shard).steps.stepsRead(request, result)
+    endTurn()
+  }
+
+  /// Handles the results of a peek. Requests that waited for nothing else are answered in this turn.
+  package func peeked(_ request: PeekRequest, _ results: [Peeked]) {
+    guard !isHalted else { return }
+    owner(request.shard).unreadQueries.peeked(request, results)
+    endTurn()
+  }
+
+  /// Handles the ledger's result: the user was recorded, or `fault` says why not.
+  package func erasureRecorded(_ request: ErasureRequest, fault: String?) {
+    guard !isHalted else { return }
+    shard(request.shard)?.settings.erasureRecorded(request, fault: fault)
+    endTurn()
+  }
+
+  // MARK: Halting
+
+  /// Halts the loop. Pending replies are dropped unanswered: the outcome of the append is unknown
+  /// (docs/architecture.md, "One mark-read").
+  private func halt(_ error: StorageError) {
+    stop()
+    driver.halted(error)
+  }
+
+  /// Halts the loop because storage failed outside a commit: acknowledged commands may not be durable, and memory may
+  /// be ahead of storage.
+  package func fail(_ error: StorageError) {
+    guard !isHalted else { return }
+    halt(error)
+  }
+
+  /// Stops all requests, answers and driver calls, and drops pending work. For a storage that is about to be closed.
+  package func stop() {
+    isHalted = true
+    replies.stop()
+    memory.stop()
+    commits.stop()
+    purges.stop()
+    slices.stop()
+    mail.stop()
+    for shard in shards {
+      shard.waiting.stop()
+      shard.outgoing.stop()
+      shard.deletions.stop()
+    }
+  }
+
+  // MARK: The index of users' channels
+
+  /// Receives membership changes for shards of this loop.
+  package func take(_ deliveries: [MembershipDelivery]) {
+    guard !isHalted else { return }
+    for delivery in deliveries { shard(delivery.to)?.indexes.take(delivery) }
+    endTurn()
+  }
+
+  /// Receives acknowledgements: changes that shards of this loop sent are in the index.
+  package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
+    guard !isHalted else { return }
+    // Each shard checks its held replies once, after all its acknowledgements.
+    var taken: [ShardEngine] = []
+    for acknowledgement in acknowledgements {
+      guard let shard = shard(acknowledgement.to), shard.outgoing.acknowledged(acknowledgement) else {
+        continue
+      }
+      if taken.last !== shard { taken.append(shard) }
+    }
+    for shard in taken { shard.outgoing.acknowledgementsReceived() }
+    endTurn()
+  }
+
+  private func shard(_ id: ShardID) -> ShardEngine? {
+    let position = Int(id.rawValue) < positions.count ? Int(positions[Int(id.rawValue)]) : -1
+    return position < 0 ? nil : shards[position]
+  }
+
+  /// The shard with this id, which is one of the loop's.
+  func owner(_ id: ShardID) -> ShardEngine { shards[Int(positions[Int(id.rawValue)])] }
+
+  /// Newest time that any shard of this loop had logged when the loop was made; none if nothing was logged.
+  package var loggedTime: Timestamp { shards.map(\.log.startTime).max() ?? .none }
+
+  /// Per shard of this loop, the log index up to which everything is durable.
+  package var durableIndexes: [(shard: ShardID, index: LogIndex)] {
+    shards.map { ($0.state.id, $0.log.durable) }
+  }
+
+  /// Whether a channel is in memory.
+  package func isLoaded(_ shard: ShardID, cid: RawSpan) -> Bool {
+    self.shard(shard)?.state.slot(of: cid) != nil
+  }
+
+  /// Whether a channel in memory is being deleted: requests do not find it, and its name is not free yet.
+  package func isBeingDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
+    guard let shard = self.shard(shard), let slot = shard.state.slot(of: cid) else { return false }
+    return shard.state[slot].isBeingDeleted
+  }
+
+  /// Whether a channel was deleted whose pages storage may still have, so that it must not be looked up there.
+  package func isDeleted(_ shard: ShardID, cid: RawSpan) -> Bool {
+    guard let shard = self.shard(shard), shard.state.slot(of: cid) == nil else { return false }
+    return shard.deletions.isDeleted(cid)
+  }
+}

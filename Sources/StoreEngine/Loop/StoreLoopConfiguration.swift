@@ -1,0 +1,94 @@
+import ReceiptModel
+
+/// Limits and intervals of a loop's shards.
+package struct StoreLoopConfiguration: Sendable {
+  /// Age of its first effect at which a page is written, at the latest one commit later.
+  package var checkpointAgeMilliseconds: Int64 = 5_000
+  /// Amount of log of the shard since that effect at which the page is written, if it comes earlier.
+  package var checkpointLogBytes: UInt64 = 16 << 20
+  /// Bytes of pages that one commit may write: the slice of a turn that checkpointing may take.
+  package var checkpointSliceBytes = 256 << 10
+  /// Minimum number of batches that a cut between ticks must remove: each cut leaves a mark on storage.
+  package var cutBatchesMin: UInt64 = 4_096
+  /// Time after which an idle session is forgotten.
+  package var sessionLifetimeMilliseconds: Int64 = 600_000
+  /// Maximum number of channel loads in flight, per shard.
+  package var loadsMax = 1_024
+  /// Maximum number of requests that wait for one channel.
+  package var waitingPerLoadMax = 1_024
+  /// Maximum number of tail channels loaded at once, per shard, so that the log can be cut.
+  package var tailLoadsMax = 8
+  /// Bytes that this loop's channels and users' settings may occupy in memory. A larger channel still stays in memory
+  /// while it is the one that its shard uses.
+  package var residentBytesMax = Int.max
+  /// Channels that eviction examines in one turn.
+  package var evictionLooksMax = 256
+  /// Rows that all long queries together scan in one turn: some 200 µs. A query that needs no more than `shortRows`
+  /// always gets them.
+  package var sliceRows = 65_536
+  package var shortRows = 8_192
+  /// Maximum number of sliced queries, per shard; further ones are `busy`.
+  package var slicedQueriesMax = 64
+  /// Maximum number of step reads in flight, per shard; each serves one query.
+  package var stepReadsMax = 256
+  /// Steps that the suspended queries of a shard may keep in total, 24 bytes each; further queries are `busy`.
+  package var heldStepsMax = 4 * ReadSegments.stepsMax
+  /// Row pages whose steps are read at once, per shard, to be rewritten as fewer segments.
+  package var stepTrimsMax = 2
+  /// Requests for unread counts that may wait for channels on storage, per shard; further ones are `busy`.
+  package var unreadRequestsMax = 64
+  /// Channels that one such request loads at once, if it cannot peek at them.
+  package var unreadLoadsMax = 8
+  /// Retry delay for a channel of the log's tail that could not be read.
+  package var tailRetryMilliseconds: Int64 = 10_000
+  /// Membership changes that one shard may have in flight to another one.
+  package var changesInFlightMax = 4_096
+  /// Users' indexes that are read ahead at once, per shard, for the next changes.
+  package var indexLoadsMax = 64
+  /// Effects that all erasures of users together add in one turn; an erasure that needs no more than `shortEffects`
+  /// always gets them. Sliced work adds nothing to a batch of this size.
+  package var sliceEffects = 4_096
+  package var shortEffects = 256
+  /// Outgoing changes of one shard up to which a rebuild or a channel deletion queues more; the rest is for members who
+  /// join.
+  package var changesPendingMax = Outbox.pendingMax / 2
+  /// Changes that are applied to indexes between two slices, and queued or scanned by a rebuild or a deletion: some 500
+  /// µs.
+  package var changesPerTurn = 1_024
+  /// Members that requests name, users whose unread messages they count, and their channel loads, between two slices:
+  /// some 500 µs. Further requests wait.
+  package var entriesPerTurn = 1_024
+  /// Maximum number of requests that wait like this, per shard; further ones are `busy`.
+  package var postponedMax = 256
+  /// Bytes of effects that may gather behind a commit before slices wait for its end: requests that arrive meanwhile
+  /// wait for the whole gathering batch.
+  package var gatheredBytesMax = 512 << 10
+  /// Time after which unacknowledged changes are resent, and the retry delay for an index that could not be read.
+  package var changesRetryMilliseconds: Int64 = 1_000
+  /// Minimum interval between log entries of acknowledged changes.
+  package var changesLoggedMilliseconds: Int64 = 1_000
+  /// Maximum time that a reply waits for its membership changes to reach the index; 0: it does not wait.
+  package var heldMilliseconds: Int64 = 1_000
+  /// Time after which a reply that must not leave earlier becomes `busy`.
+  package var heldStrictlyMilliseconds: Int64 = 4_000
+  /// Maximum number of replies that wait like this, per shard; further ones leave without waiting.
+  package var heldMax = 4_096
+  /// Channel size above which rows and statuses are batched, once per interval (Proto/frames.md, "Events").
+  package var eventIntervalMembers = 256
+  package var eventIntervalMilliseconds: Int64 = 1_000
+  /// Channels and users that one connection may watch.
+  package var subscriptionsMax = 1 << 20
+  /// Unwritten bytes of a connection above which its events are dropped; the next frame reports the loss.
+  package var unwrittenBytesMax = 8 << 20
+  /// Subscriptions that ask for changes, and announcements of rows, in progress per shard; further ones are `busy`.
+  package var walkRequestsMax = 256
+  /// Timeout of a subscription that asks for changes; it is `busy` then, because the gateway has stopped waiting.
+  package var walkMilliseconds: Int64 = 10_000
+  /// Messages of one channel whose statuses may have changed and that one such subscription reports; beyond them the
+  /// gateway must fetch everything.
+  package var walkStatusesMax = 1 << 17
+  /// Channels that one such subscription loads at once.
+  package var walkLoadsMax = 8
+
+  package init() {}
+}

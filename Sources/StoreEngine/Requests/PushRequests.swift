@@ -1,0 +1,251 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Acknowledgements of push notifications, by names or by a ticket, and the webhooks that carry some of them
+/// (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).
+final class PushRequests: ShardPart {
+  /// Maximum length of a webhook's key, in bytes.
+  private static let webhookKeyMax = 256
+  /// Longest retry delay for a webhook that is refused because the table is full, in milliseconds.
+  private static let webhookRetryMax: Int64 = 60_000
+
+  // MARK: By names
+
+  func acknowledgePush(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let message = try request.fields.string()
+    let acked = try request.fields.time()
+    let flags = try request.fields.varint()
+    try request.fields.end()
+    guard flags <= 1 else { return Self.refusedFlags }
+    if let refusal = shard.refusal(of: user, request, slot) { return refusal }
+    let target: ShardState.PushTarget
+    do { target = try shard.state.pushTarget(slot, user: user, message: message) } catch {
+      return shard.refused(error, slot)
+    }
+    return deliver(request, target, acked: acked, withNames: flags == 1)
+  }
+
+  private static var refusedFlags: Outcome {
+    .refused(.invalidField, "flags: 0, or 1 (with names)")
+  }
+
+  /// Marks a message delivered and answers with its *delivery*. A duplicate moves nothing: if it would, the answer is
+  /// `outcome_unknown`.
+  private func deliver(
+    _ request: borrowing Request,
+    _ target: ShardState.PushTarget,
+    acked: Timestamp,
+    withNames: Bool
+  ) -> Outcome {
+    let slot = target.place.channel
+    do throws(Refusal) {
+      let time = shard.state.advance(clock: shard.loop.clock)
+      try shard.state.decidePush(target, acked: acked, at: time, into: &shard.effects)
+    } catch {
+      return shard.refused(error, slot)
+    }
+    // The counter counts as applied, but the command may never have been: its refusal was long ago, or its connection
+    // was lost while it was pending.
+    guard !request.isDuplicate || shard.effects.isEmpty else {
+      return .unknownOutcome
+    }
+    let moves = !shard.effects.isEmpty
+    shard.applyCommand(slot, request)
+    let uncounted = shard.state.uncounted(target)
+    return shard.reply(request, shard.departure(slot)) { buffer in
+      buffer.writeFields(byteCountMax: DeliveryFields.byteCountMax) { fields in
+        fields.byte(DeliveryFields.flags(moved: moves, uncounted))
+        fields.time(shard.state.sentAt(target))
+        fields.time(shard.state.deliveredAt(target))
+        guard withNames else {
+          // No cid, user and message.
+          for _ in 0..<3 { fields.byte(0) }
+          return
+        }
+        let cid = shard.state[slot].cid
+        fields.string(cid.span.bytes)
+        shard.state.withUser(slot, target.member) { fields.string($0) }
+        shard.state.withMessage(target.place, target.sequence) { fields.string($0) }
+      }
+    }
+  }
+
+  // MARK: By a ticket
+
+  /// The fields of redeem_ticket.
+  struct Ticket {
+    var counter: UInt64
+    var place: TicketPlace
+    var acked: Timestamp
+    /// 1: the answer includes the names of the channel, the user and the message.
+    var flags: UInt64
+  }
+
+  /// Look-up state of the name of a ticket's channel that is not in memory.
+  enum TicketName {
+    /// Not looked up yet.
+    case unknown
+    /// Name under which to load the channel.
+    case named([UInt8])
+    /// The look-up found no channel with this number.
+    case lookedFor
+  }
+
+  static func ticket(_ fields: consuming FieldReader) throws(WireError) -> Ticket {
+    var reader = fields
+    let counter = try Request.counter(&reader)
+    let place = try reader.ticketPlace()
+    let acked = try reader.time()
+    let flags = try reader.varint()
+    try reader.end()
+    return Ticket(counter: counter, place: place, acked: acked, flags: flags)
+  }
+
+  /// Redeems a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
+  /// first, in the log's tail or on storage; then the channel is loaded by name like any other. A number never changes
+  /// its name, so the look-up cannot be stale.
+  func redeemTicket(_ request: inout Request, _ name: TicketName = .unknown) throws(WireError) -> Outcome {
+    let ticket = try Self.ticket(request.fields)
+    shard.begin(&request, ticket.counter)
+    let number = ticket.place.channel
+    if let slot = shard.state.slot(numbered: number) { return redeem(request, ticket, slot) }
+    var name = name
+    if case .unknown = name, number > ChannelNumber(0), number < shard.state.nextChannel {
+      guard let head = shard.tail.head(of: number) else {
+        return shard.loads.wait(request, for: .head(number))
+      }
+      name = .named(Array(head.cid.utf8))
+    }
+    // By now the name may belong to another channel.
+    guard case .named(let cid) = name, !IndexName.isIndex(cid), shard.deletions.index(absent: cid) == nil,
+      shard.state.slot(named: cid) == nil
+    else { return shard.refused(.channelNotFound, nil) }
+    return shard.loads.wait(request, for: .cid(cid))
+  }
+
+  private func redeem(_ request: borrowing Request, _ ticket: Ticket, _ slot: ChannelSlot) -> Outcome {
+    guard ticket.flags <= 1 else { return Self.refusedFlags }
+    guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
+    shard.clock.touch(slot)
+    shard.state.refresh(slot)
+    let target: ShardState.PushTarget
+    do { target = try shard.state.pushTarget(slot, ticket.place) } catch {
+      return shard.refused(error, slot)
+    }
+    var refusal: Outcome?
+    shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
+    if let refusal { return refusal }
+    return deliver(request, target, acked: ticket.acked, withNames: ticket.flags == 1)
+  }
+
+  /// Resumes the requests that waited for the head page of a ticket's channel, by the channel's name.
+  func headRead(_ number: ChannelNumber, _ result: Result<StoredChannel?, StorageError>) {
+    let waiting = shard.waiting.take(.load(.head(number)))
+    let name: TicketName
+    do throws(StorageError) {
+      name = try shard.loads.name(of: number, result.get()).map { .named($0) } ?? .lookedFor
+    } catch {
+      shard.loop.driver.reports(error)
+      for request in waiting { shard.loads.refuseUnread(request) }
+      return
+    }
+    for request in waiting { shard.resume(request, .named(name)) }
+  }
+
+  // MARK: Making tickets
+
+  func ticketPlace(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    let user = try request.fields.string()
+    let message = try request.fields.string()
+    try request.fields.end()
+    let place: TicketPlace
+    do throws(Refusal) {
+      let target = try shard.state.pushTarget(slot, user: user, message: message)
+      place = try shard.state.ticketPlace(target)
+    } catch {
+      return shard.refused(error, slot)
+    }
+    return shard.reply(request, shard.departure(slot)) { $0.writeTicketPlace(place) }
+  }
+
+  // MARK: Webhooks
+
+  /// Performs a request that is about no channel.
+  func performPush(_ request: inout Request) throws(WireError) -> Outcome {
+    switch request.kind {
+    case .webhookKnown: try webhookKnown(&request)
+    case .noteWebhook: try noteWebhook(&request)
+    default: try presentTicket(&request)
+    }
+  }
+
+  private func webhookKnown(_ request: inout Request) throws(WireError) -> Outcome {
+    let key = try request.fields.string()
+    try request.fields.end()
+    if let (code, detail) = fault(key) { return .refused(code, detail) }
+    let hash = StableHash.hash(key)
+    let time = shard.state.advance(clock: shard.loop.clock)
+    let isKnown = shard.state.knowsWebhook(hash, at: time)
+    // A time in the log must back the answer that a webhook has expired (R20).
+    let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
+    let last = isKnown ? shard.dirty.webhooksLast : .zero
+    let departure = shard.departure(last, revealingExpiryAt: until, request.lane)
+    return shard.reply(request, departure) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
+  }
+
+  /// Records a webhook. The request for an already known webhook counts as refused. So a covered command is the one
+  /// that recorded the webhook, and its duplicate gets the same answer.
+  private func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
+    let key = try request.fields.string()
+    try shard.begin(&request)
+    let until = try request.fields.time()
+    try request.fields.end()
+    if let (code, detail) = fault(key) {
+      return .refused(code, detail)
+    }
+    let hash = StableHash.hash(key)
+    let time = shard.state.advance(clock: shard.loop.clock)
+    if !request.isDuplicate {
+      guard !shard.state.knowsWebhook(hash, at: time) else {
+        shard.recordRefusal(request)
+        return shard.reply(request, shard.departure(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
+      }
+      let room = shard.state.webhooks.full(at: time)
+      guard room == .none else { return Self.refusedFull(until: room, at: time) }
+      shard.state.decideRememberWebhook(webhook: hash, until: until, at: time, into: &shard.effects)
+      shard.applyCommand(nil, request)
+    } else if !shard.state.knowsWebhook(hash, at: time) {
+      return .unknownOutcome
+    }
+    return shard.reply(request, shard.departure(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }
+  }
+
+  private static func refusedFull(until room: Timestamp, at time: Timestamp) -> Outcome {
+    let wait = min(room.milliseconds - time.milliseconds, webhookRetryMax)
+    return .refused(
+      .busy,
+      retryAfterMilliseconds: UInt32(max(1, wait)),
+      "the limit of \(WebhookTable.countMax) remembered webhooks is reached"
+    )
+  }
+
+  private func fault(_ key: RawSpan) -> (ErrorCode, String)? {
+    guard (1...Self.webhookKeyMax).contains(key.byteCount) else {
+      return (.invalidField, "key: 1 to \(Self.webhookKeyMax) bytes")
+    }
+    return ShardID.owning(key, count: shard.shardCount) == shard.state.id
+      ? nil : (.wrongShard, "the key belongs to another shard")
+  }
+
+  /// Refuses a ticket that is presented to the store: only gateways have the secret that checks it.
+  private func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
+    try shard.begin(&request)
+    _ = try request.fields.string()
+    _ = try request.fields.time()
+    _ = try request.fields.varint()
+    try request.fields.end()
+    return .refused(.notImplemented, "tickets are checked by gateways: send redeem_ticket")
+  }
+}

@@ -1,0 +1,121 @@
+import DequeModule
+import ReceiptModel
+
+/// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
+/// resending").
+///
+/// A counter at or below a record's `highest` counts as applied unless it is in `waiting`. There are the commands that
+/// wait for a channel, and those that were refused. A refusal may be lost with its connection: if its counter counted
+/// as applied, the resend would be answered as if the command had been.
+struct SessionTable {
+  /// Maximum number of refused commands that a session remembers; the oldest are dropped, because their answers arrived
+  /// long ago. Every batch with effects of the session contains them, so there are few.
+  static let refusedMax = 128
+  /// Maximum number of dropped commands that a session remembers: those that waited when their connection closed. The
+  /// gateway resends them at once, in order, so there are many, for a short time.
+  static let droppedMax = 1_024
+
+  private struct Entry {
+    var record: SessionRecord
+    /// Set if the session has effects in the gathering batch.
+    var isTouched = false
+    /// Counters in `record.waiting` that wait for no channel. Oldest first; the counters of resent commands are removed
+    /// late.
+    var refused: Deque<UInt64> = []
+    /// Likewise: their connection closed while they waited, or they were read back after a restart.
+    var dropped: Deque<UInt64> = []
+    /// Time of the last write, in the loop's elapsed time.
+    var writtenAt: Int64 = 0
+
+    /// Adds a counter to one of the lists, and forgets the oldest above the limit. More may have been read back.
+    mutating func append(_ counter: UInt64, to list: WritableKeyPath<Entry, Deque<UInt64>>, countMax: Int) {
+      self[keyPath: list].append(counter)
+      while self[keyPath: list].count > countMax {
+        let oldest = self[keyPath: list].removeFirst()
+        record.waiting.removeAll { $0 == oldest }
+      }
+    }
+  }
+
+  private var entries: [Entry] = []
+  private var positions: [SessionID: Int32] = [:]
+  private var touched: [Int32] = []
+
+  /// Returns a session's position; adds a new session.
+  mutating func position(of session: SessionID) -> Int32 {
+    if let known = positions[session] { return known }
+    let position = Int32(entries.count)
+    entries.append(Entry(record: SessionRecord(session: session)))
+    positions[session] = position
+    return position
+  }
+
+  @inline(__always)
+  func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
+
+  /// Records that a command was decided and not refused.
+  mutating func decided(_ counter: UInt64, at position: Int32) {
+    let position = Int(position)
+    if counter > entries[position].record.highest {
+      entries[position].record.highest = counter
+    } else if !entries[position].record.waiting.isEmpty {
+      entries[position].record.waiting.removeAll { $0 == counter }
+    }
+  }
+
+  /// Records that a command waits for its channel. Later commands of its session may be decided first.
+  mutating func recordWaiting(_ counter: UInt64, at position: Int32) {
+    let position = Int(position)
+    guard counter > entries[position].record.highest else { return }
+    entries[position].record.highest = counter
+    entries[position].record.waiting.append(counter)
+  }
+
+  /// Records that a command was refused and not applied, so that a resend is decided again.
+  mutating func refused(_ counter: UInt64, at position: Int32) {
+    guard !covers(counter, at: position) else { return }
+    recordWaiting(counter, at: position)
+    entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
+  }
+
+  /// Records that a waiting command was dropped and not applied, because its connection closed.
+  mutating func dropped(_ counter: UInt64, at position: Int32) {
+    guard !covers(counter, at: position) else { return }
+    recordWaiting(counter, at: position)
+    entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
+  }
+
+  /// Records that the session has an effect in the gathering batch.
+  mutating func touch(_ position: Int32) {
+    guard !entries[Int(position)].isTouched else { return }
+    entries[Int(position)].isTouched = true
+    touched.append(position)
+  }
+
+  /// Takes the session records for the batch that closes at `time`.
+  mutating func takeTouched(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
+    defer { touched.removeAll(keepingCapacity: true) }
+    return touched.map { position in
+      entries[Int(position)].isTouched = false
+      entries[Int(position)].writtenAt = elapsed
+      entries[Int(position)].record.lastWritten = time
+      return entries[Int(position)].record
+    }
+  }
+
+  /// Restores a record that was read back.
+  mutating func assign(_ record: SessionRecord) {
+    let position = Int(position(of: record.session))
+    entries[position].record = record
+    entries[position].dropped = Deque(record.waiting)
+  }
+
+  /// Session records for the shard's head page: sessions that were written or restored in the last
+  /// `lifetimeMilliseconds`. Measured in elapsed time: a clock that is put forward must not make a shard forget what it
+  /// has just applied.
+  func records(elapsed: Int64, lifetimeMilliseconds: Int64) -> [SessionRecord] {
+    entries.lazy.filter { $0.record.highest > 0 && elapsed - $0.writtenAt <= lifetimeMilliseconds }
+      .map(\.record)
+      .sorted { ($0.session.high, $0.session.low) < ($1.session.high, $1.session.low) }
+  }
+}

@@ -1,0 +1,314 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Requests for channel types and users' settings. Every shard has this state; a home shard versions it
+/// (Proto/frames.md, "Requests") and keeps which of its users the other shards may not have yet.
+final class SettingsRequests: ShardPart {
+  /// Numbers of the users of this home shard whose latest settings may be missing in other shards.
+  private var unreplicatedUsers: Set<UInt32> = []
+  /// Ticket of the last erasure that the ledger was asked to record.
+  private var ledgerTicket: UInt32 = 0
+
+  /// Highest version that a request may assign. Versions rise by one, so the largest integer would leave none for the
+  /// next change.
+  private static let versionMax = UInt64(1) << 62
+
+  // MARK: Channel types
+
+  /// Performs a request for channel types.
+  func performType(_ request: inout Request) throws(WireError) -> Outcome {
+    if request.kind == .listChannelTypes {
+      try request.fields.end()
+      let records = shard.state.typesSet.sorted { $0.name < $1.name }
+      return shard.reply(request, shard.departure(shard.dirty.typesLast)) { buffer in
+        buffer.writeVarint(records.count)
+        for record in records { buffer.writeChannelTypeRecord(record) }
+      }
+    }
+    let name = try request.fields.text()
+    guard ShardEngine.isValid(name, Identifier.isType) else {
+      return .refused(.invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -")
+    }
+    if request.kind.isCommand {
+      try shard.begin(&request)
+      if request.kind == .patchChannelType {
+        let patch = try request.fields.optionPatch()
+        try request.fields.end()
+        guard shard.state.channelType(name).version > 0 || shard.state.hasRoomForType else {
+          return shard.refused(.limitReached(.channelTypes), nil)
+        }
+        _ = shard.state.advance(clock: shard.loop.clock)
+        shard.state.decidePatch(type: name, patch, into: &shard.effects)
+        shard.applyCommand(nil, request)
+      } else {
+        let version = try request.fields.varint()
+        let options = try request.fields.options()
+        try request.fields.end()
+        guard version <= Self.versionMax else {
+          return .refused(.invalidField, "version: at most \(Self.versionMax)")
+        }
+        _ = shard.state.advance(clock: shard.loop.clock)
+        shard.state.decideAssign(
+          type: ChannelTypeRecord(name: name, version: version, options: options),
+          into: &shard.effects
+        )
+        shard.applyCommand(nil, request)
+      }
+    } else {
+      try request.fields.end()
+    }
+    return shard.reply(request, shard.departure(shard.dirty.typesLast)) {
+      $0.writeChannelTypeRecord(shard.state.channelType(name))
+    }
+  }
+
+  // MARK: Users' settings
+
+  /// Performs a request for users' settings, or for their replication.
+  func performSettings(_ request: inout Request) throws(WireError) -> Outcome {
+    switch request.kind {
+    case .patchUser: try patchUser(&request)
+    case .assignUser: try assignUser(&request)
+    case .getUser: try getUser(&request)
+    case .settle: try settle(&request)
+    case .listUnsettled: try listUnsettled(&request)
+    default: throw .unknownKind(request.kind.rawValue)
+    }
+  }
+
+  private func patchUser(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try shard.begin(&request)
+    let given = try request.fields.varint()
+    let values = try request.fields.varint()
+    let revoked = try request.fields.time()
+    try request.fields.end()
+    var fault: String?
+    if !Identifier.isUser(name) {
+      fault = ShardEngine.userRange
+    } else if given > 8 {
+      fault =
+        "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
+    } else if values & ~(given & 3) != 0 {
+      fault = "values: only bits that are set in given"
+    } else if given & 4 == 0, revoked != .none {
+      fault = "tokens revoked before: must be 0 unless given includes 4"
+    }
+    if let fault { return .refused(.invalidField, fault) }
+    guard shard.isHome(name) else { return Self.refusedElsewhere }
+    guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
+    let user = ShardEngine.text(name)
+    guard given != 8 else {
+      if request.isDuplicate || !shard.loop.driver.keepsErasureLedger {
+        return beginErasing(request, user)
+      }
+      return recordErasure(request, user)
+    }
+    guard !shard.state.isErasing(name) else { return shard.refused(.userErased, nil) }
+    let patch = UserSettingsPatch(
+      showsRead: given & 1 == 0 ? nil : values & 1 != 0,
+      showsDelivered: given & 2 == 0 ? nil : values & 2 != 0,
+      tokensRevokedBefore: given & 4 == 0 ? nil : revoked
+    )
+    shard.state.decidePatch(
+      user: user,
+      patch,
+      at: shard.state.advance(clock: shard.loop.clock),
+      into: &shard.effects
+    )
+    shard.applyCommand(nil, request)
+    recordUnreplicated(user)
+    return replySettings(request, user)
+  }
+
+  /// Begins to erase a user.
+  private func beginErasing(_ request: borrowing Request, _ user: String) -> Outcome {
+    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.state.decideBeginErasure(user: user, into: &shard.effects)
+    shard.applyCommand(nil, request)
+    recordUnreplicated(user)
+    return replyErasing(request, user)
+  }
+
+  private func assignUser(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try shard.begin(&request)
+    let version = try request.fields.varint()
+    let flags = try request.fields.varint()
+    let readShownSince = try request.fields.time()
+    let deliveredShownSince = try request.fields.time()
+    let revoked = try request.fields.time()
+    try request.fields.end()
+    var fault: String?
+    if !Identifier.isUser(name) {
+      fault = ShardEngine.userRange
+    } else if version > Self.versionMax {
+      fault = "version: at most \(Self.versionMax)"
+    } else if flags > 8 {
+      fault =
+        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, or 8 (is erased)"
+    }
+    if let fault { return .refused(.invalidField, fault) }
+    let user = ShardEngine.text(name)
+    let time = shard.state.advance(clock: shard.loop.clock)
+    guard flags != 8 else {
+      let number = shard.state.settings.find(user)
+      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &shard.effects)
+      shard.applyCommand(nil, request)
+      if let number, shard.state.settings.isNameless(number) { unreplicatedUsers.remove(number) }
+      return replySettings(request, user)
+    }
+    let settings = UserSettings(
+      user: user,
+      version: version,
+      hidesRead: flags & 1 != 0,
+      hidesDelivered: flags & 2 != 0,
+      readShownSince: readShownSince,
+      deliveredShownSince: deliveredShownSince,
+      tokensRevokedBefore: revoked,
+      isErasing: flags & 4 != 0
+    )
+    shard.state.decideAssign(user: settings, into: &shard.effects)
+    shard.applyCommand(nil, request)
+    if shard.isHome(name) { recordUnreplicated(user) }
+    if shard.state.isErasing(name) {
+      return replyErasing(request, user)
+    } else {
+      return replySettings(request, user)
+    }
+  }
+
+  private func getUser(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try request.fields.end()
+    guard Identifier.isUser(name) else {
+      return .refused(.invalidField, ShardEngine.userRange)
+    }
+    guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
+    let user = ShardEngine.text(name)
+    if shard.state.isErasing(name) {
+      return replyErasing(request, user)
+    } else {
+      return replySettings(request, user)
+    }
+  }
+
+  /// Answers that a user is being erased, once the user's index holds all channels that knew them before: these
+  /// channels must erase the user too.
+  private func replyErasing(_ request: borrowing Request, _ user: String) -> Outcome {
+    return shard.outgoing.replyWhenAllIndexed(request, shard.dirty.usersLast) {
+      $0.writeUserSettings(shard.state.userSettings(user))
+    }
+  }
+
+  private func replySettings(_ request: borrowing Request, _ user: String) -> Outcome {
+    return shard.reply(request, shard.departure(shard.dirty.usersLast)) {
+      $0.writeUserSettings(shard.state.userSettings(user))
+    }
+  }
+
+  // MARK: Replication to all shards
+
+  private func settle(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try shard.begin(&request)
+    let what = try request.fields.byte()
+    let version = try request.fields.varint()
+    try request.fields.end()
+    let isUser = what == 1
+    var fault: String?
+    if what > 1 {
+      fault = "what: 0 (channel type) or 1 (user)"
+    } else if isUser, !Identifier.isUser(name) {
+      fault = ShardEngine.userRange
+    } else if !isUser, !Identifier.isType(name) {
+      fault = "type: 1 to 64 of A-Z a-z 0-9 _ -"
+    } else if version > Self.versionMax {
+      fault = "version: at most \(Self.versionMax)"
+    }
+    if let fault { return .refused(.invalidField, fault) }
+    guard shard.isHome(name) else { return Self.refusedElsewhere }
+    let text = ShardEngine.text(name)
+    let isSettled =
+      isUser
+      ? shard.state.decideSettle(user: text, version: version, into: &shard.effects)
+      : shard.state.decideSettle(type: text, version: version, into: &shard.effects)
+    shard.applyCommand(nil, request)
+    if isUser, isSettled, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
+    return shard.reply(request, shard.departure(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
+      $0.writeInteger(UInt8(isSettled ? 1 : 0))
+    }
+  }
+
+  /// Lists the types and users of this home shard that may not have reached all other shards. The caller replicates
+  /// them.
+  private func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
+    try request.fields.end()
+    let types = shard.state.typesSet.filter { type in
+      guard !type.isSettled else { return false }
+      return ShardEngine.isValid(type.name) { shard.isHome($0) }
+    }
+    .sorted { $0.name < $1.name }.prefix(Self.unsettledMax)
+    let users = unreplicatedUsers.sorted().prefix(Self.unsettledMax)
+    return shard.reply(request, shard.departure(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
+      buffer in
+      buffer.writeVarint(types.count)
+      for type in types { buffer.writeChannelTypeRecord(type) }
+      buffer.writeVarint(users.count)
+      for user in users { buffer.writeUserSettings(shard.state.settings[user]) }
+    }
+  }
+
+  /// Maximum number of types, and of users, in one answer.
+  private static let unsettledMax = 256
+
+  /// Records that a change of a user's settings has not reached all shards yet.
+  private func recordUnreplicated(_ user: String) {
+    guard let number = shard.state.settings.find(user), !shard.state.settings.isSettled(number) else {
+      return
+    }
+    unreplicatedUsers.insert(number)
+  }
+
+  /// Collects the users of this home shard whose settings have not reached all shards; called once at the start.
+  func findUnreplicatedUsers() {
+    for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isSettled(number) {
+      if shard.state.settings.withUser(number, { shard.isHome($0) }) { unreplicatedUsers.insert(number) }
+    }
+  }
+
+  private static var refusedElsewhere: Outcome {
+    .refused(.wrongShard, "another shard is the home of this name")
+  }
+
+  // MARK: Erasure ledger
+
+  /// Records a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
+  /// first.
+  private func recordErasure(_ request: borrowing Request, _ user: String) -> Outcome {
+    ledgerTicket &+= 1
+    let erasure = ErasureRequest(shard: shard.state.id, ticket: ledgerTicket, user: Array(user.utf8))
+    let outcome = shard.waiting.add(request, for: .ledger(ledgerTicket))
+    shard.loop.driver.recordErasure(erasure)
+    return outcome
+  }
+
+  /// Resumes the command once the ledger has recorded the user; refuses it if the ledger failed.
+  func erasureRecorded(_ erasure: ErasureRequest, fault: String?) {
+    for waiting in shard.waiting.take(.ledger(erasure.ticket)) {
+      shard.resume(waiting, .recorded(String(decoding: erasure.user, as: UTF8.self), fault: fault))
+    }
+  }
+
+  /// Performs a command to erase a user that the ledger has recorded, or could not.
+  func erase(_ request: inout Request, _ user: String, fault: String?) throws(WireError) -> Outcome {
+    guard let counter = try request.counterAhead() else { throw .unknownKind(request.kind.rawValue) }
+    shard.begin(&request, counter)
+    if let fault {
+      let detail = "the erasure ledger cannot be written: \(fault)"
+      return .refused(.unavailable, retryAfterMilliseconds: 1_000, detail)
+    }
+    return beginErasing(request, user)
+  }
+}

@@ -1,0 +1,259 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Request handling: read all fields, decide, apply, answer from the state (Proto/frames.md, "Requests").
+extension ShardEngine {
+  /// Receives a request. Throws where its payload does not parse; the connection then ends.
+  func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
+    var request = try Request(header, payload, lane)
+    finish(try receive(&request), request)
+  }
+
+  @inline(__always)
+  private func receive(_ request: inout Request) throws(WireError) -> Outcome {
+    if let code = loop.commandRefusal, let refusal = try refusal(of: request, code) { return refusal }
+    if let outcome = try postponed(&request) { return outcome }
+    return try perform(&request)
+  }
+
+  /// How to go on with a request that waited.
+  enum Resumption {
+    /// Perform it again.
+    case again
+    /// Its channel was looked up: it is in memory or does not exist.
+    case loaded(mayPostpone: Bool)
+    /// The name of its ticket's channel was looked up.
+    case named(PushRequests.TicketName)
+    /// The ledger has recorded the erasure of this user, unless there is a fault.
+    case recorded(String, fault: String?)
+  }
+
+  /// Goes on with a request that waited.
+  func resume(_ waiting: WaitingRequest, _ resumption: Resumption = .again) {
+    // An earlier request of the same connection may have ended it.
+    guard !waiting.lane.isClosed else { return recordDrop(waiting) }
+    do throws(WireError) {
+      var request = try Request(waiting.header, waiting.payload.readableBytesSpan, waiting.lane)
+      request.attempt = waiting.attempt
+      let outcome: Outcome
+      switch resumption {
+      case .again: outcome = try perform(&request)
+      case .loaded(let mayPostpone):
+        if mayPostpone, let postponed = try postponed(&request) {
+          outcome = postponed
+        } else {
+          outcome = try performLoaded(&request)
+        }
+      case .named(let name): outcome = try push.redeemTicket(&request, name)
+      case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
+      }
+      finish(outcome, request)
+    } catch {
+      waiting.lane.fail(error)
+    }
+  }
+
+  /// Ends an attempt at a request. A refused command counts as not applied.
+  @inline(__always)
+  func finish(_ outcome: Outcome, _ request: borrowing Request) {
+    if case .refused(let refused) = outcome {
+      recordRefusal(request)
+      refuse(request.header, refused, request.lane)
+    }
+  }
+
+  /// Retry delay for a command that is refused for the whole store.
+  private static let refusedRetryMilliseconds: UInt32 = 10_000
+
+  /// Refuses a command without marking it as applied, so that a resend is decided. Returns nil for a query, and for a
+  /// duplicate of an applied command, which is answered as such.
+  private func refusal(of request: borrowing Request, _ code: ErrorCode) throws(WireError) -> Outcome? {
+    guard let counter = try request.counterAhead() else { return nil }
+    // First, because it adds a session that is new here.
+    let session = sessionPosition(request.lane)
+    guard !sessions.covers(counter, at: session) else { return nil }
+    sessions.refused(counter, at: session)
+    return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
+  }
+
+  // MARK: Wide requests
+
+  /// Size in bytes up to which a request is always performed at once.
+  private static let shortBytes = 1_024
+
+  /// Postpones a wide request if ``StoreLoopConfiguration/entriesPerTurn`` is used up, and any request whose channel
+  /// already has a postponed one. A request that names a thousand members or channels takes a millisecond: when many
+  /// arrive together, they are spread over slices, with other requests in between. Returns nil if the request may be
+  /// performed now.
+  @inline(__always)
+  private func postponed(_ request: inout Request) throws(WireError) -> Outcome? {
+    guard waiting.hasTurns || loop.budget.entries <= 0 else { return nil }
+    return try postponedNow(&request)
+  }
+
+  private func postponedNow(_ request: inout Request) throws(WireError) -> Outcome? {
+    let isWide =
+      request.kind.isWide && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
+    guard isWide || waiting.hasTurns && request.kind.namesChannel else { return nil }
+    var cid: [UInt8] = []
+    var counter: UInt64?
+    if request.kind == .redeemTicket {
+      let asked = try PushRequests.ticket(request.fields)
+      guard let slot = state.slot(numbered: asked.place.channel) else { return nil }
+      cid = state[slot].cid
+      guard waiting.hasTurn(of: cid.span.bytes) else { return nil }
+      counter = asked.counter
+    } else if request.kind.namesChannel {
+      var fields = request.fields
+      let name = try fields.string()
+      guard isWide || waiting.hasTurn(of: name) else { return nil }
+      cid = name.withUnsafeBytes { Array($0) }
+      if request.kind.isCommand { counter = try Request.counter(&fields) }
+    }
+    request.postpone(counter)
+    return waiting.add(request, for: .turn, cid: cid)
+  }
+
+  // MARK: Dispatch
+
+  /// Performs a request now: one that was never postponed, or whose wait is over.
+  private func perform(_ request: inout Request) throws(WireError) -> Outcome {
+    guard !request.header.flags.contains(.thread) || request.kind.takesThread else {
+      throw .badFlags(request.header.flags.rawValue)
+    }
+    switch request.kind {
+    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
+      return try settings.performType(&request)
+    case .patchUser, .assignUser, .getUser, .settle, .listUnsettled:
+      return try settings.performSettings(&request)
+    case .purge:
+      return try purges.perform(&request)
+    case .listChannels:
+      return try indexes.listChannels(&request)
+    case .rebuildIndex:
+      return try rebuilds.rebuildIndex(&request)
+    case .unreadCounts:
+      return try unreadQueries.unreadCounts(&request)
+    case .subscribe, .unsubscribe, .subscribeUser, .announceRow:
+      return try events.performEvents(&request)
+    case .redeemTicket:
+      return try push.redeemTicket(&request)
+    case .webhookKnown, .noteWebhook, .presentTicket:
+      return try push.performPush(&request)
+    case .getToken, .listRevokedTokens, .revokeToken:
+      return try tokens.performTokens(&request)
+    default:
+      var fields = request.fields
+      let cid = try fields.string()
+      if let slot = state.slot(of: cid) {
+        request.fields = fields
+        return try perform(&request, slot)
+      } else if !Identifier.isCID(cid) {
+        return .refused(.invalidField, Self.cidRange)
+      } else if ShardID.owning(cid, count: shardCount) != state.id {
+        return .refused(.wrongShard, "the cid belongs to another shard")
+      } else if deletions.isDeleted(cid) {
+        return try performLoaded(&request)
+      } else {
+        request.postpone(try request.counterAhead())
+        return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
+      }
+    }
+  }
+
+  static let cidRange =
+    "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
+
+  /// Performs a request after its channel was looked up: the channel is in memory or does not exist.
+  private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
+    if request.kind == .listChannels {
+      return try indexes.listChannels(&request, isLookedFor: true)
+    }
+    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .lookedFor) }
+    let cid = try request.fields.string()
+    if let slot = state.slot(of: cid) { return try perform(&request, slot) }
+    if request.kind.isCommand { try begin(&request) }
+    if request.kind == .putChannel {
+      return try putChannel(&request, cid: cid, nil)
+    } else if request.kind == .deleteChannel || request.kind == .eraseMember {
+      return try performAbsent(&request, deletions.departure(absent: cid))
+    } else {
+      return try refuseAbsent(&request, deletions.departure(absent: cid))
+    }
+  }
+
+  /// Refuses a request about a channel that does not exist. A revoked token is refused first, as for an existing
+  /// channel.
+  func refuseAbsent(_ request: inout Request, _ departure: ReplyLane.Departure) throws(WireError) -> Outcome {
+    var isRevoked = false
+    switch request.kind {
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
+      _ = try request.fields.varint()
+      isRevoked = self.isRevoked(try request.fields.string(), request)
+    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
+      .userThreads:
+      isRevoked = self.isRevoked(try request.fields.string(), request)
+    default: break
+    }
+    if isRevoked { return refused(.tokenRevoked, nil) }
+    return .refused(.channelNotFound, "", departure)
+  }
+
+  private func perform(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
+    if request.kind.isCommand { try begin(&request) }
+    if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
+    clock.touch(slot)
+    state.refresh(slot)
+    switch request.kind {
+    case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)
+    case .markUnreadSince: return try markUnreadSince(&request, slot)
+    case .registerMessage: return try register(&request, slot)
+    case .acknowledgePush: return try push.acknowledgePush(&request, slot)
+    case .ticketPlace: return try push.ticketPlace(&request, slot)
+    case .acknowledge: return try acknowledge(&request, slot)
+    case .deleteMessage: return try deleteMessage(&request, slot)
+    case .truncateChannel: return try truncateChannel(&request, slot)
+    case .deleteChannel: return try deletions.deleteChannel(&request, slot)
+    case .eraseMember: return try eraseMember(&request, slot)
+    case .putChannel: return try putChannel(&request, cid: RawSpan(), slot)
+    case .changeMembers: return try changeMembers(&request, slot)
+    case .setMember: return try setMember(&request, slot)
+    case .getChannel:
+      try request.fields.end()
+      return reply(request, departure(slot)) { $0.writeChannel(slot, in: state) }
+    case .readState: return try readState(&request, slot)
+    case .threadReadState: return try threadReadState(&request, slot)
+    case .userReceipts: return try userReceipts(&request, slot)
+    case .userThreads: return try userThreads(&request, slot)
+    case .statuses: return try statuses(&request, slot)
+    case .listMembers: return try listMembers(&request, slot)
+    case .memberStatuses: return try memberStatuses(&request, slot)
+    case .listRoster: return try listRoster(&request, slot)
+    case .listMessages: return try listMessages(&request, slot)
+    default: throw .unknownKind(request.kind.rawValue)
+    }
+  }
+
+}
+
+extension FrameKind {
+  /// Whether one request may name very many members or channels.
+  fileprivate var isWide: Bool {
+    switch self {
+    case .putChannel, .changeMembers, .unreadCounts: true
+    default: false
+    }
+  }
+
+  /// Whether the request is about one channel, named by the first field (except in a ticket's).
+  fileprivate var namesChannel: Bool {
+    switch self {
+    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser,
+      .getUser, .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts,
+      .webhookKnown, .noteWebhook, .presentTicket, .getToken, .listRevokedTokens, .revokeToken:
+      false
+    default: true
+    }
+  }
+}

@@ -1,0 +1,8 @@
+/// A part of a shard: one feature with its state, which no other part touches. It reaches the rest through ``shard``.
+class ShardPart {
+  /// Unchecked for speed: the shard owns its parts and outlives them. Set once, when the shard has its stored
+  /// properties.
+  unowned(unsafe) private(set) final var shard: ShardEngine!
+
+  final func attach(to shard: ShardEngine) { self.shard = shard }
+}

@@ -1,0 +1,125 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// Requests about individually revoked tokens, whose list is kept by one shard (Proto/frames.md, 0x34, 0x35 and 0x46).
+final class TokenRequests: ShardPart {
+  /// Maximum number of revocations in one reply: some 270 KB if all ids have the maximum length.
+  private static let revocationsPerReply = 1_000
+
+  /// Performs a request about tokens.
+  func performTokens(_ request: inout Request) throws(WireError) -> Outcome {
+    switch request.kind {
+    case .revokeToken: try revokeToken(&request)
+    case .getToken: try getToken(&request)
+    default: try listRevokedTokens(&request)
+    }
+  }
+
+  private func revokeToken(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try shard.begin(&request)
+    let isRevoked = try request.fields.byte()
+    let until = try request.fields.time()
+    try request.fields.end()
+    if let (code, detail) = fault(token: name, isRevoked: isRevoked, until: until) {
+      return .refused(code, detail)
+    }
+    let id = ShardEngine.text(name)
+    _ = shard.state.advance(clock: shard.loop.clock)
+    if !request.isDuplicate {
+      do throws(ShardState.TokenRefusal) {
+        if isRevoked == 1 {
+          try shard.state.decideRevoke(token: id, until: until, into: &shard.effects)
+        } else {
+          shard.state.decideLiftRevocation(token: id, into: &shard.effects)
+        }
+      } catch {
+        let (code, detail) = Self.words(error)
+        return .refused(code, detail, tokenDeparture(request.lane))
+      }
+    }
+    shard.applyCommand(nil, request)
+    return replyTokenState(request, id)
+  }
+
+  private static func words(_ refusal: ShardState.TokenRefusal) -> (ErrorCode, String) {
+    switch refusal {
+    case .endsInThePast: (.invalidField, "expires_at: must be in the future, by the store's clock")
+    case .endsTooLate: (.invalidField, "expires_at: at most 3660 days ahead, by the store's clock")
+    case .limitReached:
+      (
+        .limitReached,
+        "revoked tokens of a store: at most \(RevokedTokenTable.countMax) at the same time; "
+          + "replace the signing key to refuse all of its tokens"
+      )
+    }
+  }
+
+  private func fault(token name: RawSpan, isRevoked: UInt8, until: Timestamp) -> (ErrorCode, String)? {
+    if let fault = fault(token: name) { return fault }
+    if isRevoked > 1 { return (.invalidField, "revoked: 0 or 1") }
+    if isRevoked == 0, until != .none { return (.invalidField, "until: must be 0 unless revoked is 1") }
+    return nil
+  }
+
+  private func fault(token name: RawSpan) -> (ErrorCode, String)? {
+    guard Identifier.isID(name) else {
+      return (.invalidField, "jti: 1 to 255 bytes of UTF-8 without control characters")
+    }
+    return wrongShardFault
+  }
+
+  private var wrongShardFault: (ErrorCode, String)? {
+    shard.state.id == ShardState.tokenShard ? nil : (.wrongShard, "another shard keeps the revoked tokens")
+  }
+
+  private func getToken(_ request: inout Request) throws(WireError) -> Outcome {
+    let name = try request.fields.string()
+    try request.fields.end()
+    if let (code, detail) = fault(token: name) { return .refused(code, detail) }
+    _ = shard.state.advance(clock: shard.loop.clock)
+    return replyTokenState(request, ShardEngine.text(name))
+  }
+
+  private func replyTokenState(_ request: borrowing Request, _ id: String) -> Outcome {
+    let fields = TokenStateFields(
+      until: shard.state.revokedTokens.revocation(of: id, at: shard.state.time)?.until ?? .none,
+      version: shard.state.revokedTokens.version
+    )
+    return shard.reply(request, tokenDeparture(request.lane)) { $0.writeTokenState(fields) }
+  }
+
+  /// Earliest departure of an answer about the list: when the answer is durable. The time is logged if the answer
+  /// reveals that revocations have expired (R20).
+  private func tokenDeparture(_ lane: ReplyLane) -> ReplyLane.Departure {
+    shard.departure(
+      shard.dirty.tokensLast,
+      revealingExpiryAt: shard.state.revokedTokens.ended(at: shard.state.time),
+      lane
+    )
+  }
+
+  private func listRevokedTokens(_ request: inout Request) throws(WireError) -> Outcome {
+    let known = try request.fields.varint()
+    let after = try request.fields.varint()
+    try request.fields.end()
+    if let (code, detail) = wrongShardFault { return .refused(code, detail) }
+    let time = shard.state.advance(clock: shard.loop.clock)
+    let tokens = shard.state.revokedTokens
+    let isAnew = known == 0 || known > tokens.version || known < tokens.liftedVersion
+    let found = tokens.revocations(
+      after: isAnew ? 0 : after,
+      at: time,
+      limit: Self.revocationsPerReply + 1
+    )
+    let fields = RevokedTokenListFields(
+      version: tokens.version,
+      isAnew: isAnew,
+      hasMore: found.count > Self.revocationsPerReply,
+      ended: tokens.ended(at: time),
+      revocations: Array(found.prefix(Self.revocationsPerReply))
+    )
+    return shard.reply(request, tokenDeparture(request.lane)) { fields.write(into: &$0) }
+  }
+}

@@ -1,0 +1,329 @@
+import DequeModule
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+
+/// What a request waits for.
+enum WaitReason: Hashable {
+  /// Its channel is loaded, or the name of a ticket's channel is looked up.
+  case load(ChannelReference)
+  /// This read of steps.
+  case steps(UInt32)
+  /// Its next slice.
+  case slice(ChannelSlot)
+  /// A later turn, because the request is wide or another one of its channel waits for a turn.
+  case turn
+  /// The ledger records the erasure of a user.
+  case ledger(UInt32)
+  /// Membership changes reach the users' indexes.
+  case index(UInt32)
+  /// The channel in this slot is deleted.
+  case deletion(ChannelSlot)
+  /// Peeks and loads for unread counts.
+  case unread(UInt32)
+  /// A walk over channels.
+  case walk(UInt32)
+
+  /// A reason without its details.
+  enum Kind: Int, CaseIterable {
+    case load, steps, slice, turn, ledger, index, deletion, unread, walk
+  }
+
+  var kind: Kind {
+    switch self {
+    case .load: .load
+    case .steps: .steps
+    case .slice: .slice
+    case .turn: .turn
+    case .ledger: .ledger
+    case .index: .index
+    case .deletion: .deletion
+    case .unread: .unread
+    case .walk: .walk
+    }
+  }
+
+  /// Whether the request is performed again at the end of the wait; otherwise it only waits for its reply.
+  fileprivate var performsAgain: Bool {
+    switch kind {
+    case .load, .steps, .slice, .turn, .ledger: true
+    case .index, .deletion, .unread, .walk: false
+    }
+  }
+}
+
+/// A request that waits, with its bytes if it is performed again.
+struct WaitingRequest {
+  /// Rises with every request that waits.
+  let number: UInt64
+  let header: FrameHeader
+  /// The whole payload, including the bytes after its fields; empty if the request only waits for its reply.
+  let payload: ByteBuffer
+  let lane: ReplyLane
+  /// Counter of a command that was not applied; nil for a query.
+  let counter: UInt64?
+  var attempt: RequestAttempt
+  /// Of `slice`: the channel, which must stay in memory because rows are identified by number.
+  let slot: ChannelSlot?
+  /// Of `turn`: empty if the request is about no single channel.
+  let cid: [UInt8]
+
+  fileprivate func isErasing(_ other: String, in channel: ChannelSlot) -> Bool {
+    guard slot == channel, !lane.isClosed, case .erase(_, let user, true)? = attempt.progress else {
+      return false
+    }
+    return user.isExactly(other)
+  }
+}
+
+/// All requests of a shard that wait, whatever for: how many may, in what order they go on, and their cancellation when
+/// their connection closes.
+final class WaitingRequests: ShardPart {
+  /// Requests that run in slices; the first has the next one.
+  private var slices: Deque<WaitingRequest> = []
+  /// Requests that wait for a turn, in arrival order. Those of one channel keep their order.
+  private var turns: Deque<WaitingRequest> = []
+  /// Requests that wait for anything else, in arrival order by reason.
+  private var others: [WaitReason: Deque<WaitingRequest>] = [:]
+  /// Number of requests by kind of reason.
+  private var counts = [Int](repeating: 0, count: WaitReason.Kind.allCases.count)
+
+  /// Number of the last request that waited.
+  private var lastNumber: UInt64 = 0
+
+  /// Maximum number of requests per deletion; a repeat comes on another connection.
+  private static let perDeletionMax = 64
+
+  var isEmpty: Bool { counts.allSatisfy { $0 == 0 } }
+  @inline(__always)
+  var hasSlices: Bool { !slices.isEmpty }
+  @inline(__always)
+  var hasTurns: Bool { !turns.isEmpty }
+
+  func count(_ kind: WaitReason.Kind) -> Int { counts[kind.rawValue] }
+
+  /// Number of steps that the waiting requests keep.
+  var keptSteps: Int {
+    var kept = slices.reduce(0) { $0 + $1.attempt.segments.stepCount }
+    for (reason, requests) in others where reason.kind == .steps {
+      kept += requests.reduce(0) { $0 + $1.attempt.segments.stepCount }
+    }
+    return kept
+  }
+
+  /// Whether a request about this channel runs in slices.
+  func isSliced(_ slot: ChannelSlot) -> Bool { slices.contains { $0.slot == slot } }
+
+  /// Whether an erasure of this user in this channel has begun to apply effects.
+  func isErasing(_ user: String, in slot: ChannelSlot) -> Bool {
+    slices.contains { $0.isErasing(user, in: slot) }
+  }
+
+  /// Whether a request about this channel waits for a turn.
+  func hasTurn(of cid: RawSpan) -> Bool { turns.contains { cid.isSame(as: $0.cid) } }
+
+  // MARK: Bounds
+
+  /// Refuses another request if too many wait for the same; nil if it may wait.
+  func refusal(for reason: WaitReason) -> Outcome? {
+    // Only these may wait so long that their connection ends without being closed here.
+    if isFull(reason), reason.kind == .slice || reason.kind == .deletion { dropClosed() }
+    return isFull(reason)
+      ? .refused(.busy, retryAfterMilliseconds: 100, Self.detail(reason.kind)) : nil
+  }
+
+  func isFull(_ reason: WaitReason) -> Bool {
+    let configuration = shard.configuration
+    return switch reason {
+    case .load, .deletion: others[reason]?.count ?? 0 >= limit(reason)
+    case .ledger: false
+    default: count(reason.kind) >= limit(reason)
+    }
+
+    func limit(_ reason: WaitReason) -> Int {
+      switch reason {
+      case .load: configuration.waitingPerLoadMax
+      case .steps: configuration.stepReadsMax
+      case .slice: configuration.slicedQueriesMax
+      case .turn: configuration.postponedMax
+      case .index: configuration.heldMax
+      case .deletion: Self.perDeletionMax
+      case .unread: configuration.unreadRequestsMax
+      case .walk: configuration.walkRequestsMax
+      case .ledger: .max
+      }
+    }
+  }
+
+  private static func detail(_ kind: WaitReason.Kind) -> String {
+    switch kind {
+    case .load: "too many requests wait for this channel"
+    case .steps: "too many steps are being read"
+    case .slice, .turn: "too many long requests"
+    case .index: "membership changes are still being indexed"
+    case .deletion: "a channel of this name is being deleted"
+    case .unread: "too many requests for unread counts"
+    case .walk: "too many replay requests or row announcements in progress"
+    case .ledger: "too many erasures"
+    }
+  }
+
+  // MARK: Waiting
+
+  /// Lets a request wait that is then performed again, or refuses it if too many do.
+  ///
+  /// - Parameters:
+  ///   - progress: progress of a request that runs in slices.
+  ///   - cid: of `turn`: the request's channel.
+  func add(
+    _ request: borrowing Request,
+    for reason: WaitReason,
+    progress: RequestAttempt.Progress? = nil,
+    cid: [UInt8] = []
+  ) -> Outcome {
+    assert(reason.performsAgain)
+    if let refusal = refusal(for: reason) { return refusal }
+    var payload = ByteBuffer()
+    payload.writeRaw(request.payload)
+    if let counter = request.counter {
+      let session = shard.sessionPosition(request.lane)
+      if !shard.sessions.covers(counter, at: session) { shard.sessions.recordWaiting(counter, at: session) }
+    }
+    var slot: ChannelSlot?
+    if case .slice(let sliced) = reason { slot = sliced }
+    var attempt = request.attempt ?? RequestAttempt()
+    attempt.progress = progress
+    attempt.isSlice = false
+    lastNumber += 1
+    let waiting = WaitingRequest(
+      number: lastNumber,
+      header: request.header,
+      payload: payload,
+      lane: request.lane,
+      counter: request.counter,
+      attempt: attempt,
+      slot: slot,
+      cid: cid
+    )
+    counts[reason.kind.rawValue] += 1
+    switch reason {
+    case .slice:
+      // While a slice runs, the loop has this shard queued already.
+      if slices.isEmpty, request.attempt?.isSlice != true { shard.loop.slices.queueForSlices(shard) }
+      slices.append(waiting)
+    case .turn:
+      if turns.isEmpty { shard.loop.slices.queueForTurns(shard) }
+      turns.append(waiting)
+    default: others[reason, default: []].append(waiting)
+    }
+    return .waits(reason)
+  }
+
+  /// Lets a request wait that only waits for its reply, or refuses it if too many do.
+  func add(_ header: FrameHeader, _ lane: ReplyLane, for reason: WaitReason) -> Outcome {
+    assert(!reason.performsAgain)
+    if let refusal = refusal(for: reason) { return refusal }
+    lastNumber += 1
+    let waiting = WaitingRequest(
+      number: lastNumber,
+      header: header,
+      payload: ByteBuffer(),
+      lane: lane,
+      counter: nil,
+      attempt: RequestAttempt(),
+      slot: nil,
+      cid: []
+    )
+    counts[reason.kind.rawValue] += 1
+    others[reason, default: []].append(waiting)
+    return .waits(reason)
+  }
+
+  /// Takes the requests that wait for this, in arrival order, without those whose connection is gone.
+  func take(_ reason: WaitReason) -> [WaitingRequest] {
+    guard let requests = others.removeValue(forKey: reason) else { return [] }
+    counts[reason.kind.rawValue] -= requests.count
+    return requests.filter { request in
+      if request.lane.isClosed { shard.recordDrop(request) }
+      return !request.lane.isClosed
+    }
+  }
+
+  /// Whether any request waits for this.
+  func hasWaiting(_ reason: WaitReason) -> Bool { others[reason] != nil }
+
+  /// Runs one slice of the request that has waited longest.
+  func runSlice() {
+    while var next = slices.popFirst() {
+      counts[WaitReason.Kind.slice.rawValue] -= 1
+      guard !next.lane.isClosed else {
+        shard.recordDrop(next)
+        continue
+      }
+      next.attempt.isSlice = true
+      return shard.resume(next)
+    }
+  }
+
+  /// Performs the request that has waited longest for a turn.
+  func performTurn() {
+    guard let next = turns.popFirst() else { return }
+    counts[WaitReason.Kind.turn.rawValue] -= 1
+    if next.lane.isClosed { shard.recordDrop(next) } else { shard.resume(next) }
+  }
+
+  /// Refuses the sliced queries about a channel that is being deleted; their progress is of no use for another channel.
+  /// Erasures of users in it are completed by the deletion.
+  func refuseSliced(_ slot: ChannelSlot) {
+    guard hasSlices else { return }
+    let refusal = RefusedRequest(.channelNotFound, "", .withGathering)
+    for query in slices where query.slot == slot && query.counter == nil && !query.lane.isClosed {
+      shard.refuse(query.header, refusal, query.lane)
+    }
+    slices.removeAll { $0.slot == slot && $0.counter == nil }
+    counts[WaitReason.Kind.slice.rawValue] = slices.count
+    for place in slices.indices where slices[place].slot == slot { slices[place].attempt.progress = nil }
+  }
+
+  // MARK: Cancellation
+
+  /// Drops the requests of a connection that is gone.
+  func cancel(_ lane: ReplyLane) {
+    guard !isEmpty else { return }
+    removeAll { $0.lane === lane }
+  }
+
+  /// Drops the requests of all connections that are gone.
+  private func dropClosed() { removeAll { $0.lane.isClosed } }
+
+  private func removeAll(where isGone: (WaitingRequest) -> Bool) {
+    var gone = slices.filter(isGone) + turns.filter(isGone)
+    slices.removeAll(where: isGone)
+    counts[WaitReason.Kind.slice.rawValue] = slices.count
+    turns.removeAll(where: isGone)
+    counts[WaitReason.Kind.turn.rawValue] = turns.count
+    for (reason, requests) in others where requests.contains(where: isGone) {
+      let left = requests.filter { !isGone($0) }
+      counts[reason.kind.rawValue] -= requests.count - left.count
+      others[reason] = left.isEmpty ? nil : left
+      gone += requests.filter(isGone)
+      switch reason {
+      case .unread(let ticket): shard.unreadQueries.cancel(ticket)
+      case .walk(let ticket): shard.walks.cancel(ticket)
+      case .index(let ticket): shard.outgoing.cancel(ticket)
+      case .load, .steps, .slice, .turn, .ledger, .deletion: break
+      }
+    }
+    // The dictionary has no order, and the log must not depend on chance.
+    for request in gone.sorted(by: { $0.number < $1.number }) { shard.recordDrop(request) }
+    if !gone.isEmpty { shard.loads.cancelUnwanted() }
+  }
+
+  /// Drops all requests unanswered.
+  func stop() {
+    slices = []
+    turns = []
+    others = [:]
+    counts = [Int](repeating: 0, count: counts.count)
+  }
+}

@@ -1,0 +1,203 @@
+import Crypto
+import Logging
+import NIOConcurrencyHelpers
+import NIOCore
+import NIOPosix
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// Refusal of a backup request.
+struct BackupRefusal: Error {
+  var code: ErrorCode
+  var detail: String
+  var retryAfterMilliseconds: UInt32 = 0
+}
+
+/// Serves backups of the whole store (Proto/frames.md, "Backup"): makes a checkpoint, serves its files, removes it. All
+/// work runs on one dedicated thread, so that event loops, commits and request reads do not wait for it.
+final class BackupServer: Sendable {
+  private struct State {
+    var turn = BackupOwnership()
+    /// Storage to copy; nil while the store starts or reloads its data.
+    var storage: (any StorageEngine)?
+    var lastOwner: BackupOwnership.Owner = 0
+  }
+
+  private let state = NIOLockedValueBox(State())
+  private let thread = NIOThreadPool(numberOfThreads: 1)
+  private let store: SessionID
+  private let clock: StoreClock
+  private let logger: Logger
+
+  init(store: SessionID, clock: StoreClock, logger: Logger) {
+    self.store = store
+    self.clock = clock
+    self.logger = logger
+    thread.start()
+  }
+
+  /// Returns a new owner id for one connection.
+  func makeOwner() -> BackupOwnership.Owner {
+    state.withLockedValue { state in
+      state.lastOwner += 1
+      return state.lastOwner
+    }
+  }
+
+  /// Whether a backup is in progress.
+  var isBusy: Bool { state.withLockedValue { !$0.turn.isIdle } }
+
+  // MARK: Storage
+
+  func attach(_ storage: any StorageEngine) { state.withLockedValue { $0.storage = storage } }
+
+  /// Detaches the storage; returns when no backup work uses it any more.
+  func detach() async {
+    state.withLockedValue { $0.storage = nil }
+    // There is one thread, so all earlier work is done then.
+    try? await thread.runIfActive {}
+  }
+
+  func stop() async { try? await thread.shutdownGracefully() }
+
+  // MARK: Requests; answers arrive on any thread
+
+  typealias Answer<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
+
+  /// Makes the checkpoint. It contains everything that is durable now.
+  func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ answer: @escaping Answer<BackupContents>)
+  {
+    guard state.withLockedValue({ $0.turn.begin(owner) }) else {
+      return answer(.failure(BackupRefusal(code: .backupUnderWay, detail: Self.oneAtATime)))
+    }
+    let time = clock.now()
+    let indexes = hosts.map { host in host.eventLoop.submit { host.loop.durableIndexes } }
+    guard let first = hosts.first?.eventLoop else { return made(.failure(Self.unavailable), answer) }
+    EventLoopFuture.whenAllSucceed(indexes, on: first).whenComplete { [self] result in
+      guard case .success(let parts) = result else { return made(.failure(Self.unavailable), answer) }
+      let indexes = parts.flatMap { $0 }.sorted { $0.shard.rawValue < $1.shard.rawValue }.map(\.index)
+      thread.submit { [self] _ in make(time, indexes, answer) }
+    }
+  }
+
+  private func make(_ time: Timestamp, _ indexes: [LogIndex], _ answer: Answer<BackupContents>) {
+    guard let storage = state.withLockedValue({ $0.storage }) else {
+      return made(.failure(Self.unavailable), answer)
+    }
+    let checkpoint: any StorageCheckpoint
+    do throws(StorageError) {
+      checkpoint = try storage.makeCheckpoint()
+    } catch {
+      logger.error("a checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
+      return made(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")), answer)
+    }
+    let files = checkpoint.files.map { BackupContents.File(name: $0.name, size: $0.size) }
+    let contents = BackupContents(store: store, time: time, indexes: indexes, files: files)
+    made(.success((checkpoint, contents)), answer)
+  }
+
+  private func made(
+    _ result: Result<(any StorageCheckpoint, BackupContents), BackupRefusal>,
+    _ answer: Answer<BackupContents>
+  ) {
+    let checkpoint = try? result.get().0
+    let isAwaited = state.withLockedValue { $0.turn.made(checkpoint) }
+    guard isAwaited else {
+      if let checkpoint { remove(checkpoint) }
+      return
+    }
+    if case .success(let (_, contents)) = result {
+      let bytes = contents.files.reduce(0) { $0 + $1.size }
+      logger.notice(
+        "a backup has begun",
+        metadata: ["files": "\(contents.files.count)", "bytes": "\(bytes)"]
+      )
+    }
+    answer(result.map(\.1))
+  }
+
+  /// Reads a part of a file and computes its SHA-256.
+  func read(
+    _ owner: BackupOwnership.Owner,
+    _ part: BackupPart,
+    _ answer: @escaping Answer<(ByteBuffer, [UInt8])>
+  ) {
+    perform(owner, part, countMax: BackupLimits.chunkBytesMax, answer) {
+      checkpoint throws(StorageError) in
+      let bytes = try checkpoint.read(Int(part.file), at: part.offset, count: Int(part.count))
+      var hash = SHA256()
+      bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
+      return (bytes, Array(hash.finalize()))
+    }
+  }
+
+  /// Computes the SHA-256 of a part of a file.
+  func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ answer: @escaping Answer<[UInt8]>) {
+    perform(owner, part, countMax: BackupLimits.digestBytesMax, answer) {
+      checkpoint throws(StorageError) in
+      var hash = SHA256()
+      var done: UInt64 = 0
+      while done < part.count {
+        let count = min(part.count - done, BackupLimits.chunkBytesMax)
+        let bytes = try checkpoint.read(Int(part.file), at: part.offset + done, count: Int(count))
+        bytes.withUnsafeReadableBytes { hash.update(bufferPointer: $0) }
+        done += count
+      }
+      return Array(hash.finalize())
+    }
+  }
+
+  private func perform<Value: Sendable>(
+    _ owner: BackupOwnership.Owner,
+    _ part: BackupPart,
+    countMax: UInt64,
+    _ answer: @escaping Answer<Value>,
+    _ body: @escaping @Sendable (any StorageCheckpoint) throws(StorageError) -> Value
+  ) {
+    thread.submit { [self] _ in
+      guard let checkpoint = state.withLockedValue({ $0.turn.checkpoint(of: owner) }) else {
+        return answer(.failure(BackupRefusal(code: .backupNotFound, detail: Self.notFound)))
+      }
+      guard part.file < checkpoint.files.count, part.count >= 1, part.count <= countMax,
+        case let size = checkpoint.files[Int(part.file)].size, part.offset <= size,
+        part.count <= size - part.offset
+      else {
+        let detail =
+          "file: one of \(checkpoint.files.count); offset and count: within it, at most \(countMax)"
+        return answer(.failure(BackupRefusal(code: .invalidField, detail: detail)))
+      }
+      do throws(StorageError) {
+        answer(.success(try body(checkpoint)))
+      } catch {
+        answer(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")))
+      }
+    }
+  }
+
+  /// Removes the owner's checkpoint, if it has one, so that another backup may begin.
+  ///
+  /// - Parameter reason: text for the log.
+  func end(_ owner: BackupOwnership.Owner, reason: String, _ answer: @escaping @Sendable () -> Void = {}) {
+    guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return answer() }
+    logger.notice("a backup has ended", metadata: ["reason": "\(reason)"])
+    thread.submit { [self] _ in
+      remove(checkpoint)
+      answer()
+    }
+  }
+
+  /// Call on the thread, so that no read of the checkpoint is running.
+  private func remove(_ checkpoint: any StorageCheckpoint) {
+    checkpoint.remove()
+    state.withLockedValue { $0.turn.removed() }
+  }
+
+  private static let oneAtATime = "another backup of this store is in progress; try again when it has ended"
+  private static let notFound = "this connection has begun no backup, or it was silent for too long"
+  private static let unavailable = BackupRefusal(
+    code: .unavailable,
+    detail: "the store is loading its data; try again",
+    retryAfterMilliseconds: 500
+  )
+}

@@ -1,0 +1,91 @@
+"""A well-behaved client beside an attack: one connection, 50 requests a second, each of which must be answered.
+
+usage: neighbour.py SPECIFICATION
+
+SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer), `method`,
+`path` and `token` of the request, and its `pids`: processes that must not end. Prints `ready` after the first answer.
+At the end of standard input it prints `ok` and the figures, or a line that begins with `fault:`.
+
+Attacks written in Python import Neighbour.
+"""
+import json, multiprocessing, os, socket, ssl, sys, time
+import httpx
+
+
+def check(holds, what):
+    if not holds:
+        raise SystemExit(f"fault: {what}")
+
+
+class Neighbour:
+    """Runs in a process of its own: a thread would wait for the interpreter lock of the attack.
+
+    `before` is called with the client's request function before the first request.
+    """
+
+    def __init__(self, specification, before=None):
+        self.port, self.certificate = specification["port"], specification.get("certificate")
+        self.method, self.path, self.token = (specification[name] for name in ("method", "path", "token"))
+        self.before = before
+        self.pipe, other = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=self.run, args=(other,), daemon=True)
+        self.process.start()
+        check(self.pipe.poll(30), "the client did not start within 30 s")
+        check(*self.pipe.recv())
+
+    def run(self, pipe):
+        # Older versions of httpcore do not set TCP_NODELAY. A write then waits up to 40 ms for the delayed
+        # acknowledgement of the previous one.
+        plain = socket.create_connection
+
+        def connect_at_once(*arguments, **options):
+            made = plain(*arguments, **options)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return made
+
+        socket.create_connection = connect_at_once
+        tls = ssl.create_default_context(cafile=self.certificate)
+        self.client = httpx.Client(http1=False, http2=True, timeout=60, verify=tls)
+        try:
+            if self.before:
+                self.before(self.call)
+            self.call(self.method, self.path, None, self.token)
+        except (SystemExit, Exception) as error:
+            return pipe.send((False, str(error)))
+        pipe.send((True, ""))
+        calls, faults = [], []
+        while not pipe.poll():
+            start = time.monotonic()
+            try:
+                self.call(self.method, self.path, None, self.token)
+            except (SystemExit, Exception) as error:
+                faults.append(str(error))
+            calls.append((start, time.monotonic() - start))
+            time.sleep(max(0, 0.02 - calls[-1][1]))
+        pipe.send((calls, faults))
+
+    def call(self, method, path, body, token):
+        origin = f"{'https://localhost' if self.certificate else 'http://127.0.0.1'}:{self.port}"
+        answer = self.client.request(method, origin + path, json=body, headers={"authorization": "Bearer " + token})
+        check(answer.status_code < 300, f"{method} {path} answers {answer.status_code} {answer.text}")
+
+    def end(self, since=0):
+        """Ends the client; returns the figures of the requests since that time. All must have been answered."""
+        self.pipe.send(None)
+        check(self.pipe.poll(60), "the client did not end within 60 s")
+        calls, faults = self.pipe.recv()
+        check(not faults, f"{len(faults)} of {len(calls)} answers: {faults[:3]}")
+        times = sorted(taken for start, taken in calls if start >= since)
+        check(len(times) > 10, f"only {len(times)} requests were sent")
+        return f"{len(times)} answers, p99 {times[len(times) * 99 // 100] * 1000:.0f} ms"
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1]) as file:
+        specification = json.load(file)
+    neighbour = Neighbour(specification)
+    print("ready", flush=True)
+    sys.stdin.read()
+    for pid in specification.get("pids", []):
+        check(os.path.exists(f"/proc/{pid}"), f"process {pid} has ended")
+    print("ok", neighbour.end(), flush=True)

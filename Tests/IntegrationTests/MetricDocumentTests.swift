@@ -1,0 +1,47 @@
+import Foundation
+import LocalStack
+import Operations
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// docs/metrics.md has each metric that the services show, with its type and help text, and no other.
+  @Suite struct MetricDocuments {
+    /// Shown only with TLS between gateway and store, or once a push was acknowledged or a rate limit was exceeded.
+    private static let rare: Set<String> = [
+      "tidemark_gateway_push_acks_total", "tidemark_gateway_push_delivery_seconds",
+      "tidemark_gateway_rate_limited_total",
+      "tidemark_gateway_store_tls_certificate_expires_timestamp_seconds",
+      "tidemark_gateway_store_tls_handshakes_failed_total",
+      "tidemark_store_tls_certificate_expires_timestamp_seconds",
+      "tidemark_store_tls_handshakes_failed_total",
+    ]
+
+    @Test func eachMetricIsDocumented() async throws {
+      let text = try String(contentsOfFile: Pair.packageRoot + "/docs/metrics.md", encoding: .utf8)
+      var documented: [String: (type: String, help: String)] = [:]
+      for row in text.split(separator: "\n") where row.hasPrefix("| `") {
+        let cells = row.components(separatedBy: " | ").map {
+          $0.trimmingCharacters(in: CharacterSet(charactersIn: "| `"))
+        }
+        documented[cells[0]] = (cells[1], cells[3])
+      }
+      try await Pair.with { pair in
+        _ = try await pair.curl("GET", "/v1/channels/messaging:none", token: pair.serverToken)
+        var shown: Set<String> = []
+        for address in [pair.stack.plan.storeAdmin] + pair.stack.plan.gateways.map(\.admin) {
+          let scrape = try await Command.run("curl", ["-sS", "http://\(address)/metrics"])
+          for line in scrape.out.split(separator: "\n") {
+            let words = line.split(separator: " ", maxSplits: 3).map(String.init)
+            guard words.count == 4, words[0] == "#" else { continue }
+            shown.insert(words[2])
+            let entry = documented[words[2]]
+            #expect((words[1] == "HELP" ? entry?.help : entry?.type) == words[3], "\(words[2])")
+          }
+        }
+        #expect(Set(documented.keys) == shown.union(Self.rare))
+      }
+    }
+  }
+}

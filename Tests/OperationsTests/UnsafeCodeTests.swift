@@ -1,0 +1,34 @@
+import Foundation
+import Testing
+
+/// docs/unsafe.md names every file of the services that uses one of these constructs.
+@Suite struct UnsafeCodeTests {
+  private static let modules = [
+    "Gateway", "HTTP2Session", "TLSSession", "Operations", "LinkSecurity", "StoreClient", "ReceiptWire",
+    "ReceiptModel", "StoreEngine", "StoreServer", "StoreRocksDB", "ErasureLedger",
+  ]
+
+  @Test(arguments: ["_overrideLifetime", "unsafeLoad", "unowned(unsafe)", "@unchecked Sendable"])
+  func theDocumentNamesEveryUse(_ construct: String) throws {
+    let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+    let root = tests.deletingLastPathComponent()
+    let document = try String(contentsOf: root.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)
+    let rows = document.split(separator: "\n").filter { $0.hasPrefix("|") && $0.contains("`\(construct)`") }
+    let named = rows.flatMap { $0.split(separator: "|")[1].split(separator: "`") }.map(String.init)
+    #expect(!named.isEmpty)
+    var uses = 0
+    for module in Self.modules {
+      let folder = root.appendingPathComponent("Sources/\(module)")
+      let paths = try FileManager.default.subpathsOfDirectory(atPath: folder.path)
+      for path in paths where path.hasSuffix(".swift") {
+        let text = try String(contentsOf: folder.appendingPathComponent(path), encoding: .utf8)
+        guard text.contains(construct) else { continue }
+        uses += 1
+        let file = "\(module)/\(path)"
+        let isNamed = named.contains { file == $0 || file.hasPrefix($0 + "/") || file.hasSuffix("/" + $0) }
+        #expect(isNamed, "\(file) has \(construct)")
+      }
+    }
+    #expect(uses > 0)
+  }
+}
