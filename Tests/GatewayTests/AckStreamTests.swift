@@ -46,6 +46,7 @@ import Testing
       try await Self.send("{\"ticket\":\"\(ticket)\"}\n", stream, gateway)
       #expect(try await Self.verdict(stream) == "messaging:c m1 bob")
       #expect(stream.status == 200 && stream.contentType == "application/x-ndjson")
+      #expect(stream.cacheControl == "no-store")
       try await Self.send(Self.line("m2"), stream, gateway)
       #expect(try await Self.verdict(stream) == "messaging:c m2 bob")
       try await Self.send("\n \n" + String(Self.line("m2", "eve").dropLast(10)), stream, gateway)

@@ -109,6 +109,7 @@ import Testing
       }
       #expect(Set(await stream.verdicts(answers.count)) == Set(answers))
       #expect(stream.status == 200 && stream.contentType == "application/vnd.tidemark.frames")
+      #expect(stream.cacheControl == "no-store")
       // What it says of the token behind a request goes on to the store.
       #expect(try await gateway.store.readTokenIssueTime().compactMap { $0 } == [7])
       try await gateway.client.finish(stream)

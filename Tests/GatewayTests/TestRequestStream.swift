@@ -11,6 +11,7 @@ final class TestRequestStream: Sendable {
   private struct State {
     var status = 0
     var contentType = ""
+    var cacheControl = ""
     var received: [UInt8] = []
     var handle: HTTP2StreamHandle?
   }
@@ -29,12 +30,15 @@ final class TestRequestStream: Sendable {
   /// 0: not answered yet.
   var status: Int { state.withLock { $0.status } }
   var contentType: String { state.withLock { $0.contentType } }
+  var cacheControl: String { state.withLock { $0.cacheControl } }
 
   func received(_ response: borrowing HTTP2ClientResponse) {
     let (status, contentType) = (response.status, response.contentType.text)
+    let cacheControl = response.header("cache-control")?.text ?? ""
     state.withLock {
       $0.status = status
       $0.contentType = contentType
+      $0.cacheControl = cacheControl
     }
     continuation.yield(response.body.withUnsafeBytes { Array($0) })
   }

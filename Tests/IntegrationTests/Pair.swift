@@ -139,7 +139,7 @@ extension Pair {
   func waitForStore(_ status: Int, saying text: String = "") async throws {
     let url = "http://\(stack.plan.storeAdmin)/ready"
     try await eventually("the store's /ready answers \(status) \(text)") {
-      let answer = try await Command.run("curl", ["-sS", "-w", "\n%{http_code}", url]).out
+      let answer = try await Command.run("curl", ["-sS", "--max-time", "10", "-w", "\n%{http_code}", url]).out
       return answer.hasSuffix("\n\(status)") && (text.isEmpty || answer.contains(text))
     }
   }

@@ -8,7 +8,12 @@ import Testing
     "ReceiptModel", "StoreEngine", "StoreServer", "StoreRocksDB", "ErasureLedger",
   ]
 
-  @Test(arguments: ["_overrideLifetime", "unsafeLoad", "unowned(unsafe)", "@unchecked Sendable"])
+  private static let constructs = [
+    "_overrideLifetime", "unsafeLoad", "unowned(unsafe)", "@unchecked Sendable", "unsafeAddress",
+    "UnsafeMutablePointer",
+  ]
+
+  @Test(arguments: constructs)
   func theDocumentNamesEveryUse(_ construct: String) throws {
     let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let root = tests.deletingLastPathComponent()

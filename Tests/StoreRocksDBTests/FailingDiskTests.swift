@@ -2,20 +2,18 @@ import Foundation
 import ReceiptModel
 import StoreEngine
 import StoreRocksDB
+import TestSupport
 import Testing
 
 /// Failing commits: after closing and reopening all acknowledged data is there.
 @Suite("Failing disk", .serialized)
 struct FailingDiskTests {
-  /// Mounts a temporary file system of this size; returns nil where that is not possible.
-  private static func mountTemporary(_ mebibytes: Int) -> String? {
+  /// Mounts a temporary file system of this size.
+  private static func mountTemporary(_ mebibytes: Int) throws -> String {
     let path = NSTemporaryDirectory() + "tidemark-full-\(UUID().uuidString)"
-    try? FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
-    guard mount("tmpfs", path, "tmpfs", 0, "size=\(mebibytes)m") == 0 else {
-      print("skipped: a tmpfs cannot be mounted here (\(String(cString: strerror(errno))))")
-      try? FileManager.default.removeItem(atPath: path)
-      return nil
-    }
+    try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
+    let isMounted = mount("tmpfs", path, "tmpfs", 0, "size=\(mebibytes)m") == 0
+    try #require(isMounted, "\(String(cString: strerror(errno)))")
     return path
   }
 
@@ -33,9 +31,12 @@ struct FailingDiskTests {
     #expect(count > 0 && posix_fallocate(file, 0, count) == 0)
   }
 
-  @Test("a commit is refused where the disk is almost full, and no acknowledged data is lost")
+  @Test(
+    "a commit is refused where the disk is almost full, and no acknowledged data is lost",
+    .needs(canMount, "it mounts a file system, as root")
+  )
   func full() throws {
-    guard let mounted = Self.mountTemporary(900) else { return }
+    let mounted = try Self.mountTemporary(900)
     defer { Self.unmount(mounted) }
     let path = mounted + "/data"
     let storage = try RocksDBStorage(directory: path, shardCount: 2, newStore: SessionID(high: 7, low: 1))
@@ -77,7 +78,8 @@ struct FailingDiskTests {
     for index in 1...acknowledged { try engine.commit(CommitGroup(index: index, bytes: bytes)) }
     // The write-ahead log has 48 MiB. For one commit no file of this process may grow beyond 40 MiB, so its append
     // fails.
-    signal(SIGXFSZ, SIG_IGN)
+    let handler = signal(SIGXFSZ, SIG_IGN)
+    defer { signal(SIGXFSZ, handler) }
     let kind = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
     var before = rlimit()
     getrlimit(kind, &before)

@@ -33,6 +33,16 @@ package enum TestRun {
   package static var seed: Int { number("TIDEMARK_SEED") ?? Int.random(in: 1...1_000_000) }
 }
 
+/// Whether this process may mount file systems, which takes root's rights.
+package let canMount: Bool = {
+  let path = NSTemporaryDirectory() + "tidemark-mount-\(UUID().uuidString)"
+  guard mkdir(path, 0o700) == 0 else { return false }
+  defer { rmdir(path) }
+  guard mount("tmpfs", path, "tmpfs", 0, "size=64k") == 0 else { return false }
+  umount2(path, Int32(MNT_DETACH))
+  return true
+}()
+
 extension Trait where Self == ConditionTrait {
   /// A test that needs a foreign tool. Without the tool the test is skipped with `comment`. Continuous integration
   /// sets `TIDEMARK_TEST_EVERYTHING=1` and skips nothing: there the test runs, and fails without its tool.

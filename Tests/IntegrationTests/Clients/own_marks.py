@@ -345,6 +345,13 @@ def a_read_of_many_knows_epochs():
     current = stale | {"unread_epochs": {rooms[0].cid: rooms[0].own("pia")["unread_epoch"]}}
     call("POST", "/v1/channels/read", "pia", current)
     equal(rooms[0].own("pia")["unread_messages"], 0, "the epoch in force")
+    # Of a key that is given twice the last value counts, as everywhere in JSON.
+    rooms[0].unread("pia", message_id="m1")
+    cid, epoch = rooms[0].cid, rooms[0].own("pia")["unread_epoch"]
+    twice = f'{{"read_by_channel":{{"{cid}":""}},"unread_epochs":{{"{cid}":0,"{cid}":{epoch}}}}}'
+    known = headers("pia") | {"content-type": "application/json"}
+    assert client.post("/v1/channels/read", headers=known, content=twice).status_code == 200
+    equal(rooms[0].own("pia")["unread_messages"], 0, "the last of two epochs")
     call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {rooms[0].cid: -1}}, 400)
     call("POST", "/v1/channels/read", "pia", stale | {"unread_epochs": {"messaging:elsewhere": 0}}, 400)
     call("POST", "/v1/channels/read", "pia", {"all": True, "unread_epochs": {rooms[0].cid: 0}}, 400)
