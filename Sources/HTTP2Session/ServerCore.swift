@@ -102,26 +102,7 @@ struct ServerCore {
     StreamSlot
   > {
     let slot = pool.pointee.take()
-    slot.pointee.streamID = streamID
-    slot.pointee.phase = .receiving
-    slot.pointee.flags = []
-    slot.pointee.method = .other
-    slot.pointee.authorizationIdentity = 0
-    slot.pointee.applicationTag = 0
-    slot.pointee.openedAt = now
-    slot.pointee.chargedBytes = 0
-    slot.pointee.retainedBytes = 0
-    slot.pointee.shareKey = 0
-    slot.pointee.core = core
-    slot.pointee.count = 0
-    slot.pointee.headerEnd = 0
-    slot.pointee.headerListBytes = 0
-    slot.pointee.declaredBodyBytes = 0
-    slot.pointee.heldBodyBytes = 0
-    slot.pointee.grantedBodyBytes = 0
-    slot.pointee.droppedBodyBytes = 0
-    slot.pointee.unsentBytes = -1
-    slot.pointee.fields = StreamSlot.Fields()
+    slot.pointee.reset(streamID, openedAt: now, core: core)
     pending.reset(slot)
     streams.opened(slot)
     counters.streamsOpened += 1

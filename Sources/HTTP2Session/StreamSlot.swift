@@ -124,6 +124,31 @@ struct StreamSlot {
     self.response = ByteBuffer()
   }
 
+  /// Prepares the slot for a new stream of a server. What a response sets before it is read keeps its old value.
+  @inline(__always)
+  mutating func reset(_ streamID: Int32, openedAt: NIODeadline, core: UnsafeMutablePointer<ServerCore>) {
+    self.streamID = streamID
+    phase = .receiving
+    flags = []
+    method = .other
+    authorizationIdentity = 0
+    applicationTag = 0
+    self.openedAt = openedAt
+    chargedBytes = 0
+    retainedBytes = 0
+    shareKey = 0
+    self.core = core
+    count = 0
+    headerEnd = 0
+    headerListBytes = 0
+    declaredBodyBytes = 0
+    heldBodyBytes = 0
+    grantedBodyBytes = 0
+    droppedBodyBytes = 0
+    unsentBytes = -1
+    fields = StreamSlot.Fields()
+  }
+
   var handle: HTTP2StreamHandle { HTTP2StreamHandle(slot: index, generation: generation) }
 
   func bytes(_ range: ByteRange) -> UnsafeRawBufferPointer {

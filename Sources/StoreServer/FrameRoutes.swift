@@ -11,6 +11,8 @@ final class FrameRoutes {
   private struct Route {
     let host: LoopHost
     let lane: ReplyLane
+    /// Whether the host is on the connection's own loop. Stored, so that a request compares no event loops.
+    let isLocal: Bool
     /// For another loop: frames of this read, which are forwarded at its end.
     var forward: ByteBuffer?
   }
@@ -28,35 +30,30 @@ final class FrameRoutes {
   ) {
     routeOfShard = hostOfShard
     routes = hosts.map { host in
-      let lane = lane(host)
-      if host.eventLoop === eventLoop {
-        host.loop.open(lane)
+      let route = Route(host: host, lane: lane(host), isLocal: host.eventLoop === eventLoop)
+      if route.isLocal {
+        host.loop.open(route.lane)
       } else {
-        Self.open(UncheckedLane(lane: lane), on: host)
+        Self.open(UncheckedLane(lane: route.lane), on: host)
       }
-      return Route(host: host, lane: lane)
+      return route
     }
   }
 
   /// Begins a turn of the connection's own loop.
-  func beginTurn(on eventLoop: any EventLoop) {
-    for route in routes where route.host.eventLoop === eventLoop { route.host.readClock() }
+  func beginTurn() {
+    for route in routes where route.isLocal { route.host.readClock() }
   }
 
   /// Passes a request on.
   ///
   /// - Parameter frame: the request with its header.
   @inline(__always)
-  func receive(
-    _ header: FrameHeader,
-    _ payload: RawSpan,
-    frame: RawSpan,
-    on eventLoop: (any EventLoop)?
-  ) throws(WireError) {
+  func receive(_ header: FrameHeader, _ payload: RawSpan, frame: RawSpan) throws(WireError) {
     let shard = Int(header.shard.rawValue)
     // Any loop refuses a shard that does not exist.
     let position = shard < routeOfShard.count ? Int(routeOfShard[shard]) : 0
-    if routes[position].host.eventLoop === eventLoop {
+    if routes[position].isLocal {
       try routes[position].host.loop.receive(header, payload, lane: routes[position].lane)
     } else {
       var forward = routes[position].forward ?? ByteBuffer()
@@ -67,16 +64,16 @@ final class FrameRoutes {
   }
 
   /// Ends the turn of the connection's own loop.
-  func endTurn(on eventLoop: any EventLoop) {
-    for route in routes where route.host.eventLoop === eventLoop { route.host.loop.endTurn() }
+  func endTurn() {
+    for route in routes where route.isLocal { route.host.loop.endTurn() }
   }
 
   /// Ends a read: the turn of the connection's own loop, and forwards what is for others.
-  func endRead(on eventLoop: any EventLoop) {
+  func endRead() {
     var position = 0
     // The end of a turn may close the connection: a write may fail.
     while position < routes.count {
-      if routes[position].host.eventLoop === eventLoop {
+      if routes[position].isLocal {
         routes[position].host.loop.endTurn()
       } else if let frames = routes[position].forward {
         routes[position].forward = nil
@@ -87,11 +84,11 @@ final class FrameRoutes {
   }
 
   /// Closes all lanes.
-  func close(on eventLoop: (any EventLoop)?) {
+  func close() {
     let closed = routes
     routes = []
     for route in closed {
-      if route.host.eventLoop === eventLoop {
+      if route.isLocal {
         route.host.loop.close(route.lane)
       } else {
         Self.close(UncheckedLane(lane: route.lane), on: route.host)

@@ -90,13 +90,13 @@ final class FrameServerHandler: ChannelInboundHandler {
       rest.writeBuffer(&buffer)
       buffer = rest
     }
-    routes.beginTurn(on: context.eventLoop)
+    routes.beginTurn()
     let consumed: Int
     do throws(WireError) {
       consumed = try receive(buffer.readableBytesSpan)
     } catch {
       // Apply and answer the frames before the error; the end of this read will find no routes.
-      routes.endTurn(on: context.eventLoop)
+      routes.endTurn()
       refuse(error)
       return
     }
@@ -105,7 +105,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
-    routes.endRead(on: context.eventLoop)
+    routes.endRead()
     context.fireChannelReadComplete()
   }
 
@@ -168,7 +168,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       return
     }
     unanswered += 1
-    try routes.receive(header, payload, frame: frame, on: context?.eventLoop)
+    try routes.receive(header, payload, frame: frame)
   }
 
   private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
@@ -300,6 +300,6 @@ final class FrameServerHandler: ChannelInboundHandler {
     leftover = nil
     backup?.close()
     backup = nil
-    routes.close(on: context?.eventLoop)
+    routes.close()
   }
 }

@@ -211,7 +211,7 @@ import Testing
       #expect(try await answer.value("the answer").verdict == "503 outcome_unknown")
       #expect(try await first.store.unsettled() == ["alice"])
       try await first.store.set(.normal)
-      try await TestGateway.run(settling: .milliseconds(20), store: first.store) { second in
+      try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
         try await eventually { try await second.store.traces(of: "alice") == [] }
         #expect(try await second.store.unsettled() == [])
         #expect(try await second.client.delete("/v1/users/alice").status == 200)

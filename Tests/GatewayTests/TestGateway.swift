@@ -23,7 +23,7 @@ struct TestGateway: Sendable {
   static let shortDeadline = TimeAmount.seconds(3)
 
   /// - Parameters:
-  ///   - settling: how often it looks for unsettled values; nil, as in most tests: never, so that the store's log has
+  ///   - replicating: how often it looks for unsettled values; nil, as in most tests: never, so that the store's log has
   ///     only what the test asks for.
   ///   - other: its store; nil: one of its own.
   static func run(
@@ -33,7 +33,7 @@ struct TestGateway: Sendable {
     tickets: TicketKeys? = TicketKeys(secrets: [Array(TestTokens.secret.utf8)]),
     hooks: [PushHook] = [],
     deadline: TimeAmount = .seconds(5),
-    settling: TimeAmount? = nil,
+    replicating: TimeAmount? = nil,
     tokenList: TimeAmount? = nil,
     store other: FakeStore? = nil,
     _ body: (TestGateway) async throws -> Void
@@ -41,7 +41,7 @@ struct TestGateway: Sendable {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let eventLoop = group.next()
     var limits = limits
-    limits.replicationInterval = settling
+    limits.replicationInterval = replicating
     limits.tokenListInterval = tokenList
     let revokedTokens = RevokedTokens()
     if tokenList == nil { revokedTokens.replace([], version: 0) }

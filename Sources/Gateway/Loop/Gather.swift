@@ -36,13 +36,13 @@ final class Gather {
   enum Stage {
     /// The home shard is making the change. Becomes `assigning`.
     case gathering
-    /// The value is being assigned to the other shards. Becomes `announcing`, or `settling` where no other user sees a
-    /// difference.
+    /// The value is being assigned to the other shards. Becomes `announcing`, or `confirming` where no other user sees
+    /// a difference.
     case assigning(SharedValue)
-    /// Watchers of the user's channels are being told how others see the user's rows now (R7). Becomes `settling`.
+    /// Watchers of the user's channels are being told how others see the user's rows now (R7). Becomes `confirming`.
     case announcing(SharedValue)
     /// The home shard is being told that all shards have the value.
-    case settling(SharedValue)
+    case confirming(SharedValue)
   }
 
   let connection: UInt32

@@ -159,7 +159,7 @@ final class Gathers: GatewayPart {
       if announce(value, gather, index) { return }
     }
     if case .announcing(let value) = gather.stage, gather.results.allSatisfy({ $0.code == nil }) {
-      gather.stage = .settling(value)
+      gather.stage = .confirming(value)
       if settle(value, gather, index) { return }
     }
     gathers.remove(index)
@@ -195,8 +195,8 @@ final class Gathers: GatewayPart {
     case .gathering:
       batch.results[entry].code = gather.results.lazy.compactMap(\.code).first ?? .internalError
     case .assigning, .announcing: batch.results[entry].code = .outcomeUnknown
-    // All shards have the value. If the home shard was not told, a later settling round tells it.
-    case .settling: break
+    // All shards have the value. If the home shard was not told, a later replication round tells it.
+    case .confirming: break
     }
     batch.waiting -= 1
     answerIfComplete(batch, index)
@@ -222,8 +222,8 @@ final class Gathers: GatewayPart {
       loop.answer(gather.problem ?? Problem(code), route, gather.stream, connection)
     case .assigning, .announcing:
       loop.answer(Self.partlyChanged, route, gather.stream, connection)
-    case .settling(let value):
-      // All shards have the value. If the home shard was not told, a later settling round tells it.
+    case .confirming(let value):
+      // All shards have the value. If the home shard was not told, a later replication round tells it.
       connection.respond(gather.stream, status: 200) { buffer in
         switch value {
         case .channelType(let record): ChannelJSON.write(record, into: &buffer)

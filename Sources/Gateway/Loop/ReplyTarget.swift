@@ -90,7 +90,7 @@ enum ErasureQuestion {
   case purge(ShardID)
 }
 
-/// What ``Settling`` asks.
+/// What ``SettingsReplication`` asks.
 enum ReplicationQuestion {
   case unsettled(ShardID)
   /// By the number of the value.

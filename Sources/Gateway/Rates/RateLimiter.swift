@@ -170,15 +170,18 @@ extension Route {
   var requestCost: Int {
     switch self {
     case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,
-      .listDelivered,
-      .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers, .putChannel,
-      .acknowledgePushes:
+      .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers,
+      .putChannel, .acknowledgePushes:
       2
     case .events, .frames, .unreadOfUser, .statuses, .markReadMany, .acknowledgeReceipts: 5
     case .readStates, .unreadOfUsers, .registerMessages, .putChannels, .putUsers, .issueTickets,
       .truncateChannel, .deleteChannel, .deleteUser:
       10
-    default: 1
+    case .markRead, .markUnread, .markDelivered, .registerMessage, .deleteMessage, .getChannel,
+      .putMember, .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .readState,
+      .messageStatus, .putUser, .getUser, .putToken, .getToken, .receiveHook, .notImplemented,
+      .notImplementedPublic:
+      1
     }
   }
 }

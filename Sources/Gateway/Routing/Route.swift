@@ -156,13 +156,16 @@ extension Route {
   var answerBytes: Int {
     switch self {
     case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,
-      .listUnread,
-      .listAcknowledged, .listUnacknowledged, .chosenMembers, .channelsOfUser, .receiptsOfUser,
-      .threadsOfUser,
-      .getChannel, .listChannelTypes, .unreadOfUser:
+      .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .channelsOfUser,
+      .receiptsOfUser, .threadsOfUser, .getChannel, .listChannelTypes, .unreadOfUser:
       12 << 10
     case .readStates, .unreadOfUsers, .issueTickets, .markReadMany: 48 << 10
-    default: 0
+    case .markRead, .markUnread, .markDelivered, .registerMessage, .registerMessages, .deleteMessage,
+      .putChannel, .changeMembers, .putMember, .putChannelType, .getChannelType, .apiDocument,
+      .putChannels, .putUsers, .acknowledgeReceipts, .putUser, .getUser, .putToken, .getToken,
+      .deleteChannel, .truncateChannel, .deleteUser, .events, .frames, .acknowledgePushes, .receiveHook,
+      .notImplemented, .notImplementedPublic:
+      0
     }
   }
 }

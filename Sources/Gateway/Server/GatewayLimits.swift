@@ -49,7 +49,8 @@ package struct GatewayLimits: Sendable {
   package var erasures = 16
   /// How long an erasure may take before its caller is answered that it continues in the background.
   package var erasureTimeout = TimeAmount.seconds(45)
-  /// How often a loop looks for settings that have not reached every shard (``Settling``); nil: another loop does that.
+  /// How often a loop looks for settings that have not reached every shard (``SettingsReplication``); nil: another loop
+  /// does that.
   package var replicationInterval: TimeAmount? = .seconds(2)
   /// How often a loop asks the store for revoked tokens (``TokenListing``); nil: another loop does that.
   package var tokenListInterval: TimeAmount? = .seconds(1)

@@ -9,8 +9,8 @@ internal import ReceiptModel
 /// 5. purge every shard's log of all that.
 ///
 /// An erasure can restart at any point: until the home shard has forgotten the user, it lists them as unsettled, and
-/// rounds of ``Settling`` find them there. A pure state machine: requests come out as steps, and each answer goes in
-/// exactly once.
+/// rounds of ``SettingsReplication`` find them there. A pure state machine: requests come out as steps, and each answer
+/// goes in exactly once.
 struct Erasure {
   /// A request to send, or a time to wait.
   enum Step: Equatable {
@@ -57,7 +57,7 @@ struct Erasure {
   /// purge requests in flight at once.
   static let purgesMax = 16
   /// Consecutive passes or purge attempts without progress, after which the erasure is left to others. A caller's
-  /// erasure takes some 50 seconds until then; one in a round of ``Settling``, which has other work, three.
+  /// erasure takes some 50 seconds until then; one in a round of ``SettingsReplication``, which has other work, three.
   static let stallsMax = 60
   static let stallsMaxInBackground = 8
   /// Maximum wait between two attempts, in milliseconds.

@@ -11,8 +11,8 @@ final class ErasureJob {
   enum Waiter {
     /// A request, until its timeout.
     case stream(HTTP2StreamHandle, connection: UInt32, route: Route)
-    /// A round of ``Settling``, with the number of the value.
-    case settling(Int)
+    /// A round of ``SettingsReplication``, with the number of the value.
+    case replication(Int)
     /// Nobody any more: the request was answered.
     case none
   }
@@ -61,12 +61,15 @@ final class Erasures: GatewayPart {
   }
 
   /// Continues an erasure that another gateway, or this one, has begun.
-  func resume(_ settings: UserSettings, shardCount: Int, settling value: Int) -> Bool {
+  func resume(_ settings: UserSettings, shardCount: Int, replication: Int) -> Bool {
     let user = Array(settings.user.utf8)
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
     if isUnderWay || loop.isClosed { return false }
     loop.logger.debug("Resuming the erasure of a user", metadata: ["version": "\(settings.version)"])
-    let job = ErasureJob(Erasure(user: user, settings: settings, shardCount: shardCount), .settling(value))
+    let job = ErasureJob(
+      Erasure(user: user, settings: settings, shardCount: shardCount),
+      .replication(replication)
+    )
     let index = jobs.insert(job)
     go(job, index) { $0.start() }
     return true
@@ -245,7 +248,7 @@ final class Erasures: GatewayPart {
     if isDone { loop.counters.usersErased &+= 1 }
     switch job.waiter {
     case .none: break
-    case .settling(let value):
+    case .replication(let value):
       job.waiter = .none
       loop.replication.erasureEnded(value, isDone: isDone)
     case .stream(let stream, let index, let route):

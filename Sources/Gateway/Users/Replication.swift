@@ -5,15 +5,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Completes changes of channel types and users that have not reached every shard: performs the steps of ``Settling``,
-/// in the background, without a client.
+/// Completes changes of channel types and users that have not reached every shard: performs the steps of
+/// ``SettingsReplication``, in the background, without a client.
 final class Replication: GatewayPart {
-  private var settling = Settling()
-  /// Nil where another loop does the settling, or after the end.
+  private var machine = SettingsReplication()
+  /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
 
   /// Values that it has completed.
-  var settledCount: UInt64 { settling.settledCount }
+  var settledCount: UInt64 { machine.settledCount }
 
   /// Starts the timer that looks for unsettled values.
   func start() {
@@ -31,25 +31,25 @@ final class Replication: GatewayPart {
 
   /// Starts a round if the store is reachable and the last round has ended.
   func startRound() {
-    guard ticker != nil, loop.store.isReady, !settling.isBusy else { return }
-    perform(settling.roundIsDue(shardCount: loop.store.shardCount))
+    guard ticker != nil, loop.store.isReady, !machine.isBusy else { return }
+    perform(machine.roundIsDue(shardCount: loop.store.shardCount))
     loop.endTurnSoon()
   }
 
   func replied(_ question: ReplicationQuestion, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
-      let steps: [Settling.Step]
+      let steps: [SettingsReplication.Step]
       switch question {
       case .unsettled(let shard):
         let values = try reader.unsettledValues()
         try reader.end()
-        steps = settling.found(values, in: shard)
+        steps = machine.found(values, in: shard)
       case .settlement(let value):
         let isDone = try reader.byte() == 1
         try reader.end()
-        steps = settling.settled(Int(value), isDone: isDone)
-      case .assignment(let value): steps = settling.assigned(Int(value), isDone: true)
+        steps = machine.settled(Int(value), isDone: isDone)
+      case .assignment(let value): steps = machine.assigned(Int(value), isDone: true)
       }
       perform(steps)
     } catch {
@@ -59,49 +59,49 @@ final class Replication: GatewayPart {
   }
 
   /// Handles the end of an erasure that a round has started.
-  func erasureEnded(_ value: Int, isDone: Bool) { perform(settling.settled(value, isDone: isDone)) }
+  func erasureEnded(_ value: Int, isDone: Bool) { perform(machine.settled(value, isDone: isDone)) }
 
   /// Handles the end of an announcement that a round has started.
-  func announced(_ value: Int, isDone: Bool) { perform(settling.announced(value, isDone: isDone)) }
+  func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
 
   func failed(_ question: ReplicationQuestion) { perform(failure(of: question)) }
 
-  private func failure(of question: ReplicationQuestion) -> [Settling.Step] {
+  private func failure(of question: ReplicationQuestion) -> [SettingsReplication.Step] {
     switch question {
-    case .unsettled: settling.askFailed()
-    case .settlement(let value): settling.settled(Int(value), isDone: false)
-    case .assignment(let value): settling.assigned(Int(value), isDone: false)
+    case .unsettled: machine.askFailed()
+    case .settlement(let value): machine.settled(Int(value), isDone: false)
+    case .assignment(let value): machine.assigned(Int(value), isDone: false)
     }
   }
 
-  private func perform(_ steps: [Settling.Step]) {
+  private func perform(_ steps: [SettingsReplication.Step]) {
     // After `stop` nothing is sent.
     if ticker != nil { performAll(steps) { perform($0) } }
   }
 
-  private func perform(_ step: Settling.Step) -> [Settling.Step] {
+  private func perform(_ step: SettingsReplication.Step) -> [SettingsReplication.Step] {
     switch step {
     case .ask(let shard): return ask(.listUnsettled, shard, nil, .unsettled(shard)) { _ in }
-    case .assign(let spread, let value, let shardCount):
+    case .assign(let replication, let value, let shardCount):
       loop.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
       let name = Array(value.name.utf8)
       let home = Int(value.home(shardCount: shardCount).rawValue)
       return (0..<shardCount).filter { $0 != home }.flatMap { shard in
-        ask(value.assignKind, ShardID(UInt16(shard)), name, .assignment(UInt32(spread))) {
+        ask(value.assignKind, ShardID(UInt16(shard)), name, .assignment(UInt32(replication))) {
           value.writeAssignment(into: &$0)
         }
       }
-    case .announce(let spread, let value, let shardCount):
+    case .announce(let replication, let value, let shardCount):
       let walk = UserWalk(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
-      loop.userJobs.begin(UserJob(.settling(spread: spread), walk))
+      loop.userJobs.begin(UserJob(.replication(replication), walk))
       return []
-    case .settle(let spread, let value, let shardCount):
+    case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)
       let home = value.home(shardCount: shardCount)
-      return ask(.settle, home, name, .settlement(UInt32(spread))) { value.writeSettlement(into: &$0) }
-    case .erase(let spread, let settings, let shardCount):
-      if loop.erasures.resume(settings, shardCount: shardCount, settling: spread) { return [] }
-      return settling.settled(spread, isDone: false)
+      return ask(.settle, home, name, .settlement(UInt32(replication))) { value.writeSettlement(into: &$0) }
+    case .erase(let replication, let settings, let shardCount):
+      if loop.erasures.resume(settings, shardCount: shardCount, replication: replication) { return [] }
+      return machine.settled(replication, isDone: false)
     }
   }
 
@@ -111,10 +111,10 @@ final class Replication: GatewayPart {
     _ name: [UInt8]?,
     _ question: ReplicationQuestion,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [Settling.Step] {
+  ) -> [SettingsReplication.Step] {
     let request = PendingRequest(.replication(question), route: .putChannelType)
     if loop.ask(kind, shard: shard, name: name, request, fields) { return [] }
-    settling.storeIsBusy()
+    machine.storeIsBusy()
     return failure(of: question)
   }
 }

@@ -19,8 +19,8 @@ final class UserJob {
     case totals(user: String)
     /// A privacy change of a user, whose PUT is this gather.
     case announcement(gather: SlotIndex)
-    /// A privacy change that ``Settling`` completes.
-    case settling(spread: Int)
+    /// A privacy change that ``SettingsReplication`` completes.
+    case replication(Int)
   }
 
   /// One of `user_ids`: the user's index in the walk, or why it was refused.

@@ -268,8 +268,8 @@ final class UserJobs: GatewayPart {
       let problem = problem ?? job.walk.problem
       return loop.events.totalsCounted(user, problem == nil ? job.walk.users[0].totals : nil)
     case .announcement(let gather): return loop.gathers.announced(gather, problem ?? job.walk.problem)
-    case .settling(let spread):
-      return loop.replication.announced(spread, isDone: (problem ?? job.walk.problem) == nil)
+    case .replication(let replication):
+      return loop.replication.announced(replication, isDone: (problem ?? job.walk.problem) == nil)
     }
     guard let connection = loop.connections.connection(job.connection) else { return }
     loop.connections.markDirty(job.connection)

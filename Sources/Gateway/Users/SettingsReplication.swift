@@ -8,7 +8,7 @@ internal import ReceiptModel
 /// a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only a higher version.
 ///
 /// Every request gets exactly one answer, success or failure, so each round ends.
-struct Settling {
+struct SettingsReplication {
   /// list_unsettled requests in flight at once.
   static let asksMax = 16
   /// Values replicated at once.
@@ -31,13 +31,13 @@ struct Settling {
     case erase(Int, UserSettings, shardCount: Int)
   }
 
-  /// Value of ``Replication/waiting`` when only one answer is pending: of the home shard or of the announcement.
-  private static let settling = -1
+  /// Value of ``ReplicatedValue/waiting`` when only one answer is pending: of the home shard or of the announcement.
+  private static let oneAnswer = -1
 
   /// A value being replicated.
-  private struct Replication {
+  private struct ReplicatedValue {
     var value: SharedValue
-    /// Shards that have not answered, or ``Settling/settling``.
+    /// Shards that have not answered, or ``SettingsReplication/oneAnswer``.
     var waiting: Int
     var hasFailed = false
     /// Whether the user's channels have announced the change, or there is nothing to announce.
@@ -51,7 +51,7 @@ struct Settling {
     var found: Set<SharedValue.Identity> = []
     /// Values that the previous round found too and that are not started yet; the next one is last.
     var due: [SharedValue] = []
-    var replications: [Int: Replication] = [:]
+    var replications: [Int: ReplicatedValue] = [:]
     var nextReplication = 0
 
     var isAsking: Bool { nextShard < shardCount || asksInFlight > 0 }
@@ -109,26 +109,26 @@ struct Settling {
   }
 
   /// Handles a shard's answer to an assignment.
-  mutating func assigned(_ spread: Int, isDone: Bool) -> [Step] {
+  mutating func assigned(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
-      round.replications[spread]?.waiting -= 1
-      if !isDone { round.replications[spread]?.hasFailed = true }
+      round.replications[replication]?.waiting -= 1
+      if !isDone { round.replications[replication]?.hasFailed = true }
     }
   }
 
   /// Handles the end of an announcement.
-  mutating func announced(_ spread: Int, isDone: Bool) -> [Step] {
+  mutating func announced(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
-      round.replications[spread]?.waiting = 0
-      round.replications[spread]?.isAnnounced = true
-      if !isDone { round.replications[spread]?.hasFailed = true }
+      round.replications[replication]?.waiting = 0
+      round.replications[replication]?.isAnnounced = true
+      if !isDone { round.replications[replication]?.hasFailed = true }
     }
   }
 
   /// Handles the home shard's answer. After a failure the next round tries again.
-  mutating func settled(_ spread: Int, isDone: Bool) -> [Step] {
+  mutating func settled(_ replication: Int, isDone: Bool) -> [Step] {
     if isDone { settledCount += 1 }
-    return answered { $0.replications[spread] = nil }
+    return answered { $0.replications[replication] = nil }
   }
 
   /// Ends the round early because the store's window is full; the rest is left to the next round.
@@ -156,31 +156,32 @@ struct Settling {
       round.nextShard += 1
       round.asksInFlight += 1
     }
-    for (index, spread) in round.replications.sorted(by: { $0.key < $1.key }) where spread.waiting == 0 {
-      if spread.hasFailed {
+    for (index, replication) in round.replications.sorted(by: { $0.key < $1.key })
+    where replication.waiting == 0 {
+      if replication.hasFailed {
         round.replications[index] = nil
-      } else if spread.value.isUser, !spread.isAnnounced {
-        round.replications[index]?.waiting = Self.settling
-        steps.append(.announce(index, spread.value, shardCount: round.shardCount))
+      } else if replication.value.isUser, !replication.isAnnounced {
+        round.replications[index]?.waiting = Self.oneAnswer
+        steps.append(.announce(index, replication.value, shardCount: round.shardCount))
       } else {
-        round.replications[index]?.waiting = Self.settling
-        steps.append(.settle(index, spread.value, shardCount: round.shardCount))
+        round.replications[index]?.waiting = Self.oneAnswer
+        steps.append(.settle(index, replication.value, shardCount: round.shardCount))
       }
     }
     while round.replications.count < Self.replicationsMax, let value = round.due.popLast() {
       let index = round.nextReplication
       round.nextReplication += 1
       if case .user(let settings) = value, settings.isErasing {
-        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
         steps.append(.erase(index, settings, shardCount: round.shardCount))
       } else if round.shardCount == 1, value.isUser {
-        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
         steps.append(.announce(index, value, shardCount: 1))
       } else if round.shardCount == 1 {
-        round.replications[index] = Replication(value: value, waiting: Self.settling)
+        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
         steps.append(.settle(index, value, shardCount: 1))
       } else {
-        round.replications[index] = Replication(value: value, waiting: round.shardCount - 1)
+        round.replications[index] = ReplicatedValue(value: value, waiting: round.shardCount - 1)
         steps.append(.assign(index, value, shardCount: round.shardCount))
       }
     }

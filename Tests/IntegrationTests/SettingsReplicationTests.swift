@@ -7,7 +7,7 @@ import Testing
 extension RealProcesses {
   /// A change of a user's settings or of a channel type reaches every shard, even if the gateway is killed half-way
   /// (R7, R8).
-  @Suite struct Settling {
+  @Suite struct SettingsReplication {
     @Test func replicationSurvivesGatewayKill() async throws {
       let seed = TestRun.seed
       print("settings through a gateway that is killed: TIDEMARK_SEED=\(seed)")
@@ -16,7 +16,7 @@ extension RealProcesses {
         let output = try await Command.run(
           Pair.python,
           [
-            Pair.client("settling.py"), pair.h2cURL, pair.serverToken, "25", "\(seed)",
+            Pair.client("settings_replication.py"), pair.h2cURL, pair.serverToken, "25", "\(seed)",
             "http://\(ports[0])", try Executables(directory: Pair.binaries).gateway, "--listen",
             "\(ports[0])", "--h2c", "--store", "\(pair.stack.plan.store)", "--secret-file",
             pair.stack.files.frameSecret, "--jwt-secret-file", pair.stack.files.jwtSecret, "--admin",

@@ -1,0 +1,268 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Rounds of ``SettingsReplication``, without a store.
+@Suite struct SettingsReplicationTests {
+  /// A value that is at home in shard 0 of so many.
+  private func value(_ number: Int, version: UInt64 = 1, shardCount: Int = 3) -> SharedValue {
+    var name = "type-\(number)"
+    while SharedValue.channelType(ChannelTypeRecord(name: name)).home(shardCount: shardCount).rawValue != 0 {
+      name += "x"
+    }
+    return .channelType(ChannelTypeRecord(name: name, version: version))
+  }
+
+  private func text(_ steps: [SettingsReplication.Step]) -> [String] {
+    steps.map { step in
+      switch step {
+      case .ask(let shard): "ask \(shard.rawValue)"
+      case .assign(let index, let value, let shardCount):
+        "assign \(index) v\(value.version) to \(shardCount - 1)"
+      case .settle(let index, let value, _): "settle \(index) v\(value.version)"
+      case .announce(let index, let value, _): "announce \(index) v\(value.version)"
+      case .erase(let index, let settings, _): "erase \(index) v\(settings.version)"
+      }
+    }
+  }
+
+  /// A round that finds these in shard 0, and nothing else.
+  private func round(_ replications: inout SettingsReplication, _ values: [SharedValue], shardCount: Int = 3)
+    -> [String]
+  {
+    var steps: [SettingsReplication.Step] = []
+    var asked = replications.roundIsDue(shardCount: shardCount)
+    while let step = asked.popLast() {
+      guard case .ask(let shard) = step else {
+        steps.append(step)
+        continue
+      }
+      asked += replications.found(shard.rawValue == 0 ? values : [], in: shard)
+    }
+    return text(steps)
+  }
+
+  @Test func leavesAValueToItsPutForOneRound() {
+    var replications = SettingsReplication()
+    let team = value(1)
+    #expect(round(&replications, [team]) == [])
+    #expect(!replications.isBusy)
+    #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
+    #expect(replications.isBusy)
+    // One round at a time.
+    #expect(replications.roundIsDue(shardCount: 3) == [])
+    #expect(text(replications.assigned(0, isDone: true)) == [])
+    #expect(text(replications.assigned(0, isDone: true)) == ["settle 0 v1"])
+    #expect(replications.isBusy)
+    #expect(replications.settled(0, isDone: true) == [])
+    #expect(!replications.isBusy && replications.settledCount == 1)
+    #expect(round(&replications, []) == [])
+  }
+
+  @Test func aNewVersionIsANewValue() {
+    var replications = SettingsReplication()
+    #expect(round(&replications, [value(1)]) == [])
+    #expect(round(&replications, [value(1, version: 2)]) == [])
+    #expect(round(&replications, [value(1, version: 2)]) == ["assign 0 v2 to 2"])
+  }
+
+  @Test func anErasingIsGoneOnWith() {
+    var replications = SettingsReplication()
+    let type = value(1)
+    let erasing = SharedValue.user(UserSettings(user: type.name, version: 5, isErasing: true))
+    #expect(round(&replications, [erasing]) == [])
+    #expect(round(&replications, [erasing]) == ["erase 0 v5"])
+    #expect(replications.isBusy)
+    // Not done: it is found again.
+    #expect(replications.settled(0, isDone: false) == [] && !replications.isBusy)
+    #expect(round(&replications, [erasing]) == ["erase 0 v5"])
+    #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
+  }
+
+  @Test func aUsersChannelsTellBeforeTheyAreSettled() {
+    for shardCount in [1, 3] {
+      var replications = SettingsReplication()
+      let user = SharedValue.user(UserSettings(user: value(1, shardCount: shardCount).name, version: 4))
+      _ = round(&replications, [user], shardCount: shardCount)
+      var steps = round(&replications, [user], shardCount: shardCount)
+      if shardCount == 3 {
+        #expect(steps == ["assign 0 v4 to 2"])
+        #expect(replications.assigned(0, isDone: true) == [])
+        steps = text(replications.assigned(0, isDone: true))
+      }
+      #expect(steps == ["announce 0 v4"])
+      #expect(text(replications.announced(0, isDone: true)) == ["settle 0 v4"])
+      #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
+      // Where they cannot, it is found again.
+      _ = round(&replications, [user], shardCount: shardCount)
+      _ = round(&replications, [user], shardCount: shardCount)
+      for _ in 1..<shardCount { _ = replications.assigned(0, isDone: true) }
+      #expect(text(replications.announced(0, isDone: false)) == [])
+      #expect(!replications.isBusy && replications.settledCount == 1)
+    }
+  }
+
+  @Test func aUserIsNoTypeOfThatName() {
+    var replications = SettingsReplication()
+    let type = value(1)
+    let user = SharedValue.user(UserSettings(user: type.name, version: 1))
+    #expect(round(&replications, [type]) == [])
+    #expect(round(&replications, [user]) == [])
+    #expect(round(&replications, [type, user]) == ["assign 0 v1 to 2"])
+  }
+
+  @Test func whatFailsIsFoundAgain() {
+    var replications = SettingsReplication()
+    let team = value(1)
+    _ = round(&replications, [team])
+    #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
+    #expect(replications.assigned(0, isDone: false) == [])
+    // Not settled: one shard may lack it. The round ends all the same.
+    #expect(replications.assigned(0, isDone: true) == [])
+    #expect(!replications.isBusy)
+    #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
+    _ = replications.assigned(0, isDone: true)
+    _ = replications.assigned(0, isDone: true)
+    #expect(replications.settled(0, isDone: false) == [])
+    #expect(!replications.isBusy && replications.settledCount == 0)
+    // A shard that did not say has nothing that was found before.
+    let asked = replications.roundIsDue(shardCount: 3)
+    for _ in asked { #expect(replications.askFailed() == []) }
+    #expect(!replications.isBusy)
+    #expect(round(&replications, [team]) == [])
+  }
+
+  @Test func nobodyButItsHomeTellsOfAValue() {
+    var replications = SettingsReplication()
+    let team = value(1)
+    for _ in 0..<3 {
+      let asked = replications.roundIsDue(shardCount: 3)
+      #expect(text(asked) == ["ask 0", "ask 1", "ask 2"])
+      for shard in UInt16(0)..<3 {
+        #expect(replications.found(shard == 0 ? [] : [team], in: ShardID(shard)) == [])
+      }
+      #expect(!replications.isBusy)
+    }
+  }
+
+  @Test func oneShardHasNobodyToTell() {
+    var replications = SettingsReplication()
+    let team = value(1, shardCount: 1)
+    #expect(round(&replications, [team], shardCount: 1) == [])
+    #expect(round(&replications, [team], shardCount: 1) == ["settle 0 v1"])
+    #expect(replications.settled(0, isDone: true) == [] && !replications.isBusy)
+    #expect(replications.roundIsDue(shardCount: 0) == [])
+  }
+
+  @Test func asksAndCarriesAFewAtOnce() {
+    var replications = SettingsReplication()
+    let values = (0..<20).map { value($0, shardCount: 40) }
+    #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.asksMax)
+    #expect(text(replications.found(values, in: ShardID(0))) == ["ask 16"])
+    for shard in 17..<40 { #expect(text(replications.askFailed()) == ["ask \(shard)"]) }
+    for _ in 0..<16 { #expect(replications.askFailed() == []) }
+    #expect(!replications.isBusy)
+    // Now they are due: the first few at once, another when one is done.
+    _ = replications.roundIsDue(shardCount: 40)
+    var steps = replications.found(values, in: ShardID(0)).filter { $0 != .ask(ShardID(16)) }
+    #expect(steps.count == SettingsReplication.replicationsMax)
+    for _ in 1..<40 { _ = replications.askFailed() }
+    var begun = steps.count
+    while case .assign(let index, _, _)? = steps.first {
+      steps.removeFirst()
+      for _ in 1..<39 { #expect(replications.assigned(index, isDone: true) == []) }
+      #expect(text(replications.assigned(index, isDone: true)) == ["settle \(index) v1"])
+      let next = replications.settled(index, isDone: true)
+      #expect(next.count <= 1)
+      begun += next.count
+      steps += next
+    }
+    #expect(begun == 20 && replications.settledCount == 20 && !replications.isBusy)
+  }
+
+  @Test func aBusyStoreEndsTheRoundEarly() {
+    var replications = SettingsReplication()
+    let values = (0..<20).map { value($0) }
+    _ = round(&replications, values)
+    let begun = round(&replications, values)
+    #expect(begun.count == SettingsReplication.replicationsMax)
+    replications.storeIsBusy()
+    for index in 0..<SettingsReplication.replicationsMax {
+      for _ in 0..<2 { #expect(replications.assigned(index, isDone: false) == []) }
+    }
+    #expect(!replications.isBusy)
+    #expect(round(&replications, values).count == SettingsReplication.replicationsMax)
+  }
+}
+
+/// A gateway that dies half-way through a PUT, and another one.
+@Suite struct ResumingTests {
+  @Test(arguments: [
+    (
+      "/v1/users/alice", #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#, FrameKind.assignUser,
+      "alice"
+    ),
+    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .assignChannelType, "team"),
+    // All shards have it, and nobody has said so.
+    ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .settle, "team"),
+  ])
+  func anotherGatewayFinishes(_ path: String, _ body: String, _ kind: FrameKind, _ name: String) async throws
+  {
+    try await TestGateway.run { first in
+      try await first.store.set(.closing(kind))
+      let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
+      // The home shard has it; nothing further gets through.
+      try await eventually { try await first.store.unsettled() == [name] }
+      try await eventually { try await first.store.takeLog().contains(kind) }
+      try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
+      // What cannot be taken as done is not called so, unless all shards are known to have it.
+      let answer = try await put.value("the answer")
+      #expect(answer.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
+      try await first.store.set(.normal)
+      #expect(try await first.store.unsettled() == [name])
+      try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
+        try await eventually { try await second.store.unsettled() == [] }
+        if name == "alice" {
+          #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
+        }
+        #expect(try await second.client.get(path).status == 200)
+      }
+    }
+  }
+
+  /// No gateway dies here: the same one goes on where shards would not take a value, and others' rounds do no harm.
+  @Test func aValueThatShardsRefusedReachesThemLater() async throws {
+    try await TestGateway.run(replicating: .milliseconds(10)) { first in
+      try await TestGateway.run(replicating: .milliseconds(10), store: first.store) { second in
+        try await first.store.set(.refusingAssignments(.unavailable))
+        let hide = #"{"privacy_settings":{"delivery_receipts":{"enabled":false}}}"#
+        #expect(try await first.client.put("/v1/users/bob", hide).verdict == "503 outcome_unknown")
+        #expect(try await second.store.unsettled() == ["bob"])
+        try await first.store.set(.normal)
+        try await eventually { try await first.store.unsettled() == [] }
+        #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
+        #expect(try await second.client.get("/v1/users/bob").status == 200)
+      }
+    }
+  }
+
+  @Test func aStoreThatFailsIsAskedAgain() async throws {
+    try await TestGateway.run(replicating: .milliseconds(10)) { gateway in
+      for mode in [FakeStore.Mode.garbled, .refusing(.notImplemented), .refusing(.busy)] {
+        try await gateway.store.set(mode)
+        _ = try await gateway.store.takeLog()
+        var asked = 0
+        try await eventually {
+          asked += try await gateway.store.takeLog().count { $0 == .listUnsettled }
+          return asked >= 12
+        }
+      }
+    }
+  }
+}
