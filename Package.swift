@@ -335,11 +335,13 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
+      name: "StoreServerTests",
+      dependencies: ["StoreServer", "StoreEngine", "ReceiptModel", "ReceiptWire", crypto, nioCore],
+      swiftSettings: strict
+    ),
+    .testTarget(
       name: "BackupTests",
-      dependencies: [
-        "Backup", "ErasureLedger", "Operations", "StoreEngine", "StoreRocksDB", "StoreServer", "ReceiptModel",
-        "ReceiptWire", nioCore,
-      ],
+      dependencies: ["Backup", "ErasureLedger", "Operations"],
       swiftSettings: strict
     ),
     .testTarget(

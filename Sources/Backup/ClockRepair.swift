@@ -39,7 +39,8 @@ package struct ClockRepair: Sendable {
     package var document: String {
       let kinds = changed.map { #""\#($0.kind)":\#($0.count)"# }.joined(separator: ",")
       let former = formerStore.map { #""\#($0)""# } ?? "null"
-      return #"{"repaired":"\#(directory)","time":"\#(time)","dry_run":\#(isDryRun),"store":"\#(store)","#
+      return
+        #"{"repaired":\#(jsonString(directory)),"time":"\#(time)","dry_run":\#(isDryRun),"store":"\#(store)","#
         + #""former_store":\#(former),"changed":{\#(kinds)}}"#
     }
   }

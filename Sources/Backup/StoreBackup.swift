@@ -36,7 +36,7 @@ package struct StoreBackup: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      #"{"backup":"\#(path)","store":"\#(manifest.store)","time":"\#(manifest.time)","files":\#(manifest.files.count),"#
+      #"{"backup":\#(jsonString(path)),"store":"\#(manifest.store)","time":"\#(manifest.time)","files":\#(manifest.files.count),"#
         + #""bytes":\#(manifest.byteCount),"files_kept":\#(filesKept),"bytes_sent":\#(bytesSent)}"#
     }
   }

@@ -25,7 +25,7 @@ package struct StoreCheck: Sendable {
 
     /// The report as one line of JSON.
     package var document: String {
-      #"{"checked":"\#(path)","store":"\#(store)","shards":\#(shards),"pages":\#(pages),"#
+      #"{"checked":\#(jsonString(path)),"store":"\#(store)","shards":\#(shards),"pages":\#(pages),"#
         + #""log_batches":\#(batches),"faults":\#(faults.count)}"#
     }
   }

@@ -37,7 +37,7 @@ package struct StoreRestore: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      #"{"restored":"\#(report.path)","backup":"\#(backup)","time":"\#(manifest.time)","store":"\#(store)","#
+      #"{"restored":\#(jsonString(report.path)),"backup":\#(jsonString(backup)),"time":"\#(manifest.time)","store":"\#(store)","#
         + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"pages":\#(report.pages),"#
         + #""log_batches":\#(report.batches),"#
         + #""erased_again":\#(erased),"erasures_complete_through":"\#(erasuresThrough)"}"#

@@ -69,7 +69,13 @@ package struct FieldCursor: ~Copyable {
   private let base: UnsafeMutableRawPointer
   fileprivate var offset = 0
 
-  fileprivate init(_ base: UnsafeMutableRawPointer) { self.base = base }
+  /// Bytes that may be written.
+  private let byteCountMax: Int
+
+  fileprivate init(_ base: UnsafeMutableRawPointer, byteCountMax: Int) {
+    self.base = base
+    self.byteCountMax = byteCountMax
+  }
 
   @inline(__always)
   package mutating func byte(_ value: UInt8) {
@@ -95,6 +101,8 @@ package struct FieldCursor: ~Copyable {
     varint(UInt64(bytes.byteCount))
     bytes.withUnsafeBytes { source in
       guard let start = source.baseAddress else { return }
+      // Ids are the fields whose length varies. Numbers between them have room at their longest.
+      precondition(offset + source.count <= byteCountMax, "fields exceed the reserved bytes")
       (base + offset).copyMemory(from: start, byteCount: source.count)
     }
     offset += bytes.byteCount
@@ -106,7 +114,7 @@ extension ByteBuffer {
   @inline(__always)
   package mutating func writeFields(byteCountMax: Int, _ body: (inout FieldCursor) -> Void) {
     writeWithUnsafeMutableBytes(minimumWritableBytes: byteCountMax) { target in
-      var cursor = FieldCursor(target.baseAddress!)
+      var cursor = FieldCursor(target.baseAddress!, byteCountMax: byteCountMax)
       body(&cursor)
       precondition(cursor.offset <= byteCountMax, "fields exceed the reserved bytes")
       return cursor.offset

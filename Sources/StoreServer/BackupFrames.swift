@@ -8,7 +8,7 @@ final class BackupFrames {
   /// Idle timeout. A client asks for the next part right after the last one, or compares 16 MiB of its own meanwhile.
   static let silenceMax = TimeAmount.minutes(2)
 
-  private let desk: BackupServer
+  private let backups: BackupServer
   private let owner: BackupOwnership.Owner
   private let eventLoop: any EventLoop
   /// Writes to the connection.
@@ -16,11 +16,11 @@ final class BackupFrames {
   private var unanswered = 0
   private var silence: Scheduled<Void>?
 
-  init(desk: BackupServer, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
-    self.desk = desk
+  init(backups: BackupServer, eventLoop: any EventLoop, write: @escaping (ByteBuffer) -> Void) {
+    self.backups = backups
     self.eventLoop = eventLoop
     self.write = write
-    owner = desk.makeOwner()
+    owner = backups.makeOwner()
   }
 
   /// Receives one request. Throws where its payload does not parse.
@@ -35,13 +35,13 @@ final class BackupFrames {
     case .backupBegin:
       try FieldReader(payload).end()
       take()
-      desk.begin(owner, serving.current()?.hosts ?? []) { result in
+      backups.begin(owner, serving.current()?.hosts ?? []) { result in
         eventLoop.execute { bound.value.answer(header, result) { $0.write(into: &$1) } }
       }
     case .backupRead:
       let part = try BackupPart(payload)
       take()
-      desk.read(owner, part) { result in
+      backups.read(owner, part) { result in
         eventLoop.execute {
           bound.value.answer(header, result) { value, buffer in
             buffer.writeBytes(value.1)
@@ -52,13 +52,13 @@ final class BackupFrames {
     case .backupDigest:
       let part = try BackupPart(payload)
       take()
-      desk.digest(owner, part) { result in
+      backups.digest(owner, part) { result in
         eventLoop.execute { bound.value.answer(header, result) { $1.writeBytes($0) } }
       }
     case .backupEnd:
       try FieldReader(payload).end()
       take()
-      desk.end(owner, reason: "done") {
+      backups.end(owner, reason: "done") {
         eventLoop.execute { bound.value.answer(header, Result<Void, BackupRefusal>.success(())) { _, _ in } }
       }
     default: throw .unknownKind(header.kind.rawValue)
@@ -68,7 +68,7 @@ final class BackupFrames {
   /// Ends the backup of a closed connection.
   func close() {
     silence?.cancel()
-    desk.end(owner, reason: "its connection was closed")
+    backups.end(owner, reason: "its connection was closed")
   }
 
   private func take() {
@@ -96,9 +96,11 @@ final class BackupFrames {
   }
 
   private func waitForMore() {
-    let desk = desk
+    let backups = backups
     let owner = owner
-    silence = eventLoop.scheduleTask(in: Self.silenceMax) { desk.end(owner, reason: "its client was silent") }
+    silence = eventLoop.scheduleTask(in: Self.silenceMax) {
+      backups.end(owner, reason: "its client was silent")
+    }
   }
 
   private func refuse(_ header: FrameHeader, _ refusal: BackupRefusal) {

@@ -14,7 +14,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
-  private let runtime: ServingState
+  private let servingState: ServingState
   private let terms: ServerHandshake.Terms
   private let registry: ConnectionRegistry
   private let gate: ConnectionGate
@@ -32,7 +32,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private var unanswered = 0
   private let account = ConnectionAccount()
   private var serial: UInt64 = 0
-  private let desk: BackupServer
+  private let backups: BackupServer
   private let tlsFailures: HandshakeFailures?
   /// Created with the first backup request.
   private var backup: BackupFrames?
@@ -40,18 +40,18 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let routes = FrameRoutes()
 
   init(
-    runtime: ServingState,
+    servingState: ServingState,
     terms: ServerHandshake.Terms,
     registry: ConnectionRegistry,
     gate: ConnectionGate,
     counters: ConnectionCounters,
-    desk: BackupServer,
+    backups: BackupServer,
     tlsFailures: HandshakeFailures?,
     logger: Logger
   ) {
-    self.desk = desk
+    self.backups = backups
     self.tlsFailures = tlsFailures
-    self.runtime = runtime
+    self.servingState = servingState
     self.terms = terms
     self.registry = registry
     self.gate = gate
@@ -182,7 +182,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     guard var machine = opening else {
       guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
       let backup = backup ?? makeBackup(context)
-      return try backup.receive(header, payload, runtime)
+      return try backup.receive(header, payload, servingState)
     }
     let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
     opening = machine
@@ -199,7 +199,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func makeBackup(_ context: ChannelHandlerContext) -> BackupFrames {
-    let made = BackupFrames(desk: desk, eventLoop: context.eventLoop) { [weak self] in self?.write($0) }
+    let made = BackupFrames(backups: backups, eventLoop: context.eventLoop) { [weak self] in self?.write($0) }
     backup = made
     return made
   }
@@ -211,11 +211,11 @@ final class FrameServerHandler: ChannelInboundHandler {
     decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
-    // Register before reading the runtime: a shutdown or reload closes the connections registered by then, and this one
+    // Register before reading the serving state: a shutdown or reload closes the connections registered by then, and this one
     // must not keep routes into the old loops.
     serial = registry.insert(session, context.channel)
     gate.markProven(context.channel)
-    guard let serving = runtime.current() else {
+    guard let serving = servingState.current() else {
       end(.unavailable, "the store is loading its data; try again")
       return
     }
@@ -290,8 +290,9 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
     var buffer = ByteBuffer()
     buffer.writeError(code, retryAfterMilliseconds: code == .unavailable ? 500 : 0, detail: detail)
-    let context2 = NIOLoopBound(context, eventLoop: context.eventLoop)
-    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { _ in context2.value.close(promise: nil) }
+    let boundContext = NIOLoopBound(context, eventLoop: context.eventLoop)
+    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { _ in boundContext.value.close(promise: nil)
+    }
     close()
   }
 

@@ -24,7 +24,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   let shardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
-  private var bell: PollNotifier?
+  private var pollNotifier: PollNotifier?
   /// Ticks, syncs and compactions, until the host stops.
   private var timers: [RepeatedTask] = []
   private var isSyncing = false
@@ -71,7 +71,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
       stored: stored,
       driver: self
     )
-    bell = PollNotifier(eventLoop: eventLoop) { [weak self] in
+    pollNotifier = PollNotifier(eventLoop: eventLoop) { [weak self] in
       guard let self else { return }
       self.readClock()
       self.loop.slice()
@@ -98,7 +98,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func start() {
     guard stopped == nil else { return }
     readClock()
-    bell?.open()
+    pollNotifier?.open()
     every(.milliseconds(100)) { host in
       host.take(host.clock.observe())
       host.loop.tick()
@@ -154,7 +154,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func stop() -> EventLoopFuture<Void> {
     for timer in timers { timer.cancel() }
     timers = []
-    bell?.close()
+    pollNotifier?.close()
     peers = []
     loop.stop()
     if let stopped { return stopped.futureResult }
@@ -359,7 +359,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  func sliceLater() { bell?.notify() }
+  func sliceLater() { pollNotifier?.notify() }
 
   func reports(_ error: StorageError) { events.reported(error) }
 

@@ -26,15 +26,15 @@ final class PollNotifier {
     for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
     // The pipe never holds more than one byte, but a write must not block in any case.
     _ = fcntl(output, F_SETFL, O_NONBLOCK)
-    let bell = NIOLoopBound(self, eventLoop: eventLoop)
+    let notifier = NIOLoopBound(self, eventLoop: eventLoop)
     NIOPipeBootstrap(group: eventLoop)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
-          try channel.pipeline.syncOperations.addHandler(Listener { bell.value.answer() })
+          try channel.pipeline.syncOperations.addHandler(Listener { notifier.value.answer() })
         }
       }
       .takingOwnershipOfDescriptor(input: input)
-      .whenComplete { bell.value.opened($0, output) }
+      .whenComplete { notifier.value.opened($0, output) }
   }
 
   private func opened(_ result: Result<any Channel, any Error>, _ output: CInt) {
@@ -53,8 +53,8 @@ final class PollNotifier {
   func notify() {
     var byte: UInt8 = 0
     if descriptor >= 0, write(descriptor, &byte, 1) == 1 { return }
-    let bell = NIOLoopBound(self, eventLoop: eventLoop)
-    eventLoop.scheduleTask(in: .microseconds(20)) { bell.value.answer() }
+    let notifier = NIOLoopBound(self, eventLoop: eventLoop)
+    eventLoop.scheduleTask(in: .microseconds(20)) { notifier.value.answer() }
   }
 
   func close() {

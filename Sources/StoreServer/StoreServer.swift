@@ -50,7 +50,7 @@ package final class StoreServer: Sendable {
   private let registry = ConnectionRegistry()
   package let gate: ConnectionGate
   private let counters = ConnectionCounters()
-  private let desk: BackupServer
+  private let backups: BackupServer
   private let shared: Shared
   package let clock: StoreClock
   package let directory: DataDirectoryMonitor
@@ -88,7 +88,7 @@ package final class StoreServer: Sendable {
     supervisor = NIOThreadPool(numberOfThreads: 1)
     clock = StoreClock(limits: configuration.clock, logger: logger)
     directory = DataDirectoryMonitor(source: source, logger: logger)
-    desk = BackupServer(store: source.store, clock: clock, logger: logger)
+    backups = BackupServer(store: source.store, clock: clock, logger: logger)
     shared = Shared()
     secrets = NIOLockedValueBox(configuration.secrets)
     gate = ConnectionGate(limits: configuration.connections, logger: logger)
@@ -128,7 +128,7 @@ package final class StoreServer: Sendable {
       )
       .childChannelOption(.writeBufferWaterMark, value: .init(low: 2 << 20, high: 8 << 20))
       .childChannelInitializer {
-        [serving, registry, gate, counters, desk, logger, configuration, secrets] channel in
+        [serving, registry, gate, counters, backups, logger, configuration, secrets] channel in
         channel.eventLoop.makeCompletedFuture {
           var terms = terms
           terms.secrets = secrets.withLockedValue { $0 }
@@ -140,12 +140,12 @@ package final class StoreServer: Sendable {
           }
           try channel.pipeline.syncOperations.addHandler(
             FrameServerHandler(
-              runtime: serving,
+              servingState: serving,
               terms: terms,
               registry: registry,
               gate: gate,
               counters: counters,
-              desk: desk,
+              backups: backups,
               tlsFailures: configuration.tls?.failures,
               logger: logger
             )
@@ -178,7 +178,7 @@ package final class StoreServer: Sendable {
       if !isBusy { break }
     }
     await stopLoops()
-    await desk.stop()
+    await backups.stop()
     try? await group.shutdownGracefully()
     for pool in committers + [readers, supervisor] { try? await pool.shutdownGracefully() }
   }
@@ -262,7 +262,7 @@ package final class StoreServer: Sendable {
       return state.isUp
     }
     if isUp {
-      desk.attach(storage)
+      backups.attach(storage)
       logger.info("shards are serving", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
     }
     return isUp
@@ -277,7 +277,7 @@ package final class StoreServer: Sendable {
       for channel in channels { tasks.addTask { try? await channel.close() } }
     }
     for host in hosts { try? await host.eventLoop.flatSubmit { host.stop() }.get() }
-    await desk.detach()
+    await backups.detach()
     let storage = shared.state.withLockedValue { state in
       defer { state.storage = nil }
       return state.storage

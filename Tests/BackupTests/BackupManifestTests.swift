@@ -78,3 +78,14 @@ import Testing
     #expect(Times.text(0) == "1970-01-01T00:00:00.000Z")
   }
 }
+
+/// Results are printed as JSON, whatever their paths have in them.
+@Suite struct BackupDocumentTests {
+  @Test func pathsWithQuotesAreEscaped() throws {
+    let path = #"/srv/a "copy"\of"# + "\n"
+    let document = StoreCheck.Report(path: path).document
+    let object = try JSONSerialization.jsonObject(with: Data(document.utf8)) as? [String: Any]
+    #expect(object?["checked"] as? String == path)
+    #expect(!document.contains(#"\/"#))
+  }
+}

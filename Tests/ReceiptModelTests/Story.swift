@@ -61,6 +61,7 @@ struct Story {
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
+    guard !command.contains(">") else { return "an arrow that is not written ->" }
     do {
       let answer = try self.answer(command)
       for fault in shard.faults { throw Fault(text: fault) }

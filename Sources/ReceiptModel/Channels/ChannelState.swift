@@ -467,7 +467,7 @@ package struct ChannelState: ~Copyable, Sendable {
       // Only for readers of the head page alone; in memory the messages determine both.
       break
     case .channelDeleted:
-      preconditionFailure("not built yet")
+      preconditionFailure("the shard removes the channel")
     case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
       .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
       .webhookNoted, .tokenRevoked, .idsWidened:

@@ -575,7 +575,11 @@ extension [Effect] {
   ///
   /// - Parameter start: the number of effects before them.
   mutating func wrapInThread(_ parent: SequenceNumber, from start: Int) {
-    for place in start..<count { self[place] = .inThread(parent, self[place]) }
+    for place in start..<count {
+      // A log with any other effect in a thread is refused when it is read again.
+      precondition(self[place].isThreadable, "an effect that a thread cannot have")
+      self[place] = .inThread(parent, self[place])
+    }
   }
 }
 

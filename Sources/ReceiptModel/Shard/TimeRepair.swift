@@ -39,13 +39,13 @@ package struct TimeRepair: Sendable {
   /// Repairs the time of a batch.
   package mutating func repairedBatchTime(_ time: Timestamp) -> Timestamp {
     if time > limit { count(.shardTimes) }
-    return held(time)
+    return clamped(time)
   }
 
   package mutating func repaired(_ session: SessionRecord) -> SessionRecord {
     var session = session
     if session.lastWritten > limit { count(.sessions) }
-    session.lastWritten = held(session.lastWritten)
+    session.lastWritten = clamped(session.lastWritten)
     return session
   }
 
@@ -53,7 +53,7 @@ package struct TimeRepair: Sendable {
   ///
   /// - Throws: ``Damage`` if its steps cannot be read.
   package mutating func repaired(_ effect: Effect) throws(Damage) -> Effect {
-    let (repaired, kind) = try held(effect)
+    let (repaired, kind) = try clamped(effect)
     if let kind, repaired != effect { count(kind) }
     return repaired
   }
@@ -61,68 +61,68 @@ package struct TimeRepair: Sendable {
   /// The steps of a row page were not written by a store.
   package struct Damage: Error {}
 
-  private func held(_ time: Timestamp) -> Timestamp { min(time, limit) }
+  private func clamped(_ time: Timestamp) -> Timestamp { min(time, limit) }
 
   /// Caps an effect's times and gives its category; nil if it has no times. The switch is exhaustive, so that a new
   /// effect must declare its times.
-  private func held(_ effect: Effect) throws(Damage) -> (Effect, Kind?) {
+  private func clamped(_ effect: Effect) throws(Damage) -> (Effect, Kind?) {
     switch effect {
     case .channelAssigned(let number, let cid, let created, let own):
-      return (.channelAssigned(number, cid: cid, created: held(created), own: own), .channels)
+      return (.channelAssigned(number, cid: cid, created: clamped(created), own: own), .channels)
     case .optionsChanged(let number, let at):
-      return (.optionsChanged(number, at: held(at)), .channels)
+      return (.optionsChanged(number, at: clamped(at)), .channels)
     case .truncated(let number, let through, let at):
-      return (.truncated(number, through: through, at: held(at)), .channels)
+      return (.truncated(number, through: through, at: clamped(at)), .channels)
     case .channelTypeAssigned(var record):
-      record.takenAt = held(record.takenAt)
+      record.takenAt = clamped(record.takenAt)
       return (.channelTypeAssigned(record), .channelTypes)
     case .rowAssigned(let number, let row, let record):
-      return (.rowAssigned(number, row, held(record)), .members)
+      return (.rowAssigned(number, row, clamped(record)), .members)
     case .rowLeft(let number, let row, let at):
-      return (.rowLeft(number, row, at: held(at)), .members)
+      return (.rowLeft(number, row, at: clamped(at)), .members)
     case .rowErased(let number, let row, let at):
-      return (.rowErased(number, row, at: held(at)), .members)
+      return (.rowErased(number, row, at: clamped(at)), .members)
     case .readMoved(let number, let row, let to, let at, let isHidden):
-      return (.readMoved(number, row, to: to, at: held(at), isHidden: isHidden), .positions)
+      return (.readMoved(number, row, to: to, at: clamped(at), isHidden: isHidden), .positions)
     case .deliveredMoved(let number, let row, let to, let at, let isHidden):
-      return (.deliveredMoved(number, row, to: to, at: held(at), isHidden: isHidden), .positions)
+      return (.deliveredMoved(number, row, to: to, at: clamped(at), isHidden: isHidden), .positions)
     case .deliveredAcked(let number, let row, let to, let at, let acked, let isHidden):
       // Keep the acknowledged time only if it is before the move's own time.
       guard at <= limit || acked < limit else {
         return (.deliveredMoved(number, row, to: to, at: limit, isHidden: isHidden), .positions)
       }
       return (
-        .deliveredAcked(number, row, to: to, at: held(at), acked: acked, isHidden: isHidden), .positions
+        .deliveredAcked(number, row, to: to, at: clamped(at), acked: acked, isHidden: isHidden), .positions
       )
     case .markerAssigned(let number, let row, let marker, let epoch, let at):
-      return (.markerAssigned(number, row, marker: marker, epoch: epoch, at: held(at)), .positions)
+      return (.markerAssigned(number, row, marker: marker, epoch: epoch, at: clamped(at)), .positions)
     case .unreadFlagAssigned(let number, let row, let isSet, let epoch, let at):
-      return (.unreadFlagAssigned(number, row, isSet: isSet, epoch: epoch, at: held(at)), .positions)
+      return (.unreadFlagAssigned(number, row, isSet: isSet, epoch: epoch, at: clamped(at)), .positions)
     case .stepsSealed(let number, let rowPage, let segment, let bytes):
-      let steps = try held(steps: bytes)
+      let steps = try clamped(steps: bytes)
       return (.stepsSealed(number, rowPage: rowPage, segment: segment, bytes: steps), .steps)
     case .stepTailCut(let number, let rowPage, let end):
-      return (.stepTailCut(number, rowPage: rowPage, end: held(end)), .steps)
+      return (.stepTailCut(number, rowPage: rowPage, end: clamped(end)), .steps)
     case .stepTailAssigned(let number, let rowPage, var record):
-      record.ends = record.ends.map { held($0) }
-      record.tail = try held(steps: record.tail)
+      record.ends = record.ends.map { clamped($0) }
+      record.tail = try clamped(steps: record.tail)
       return (.stepTailAssigned(number, rowPage: rowPage, record), .steps)
     case .messageAssigned(let number, let sequence, let record):
-      return (.messageAssigned(number, sequence, held(record)), .messages)
+      return (.messageAssigned(number, sequence, clamped(record)), .messages)
     case .messageDeleted(let number, let sequence, let at):
-      return (.messageDeleted(number, sequence, at: held(at)), .messages)
+      return (.messageDeleted(number, sequence, at: clamped(at)), .messages)
     case .acknowledged(let number, let sequence, var record):
-      record.at = held(record.at)
+      record.at = clamped(record.at)
       return (.acknowledged(number, sequence, record), .acknowledgements)
     case .membershipAssigned(let number, let place, let membership):
-      return (.membershipAssigned(number, place: place, held(membership)), .memberships)
+      return (.membershipAssigned(number, place: place, clamped(membership)), .memberships)
     case .membershipQueued(let number, var change):
-      change.membership = held(change.membership)
+      change.membership = clamped(change.membership)
       return (.membershipQueued(number, change), .memberships)
     case .userAssigned(let number, let settings):
-      return (.userAssigned(number, held(settings)), .users)
+      return (.userAssigned(number, clamped(settings)), .users)
     case .userErased(let number, let version, let hash, let at):
-      return (.userErased(number, version: version, hash: hash, at: held(at)), .users)
+      return (.userErased(number, version: version, hash: hash, at: clamped(at)), .users)
     case .webhookNoted(let key, let until):
       // A webhook is remembered for a limited time after it was accepted.
       let last = Timestamp(milliseconds: limit.milliseconds + WebhookTable.lifetimeMax)
@@ -133,12 +133,12 @@ package struct TimeRepair: Sendable {
       revocation.until = min(revocation.until, last)
       return (.tokenRevoked(revocation), .tokens)
     case .sessionAssigned(var session):
-      session.lastWritten = held(session.lastWritten)
+      session.lastWritten = clamped(session.lastWritten)
       return (.sessionAssigned(session), .sessions)
     case .countersAssigned(let nextChannel, let time):
-      return (.countersAssigned(nextChannel: nextChannel, time: held(time)), .shardTimes)
+      return (.countersAssigned(nextChannel: nextChannel, time: clamped(time)), .shardTimes)
     case .inThread(let parent, let effect):
-      let (repaired, kind) = try held(effect)
+      let (repaired, kind) = try clamped(effect)
       return (.inThread(parent, repaired), kind)
     case .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsTrimmed,
       .typeSettled, .userSettled, .idsWidened, .deletionBegun, .channelDeleted, .senderErased,
@@ -148,50 +148,50 @@ package struct TimeRepair: Sendable {
     }
   }
 
-  private func held(_ row: RowRecord) -> RowRecord {
+  private func clamped(_ row: RowRecord) -> RowRecord {
     var row = row
-    row.joinedAt = held(row.joinedAt)
-    row.readAt = held(row.readAt)
+    row.joinedAt = clamped(row.joinedAt)
+    row.readAt = clamped(row.readAt)
     if row.deliveredAt > limit, row.ackedAt >= limit { row.ackedAt = .none }
-    row.deliveredAt = held(row.deliveredAt)
-    row.markedAt = held(row.markedAt)
-    row.flaggedAt = held(row.flaggedAt)
+    row.deliveredAt = clamped(row.deliveredAt)
+    row.markedAt = clamped(row.markedAt)
+    row.flaggedAt = clamped(row.flaggedAt)
     return row
   }
 
-  private func held(_ message: MessageRecord) -> MessageRecord {
+  private func clamped(_ message: MessageRecord) -> MessageRecord {
     var message = message
-    let ahead = message.registeredAt.milliseconds - held(message.registeredAt).milliseconds
-    message.registeredAt = held(message.registeredAt)
-    message.createdAt = held(message.createdAt)
+    let ahead = message.registeredAt.milliseconds - clamped(message.registeredAt).milliseconds
+    message.registeredAt = clamped(message.registeredAt)
+    message.createdAt = clamped(message.createdAt)
     if message.receiptExpiresAt != .none { message.receiptExpiresAt.milliseconds -= ahead }
     return message
   }
 
-  private func held(_ membership: Membership) -> Membership {
+  private func clamped(_ membership: Membership) -> Membership {
     var membership = membership
-    membership.joinedAt = held(membership.joinedAt)
-    membership.deletedAt = held(membership.deletedAt)
+    membership.joinedAt = clamped(membership.joinedAt)
+    membership.deletedAt = clamped(membership.deletedAt)
     return membership
   }
 
-  private func held(_ settings: UserSettings) -> UserSettings {
+  private func clamped(_ settings: UserSettings) -> UserSettings {
     var settings = settings
-    settings.readShownSince = held(settings.readShownSince)
-    settings.deliveredShownSince = held(settings.deliveredShownSince)
-    settings.tokensRevokedBefore = held(settings.tokensRevokedBefore)
-    settings.takenAt = held(settings.takenAt)
+    settings.readShownSince = clamped(settings.readShownSince)
+    settings.deliveredShownSince = clamped(settings.deliveredShownSince)
+    settings.tokensRevokedBefore = clamped(settings.tokensRevokedBefore)
+    settings.takenAt = clamped(settings.takenAt)
     return settings
   }
 
-  private func held(steps bytes: [UInt8]) throws(Damage) -> [UInt8] {
+  private func clamped(steps bytes: [UInt8]) throws(Damage) -> [UInt8] {
     guard let steps = StepBytes.steps(bytes) else { throw Damage() }
     guard steps.contains(where: { $0.time > limit }) else { return bytes }
     return StepBytes.bytes(
       steps.map { step in
         var step = step
         if step.time > limit, step.acked >= limit { step.acked = .none }
-        step.time = held(step.time)
+        step.time = clamped(step.time)
         return step
       }
     )

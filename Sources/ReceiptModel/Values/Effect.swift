@@ -206,7 +206,13 @@ package enum Effect: Hashable, Sendable {
       .messageAssigned, .messageDeleted, .rowErased, .senderErased, .stepTailCut, .stepsTrimmed,
       .stepTailAssigned:
       true
-    default: false
+    case .channelAssigned, .optionsChanged, .roleAssigned, .muteAssigned, .unreadFlagAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .channelTypeAssigned, .typeSettled,
+      .userAssigned, .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned,
+      .idsWidened, .inThread, .truncated, .deletionBegun, .channelDeleted, .userErased,
+      .messageCountsAssigned, .segmentsNoted, .membershipAssigned, .membershipRemoved, .membershipQueued,
+      .membershipsSent, .membershipsTaken, .indexEpochAssigned:
+      false
     }
   }
 

@@ -423,6 +423,10 @@ private struct LoadedContent {
       return sequence.rawValue <= newest
     case .rowAssigned(_, let row, let record):
       guard row.rawValue <= rows, record.hasLeft || !record.user.isEmpty else { return false }
+      // Rows are written into buffers that are sized for the longest ids.
+      guard record.user.utf8.count <= Identifier.userLengthMax,
+        record.role.utf8.count <= Identifier.roleLengthMax
+      else { return false }
       rows = max(rows, row.rawValue + 1)
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)

@@ -28,7 +28,7 @@ extension ThreadContents.Thread {
   fileprivate mutating func follows(_ effect: Effect) -> Bool {
     switch effect {
     case .rowAssigned(_, let row, let record):
-      guard row.rawValue <= rows else { return false }
+      guard row.rawValue <= rows, record.user.utf8.count <= Identifier.userLengthMax else { return false }
       rows = max(rows, row.rawValue + 1)
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)
@@ -56,7 +56,15 @@ extension ThreadContents.Thread {
     case .stepTailAssigned(_, let rowPage, let record):
       // None of its steps are on storage.
       return rowPage * PageID.rowsPerPage < rows && record.isWhole && record.ends.isEmpty
-    default:
+    // The steps of a thread are never sealed, so its tail is never cut.
+    case .stepTailCut, .stepsSealed:
+      return false
+    case .channelAssigned, .optionsChanged, .roleAssigned, .muteAssigned, .unreadFlagAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .channelTypeAssigned, .typeSettled, .userAssigned,
+      .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned, .idsWidened, .inThread,
+      .truncated, .deletionBegun, .channelDeleted, .userErased, .messageCountsAssigned, .segmentsNoted,
+      .membershipAssigned, .membershipRemoved, .membershipQueued, .membershipsSent, .membershipsTaken,
+      .indexEpochAssigned:
       return false
     }
   }

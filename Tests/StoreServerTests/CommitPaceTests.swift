@@ -1,0 +1,34 @@
+import NIOCore
+import Testing
+
+@testable import StoreServer
+
+/// Commits leave the event loop while the disk is slow.
+@Suite struct CommitPaceTests {
+  @Test func startsOnTheLoop() { #expect(CommitPace().isQuick) }
+
+  @Test func oneStallMovesCommitsOffTheLoop() {
+    var pace = CommitPace()
+    pace.took(.milliseconds(20))
+    #expect(!pace.isQuick)
+  }
+
+  @Test func quickCommitsMoveBackToTheLoop() {
+    var pace = CommitPace()
+    pace.took(.milliseconds(20))
+    var count = 0
+    while !pace.isQuick, count < 100 {
+      pace.took(.microseconds(150))
+      count += 1
+    }
+    #expect((5...40).contains(count))
+  }
+
+  @Test func durationsBelowTheBoundStayOnTheLoop() {
+    var pace = CommitPace()
+    for _ in 0..<1_000 { pace.took(.microseconds(900)) }
+    #expect(pace.isQuick)
+    for _ in 0..<1_000 { pace.took(.microseconds(1_100)) }
+    #expect(!pace.isQuick)
+  }
+}
