@@ -27,7 +27,7 @@ DESTINATION ?= $(BUILD)/static
 # Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
 TESTS_AT_ONCE ?= 6
 
-.PHONY: help deps test-deps bench-deps build release static demo run test test-long test-target loss-test lint bench bench-push secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test test-build test-long test-target loss-test lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -100,10 +100,14 @@ RUN_TESTS := TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
   timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build
 
-test: test-deps lint ## Build and run every test; closes with a count
-	@$(SWIFT_DEBUG) --build-tests
+# The build leaves one of two cores idle for a sixth of its time: lint and the downloads of the test tools run beside it.
+test: deps ## Build and run every test; closes with a count
+	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
 	@set +e; $(RUN_TESTS) 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
 	Tests/closing-count.sh $(BUILD)/test.log $${PIPESTATUS[0]}
+
+test-build: deps
+	@$(SWIFT_DEBUG) --build-tests
 
 test-long: TEST_MINUTES := 240
 test-long: export TIDEMARK_TEST_LONG := 1
