@@ -17,6 +17,22 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case drop(CommitGroup.Drop)
   }
 
+  /// What a broken disk does, in one of ``interval`` steps of that kind.
+  enum Defect: CaseIterable {
+    /// A batch is reported as written and is not.
+    case losesBatch
+    /// A page is reported as written and is not: its older version stays.
+    case losesPage
+    /// A cut of the log takes the batches behind it too.
+    case cutsWholeLog
+
+    /// Cuts are few.
+    var interval: Int { self == .cutsWholeLog ? 2 : 20 }
+  }
+
+  /// The disk's defect; nil: it keeps what it reports.
+  var defect: Defect?
+  private var defectiveSteps = 0
   private var log: [ShardID: [UInt64: ByteBuffer]] = [:]
   private var pages: [PageKey: ByteBuffer] = [:]
   private var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
@@ -42,6 +58,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
         )
       }
       last[batch.shard] = batch.index.rawValue
+      if fails(.losesBatch) { return }
       log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
       logLengthMost = max(logLengthMost, log[batch.shard]!.count)
     case .page(let write):
@@ -50,12 +67,14 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       if index > last[write.key.shard, default: 0] {
         faults.append("page \(write.key) is of \(index), the log ends at \(last[write.key.shard] ?? 0)")
       }
+      if fails(.losesPage) { return }
       pages[write.key] = write.bytes
       if let cid = write.cid { directory[write.key.shard, default: [:]][cid] = write.key.channel }
     case .cut(let cut):
       cuts += 1
       if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
-      log[cut.shard]?.keys.filter { $0 <= cut.through.rawValue }.forEach { log[cut.shard]![$0] = nil }
+      let end = fails(.cutsWholeLog) ? .max : cut.through.rawValue
+      log[cut.shard]?.keys.filter { $0 <= end }.forEach { log[cut.shard]![$0] = nil }
     case .drop(let drop):
       for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
       if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
@@ -64,6 +83,13 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
         if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
       }
     }
+  }
+
+  /// Whether this step shows the disk's defect.
+  private func fails(_ kind: Defect) -> Bool {
+    guard kind == defect else { return false }
+    defectiveSteps += 1
+    return defectiveSteps.isMultiple(of: kind.interval)
   }
 
   func purge() throws(StorageError) {}

@@ -48,6 +48,23 @@ struct SimulationTests {
     }
   }
 
+  /// Shows that the simulation can fail: the store relies on each promise that the disk breaks here.
+  @Test("a disk that loses what it reported is noticed", arguments: SimulatedDisk.Defect.allCases)
+  func brokenDisk(defect: SimulatedDisk.Defect) {
+    let isNoticed = (1...UInt64(8)).contains { seed in
+      let simulation = Simulation(seed: seed)
+      simulation.disk.defect = defect
+      do throws(SimulationFault) {
+        try simulation.run(steps: 6_000)
+        return false
+      } catch {
+        print("\(defect), seed \(seed): \(error.text)")
+        return true
+      }
+    }
+    #expect(isNoticed)
+  }
+
   @Test("a replay takes the same steps", arguments: 1...UInt64(4))
   func replay(seed: UInt64) throws {
     let first = Simulation(seed: seed)
