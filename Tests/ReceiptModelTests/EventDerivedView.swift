@@ -161,7 +161,7 @@ struct EventDerivedView {
     // No event has the time of joining a thread.
     var joinedAt: Int64 = 0
     if let row = state[place].rows.row(of: state[place].messages.sender(sequence)) {
-      joinedAt = state[place].rows.joinedAt[Int(row.rawValue)]
+      joinedAt = state[place].rows.joinedAt(row).milliseconds
     }
     let none = RowView(
       user: user,
@@ -212,8 +212,8 @@ struct EventDerivedView {
   )
     -> RowView
   {
-    let joinedAt = state[slot].rows.joinedAt[Int(row.rawValue)]
-    let joined = SequenceNumber(state[slot].rows.joined[Int(row.rawValue)])
+    let joinedAt = state[slot].rows.joinedAt(row).milliseconds
+    let joined = state[slot].rows.joined(row)
     let read = state[slot].rows.hidesHistory(row) ? .zero : joined
     return state.view(
       slot,

@@ -222,7 +222,7 @@ struct Story {
       let user = Array(words[1].utf8)
       let slot = shard.slot(cid)!
       let row = try shard.state.member(user.span.bytes, in: slot)
-      return Answer(word: shard.state[slot].rows.roles[row.rawValue] ?? "-")
+      return Answer(word: shard.state[slot].rows.role(row) ?? "-")
     case "page", "more": return try page(verb, &words)
     default: throw Fault(text: "no such verb: \(verb)")
     }

@@ -349,7 +349,7 @@ extension ShardDigest.Channel {
     }
     for position in 0..<rowCount {
       let row = MemberOrdinal(UInt32(position))
-      roles.append(state[slot].rows.roles[row.rawValue] ?? "")
+      roles.append(state[slot].rows.role(row) ?? "")
       guard state[slot].rows.isActive(row) else { continue }
       ownRows.append(state.view(slot, state.ownRow(slot, row)))
       shownRows.append(

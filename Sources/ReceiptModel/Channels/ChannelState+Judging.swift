@@ -89,7 +89,7 @@ extension ChannelState {
     _ eyes: Viewpoint
   ) -> Bool {
     (eyes == .own || rows.showsDelivered(row, options))
-      && rows.delivered[Int(row.rawValue)] >= sequence.rawValue
+      && rows.delivered[row] >= sequence
   }
 
   /// Whether the read watermark, without the marker, has reached the message.
@@ -100,7 +100,7 @@ extension ChannelState {
     _ eyes: Viewpoint
   ) -> Bool {
     (eyes == .own || rows.showsRead(row, options))
-      && rows.read[Int(row.rawValue)] >= sequence.rawValue
+      && rows.read[row] >= sequence
   }
 
   /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement
@@ -161,7 +161,7 @@ extension ChannelState {
     _ eyes: Viewpoint
   ) -> Bool {
     if eyes == .own || options.markUnread == .public { return rows.ownPosition(row) >= sequence }
-    return rows.read[Int(row.rawValue)] >= sequence.rawValue
+    return rows.read[row] >= sequence
   }
 
   func hasAcknowledged(_ row: MemberOrdinal, _ sequence: SequenceNumber) -> Bool {
@@ -178,18 +178,17 @@ extension ChannelState {
     settings: borrowing UserSettingsTable,
     _ times: inout MemberTimes
   ) -> ShownTime {
-    let position = Int(row.rawValue)
     func shownSince() -> Timestamp {
       let since = settings.shownSince(users.id(rows.user(row)))
       return kind == .read ? since.read : since.delivered
     }
     let isHidden = kind == .read ? rows.readIsHidden(row) : rows.deliveredIsHidden(row)
-    let last = kind == .read ? Timestamp(milliseconds: rows.readAt[position]) : rows.deliveredShownAt(row)
+    let last = kind == .read ? rows.read.time(row) : rows.deliveredShownAt(row)
     let time = steps.time(
       kind,
       row,
       reaching: sequence,
-      count: kind == .read ? rows.readSteps[position] : rows.deliveredSteps[position],
+      count: kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row),
       last: isHidden && eyes == .others ? shownSince() : last,
       since: messages.registeredAt(sequence),
       kept: options.keptSteps,

@@ -88,7 +88,8 @@ extension ChannelState {
   /// The next row to examine. Rows are in join order, so rows that joined after the message are not in the list. In a
   /// thread they may be, because they may have read it.
   private func rowToLookAt(_ scan: borrowing MemberListScan) -> MemberOrdinal? {
-    guard Int(scan.row) < rows.rowCount, isThread || rows.joined[Int(scan.row)] < scan.message.rawValue else {
+    guard Int(scan.row) < rows.rowCount, isThread || rows.joined(MemberOrdinal(scan.row)) < scan.message
+    else {
       return nil
     }
     return MemberOrdinal(scan.row)
@@ -154,7 +155,7 @@ extension ChannelState {
     if parent == .zero {
       scan.next = .row(scan.entries[scan.limit].row.rawValue)
     } else {
-      let joined = Timestamp(milliseconds: rows.joinedAt[Int(last.row.rawValue)])
+      let joined = rows.joinedAt(last.row)
       let time = max(joined, scan.historyStart)
       scan.next = .joined(time, user: users.id(rows.user(last.row)).withUnsafeBytes { Array($0) })
     }
@@ -167,7 +168,7 @@ extension ChannelState {
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
   func row(behind user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> UInt32 {
     let time = max(time, start)
-    func joined(_ place: Int) -> Timestamp { max(Timestamp(milliseconds: rows.joinedAt[place]), start) }
+    func joined(_ place: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(place))), start) }
     // Rows are in order of join times.
     var (low, high) = (0, rows.rowCount)
     while low < high {

@@ -222,19 +222,12 @@ package struct EraseScan: Sendable {
   package var isKnown: Bool { held != nil }
 }
 
-extension ReadVector {
-  /// All rows that a user has had, rising: one pass.
-  func rows(of user: UserNumber) -> [MemberOrdinal] {
-    users.indices.filter { users[$0] == user.rawValue }.map { MemberOrdinal(UInt32($0)) }
-  }
-}
-
 #if DEBUG
   extension ChannelState {
     /// Checks that removals left nothing behind.
     func checkRemoved() -> String? {
       var references = [Int](repeating: 0, count: users.count + 1)
-      for user in rows.users { references[Int(user)] += 1 }
+      for row in 0..<UInt32(rows.rowCount) { references[Int(rows.user(MemberOrdinal(row)).rawValue)] += 1 }
       for number in 0..<messages.newest.rawValue {
         references[Int(messages.sender(SequenceNumber(number + 1)).rawValue)] += 1
       }

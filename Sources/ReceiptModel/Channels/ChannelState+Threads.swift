@@ -87,7 +87,7 @@ extension ChannelState {
   /// - Parameter row: the page's last row; nil: the page has only the viewer's own row.
   private func cursor(behind row: MemberOrdinal?, _ viewer: ChannelViewer) -> ListCursor {
     guard let row else { return .joined(Self.endOfTime, user: Array("-".utf8)) }
-    let time = max(Timestamp(milliseconds: rows.joinedAt[Int(row.rawValue)]), viewer.joinedAt)
+    let time = max(rows.joinedAt(row), viewer.joinedAt)
     return .joined(time, user: users.id(rows.user(row)).withUnsafeBytes { Array($0) })
   }
 
@@ -100,7 +100,7 @@ extension ChannelState {
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
   func place(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
     let time = max(time, start)
-    func joined(_ place: Int) -> Timestamp { max(Timestamp(milliseconds: rows.joinedAt[place]), start) }
+    func joined(_ place: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(place))), start) }
     var place = rows.rowCount
     while place > 0, joined(place - 1) > time { place -= 1 }
     let end = place

@@ -108,14 +108,13 @@ package struct ChannelState: ~Copyable, Sendable {
   ///
   /// - Parameter hiddenThrough: messages up to here are hidden from the member (R6).
   func ownRow(_ row: MemberOrdinal, hiddenThrough: SequenceNumber = .zero) -> RowAnswer {
-    let position = Int(row.rawValue)
     let own = rows.ownPosition(row)
-    let read = SequenceNumber(rows.read[position])
-    let delivered = SequenceNumber(rows.delivered[position])
-    let readTime = self.readTime(position)
+    let read = rows.read[row]
+    let delivered = rows.delivered[row]
+    let readTime = self.readTime(row)
     var answer = RowAnswer(
       row: row,
-      joined: SequenceNumber(rows.joined[position]),
+      joined: rows.joined(row),
       lastRead: readTime,
       lastReadSequence: own,
       lastDelivered: delivered >= read ? rows.deliveredShownAt(row) : readTime,
@@ -139,24 +138,23 @@ package struct ChannelState: ~Copyable, Sendable {
     withOwnDetails: Bool
   ) -> RowAnswer {
     if rows.isUnseen(row, options) { return .unseen(row, own: withOwnDetails ? ownDetails(row) : nil) }
-    let position = Int(row.rawValue)
     var since = UserSettingsTable.ShownSince()
     if rows.readIsHidden(row) || rows.deliveredIsHidden(row) {
       since = settings.shownSince(users.id(rows.user(row)))
     }
-    let joined = Timestamp(milliseconds: rows.joinedAt[position])
+    let joined = rows.joinedAt(row)
     var read = positionOfJoining(row)
     var reached = read
     var readTime = joined
     if rows.showsRead(row, options) {
-      reached = SequenceNumber(rows.read[position])
+      reached = rows.read[row]
       read = options.markUnread == .public ? rows.ownPosition(row) : reached
-      readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(position)
+      readTime = rows.readIsHidden(row) ? since.read.or(joined) : self.readTime(row)
     }
     var delivered = SequenceNumber.zero
     var deliveredTime = Timestamp.none
     if rows.showsDelivered(row, options) {
-      delivered = SequenceNumber(rows.delivered[position])
+      delivered = rows.delivered[row]
       deliveredTime =
         rows.deliveredIsHidden(row)
         ? since.delivered.or(joined) : rows.deliveredShownAt(row)
@@ -164,7 +162,7 @@ package struct ChannelState: ~Copyable, Sendable {
     if delivered < reached { deliveredTime = readTime }
     return RowAnswer(
       row: row,
-      joined: SequenceNumber(rows.joined[position]),
+      joined: rows.joined(row),
       lastRead: readTime,
       lastReadSequence: read,
       lastDelivered: max(delivered, reached) == .zero ? .none : deliveredTime,
@@ -175,23 +173,22 @@ package struct ChannelState: ~Copyable, Sendable {
 
   /// A member's position at the join (R6); in a thread always before the first reply.
   func positionOfJoining(_ row: MemberOrdinal) -> SequenceNumber {
-    isThread || rows.hidesHistory(row) ? .zero : SequenceNumber(rows.joined[Int(row.rawValue)])
+    isThread || rows.hidesHistory(row) ? .zero : rows.joined(row)
   }
 
-  private func readTime(_ position: Int) -> Timestamp {
-    Timestamp(milliseconds: rows.readAt[position] == 0 ? rows.joinedAt[position] : rows.readAt[position])
+  private func readTime(_ row: MemberOrdinal) -> Timestamp {
+    rows.read.time(row).or(rows.joinedAt(row))
   }
 
   /// - Parameter isOwn: the viewer is the member, not a server that looks at others' rows.
   private func ownDetails(_ row: MemberOrdinal, isOwn: Bool = false) -> RowAnswer.OwnDetails {
-    let position = Int(row.rawValue)
     let floor = unreadFloor(row)
     let unread = unreadMessages(row, after: floor)
     let first = unread == 0 ? nil : messages.firstCountable(after: floor, notSentBy: rows.user(row))
     return RowAnswer.OwnDetails(
       unreadMessages: unread,
       firstUnread: first ?? .zero,
-      unreadEpoch: rows.epochs[position],
+      unreadEpoch: rows.epoch(row),
       isOwn: isOwn,
       isFlaggedUnread: isOwn && rows.isFlaggedUnread(row),
       unreadMentions: isOwn ? unreadMentions(row, after: floor) : 0
@@ -214,7 +211,7 @@ package struct ChannelState: ~Copyable, Sendable {
     messages.mentions(
       of: row,
       rows.user(row),
-      joined: SequenceNumber(isThread ? rows.unreadAfter[Int(row.rawValue)] : rows.joined[Int(row.rawValue)]),
+      joined: isThread ? rows.bounds.unreadAfter(row) : rows.joined(row),
       after: floor
     )
   }
@@ -231,10 +228,10 @@ package struct ChannelState: ~Copyable, Sendable {
   private func unreadFloor(_ row: MemberOrdinal) -> SequenceNumber {
     let own = rows.ownPosition(row)
     if isThread {
-      let floor = SequenceNumber(rows.unreadAfter[Int(row.rawValue)])
+      let floor = rows.bounds.unreadAfter(row)
       return rows.marker(row) == nil ? max(own, floor) : own
     }
-    return rows.hidesHistory(row) ? max(own, SequenceNumber(rows.joined[Int(row.rawValue)])) : own
+    return rows.hidesHistory(row) ? max(own, rows.joined(row)) : own
   }
 
   /// The rows of the members that a message mentions.
@@ -258,21 +255,18 @@ package struct ChannelState: ~Copyable, Sendable {
     at time: Timestamp,
     into effects: inout [Effect]
   ) {
-    let position = Int(row.rawValue)
-    let read = max(rows.read[position], sequence.rawValue)
-    if read > rows.read[position] {
-      let isHidden = rows.hidesRead(row)
-      effects.append(.readMoved(number, row, to: SequenceNumber(read), at: time, isHidden: isHidden))
+    let read = max(rows.read[row], sequence)
+    if read > rows.read[row] {
+      effects.append(.readMoved(number, row, to: read, at: time, isHidden: rows.hidesRead(row)))
     }
     decideUnflag(row, epoch: epoch, at: time, into: &effects)
-    let marker = rows.markers[position]
-    guard marker != ReadVector.noMarker, !isStale(epoch, row) else { return }
-    let moved = max(marker, sequence.rawValue)
+    guard let marker = rows.marker(row), !isStale(epoch, row) else { return }
+    let moved = max(marker, sequence)
     // The marker is cleared once it reaches the watermark.
-    let left = moved >= read ? nil : SequenceNumber(moved)
-    if left?.rawValue != marker {
+    let left = moved >= read ? nil : moved
+    if left != marker {
       effects.append(
-        .markerAssigned(number, row, marker: left, epoch: rows.epochs[position], at: time)
+        .markerAssigned(number, row, marker: left, epoch: rows.epoch(row), at: time)
       )
     }
   }
@@ -285,13 +279,11 @@ package struct ChannelState: ~Copyable, Sendable {
     at time: Timestamp,
     into effects: inout [Effect]
   ) {
-    let position = Int(row.rawValue)
     let marker = SequenceNumber(sequence.rawValue - 1)
-    guard sequence.rawValue <= rows.read[position], rows.marker(row) != marker, !isStale(epoch, row) else {
+    guard sequence <= rows.read[row], rows.marker(row) != marker, !isStale(epoch, row) else {
       return
     }
-    // After four billion changes by one member, a stale device is indistinguishable from a current one.
-    let epoch = rows.epochs[position] == .max ? .max : rows.epochs[position] + 1
+    let epoch = rows.markers.raisedEpoch(row)
     effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
   }
 
@@ -303,9 +295,8 @@ package struct ChannelState: ~Copyable, Sendable {
     into effects: inout [Effect]
   ) {
     guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
-    let known = rows.epochs[Int(row.rawValue)]
-    let raised = known == .max ? .max : known + 1
-    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: raised, at: time))
+    let epoch = rows.markers.raisedEpoch(row)
+    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: epoch, at: time))
   }
 
   /// Clears the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
@@ -317,14 +308,11 @@ package struct ChannelState: ~Copyable, Sendable {
     into effects: inout [Effect]
   ) {
     guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
-    let known = rows.epochs[Int(row.rawValue)]
-    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: known, at: time))
+    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: rows.epoch(row), at: time))
   }
 
   /// Whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice (R4).
-  func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool {
-    epoch.map { $0 < rows.epochs[Int(row.rawValue)] } ?? false
-  }
+  func isStale(_ epoch: UInt32?, _ row: MemberOrdinal) -> Bool { rows.markers.isStale(epoch, row) }
 
   // MARK: Read state
 
@@ -397,7 +385,7 @@ package struct ChannelState: ~Copyable, Sendable {
         sequence,
         at: time,
         isHidden: isHidden,
-        number: rows.readSteps[Int(row.rawValue)]
+        number: rows.read.stepCount(row)
       )
     case .deliveredMoved(_, let row, let sequence, let time, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
@@ -407,7 +395,7 @@ package struct ChannelState: ~Copyable, Sendable {
         sequence,
         at: time,
         isHidden: isHidden,
-        number: rows.deliveredSteps[Int(row.rawValue)]
+        number: rows.delivered.stepCount(row)
       )
     case .deliveredAcked(_, let row, let sequence, let time, let acked, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
@@ -419,7 +407,7 @@ package struct ChannelState: ~Copyable, Sendable {
         at: time,
         acked: acked,
         isHidden: isHidden,
-        number: rows.deliveredSteps[Int(row.rawValue)]
+        number: rows.delivered.stepCount(row)
       )
     case .markerAssigned(_, let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
@@ -534,42 +522,39 @@ package struct ChannelState: ~Copyable, Sendable {
   }
 
   func record(of row: MemberOrdinal) -> RowRecord {
-    let position = Int(row.rawValue)
     return RowRecord(
       user: users.text(rows.user(row)),
-      role: rows.roles[row.rawValue] ?? "",
+      role: rows.role(row) ?? "",
       hasLeft: !rows.isActive(row),
       hidesHistory: rows.hidesHistory(row),
-      joined: SequenceNumber(rows.joined[position]),
-      joinedAt: Timestamp(milliseconds: rows.joinedAt[position]),
-      read: SequenceNumber(rows.read[position]),
-      readAt: Timestamp(milliseconds: rows.readAt[position]),
-      delivered: SequenceNumber(rows.delivered[position]),
-      deliveredAt: Timestamp(milliseconds: rows.deliveredAt[position]),
+      joined: rows.joined(row),
+      joinedAt: rows.joinedAt(row),
+      read: rows.read[row],
+      readAt: rows.read.time(row),
+      delivered: rows.delivered[row],
+      deliveredAt: rows.delivered.time(row),
       ackedAt: rows.ackedAt(row),
       marker: rows.marker(row),
       markedAt: rows.markedAt(row),
-      unreadEpoch: rows.epochs[position],
+      unreadEpoch: rows.epoch(row),
       readIsHidden: rows.readIsHidden(row),
       deliveredIsHidden: rows.deliveredIsHidden(row),
-      readSteps: rows.readSteps[position],
-      deliveredSteps: rows.deliveredSteps[position],
-      acknowledgedThrough: SequenceNumber(rows.acknowledgedThrough[position]),
+      readSteps: rows.read.stepCount(row),
+      deliveredSteps: rows.delivered.stepCount(row),
+      acknowledgedThrough: rows.acknowledgedThrough(row),
       joinedByReading: rows.joinedByReading(row),
       // Kept for a row that was left too, because its counts start there.
-      countedAfter: thread(rows.countedAfter, row),
-      unreadAfter: rows.isActive(row) ? thread(rows.unreadAfter, row) : nil,
+      countedAfter: isThread ? unlessJoined(rows.bounds.countedAfter(row), row) : nil,
+      unreadAfter: isThread && rows.isActive(row) ? unlessJoined(rows.bounds.unreadAfter(row), row) : nil,
       isMuted: rows.isMuted(row),
       isFlaggedUnread: rows.isFlaggedUnread(row),
       flaggedAt: rows.flaggedAt(row)
     )
   }
 
-  /// A thread column's value for a row; nil: the same as the `joined` column, or no thread.
-  private func thread(_ column: [UInt32], _ row: MemberOrdinal) -> SequenceNumber? {
-    guard isThread else { return nil }
-    let position = Int(row.rawValue)
-    return column[position] == rows.joined[position] ? nil : SequenceNumber(column[position])
+  /// A thread's bound for a row; nil: it is the position of the join.
+  private func unlessJoined(_ bound: SequenceNumber, _ row: MemberOrdinal) -> SequenceNumber? {
+    bound == rows.joined(row) ? nil : bound
   }
 
   private func record(of sequence: SequenceNumber) -> MessageRecord {

@@ -2,7 +2,6 @@
 ///
 /// All counts cover the members who joined before a message and are still there. Left rows have all positions at 0, and
 /// sequence numbers start at 1. So only member counts must check whether a row is left.
-/// positions at 0, and a message's number is at least 1, so only counts of members have to look whether a row is left.
 extension ReadVector {
   /// A message's counts, as everybody may see them.
   struct Counts: Hashable {
@@ -37,13 +36,11 @@ extension ReadVector {
   private func standing(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions)
     -> Standing
   {
-    let position = Int(row.rawValue)
     let hidesRead = self.hidesRead(row)
     let hidesDelivered = self.hidesDelivered(row)
-    let hasReached = options.readEvents && !hidesRead && read[position] >= sequence.rawValue
+    let hasReached = options.readEvents && !hidesRead && read[row] >= sequence
     let hasRead = hasReached && (options.markUnread != .public || ownPosition(row) >= sequence)
-    let hasReceived =
-      options.deliveryEvents && !hidesDelivered && delivered[position] >= sequence.rawValue
+    let hasReceived = options.deliveryEvents && !hidesDelivered && delivered[row] >= sequence
     return Standing(
       hidesRead: hidesRead,
       hidesDelivered: hidesDelivered,
@@ -56,8 +53,7 @@ extension ReadVector {
   /// Whether the row's member counts for a message: a current member who joined before it (R6) or, in a thread, has
   /// visibly read it (R15). Does not check for the sender.
   func isExpected(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
-    let position = Int(row.rawValue)
-    return position < rowCount && isActive(row) && !isUnseen(row, options)
+    Int(row.rawValue) < rowCount && isActive(row) && !isUnseen(row, options)
       && counts(row, sequence, through: countedThrough(row, options))
   }
 
@@ -65,9 +61,8 @@ extension ReadVector {
   ///
   /// - Parameter end: how far the member has read, in a thread.
   func counts(_ row: MemberOrdinal, _ sequence: SequenceNumber, through end: UInt32) -> Bool {
-    let position = Int(row.rawValue)
-    if joined[position] < sequence.rawValue { return true }
-    return isOfThread && end >= sequence.rawValue && countedAfter[position] < sequence.rawValue
+    if joined(row) < sequence { return true }
+    return isOfThread && end >= sequence.rawValue && bounds.countedAfter(row) < sequence
   }
 
   /// Removes the sender from a message's counts (R1).
@@ -111,11 +106,11 @@ extension ReadVector {
     if isOfThread { return countsInThread(sequence, options) }
     let prefix = joinedBefore(sequence)
     let pass = Pass(sequence, options)
-    let hides = hiddenReadCount > 0 || hiddenDeliveredCount > 0
-    var counts = read.withUnsafeBufferPointer { read in
-      delivered.withUnsafeBufferPointer { delivered in
-        markers.withUnsafeBufferPointer { markers in
-          flags.withUnsafeBufferPointer { flags in
+    let hides = flags.hidesAny
+    var counts = read.withPositions { read in
+      delivered.withPositions { delivered in
+        markers.withMarkers { markers in
+          flags.withFlags { flags in
             let read = UnsafeBufferPointer(rebasing: read[..<prefix])
             switch (pass.showsOwn, hides) {
             case (false, false): return pass.shown(read, delivered)
@@ -128,11 +123,13 @@ extension ReadVector {
       }
     }
     counts.members = UInt32(prefix)
-    if activeCount < rowCount { counts.members -= countSet(Self.flagLeft, prefix) }
+    if activeCount < rowCount { counts.members -= flags.count(RowFlags.left, inFirst: prefix) }
     guard hides else { return counts }
     let isAll = prefix == rowCount
-    counts.hidingRead = isAll ? UInt32(hiddenReadCount) : countSet(Self.flagHidesRead, prefix)
-    counts.hidingDelivered = isAll ? UInt32(hiddenDeliveredCount) : countSet(Self.flagHidesDelivered, prefix)
+    counts.hidingRead =
+      isAll ? UInt32(flags.hidingReadCount) : flags.count(RowFlags.hidesRead, inFirst: prefix)
+    counts.hidingDelivered =
+      isAll ? UInt32(flags.hidingDeliveredCount) : flags.count(RowFlags.hidesDelivered, inFirst: prefix)
     return counts
   }
 
@@ -209,8 +206,8 @@ extension ReadVector {
       var receivers: UInt32 = 0
       var notHiding: UInt32 = 0
       for row in read.indices {
-        let showsRead = ~(UInt32(flags[row]) >> ReadVector.hidesReadBit) & 1
-        let showsDelivered = ~(UInt32(flags[row]) >> ReadVector.hidesDeliveredBit) & 1
+        let showsRead = ~(UInt32(flags[row]) >> RowFlags.hidesReadBit) & 1
+        let showsDelivered = ~(UInt32(flags[row]) >> RowFlags.hidesDeliveredBit) & 1
         let hasRead = isReached(read[row], readMin) & showsRead
         let hasReceived = hasRead | isReached(delivered[row], deliveredMin) & showsDelivered
         readers &+= hasRead
@@ -230,8 +227,8 @@ extension ReadVector {
       var receivers: UInt32 = 0
       var notHiding: UInt32 = 0
       for row in read.indices {
-        let showsRead = ~(UInt32(flags[row]) >> ReadVector.hidesReadBit) & 1
-        let showsDelivered = ~(UInt32(flags[row]) >> ReadVector.hidesDeliveredBit) & 1
+        let showsRead = ~(UInt32(flags[row]) >> RowFlags.hidesReadBit) & 1
+        let showsDelivered = ~(UInt32(flags[row]) >> RowFlags.hidesDeliveredBit) & 1
         let hasReached = isReached(read[row], readMin) & showsRead
         let hasReceived = hasReached | isReached(delivered[row], deliveredMin) & showsDelivered
         readers &+= hasReached & isReached(markers[row], readMin)
@@ -239,26 +236,6 @@ extension ReadVector {
         notHiding &+= hasReceived & showsDelivered
       }
       return Counts(read: readers, delivered: receivers, deliveredNotHiding: notHiding)
-    }
-  }
-
-  /// The number of rows that joined before message `sequence`.
-  func joinedBefore(_ sequence: SequenceNumber) -> Int {
-    var low = 0
-    var high = joined.count
-    while low < high {
-      let middle = (low + high) / 2
-      if joined[middle] < sequence.rawValue { low = middle + 1 } else { high = middle }
-    }
-    return low
-  }
-
-  /// The number of rows with a flag among the first `prefix`.
-  private func countSet(_ flag: UInt8, _ prefix: Int) -> UInt32 {
-    flags.withUnsafeBufferPointer { flags in
-      var count: UInt32 = 0
-      for row in 0..<prefix { count &+= flags[row] & flag == 0 ? 0 : 1 }
-      return count
     }
   }
 
@@ -302,7 +279,7 @@ extension ReadVector {
     let showsOwn = options.markUnread == .public
     let readMask: UInt32 = options.readEvents ? .max : 0
     let deliveredMask: UInt32 = options.deliveryEvents ? .max : 0
-    let hides = hiddenReadCount > 0 || hiddenDeliveredCount > 0
+    let hides = flags.hidesAny
     // One more than there are messages, for the rows that have reached all of them.
     withUnsafeTemporaryAllocation(of: UInt32.self, capacity: 3 * (targets.count + 1)) { ends in
       ends.initialize(repeating: 0)
@@ -313,16 +290,16 @@ extension ReadVector {
       var hidingRead: UInt32 = 0
       var hidingDelivered: UInt32 = 0
       var start = 0
-      read.withUnsafeBufferPointer { read in
-        delivered.withUnsafeBufferPointer { delivered in
-          markers.withUnsafeBufferPointer { markers in
-            flags.withUnsafeBufferPointer { flags in
+      read.withPositions { read in
+        delivered.withPositions { delivered in
+          markers.withMarkers { markers in
+            flags.withFlags { flags in
               for target in targets.indices {
                 let end = joinedBefore(SequenceNumber(targets[target]))
                 for row in start..<end {
                   let flag = UInt32(flags[row])
-                  let hidesRead = (flag >> Self.hidesReadBit) & 1
-                  let hidesDelivered = (flag >> Self.hidesDeliveredBit) & 1
+                  let hidesRead = (flag >> RowFlags.hidesReadBit) & 1
+                  let hidesDelivered = (flag >> RowFlags.hidesDeliveredBit) & 1
                   // Hidden or disabled positions are masked to 0: branches here would be mispredicted about half the
                   // time.
                   let reached = read[row] & readMask & (hidesRead &- 1)
@@ -333,7 +310,7 @@ extension ReadVector {
                   let deliveredEnd = max(readEnd, ranking.rank(received))
                   readEnds[readEnd] &+= 1
                   deliveredEnds[deliveredEnd] &+= 1
-                  left &+= flag & UInt32(Self.flagLeft)
+                  left &+= flag & UInt32(RowFlags.left)
                   guard hides else { continue }
                   notHidingEnds[hidesDelivered == 0 ? deliveredEnd : target] &+= 1
                   hidingRead &+= hidesRead

@@ -117,11 +117,10 @@ extension ShardState {
     let hidesDelivered = self[place].rows.hidesDelivered(event.row)
     // Moves made while hidden must not influence what is reported (R7).
     if event.hasNewSettings, hidesRead || hidesDelivered { return nil }
-    let position = Int(event.row.rawValue)
-    let read = hidesRead ? 0 : self[place].rows.read[position]
+    let read = hidesRead ? .zero : self[place].rows.read[event.row]
     // Deliveries are reported separately.
     let isApart = event.showsDelivered || hidesDelivered
-    return SequenceNumber(isApart ? read : max(read, self[place].rows.delivered[position]))
+    return isApart ? read : max(read, self[place].rows.delivered[event.row])
   }
 
   /// Computes the limits. Rows are in join order, so the members with hidden parts are among the last rows.
@@ -133,10 +132,10 @@ extension ShardState {
     var row = self[channel].rows.rowCount
     while row > 0 {
       row -= 1
-      let joinedAt = Timestamp(milliseconds: self[channel].rows.joinedAt[row])
-      let hidden = hidden(subject, fromRow: row, joinedAt)
-      if hidden.isEmpty { break }
       let member = MemberOrdinal(UInt32(row))
+      let joinedAt = self[channel].rows.joinedAt(member)
+      let hidden = hidden(subject, fromRow: member, joinedAt)
+      if hidden.isEmpty { break }
       guard self[channel].rows.isActive(member) else { continue }
       guard self[channel].rows.hidesHistory(member) else {
         isAdjacent = false
@@ -157,7 +156,7 @@ extension ShardState {
   /// The parts hidden from a member with this row, if the member is under hidden history.
   private func hidden(
     _ subject: EventSubject,
-    fromRow row: Int,
+    fromRow row: MemberOrdinal,
     _ joinedAt: Timestamp
   ) -> HistoryLimit.Hidden {
     var hidden: HistoryLimit.Hidden = []
@@ -184,11 +183,11 @@ extension ShardState {
   private func isHidden(
     _ position: SequenceNumber,
     _ place: ChannelSlot,
-    fromRow row: Int,
+    fromRow row: MemberOrdinal,
     _ joinedAt: Timestamp
   ) -> Bool {
     let first = max(position, SequenceNumber(1))
-    guard place.isThread else { return first.rawValue <= self[place].rows.joined[row] }
+    guard place.isThread else { return first <= self[place].rows.joined(row) }
     return first <= self[place].messages.newest && self[place].messages.registeredAt(first) < joinedAt
   }
 
@@ -200,7 +199,7 @@ extension ShardState {
     at time: Timestamp
   ) -> [HistoryLimit] {
     guard let place, let member = member(sender, in: place) else { return [] }
-    let joinedAt = Timestamp(milliseconds: self[place.channel].rows.joinedAt[Int(member.rawValue)])
+    let joinedAt = self[place.channel].rows.joinedAt(member)
     guard self[place.channel].rows.hidesHistory(member),
       sequence <= hiddenThrough(place, member) || time < joinedAt
     else { return [] }

@@ -73,7 +73,7 @@ extension ShardState {
     _ row: MemberOrdinal?,
     into effects: inout [Effect]
   ) {
-    let joinedAt = row.map { Timestamp(milliseconds: self[slot].rows.joinedAt[Int($0.rawValue)]) }
+    let joinedAt = row.map { self[slot].rows.joinedAt($0) }
     let membership = Membership(
       cid: String(decoding: self[slot].cid, as: UTF8.self),
       channel: self[slot].number,

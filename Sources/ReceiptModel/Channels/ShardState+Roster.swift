@@ -44,7 +44,7 @@ extension ShardState {
 
   /// When a member joined.
   package func joinedAt(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Timestamp {
-    Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+    self[slot].rows.joinedAt(row)
   }
 
   /// A registered message that is not deleted.

@@ -186,7 +186,7 @@ extension ShardState {
 
   /// Whether a reply counts for this row's member, regardless of privacy settings.
   func counts(_ sequence: SequenceNumber, for row: MemberOrdinal, in thread: ChannelSlot) -> Bool {
-    self[thread].rows.counts(row, sequence, through: self[thread].rows.read[Int(row.rawValue)])
+    self[thread].rows.counts(row, sequence, through: self[thread].rows.read[row].rawValue)
   }
 
   /// A new row of a thread. From the next reply on everything counts for the member (R15); nothing before it is unread.
@@ -209,7 +209,7 @@ extension ShardState {
     )
     guard let thread else { return record }
     record.joined = self[thread].messages.newest
-    let memberSince = Timestamp(milliseconds: self[channel].rows.joinedAt[Int(member.rawValue)])
+    let memberSince = self[channel].rows.joinedAt(member)
     let first = self[thread].messages.first(registeredSince: memberSince)
     if first <= record.joined { record.countedAfter = SequenceNumber(first.rawValue - 1) }
     return record
@@ -412,7 +412,7 @@ extension ShardState {
       // Others have not seen the member in the thread. They take part from here on, and keep their read position.
       let anew = newRow(member, of: thread, in: channel, at: time)
       (record.joined, record.joinedAt, record.countedAfter) = (anew.joined, anew.joinedAt, anew.countedAfter)
-      let unreadAfter = SequenceNumber(self[thread].rows.unreadAfter[Int(known.rawValue)])
+      let unreadAfter = self[thread].rows.bounds.unreadAfter(known)
       record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
       effects.append(.rowLeft(number, known, at: time))
     } else {
@@ -448,7 +448,7 @@ extension ShardState {
     guard let thread, let known = withUser(channel, member, { self[thread].row(of: $0) }),
       self[thread].rows.marker(known) != nil
     else { return }
-    let epoch = self[thread].rows.epochs[Int(known.rawValue)]
+    let epoch = self[thread].rows.epoch(known)
     effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
   }
 

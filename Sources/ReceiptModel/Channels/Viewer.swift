@@ -57,9 +57,9 @@ extension ShardState {
   @inline(__always)
   package func hiddenThrough(_ slot: ChannelSlot, _ member: MemberOrdinal) -> SequenceNumber {
     guard self[slot.channel].rows.hidesHistory(member) else { return .zero }
-    guard slot.isThread else { return SequenceNumber(self[slot].rows.joined[Int(member.rawValue)]) }
+    guard slot.isThread else { return self[slot].rows.joined(member) }
     return self[slot].repliesBefore(
-      Timestamp(milliseconds: self[slot.channel].rows.joinedAt[Int(member.rawValue)])
+      self[slot.channel].rows.joinedAt(member)
     )
   }
 
@@ -130,7 +130,7 @@ extension ShardState {
       isServer: isServer,
       hiddenThrough: hiddenThrough,
       joinedAt: hiddenThrough == .zero
-        ? .none : Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+        ? .none : self[slot].rows.joinedAt(row)
     )
   }
 

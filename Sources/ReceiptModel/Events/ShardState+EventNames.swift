@@ -18,7 +18,7 @@ extension ShardState {
 
   /// A member's role; empty: none.
   package func role(_ slot: ChannelSlot, _ row: MemberOrdinal) -> String {
-    self[slot].rows.roles[row.rawValue] ?? ""
+    self[slot].rows.role(row) ?? ""
   }
 
   /// A member's position at the join (R6): the newest message of that time, or zero under hidden history.
@@ -28,7 +28,7 @@ extension ShardState {
 
   /// The newest message at a member's join.
   package func joined(_ slot: ChannelSlot, _ row: MemberOrdinal) -> SequenceNumber {
-    SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    self[slot].rows.joined(row)
   }
 
   /// A message's flags.

@@ -52,7 +52,7 @@ extension ShardState {
       if let place {
         let known = self[place].rows.marker(row)
         let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
-        isUnread = epoch != self[place].rows.epochs[Int(row.rawValue)] || isLower
+        isUnread = epoch != self[place].rows.epoch(row) || isLower
       }
       noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
@@ -482,7 +482,7 @@ extension ChannelState {
   func isSender(_ row: MemberOrdinal, of sequence: SequenceNumber) -> Bool {
     let position = Int(row.rawValue)
     return position < rows.rowCount && rows.isActive(row) && rows.user(row) == messages.sender(sequence)
-      && rows.user(row) != .nobody && rows.joined[position] < sequence.rawValue
+      && rows.user(row) != .nobody && rows.joined(row) < sequence
       && !messages.flags(sequence).contains(.keepsSenderPosition)
   }
 
@@ -506,12 +506,11 @@ extension ChannelState {
 
   /// A row as others see it right after the join.
   fileprivate func joinedRow(_ row: MemberOrdinal) -> RowAnswer {
-    let position = Int(row.rawValue)
-    let joinedAt = Timestamp(milliseconds: rows.joinedAt[position])
+    let joinedAt = rows.joinedAt(row)
     let read = positionOfJoining(row)
     return RowAnswer(
       row: row,
-      joined: SequenceNumber(rows.joined[position]),
+      joined: rows.joined(row),
       lastRead: joinedAt,
       lastReadSequence: read,
       lastDelivered: read == .zero ? .none : joinedAt,

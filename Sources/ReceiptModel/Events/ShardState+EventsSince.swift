@@ -202,12 +202,12 @@ extension ShardState {
     guard self[place].isSender(row, of: sequence) else { return moves }
     let options = options(place)
     let isSeen = !self[place].rows.isUnseen(row, options)
-    if self[place].rows.read[Int(row.rawValue)] == sequence.rawValue {
+    if self[place].rows.read[row] == sequence {
       moves.insert(.read)
       let isHidden = self[place].rows.hidesRead(row) || self[place].rows.readIsHidden(row)
       if isSeen, options.readEvents, !isHidden { moves.insert(.readShown) }
     }
-    if self[place].rows.delivered[Int(row.rawValue)] == sequence.rawValue {
+    if self[place].rows.delivered[row] == sequence {
       moves.insert(.delivered)
       let isHidden = self[place].rows.hidesDelivered(row) || self[place].rows.deliveredIsHidden(row)
       if isSeen, options.deliveryEvents, !isHidden { moves.insert(.deliveredShown) }
@@ -232,8 +232,7 @@ extension ShardState {
       self[place].messages.registeredAt(sequence) >= since,
       // A message from before the join would be reported before `memberAdded`. A thread has no such event.
       place.isThread
-        || self[place].rows.joinedAt[Int(row.rawValue)]
-          < self[place].messages.registeredAt(sequence).milliseconds
+        || self[place].rows.joinedAt(row) < self[place].messages.registeredAt(sequence)
     else { return ChannelEvent.SenderMoves() }
     return sent(row, sequence, in: place)
   }
@@ -261,7 +260,7 @@ extension ShardState {
         events.add(.memberRemoved(user: self[place].users.text(user), at: leftAt), at: leftAt)
         continue
       }
-      let joinedAt = Timestamp(milliseconds: self[place].rows.joinedAt[position])
+      let joinedAt = self[place].rows.joinedAt(row)
       if !place.isThread, !events.isPast(joinedAt) {
         events.add(.memberAdded(row, at: joinedAt), at: joinedAt)
       }
@@ -277,7 +276,7 @@ extension ShardState {
     guard self[thread].rows.joinedByReading(row), self[thread].rows.user(row) != .nobody,
       let taken = self[thread].rows.row(of: self[thread].rows.user(row))
     else { return false }
-    return Timestamp(milliseconds: self[thread].rows.joinedAt[Int(taken.rawValue)])
+    return self[thread].rows.joinedAt(taken)
       == self[thread].rows.leftAt(row)
   }
 
@@ -313,12 +312,11 @@ extension ShardState {
     _ reached: inout Reached,
     to events: inout ChangedSince
   ) {
-    let position = Int(row.rawValue)
-    let joinedAt = Timestamp(milliseconds: self[place].rows.joinedAt[position])
-    var readAt = Timestamp(milliseconds: self[place].rows.readAt[position])
+    let joinedAt = self[place].rows.joinedAt(row)
+    var readAt = self[place].rows.read.time(row)
     // A user who joins a thread by marking it read has read it at that time.
-    if place.isThread, readAt == .none, self[place].rows.read[position] > 0 { readAt = joinedAt }
-    let deliveredAt = Timestamp(milliseconds: self[place].rows.deliveredAt[position])
+    if place.isThread, readAt == .none, self[place].rows.read[row] > .zero { readAt = joinedAt }
+    let deliveredAt = self[place].rows.delivered.time(row)
     let markedAt = self[place].rows.markedAt(row)
     let takenAt = settings.isEmpty ? .none : withUser(place, row) { settings.takenAt($0) }
     let flaggedAt = self[place].rows.flaggedAt(row)
@@ -331,12 +329,12 @@ extension ShardState {
     guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
     /// Evaluated for each watermark separately, so that a hidden read does not influence what is reported of deliveries
     /// (R7).
-    func said(of watermark: UInt32, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
+    func said(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
       isMoved
-        ? sent(row, at: SequenceNumber(watermark), in: place, since: events.time) : ChannelEvent.SenderMoves()
+        ? sent(row, at: watermark, in: place, since: events.time) : ChannelEvent.SenderMoves()
     }
-    let saidOfRead = said(of: self[place].rows.read[position], isRead)
-    let saidOfDelivered = said(of: self[place].rows.delivered[position], isDelivered)
+    let saidOfRead = said(of: self[place].rows.read[row], isRead)
+    let saidOfDelivered = said(of: self[place].rows.delivered[row], isDelivered)
     if !events.isPast(takenAt) { events.changesReceipts = true }
     let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
@@ -353,7 +351,7 @@ extension ShardState {
     let start = self[place].rows.firstCounted(row)
     if self[place].rows.isUnseen(row, options(place)) {
       // Others may have seen the member here before the member hid, but not if the member joined after that.
-      let neverShown = self[place].rows.readSteps[position] == 1 && self[place].rows.readIsHidden(row)
+      let neverShown = self[place].rows.read.stepCount(row) == 1 && self[place].rows.readIsHidden(row)
       if !events.isPast(takenAt), joinedAt < takenAt || joinedAt == takenAt && !neverShown {
         events.changeStatuses(after: start)
       }
@@ -370,7 +368,7 @@ extension ShardState {
       // A read that a marker hides from others still counts as a delivery (R4).
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
       // A delivery below the read position shows as read.
-      let isBelowRead = showsRead && self[place].rows.delivered[position] < self[place].rows.read[position]
+      let isBelowRead = showsRead && self[place].rows.delivered[row] < self[place].rows.read[row]
       let tellsDelivered = movedDelivered && !isBelowRead && !saidOfDelivered.contains(.deliveredShown)
       shown.showsDelivered = tellsDelivered || shown.showsRead && isHeldDown
       // A row at the start of a thread may have had a position before its member left or hid.
@@ -386,14 +384,14 @@ extension ShardState {
       if isShownAnew { events.changeStatuses(after: start) }
       if movedRead {
         let from = reached.position(.read, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[place].rows.read[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.read[row].rawValue)
       }
       if movedDelivered {
         let from = reached.position(.delivered, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[position])
+        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[row].rawValue)
       }
       // The marker's previous position is unknown.
-      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[position]) }
+      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[row].rawValue) }
     }
     for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
       events.add(.row(event), at: event.at, isShown: event.isForOthers)

@@ -70,7 +70,7 @@ extension ShardState {
       channel: self[slot].number,
       row: row,
       isMember: false,
-      joinedAt: Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)]),
+      joinedAt: self[slot].rows.joinedAt(row),
       epoch: 0
     )
     decideMembership(user, membership, isGone: false, into: &effects)
@@ -238,7 +238,8 @@ extension ShardState {
     let userCount = self[slot].users.count
     while scan.lastRows.count <= userCount { scan.lastRows.append(0) }
     while scan.rows < self[slot].rows.rowCount {
-      scan.lastRows[Int(self[slot].rows.users[scan.rows])] = UInt32(scan.rows) + 1
+      let row = MemberOrdinal(UInt32(scan.rows))
+      scan.lastRows[Int(self[slot].rows.user(row).rawValue)] = UInt32(scan.rows) + 1
       scan.rows += 1
     }
     let cid = text(of: slot)
@@ -258,7 +259,7 @@ extension ShardState {
         channel: self[slot].number,
         row: row,
         isMember: !isGone && (row.map { self[slot].rows.isActive($0) } ?? false),
-        joinedAt: row.map { Timestamp(milliseconds: self[slot].rows.joinedAt[Int($0.rawValue)]) } ?? .none,
+        joinedAt: row.map { self[slot].rows.joinedAt($0) } ?? .none,
         epoch: 0
       )
       if isGone, let row { membership.deletedAt = ceased(row, slot) }

@@ -58,7 +58,7 @@ extension ShardState {
   ) throws(Refusal) -> (receipts: [OwnReceipt], next: SequenceNumber?) {
     let row = try member(user, in: slot)
     let last = below.map { SequenceNumber($0.rawValue - min(1, $0.rawValue)) } ?? self[slot].messages.newest
-    let joined = SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    let joined = self[slot].rows.joined(row)
     let options = options(slot)
     let viewer = ChannelViewer(row: row, user: self[slot].rows.user(row), isServer: false)
     var found: [OwnReceipt] = []

@@ -25,7 +25,7 @@ extension ChannelState {
   func receiptProgress(_ sequence: SequenceNumber) -> ReceiptTable.Progress {
     receipts.progress(
       sequence,
-      awaited: rows.awaited,
+      awaited: rows.flags.awaited,
       rowCount: rows.joinedBefore(sequence),
       excluding: rows.row(of: messages.sender(sequence))
     )

@@ -3,7 +3,7 @@ internal import BasicContainers
 /// A channel's messages with receipts, in rising order, and the acknowledgements of each (R9).
 ///
 /// No counter says whether a receipt is done. Instead two bit sets are compared, the awaited rows
-/// (``ReadVector/awaited``) and the acknowledged rows. The comparison takes 64 members at a time and stops at the first
+/// (``RowFlags/awaited``) and the acknowledged rows. The comparison takes 64 members at a time and stops at the first
 /// one missing. A member who leaves, hides or becomes visible again therefore costs one bit, not a look at every
 /// receipt of the channel. An acknowledgement costs one bit too, and nothing can drift from the rows.
 package struct ReceiptTable: ~Copyable, Sendable {

@@ -13,7 +13,7 @@ extension ShardState {
   func receiptGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> ReceiptGrant {
     let options = self.options(slot)
     if let roles = options.receiptRequestRoles {
-      let role = self[slot].row(of: sender).flatMap { self[slot].rows.roles[$0.rawValue] }
+      let role = self[slot].row(of: sender).flatMap { self[slot].rows.role($0) }
       guard let role, roles.contains(role) else {
         return ReceiptGrant(flags: .receiptNotAllowed, expiresAt: .none)
       }
@@ -94,7 +94,7 @@ extension ShardState {
     into effects: inout [Effect]
   ) {
     guard !self[slot].receipts.isEmpty else { return }
-    let through = SequenceNumber(self[slot].rows.acknowledgedThrough[Int(row.rawValue)])
+    let through = self[slot].rows.acknowledgedThrough(row)
     guard sequence > through,
       !self[slot].receipts.places(after: through, through: sequence).isEmpty
     else { return }
@@ -105,7 +105,7 @@ extension ShardState {
     case .direct, .always: break
     }
     // Messages registered before the member joined do not wait for them.
-    let joined = SequenceNumber(self[slot].rows.joined[Int(row.rawValue)])
+    let joined = self[slot].rows.joined(row)
     let keptMax = options.receiptMembersMax.map { Int($0) }
     for place in self[slot].receipts.places(after: max(through, joined), through: sequence) {
       let message = self[slot].receipts.sequence(at: place)
@@ -145,7 +145,7 @@ extension ChannelState {
     if !receipts.isRequested(sequence) { return .receiptNotRequested }
     if messages.sender(sequence) == rows.user(row) { return .ownMessage }
     if receipts.hasAcknowledged(sequence, row) { return nil }
-    if rows.joined[Int(row.rawValue)] >= sequence.rawValue { return .notExpected }
+    if rows.joined(row) >= sequence { return .notExpected }
     return isExpired(sequence, at: time) ? .receiptExpired : nil
   }
 

@@ -12,14 +12,13 @@ struct RowEnds: Hashable, Sendable {
 
 extension ReadVector {
   func ends(_ row: MemberOrdinal, _ options: ChannelTypeOptions) -> RowEnds {
-    let position = Int(row.rawValue)
-    let reached = showsRead(row, options) ? read[position] : 0
-    let readEnd = options.markUnread == .public ? min(reached, markers[position]) : reached
-    let deliveredEnd = options.deliveryEvents && !hidesDelivered(row) ? delivered[position] : 0
+    let reached = showsRead(row, options) ? read[row] : .zero
+    let readEnd = options.markUnread == .public ? markers.ownPosition(row, read: reached) : reached
+    let deliveredEnd = options.deliveryEvents && !hidesDelivered(row) ? delivered[row] : .zero
     return RowEnds(
-      read: readEnd,
+      read: readEnd.rawValue,
       // Mark-unread does not undo a delivery (R4).
-      received: max(reached, deliveredEnd),
+      received: max(reached, deliveredEnd).rawValue,
       counted: countedThrough(row, options)
     )
   }
@@ -184,10 +183,10 @@ extension ChannelState {
       add(.received(hidesDelivered: hidesDelivered), through: min(ends.received, end))
     }
     func add(_ row: MemberOrdinal, _ ends: RowEnds, sign: Int32 = 1, to table: inout [Tally]) {
-      let joined = rows.joined[Int(row.rawValue)]
+      let joined = rows.joined(row).rawValue
       if joined < last { add(row, ends, after: joined, through: last, sign: sign, to: &table) }
       guard rows.isOfThread else { return }
-      let start = rows.countedAfter[Int(row.rawValue)]
+      let start = rows.bounds.countedAfter(row).rawValue
       let end = min(ends.counted, joined)
       if start < end { add(row, ends, after: start, through: end, sign: sign, to: &table) }
     }

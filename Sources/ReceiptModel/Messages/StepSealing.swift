@@ -23,10 +23,9 @@ extension ShardState {
     into effects: inout [Effect]
   ) {
     let rowPage = row.rawValue / PageID.rowsPerPage
-    let position = Int(row.rawValue)
     let watermark =
-      kind == .read ? self[slot].rows.read[position] : self[slot].rows.delivered[position]
-    guard sequence.rawValue > watermark, self[slot].steps.tailCount(row) >= self[slot].tailStepsMax(rowPage)
+      kind == .read ? self[slot].rows.read[row] : self[slot].rows.delivered[row]
+    guard sequence > watermark, self[slot].steps.tailCount(row) >= self[slot].tailStepsMax(rowPage)
     else { return }
     let number = self[slot].number
     let next = self[slot].steps.segments(rowPage).upperBound
@@ -100,9 +99,8 @@ extension ChannelState {
     seesHidden: Bool = false,
     in read: borrowing ReadSegments
   ) -> StepTime {
-    let position = Int(row.rawValue)
     let isRead = kind == .read
-    let last = isRead ? Timestamp(milliseconds: rows.readAt[position]) : rows.deliveredShownAt(row)
+    let last = isRead ? rows.read.time(row) : rows.deliveredShownAt(row)
     let isHidden = isRead ? rows.readIsHidden(row) : rows.deliveredIsHidden(row)
     // Without kept steps the last move answers, and it may be hidden.
     if kept == 0, isHidden, !seesHidden { return .hidden(last) }
@@ -110,7 +108,7 @@ extension ChannelState {
       kind,
       row,
       reaching: sequence,
-      count: isRead ? rows.readSteps[position] : rows.deliveredSteps[position],
+      count: isRead ? rows.read.stepCount(row) : rows.delivered.stepCount(row),
       last: last,
       since: messages.registeredAt(sequence),
       kept: kept,
@@ -133,8 +131,8 @@ extension ChannelState {
 
   /// The highest step number that is dropped; later steps are kept. One step more than the option says is kept: the
   /// position of the step before the oldest tells whether that one was the first to reach a message.
-  private func dropped(_ position: Int, _ kind: StepKind, kept: UInt16) -> UInt32 {
-    let count = kind == .read ? rows.readSteps[position] : rows.deliveredSteps[position]
+  private func dropped(_ row: MemberOrdinal, _ kind: StepKind, kept: UInt16) -> UInt32 {
+    let count = kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row)
     return count > UInt32(kept) + 1 ? count - UInt32(kept) - 1 : 0
   }
 
@@ -148,8 +146,9 @@ extension ChannelState {
     guard kept > 0 else { return 0 }
     var steps = 0
     for position in rowsOfPage(rowPage) {
-      steps += Int(rows.readSteps[position] - dropped(position, .read, kept: kept))
-      steps += Int(rows.deliveredSteps[position] - dropped(position, .delivered, kept: kept))
+      let row = MemberOrdinal(UInt32(position))
+      steps += Int(rows.read.stepCount(row) - dropped(row, .read, kept: kept))
+      steps += Int(rows.delivered.stepCount(row) - dropped(row, .delivered, kept: kept))
     }
     let each = tailStepsMax(rowPage)
     return (steps + each - 1) / each
@@ -160,10 +159,12 @@ extension ChannelState {
     // By watermark: steps up to this number are dropped; for left and missing rows, all steps.
     var droppedThrough = [UInt32](repeating: .max, count: 512)
     if kept > 0 {
-      for position in rowsOfPage(rowPage) where rows.isActive(MemberOrdinal(UInt32(position))) {
+      for position in rowsOfPage(rowPage) {
+        let row = MemberOrdinal(UInt32(position))
+        guard rows.isActive(row) else { continue }
         for kind in [StepKind.read, .delivered] {
           let key = Step.key(UInt8(truncatingIfNeeded: position), kind)
-          droppedThrough[Int(key)] = dropped(position, kind, kept: kept)
+          droppedThrough[Int(key)] = dropped(row, kind, kept: kept)
         }
       }
     }

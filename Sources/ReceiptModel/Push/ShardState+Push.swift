@@ -86,7 +86,7 @@ extension ShardState {
   ) throws(Refusal) {
     let place = target.place
     if place.isThread, isClosed(place) { throw .messageDeleted }
-    guard let row = row(of: target), target.sequence.rawValue > self[place].rows.delivered[Int(row.rawValue)]
+    guard let row = row(of: target), target.sequence > self[place].rows.delivered[row]
     else { return }
     let start = effects.count
     let number = self[place].number

@@ -103,7 +103,7 @@ extension ChannelState {
       guard receipts.isRequested(sequence), receipts.hasAcknowledged(sequence, row) else {
         return "message \(sequence.rawValue): acknowledged without a receipt"
       }
-      guard Int(row.rawValue) < rows.rowCount, rows.joined[Int(row.rawValue)] < sequence.rawValue else {
+      guard Int(row.rawValue) < rows.rowCount, rows.joined(row) < sequence else {
         return "message \(sequence.rawValue): acknowledged by row \(row.rawValue), which joined after it"
       }
       // The system's messages and erased users' rows and messages have no user.
@@ -151,96 +151,63 @@ extension ChannelState {
     }
 
     private func checkRows() -> String? {
-      var seen: Set<UInt32> = []
+      var seen: Set<UserNumber> = []
       var active = 0
       for position in 0..<rows.rowCount {
         let row = MemberOrdinal(UInt32(position))
         if let fault = checkRow(row) { return fault }
         guard rows.isActive(row) else { continue }
         active += 1
-        if !seen.insert(rows.users[position]).inserted { return "row \(position): a member has two rows" }
+        if !seen.insert(rows.user(row)).inserted { return "row \(position): a member has two rows" }
       }
-      let found = rows.rowOf.count { $0 > 0 }
-      if found != active { return "\(active) rows are active, \(found) are found by their users" }
       return active == rows.activeCount ? nil : "\(active) rows are active, \(rows.activeCount) are counted"
     }
 
     private func checkRow(_ row: MemberOrdinal) -> String? {
       let position = Int(row.rawValue)
-      let newest = messages.newest.rawValue
-      let marker = rows.marker(row)?.rawValue
-      if rows.joined[position] > newest { return "row \(position): joined after the newest message" }
-      if position > 0, rows.joined[position - 1] > rows.joined[position] {
-        return "row \(position): joined before the row before it"
-      }
+      let newest = messages.newest
+      let (read, delivered) = (rows.read[row], rows.delivered[row])
+      let (readAt, deliveredAt) = (rows.read.time(row), rows.delivered.time(row))
+      if rows.joined(row) > newest { return "row \(position): joined after the newest message" }
+      if let fault = rows.roster.checkOrder(row) { return fault }
       guard rows.isActive(row) else {
         let isClear =
-          rows.read[position] == 0 && rows.delivered[position] == 0 && rows.deliveredAt[position] == 0
-          && rows.epochs[position] == 0 && marker == nil && rows.markedAt(row) == .none
-          && rows.ackedAt(row) == .none && !rows.isMuted(row) && rows.flaggedAt(row) == .none
+          read == .zero && delivered == .zero && deliveredAt == .none && rows.markers.isClear(row)
+          && rows.ackedAt(row) == .none && !rows.isMuted(row)
         if rows.hidesRead(row) || rows.hidesDelivered(row) { return "row \(position): left, but hides" }
-        return isClear && rows.roles[row.rawValue] == nil ? nil : "row \(position): left, but not cleared"
+        return isClear && rows.role(row) == nil ? nil : "row \(position): left, but not cleared"
       }
       if rows.user(row) == .nobody { return "row \(position): nobody's" }
       if rows.row(of: rows.user(row)) != row { return "row \(position): not found by its user" }
-      if rows.acknowledgedThrough[position] > newest {
+      if rows.acknowledgedThrough(row) > newest {
         return "row \(position): has acknowledged past the newest message"
       }
-      if rows.read[position] > newest { return "row \(position): has read past the newest message" }
-      if rows.delivered[position] > newest { return "row \(position): has received past the newest message" }
-      if let marker, marker >= rows.read[position] {
-        return "row \(position): marker not below the watermark"
-      }
-      if rows.isFlaggedUnread(row), rows.epochs[position] == 0 {
-        return "row \(position): a flag without an epoch"
-      }
+      if read > newest { return "row \(position): has read past the newest message" }
+      if delivered > newest { return "row \(position): has received past the newest message" }
+      if let fault = rows.markers.check(row, read: read) { return fault }
       if isThread, rows.isMuted(row) || rows.flaggedAt(row) != .none {
         return "row \(position): muted or flagged, which only channel rows can be"
       }
-      if marker != nil, rows.epochs[position] == 0 { return "row \(position): a marker without an epoch" }
-      for time in [rows.readAt[position], rows.deliveredAt[position]]
+      for time in [readAt, deliveredAt]
       // A member who was in a thread unseen may have read there before their visible join.
-      where time != 0 && time < rows.joinedAt[position] && !isThread {
+      where time != .none && time < rows.joinedAt(row) && !isThread {
         return "row \(position): moved before it joined"
       }
       // An unmoved row is at the position of the join (R6).
-      let start = isThread || rows.hidesHistory(row) ? 0 : rows.joined[position]
-      if rows.read[position] < start { return "row \(position): read watermark below where it joined" }
+      let start = isThread || rows.hidesHistory(row) ? .zero : rows.joined(row)
+      if read < start { return "row \(position): read watermark below where it joined" }
       // Until version 1.1, joining a thread marked it read.
-      let isOld = isThread && rows.read[position] == rows.joined[position]
-      if rows.readAt[position] == 0, rows.read[position] != start, !isOld {
+      let isOld = isThread && read == rows.joined(row)
+      if readAt == .none, read != start, !isOld {
         return "row \(position): read without a time"
       }
-      if rows.deliveredAt[position] == 0, rows.delivered[position] != 0 {
+      if deliveredAt == .none, delivered != .zero {
         return "row \(position): delivered without a time"
       }
-      if rows.ackedAt(row).milliseconds > rows.deliveredAt[position] {
+      if rows.ackedAt(row) > deliveredAt {
         return "row \(position): acked time is after the delivered time"
       }
       return nil
-    }
-  }
-
-  extension ReadVector {
-    /// Checks the columns of the structure of arrays, which must have one length.
-    func checkColumns() -> String? {
-      let lengths = [
-        joined.count, read.count, delivered.count, markers.count, epochs.count, flags.count, joinedAt.count,
-        readAt.count, deliveredAt.count, readSteps.count, deliveredSteps.count, acknowledgedThrough.count,
-      ]
-      if lengths.contains(where: { $0 != users.count }) { return "columns of different lengths" }
-      for position in flags.indices {
-        let isAwaited = flags[position] & (Self.flagLeft | Self.flagHidesRead) == 0
-        if (awaited[position >> 6] >> UInt64(position & 63) & 1 == 1) != isAwaited {
-          return "row \(position): its awaited bit contradicts its flags"
-        }
-      }
-      let hidingRead = flags.count { $0 & Self.flagHidesRead != 0 }
-      let hidingDelivered = flags.count { $0 & Self.flagHidesDelivered != 0 }
-      if hidingRead != hiddenReadCount || hidingDelivered != hiddenDeliveredCount {
-        return "\(hidingRead) and \(hidingDelivered) rows hide reads and deliveries, but the counters differ"
-      }
-      return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
     }
   }
 

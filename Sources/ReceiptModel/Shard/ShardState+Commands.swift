@@ -40,8 +40,8 @@ extension ShardState {
   /// Why a successful read or delivery in a channel does not count: the message precedes the member's join (R6). Nil:
   /// it counts, as far as the member's privacy settings show it.
   package func uncounted(_ marked: MarkedPlace, in slot: ChannelSlot) -> Uncounted? {
-    let joined = self[slot].rows.joined[Int(marked.row.rawValue)]
-    return marked.sequence == .zero || marked.sequence.rawValue > joined ? nil : .registeredBefore
+    let joined = self[slot].rows.joined(marked.row)
+    return marked.sequence == .zero || marked.sequence > joined ? nil : .registeredBefore
   }
 
   /// Marks a channel read up to a message, or up to the newest if `message` is empty (R2).
@@ -74,7 +74,7 @@ extension ShardState {
   ) throws(Refusal) -> MarkedPlace {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
-    if sequence.rawValue > self[slot].rows.delivered[Int(row.rawValue)] {
+    if sequence > self[slot].rows.delivered[row] {
       let isHidden = self[slot].rows.hidesDelivered(row)
       decideSeal(slot, row, .delivered, to: sequence, into: &effects)
       effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time, isHidden: isHidden))
@@ -239,7 +239,7 @@ extension ShardState {
       effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
       effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
       if self[slot].rows.marker(row) != nil {
-        let epoch = self[slot].rows.epochs[Int(row.rawValue)]
+        let epoch = self[slot].rows.epoch(row)
         effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
       }
       self[slot].decideUnflag(row, epoch: nil, at: time, into: &effects)
@@ -428,7 +428,7 @@ extension ShardState {
       let current =
         joining[name] ?? (leaving.contains(name) ? nil : channel.row(of: member.user))
       if let current {
-        let role = roles[current.rawValue] ?? channel.rows.roles[current.rawValue] ?? ""
+        let role = roles[current.rawValue] ?? channel.rows.role(current) ?? ""
         if !member.role.isEmpty, role != member.role {
           roles[current.rawValue] = member.role
           effects.append(.roleAssigned(number, current, role: member.role))

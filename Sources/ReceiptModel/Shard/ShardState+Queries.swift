@@ -9,7 +9,7 @@ extension ShardState {
   /// When a user joined a channel; none: not a member.
   package func joinedAt(_ user: RawSpan, in slot: ChannelSlot) -> Timestamp {
     guard let row = self[slot].row(of: user) else { return .none }
-    return Timestamp(milliseconds: self[slot].rows.joinedAt[Int(row.rawValue)])
+    return self[slot].rows.joinedAt(row)
   }
 
   /// The position up to which hidden history hides messages from a row's member. In a thread, the row differs from the
