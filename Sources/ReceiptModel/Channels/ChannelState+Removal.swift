@@ -22,8 +22,7 @@ extension ChannelState {
     for message in receipts.acknowledged(after: messages.truncatedThrough, through: sequence) {
       receipts.clear(message)
     }
-    messages.truncate(through: sequence)
-    truncatedAt = time
+    messages.truncate(through: sequence, at: time)
   }
 
   /// Assigns a message; it keeps the sender of its first assignment.

@@ -25,8 +25,6 @@ package struct ChannelState: ~Copyable, Sendable {
   package internal(set) var threads = ThreadTable()
   /// When its own options last changed; none: never since creation.
   package private(set) var optionsChangedAt = Timestamp.none
-  /// When messages were last truncated (R16); none: never.
-  package internal(set) var truncatedAt = Timestamp.none
   /// The channel is being deleted (R16) and can no longer be found.
   package internal(set) var isBeingDeleted = false
   /// For a user's index: the user's channels.
@@ -473,7 +471,9 @@ package struct ChannelState: ~Copyable, Sendable {
       var effects = [Effect.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
       if optionsChangedAt != .none { effects.append(.optionsChanged(number, at: optionsChangedAt)) }
       if messages.truncatedThrough > .zero {
-        effects.append(.truncated(number, through: messages.truncatedThrough, at: truncatedAt))
+        effects.append(
+          .truncated(number, through: messages.truncatedThrough, at: messages.deletions.truncatedAt)
+        )
       }
       if isBeingDeleted { effects.append(.deletionBegun(number)) }
       if messages.newest > .zero {

@@ -135,11 +135,11 @@ extension ShardState {
       events.changeStatuses(after: 0)
       if !place.isThread { events.add(.updated(at: optionsChangedAt), at: optionsChangedAt) }
     }
-    if !place.isThread, !events.isPast(self[place].truncatedAt) {
+    if !place.isThread, !events.isPast(self[place].messages.deletions.truncatedAt) {
       let through = self[place].messages.truncatedThrough
       events.add(
-        .truncated(through: through, at: self[place].truncatedAt),
-        at: self[place].truncatedAt
+        .truncated(through: through, at: self[place].messages.deletions.truncatedAt),
+        at: self[place].messages.deletions.truncatedAt
       )
     }
     appendMessages(place, to: &events)
@@ -170,12 +170,12 @@ extension ShardState {
     let thread = self[place].parent
     let truncated = self[place].messages.truncatedThrough
     let first = self[place].messages.first(registeredSince: events.time)
-    let hasDeleted = !events.isPast(self[place].messages.deletedLast)
+    let hasDeleted = !events.isPast(self[place].messages.deletions.last)
     var sequence = hasDeleted ? truncated.next : max(first, truncated.next)
     while sequence <= self[place].messages.newest, !events.isFull {
       events.looked += 1
       if sequence < first,
-        let end = self[place].messages.endOfSegment(sequence, withoutDeletionSince: events.time)
+        let end = self[place].messages.deletions.endOfSegment(sequence, withoutDeletionSince: events.time)
       {
         sequence = min(first, end.next)
         continue

@@ -1,40 +1,17 @@
 /// A channel's messages: the data that receipts need, and which messages count as unread. Columns over the whole
 /// channel; 256 messages form a segment, the unit of a page and of the counts.
 package struct MessageTable: ~Copyable, Sendable {
-  /// Maximum size of all ids of a channel together, in bytes. With ids of ordinary length it fits a few hundred million
-  /// messages.
-  static let idBytesMax = Int(UInt32.max) - Identifier.messageLengthMax
-  /// A segment's bits fill four words.
-  private static let wordsPerSegment = Int(PageID.messagesPerSegment) / 64
-
-  /// All ids, concatenated.
-  private var ids: [UInt8] = []
-  private var idEnds: [UInt32] = []
+  private var ids = MessageIDColumn()
   private var senders: [UInt32] = []
   private var flags: [UInt8] = []
   private var registeredAt: [Int64] = []
   /// For a message deleted individually, not by truncation: the time of deletion.
   private var createdAt: [Int64] = []
-  /// No message was deleted individually after this.
-  private(set) var deletedLast = Timestamp.none
-  /// The same for each segment; only as long as the last segment with a deletion.
-  private var deletedLastOfSegments: [Int64] = []
-  /// A bit for each message that counts as unread for members who have not read it.
-  private var countable: [UInt64] = []
-  /// For each segment, the number of countable messages in the segments before it.
-  private var countableBefore: [UInt32] = []
-  private var index = HashIndex()
-  /// By user number, for users who set an unread marker or sent without moving their position (R5).
-  private var own: [UInt32: OwnMessages] = [:]
-  /// A bit for each segment with a message that did not move its sender's position (R5); only as long as needed.
-  private var leavingSegments: [UInt64] = []
-  /// A bit for each segment with a message that mentions somebody; only as long as needed.
-  private var mentioningSegments: [UInt64] = []
+  private var countable = CountableMessages()
+  private var own = OwnMessageTable()
+  private var noted = NotedSegments()
   private(set) var mentions = MentionTable()
-  /// Heap bytes of ``own``.
-  private var ownBytes = 0
-  /// The messages up to here are gone, including those assigned later (R16).
-  private(set) var truncatedThrough = SequenceNumber.zero
+  private(set) var deletions = MessageDeletions()
 
   package init() {}
 
@@ -42,25 +19,22 @@ package struct MessageTable: ~Copyable, Sendable {
   package var newest: SequenceNumber { SequenceNumber(UInt32(senders.count)) }
 
   /// Whether another message can be assigned.
-  var hasRoom: Bool { ids.count <= Self.idBytesMax && senders.count < Int(UInt32.max) - 1 }
+  var hasRoom: Bool { ids.hasRoom && senders.count < Int(UInt32.max) - 1 }
 
   /// Number of segments begun.
-  var segmentCount: Int { countableBefore.count }
+  var segmentCount: Int { countable.segmentCount }
+
+  /// The messages up to here are gone, including those assigned later (R16).
+  var truncatedThrough: SequenceNumber { deletions.truncatedThrough }
 
   // MARK: Looking up
 
   /// The sequence number of a message id, including deleted messages.
-  func find(_ id: RawSpan) -> SequenceNumber? {
-    index.find(StableHash.hash(id)) { position in
-      ids.span.bytes.extracting(idRange(Int(position))).isEqual(to: id)
-    }
-    .map { SequenceNumber($0 + 1) }
-  }
+  func find(_ id: RawSpan) -> SequenceNumber? { ids.find(id) }
 
   /// Calls `body` with a message's id; an empty one for position 0.
   func withID<Result>(_ sequence: SequenceNumber, _ body: (RawSpan) -> Result) -> Result {
-    guard sequence > .zero else { return body(RawSpan()) }
-    return body(ids.span.bytes.extracting(idRange(Self.position(sequence))))
+    ids.withID(sequence, body)
   }
 
   /// The id of a message as text; empty for position 0.
@@ -113,26 +87,10 @@ package struct MessageTable: ~Copyable, Sendable {
     return nil
   }
 
-  /// The last message of this message's segment, if no message of the segment was deleted individually at or after a
-  /// time; otherwise nil.
-  func endOfSegment(_ sequence: SequenceNumber, withoutDeletionSince time: Timestamp) -> SequenceNumber? {
-    let segment = Self.position(sequence) / Int(PageID.messagesPerSegment)
-    if segment < deletedLastOfSegments.count, deletedLastOfSegments[segment] >= time.milliseconds {
-      return nil
-    }
-    return SequenceNumber(UInt32(segment + 1) * PageID.messagesPerSegment)
-  }
-
   /// Size in bytes.
   var byteCount: Int {
-    heapBytes(ids) + heapBytes(idEnds) + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt)
-      + heapBytes(createdAt) + heapBytes(deletedLastOfSegments) + heapBytes(countable)
-      + heapBytes(countableBefore) + heapBytes(leavingSegments) + heapBytes(mentioningSegments)
-      + mentions.byteCount + index.byteCount + ownBytes
-  }
-
-  private func idRange(_ position: Int) -> Range<Int> {
-    (position == 0 ? 0 : Int(idEnds[position - 1]))..<Int(idEnds[position])
+    ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt) + heapBytes(createdAt)
+      + countable.byteCount + own.byteCount + noted.byteCount + mentions.byteCount + deletions.byteCount
   }
 
   private static func position(_ sequence: SequenceNumber) -> Int { Int(sequence.rawValue) - 1 }
@@ -140,17 +98,7 @@ package struct MessageTable: ~Copyable, Sendable {
   // MARK: Counting
 
   /// Number of countable messages among 1 through `sequence`.
-  func countable(through sequence: SequenceNumber) -> UInt32 {
-    guard sequence > .zero else { return 0 }
-    let position = Self.position(sequence)
-    let segment = position / Int(PageID.messagesPerSegment)
-    var total = Int(countableBefore[segment])
-    let last = position >> 6
-    for word in (segment * Self.wordsPerSegment)..<last { total += countable[word].nonzeroBitCount }
-    // The word that contains the message itself, up to its bit.
-    total += (countable[last] << UInt64(63 - position & 63)).nonzeroBitCount
-    return UInt32(total)
-  }
+  func countable(through sequence: SequenceNumber) -> UInt32 { countable.count(through: sequence) }
 
   /// Whether any user's own messages are tracked.
   var tracksOwn: Bool { !own.isEmpty }
@@ -159,45 +107,20 @@ package struct MessageTable: ~Copyable, Sendable {
   /// past everything that the user sent (R5). After it are only messages after an unread marker, and messages that did
   /// not move the position.
   func countable(after sequence: SequenceNumber, sentBy user: UserNumber) -> UInt32 {
-    guard let own = own[user.rawValue] else { return 0 }
-    return UInt32(own.sequences.count - own.place(after: sequence))
+    own.count(of: user, after: sequence)
   }
 
   /// A note (``SegmentNote``) for each segment of which a peek needs more than its count.
-  var segmentNotes: [SegmentNote] {
-    (0..<UInt32(segmentCount)).compactMap { segment in
-      let note = SegmentNote(
-        segment: segment,
-        hasUnmovedSender: leavingSegments.hasBit(Int(segment)),
-        hasMentions: mentioningSegments.hasBit(Int(segment))
-      )
-      return note.isEmpty ? nil : note
-    }
-  }
+  var segmentNotes: [SegmentNote] { noted.notes }
 
   /// Number of countable messages in each segment.
-  var countablePerSegment: [UInt32] {
-    guard newest > .zero else { return [] }
-    let ends = countableBefore.dropFirst() + [countable(through: newest)]
-    return zip(ends, countableBefore).map { $0 - $1 }
-  }
+  var countablePerSegment: [UInt32] { countable.countPerSegment(through: newest) }
 
   /// The first countable message after `sequence` that `user` did not send; nil if there is none.
   func firstCountable(after sequence: SequenceNumber, notSentBy user: UserNumber) -> SequenceNumber? {
-    var start = sequence
-    if let own = own[user.rawValue] { start = own.endOfRun(after: sequence) { countable(through: $0) } }
-    let first = Int(start.rawValue)
-    guard first < senders.count else { return nil }
-    for word in (first >> 6)..<countable.count {
-      var bits = countable[word]
-      if word == first >> 6 { bits &= UInt64.max << UInt64(first & 63) }
-      while bits != 0 {
-        let position = word << 6 + bits.trailingZeroBitCount
-        if senders[position] != user.rawValue { return SequenceNumber(UInt32(position) + 1) }
-        bits &= bits - 1
-      }
-    }
-    return nil
+    let start = own.endOfRun(of: user, after: sequence) { countable.count(through: $0) }
+    return countable.first(from: Int(start.rawValue)) { senders[$0] != user.rawValue }
+      .map { SequenceNumber(UInt32($0) + 1) }
   }
 
   /// Tracks the countable messages that `user` sent after `marker`, because the user's own row needs them repeatedly
@@ -205,22 +128,12 @@ package struct MessageTable: ~Copyable, Sendable {
   /// marker moves.
   mutating func trackOwn(_ user: UserNumber, after marker: SequenceNumber) {
     guard user != .nobody else { return }
-    let known = own[user.rawValue]
-    let end = min(Int(known?.after.rawValue ?? .max), senders.count)
-    let start = Int(marker.rawValue)
-    if let known, known.after <= marker { return }
+    guard let positions = own.untracked(user, after: marker, through: newest) else { return }
     var sequences: [UInt32] = []
-    if start < end {
-      for position in start..<end where senders[position] == user.rawValue && isCountable(position) {
-        sequences.append(UInt32(position) + 1)
-      }
+    for position in positions where senders[position] == user.rawValue && countable.contains(position) {
+      sequences.append(UInt32(position) + 1)
     }
-    ownBytes += sequences.count * MemoryLayout<UInt32>.stride + (known == nil ? OwnMessages.overheadBytes : 0)
-    own[user.rawValue] = OwnMessages(after: marker, sequences: sequences + (known?.sequences ?? []))
-  }
-
-  private func isCountable(_ position: Int) -> Bool {
-    countable[position >> 6] >> UInt64(position & 63) & 1 == 1
+    own.track(user, after: marker, sequences)
   }
 
   var hasMentions: Bool { !mentions.isEmpty }
@@ -252,87 +165,63 @@ package struct MessageTable: ~Copyable, Sendable {
     if sequence <= newest {
       self.flags[position] = flags.rawValue
       createdAt[position] = record.createdAt.milliseconds
-      noteDeleted(position, record)
-      setCountable(position, flags.isCountable)
+      noteDeleted(sequence, record)
+      setCountable(sequence, flags.isCountable)
       if !flags.isCountable { mentions.remove(sequence) }
       return
     }
     if flags.contains(.keepsSenderPosition) {
-      leavingSegments.setBit(position / Int(PageID.messagesPerSegment))
+      noted.noteUnmovedSender(of: sequence)
       // No other message of the sender lies between their own position and the first of these.
       trackOwn(sender, after: newest)
     }
     precondition(sequence == newest.next, "messages are assigned without gaps")
-    if position % Int(PageID.messagesPerSegment) == 0 {
-      countableBefore.append(countable(through: newest))
-      countable.append(contentsOf: repeatElement(0, count: Self.wordsPerSegment))
-    }
-    ids.append(contentsOf: record.id.utf8)
-    idEnds.append(UInt32(ids.count))
+    countable.append(after: newest)
+    ids.append(record.id)
     senders.append(sender.rawValue)
     self.flags.append(flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
     createdAt.append(record.createdAt.milliseconds)
-    noteDeleted(position, record)
-    setCountable(position, flags.isCountable)
+    noteDeleted(sequence, record)
+    setCountable(sequence, flags.isCountable)
     if flags.isCountable, record.mentions != .nobody {
-      mentioningSegments.setBit(position / Int(PageID.messagesPerSegment))
+      noted.noteMention(in: sequence)
       mentions.insert(sequence, record.mentions)
     }
-    var id = record.id
-    id.withUTF8 { index.insert(StableHash.hash($0.span.bytes), UInt32(position)) }
   }
 
-  private mutating func noteDeleted(_ position: Int, _ record: MessageRecord) {
+  private mutating func noteDeleted(_ sequence: SequenceNumber, _ record: MessageRecord) {
     guard record.flags.contains(.deleted) else { return }
-    noteDeleted(position, at: record.createdAt.or(record.registeredAt))
-  }
-
-  private mutating func noteDeleted(_ position: Int, at time: Timestamp) {
-    deletedLast = max(deletedLast, time)
-    let segment = position / Int(PageID.messagesPerSegment)
-    let missing = segment + 1 - deletedLastOfSegments.count
-    if missing > 0 { deletedLastOfSegments.append(contentsOf: repeatElement(0, count: missing)) }
-    deletedLastOfSegments[segment] = max(deletedLastOfSegments[segment], time.milliseconds)
+    deletions.delete(sequence, at: record.createdAt.or(record.registeredAt))
   }
 
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     let position = Self.position(sequence)
     createdAt[position] = time.milliseconds
-    noteDeleted(position, at: time)
+    deletions.delete(sequence, at: time)
     flags[position] |= MessageRecord.Flags.deleted.rawValue
-    setCountable(position, false)
+    setCountable(sequence, false)
     mentions.remove(sequence)
   }
 
   /// Deletes the messages up to `sequence`, whether assigned already or later: one pass over the assigned ones.
-  mutating func truncate(through sequence: SequenceNumber) {
-    guard sequence > truncatedThrough else { return }
-    let start = Int(truncatedThrough.rawValue)
-    truncatedThrough = sequence
+  mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
+    guard let before = deletions.truncate(through: sequence, at: time) else { return }
     mentions.remove(through: sequence)
+    let start = Int(before.rawValue)
     let end = min(Int(sequence.rawValue), senders.count)
     guard start < end else { return }
-    for position in start..<end {
-      flags[position] |= MessageRecord.Flags.deleted.rawValue
-      countable[position >> 6] &= ~(1 << UInt64(position & 63))
-    }
-    var before: UInt32 = 0
-    for segment in 0..<segmentCount {
-      countableBefore[segment] = before
-      for word in (segment * Self.wordsPerSegment)..<((segment + 1) * Self.wordsPerSegment) {
-        before += UInt32(countable[word].nonzeroBitCount)
-      }
-    }
-    for user in own.keys {
-      own[user]!.sequences.removeFirst(own[user]!.place(after: sequence))
-    }
+    for position in start..<end { flags[position] |= MessageRecord.Flags.deleted.rawValue }
+    countable.remove(start..<end)
+    own.remove(through: sequence)
   }
 
   /// Clears a message's sender.
   mutating func eraseSender(_ sequence: SequenceNumber) {
     let position = Self.position(sequence)
-    if isCountable(position), !own.isEmpty { setOwn(position, false) }
+    if countable.contains(position), !own.isEmpty {
+      own.assign(sequence, sender: sender(sequence), isCountable: false)
+    }
     senders[position] = UserNumber.nobody.rawValue
   }
 
@@ -344,65 +233,34 @@ package struct MessageTable: ~Copyable, Sendable {
       .map { SequenceNumber(UInt32($0) + 1) }
   }
 
-  private mutating func setCountable(_ position: Int, _ isCountable: Bool) {
-    guard self.isCountable(position) != isCountable else { return }
-    countable[position >> 6] ^= 1 << UInt64(position & 63)
-    if !own.isEmpty { setOwn(position, isCountable) }
-    let segment = position / Int(PageID.messagesPerSegment)
-    for later in (segment + 1)..<max(segment + 1, segmentCount) {
-      if isCountable { countableBefore[later] += 1 } else { countableBefore[later] -= 1 }
-    }
-  }
-
-  private mutating func setOwn(_ position: Int, _ isCountable: Bool) {
-    let sequence = SequenceNumber(UInt32(position) + 1)
-    let found = own[senders[position]].flatMap { known in
-      known.after < sequence ? known.place(after: SequenceNumber(sequence.rawValue - 1)) : nil
-    }
-    guard let place = found else { return }
-    if isCountable {
-      own[senders[position]]!.sequences.insert(sequence.rawValue, at: place)
-      ownBytes += MemoryLayout<UInt32>.stride
-    } else {
-      own[senders[position]]!.sequences.remove(at: place)
-    }
+  private mutating func setCountable(_ sequence: SequenceNumber, _ isCountable: Bool) {
+    let position = Self.position(sequence)
+    guard countable.contains(position) != isCountable else { return }
+    countable.toggle(position)
+    if !own.isEmpty { own.assign(sequence, sender: sender(sequence), isCountable: isCountable) }
   }
 }
 
-/// The countable messages that one user sent after a position, in rising order.
-private struct OwnMessages: Sendable {
-  /// The dictionary entry and the array's header.
-  static let overheadBytes = 96
-
-  var after: SequenceNumber
-  var sequences: [UInt32]
-
-  /// Number of messages at or below `sequence`.
-  func place(after sequence: SequenceNumber) -> Int {
-    var low = 0
-    var high = sequences.count
-    while low < high {
-      let middle = (low + high) / 2
-      if sequences[middle] <= sequence.rawValue { low = middle + 1 } else { high = middle }
+#if DEBUG
+  extension MessageTable {
+    /// Checks all messages: segments in order, prefix counts, bits and ids.
+    func checkInvariants() -> String? {
+      if let fault = countable.checkInvariants(newest: newest) { return fault }
+      for position in 0..<newest.rawValue {
+        if let fault = checkMessage(SequenceNumber(position + 1)) { return fault }
+      }
+      return nil
     }
-    return low
-  }
 
-  /// The end of the run of countable messages after `sequence` that are all this user's: its last message, or
-  /// `sequence` itself if the run is empty.
-  ///
-  /// - Parameter countable: number of countable messages through a position.
-  func endOfRun(after sequence: SequenceNumber, countable: (SequenceNumber) -> UInt32) -> SequenceNumber {
-    let first = place(after: sequence)
-    let before = Int(countable(sequence))
-    // Within the run, the number of countable messages equals the number of own ones.
-    var low = first
-    var high = sequences.count
-    while low < high {
-      let middle = (low + high) / 2
-      let through = Int(countable(SequenceNumber(sequences[middle]))) - before
-      if through == middle - first + 1 { low = middle + 1 } else { high = middle }
+    /// Checks one message.
+    func checkMessage(_ sequence: SequenceNumber) -> String? {
+      guard sequence > .zero, sequence <= newest else { return "message \(sequence.rawValue): not there" }
+      if let fault = ids.check(sequence) { return fault }
+      let before = countable(through: SequenceNumber(sequence.rawValue - 1))
+      if countable(through: sequence) - before != (flags(sequence).isCountable ? 1 : 0) {
+        return "message \(sequence.rawValue): its bit and its flags disagree"
+      }
+      return nil
     }
-    return low == first ? sequence : SequenceNumber(sequences[low - 1])
   }
-}
+#endif

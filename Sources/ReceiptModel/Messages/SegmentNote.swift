@@ -30,6 +30,41 @@ package struct SegmentNote: Hashable, Sendable {
   private static let whatMax: UInt8 = 3
 }
 
+/// The segments of a channel that have notes: a bit for each, only as long as needed.
+struct NotedSegments: ~Copyable, Sendable {
+  /// Segments with a message that did not move its sender's position (R5).
+  private var unmovedSenders: [UInt64] = []
+  /// Segments with a message that mentions somebody (R14).
+  private var mentions: [UInt64] = []
+
+  /// The notes, in order of segments.
+  var notes: [SegmentNote] {
+    (0..<UInt32(max(unmovedSenders.count, mentions.count) * 64)).compactMap { segment in
+      let note = SegmentNote(
+        segment: segment,
+        hasUnmovedSender: unmovedSenders.hasBit(Int(segment)),
+        hasMentions: mentions.hasBit(Int(segment))
+      )
+      return note.isEmpty ? nil : note
+    }
+  }
+
+  /// Records that a message did not move its sender's position.
+  mutating func noteUnmovedSender(of sequence: SequenceNumber) {
+    unmovedSenders.setBit(Self.segment(sequence))
+  }
+
+  /// Records that a message mentions somebody.
+  mutating func noteMention(in sequence: SequenceNumber) { mentions.setBit(Self.segment(sequence)) }
+
+  private static func segment(_ sequence: SequenceNumber) -> Int {
+    (Int(sequence.rawValue) - 1) / Int(PageID.messagesPerSegment)
+  }
+
+  /// Size in bytes.
+  var byteCount: Int { heapBytes(unmovedSenders) + heapBytes(mentions) }
+}
+
 extension [UInt64] {
   /// Whether a bit is set; bits after the end are not.
   func hasBit(_ position: Int) -> Bool {

@@ -210,34 +210,4 @@ extension ChannelState {
       return nil
     }
   }
-
-  extension MessageTable {
-    /// Checks all messages: segments in order, prefix counts, bits and ids.
-    func checkInvariants() -> String? {
-      if segmentCount != (Int(newest.rawValue) + 255) / 256 { return "wrong number of segments" }
-      var countable: UInt32 = 0
-      for position in 0..<newest.rawValue {
-        let sequence = SequenceNumber(position + 1)
-        if let fault = checkMessage(sequence) { return fault }
-        if flags(sequence).isCountable { countable += 1 }
-        if self.countable(through: sequence) != countable {
-          return "message \(sequence.rawValue): not \(countable) countable up to here"
-        }
-      }
-      return nil
-    }
-
-    /// Checks one message.
-    func checkMessage(_ sequence: SequenceNumber) -> String? {
-      guard sequence > .zero, sequence <= newest else { return "message \(sequence.rawValue): not there" }
-      if withID(sequence, { find($0) }) != sequence {
-        return "message \(sequence.rawValue): not found by its id"
-      }
-      let before = countable(through: SequenceNumber(sequence.rawValue - 1))
-      if countable(through: sequence) - before != (flags(sequence).isCountable ? 1 : 0) {
-        return "message \(sequence.rawValue): its bit and its flags disagree"
-      }
-      return nil
-    }
-  }
 #endif
