@@ -286,7 +286,7 @@ struct ShardDigest: Equatable {
 
   init(_ state: borrowing ShardState, _ slots: [ChannelNumber: ChannelSlot]) {
     nextChannel = state.nextChannel
-    let set = state.types.filter { $0.version > 0 }
+    let set = state.typesSet
     types = Dictionary(uniqueKeysWithValues: set.map { ($0.name, $0) })
     users = (0..<UInt32(state.settings.count)).map { state.settings[$0] }
     let outboxPages = min(PageID.outboxPages, state.outbox.last / PageID.changesPerOutboxPage + 1)

@@ -45,7 +45,7 @@ package struct ThreadTable: ~Copyable, Sendable {
     _modify { yield &states[place] }
   }
 
-  /// A thread's address in memory, valid until the table is changed; see ``ShardState/subscript(_:)``.
+  /// A thread's address in memory, valid until the table is changed; see ``ChannelDirectory/address(of:)``.
   func address(of place: Int) -> UnsafePointer<ChannelState> {
     precondition(place < states.count, "no such thread")
     return states.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + place

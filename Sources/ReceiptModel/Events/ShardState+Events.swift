@@ -134,7 +134,7 @@ extension ShardState {
       }
     case .channelAssigned(_, _, _, let own):
       guard let place, own != self[place].ownOptions else { return }
-      let now = types[self[place].type].options.applying(own)
+      let now = types.options(self[place].type).applying(own)
       recordOptionsChange(from: options(place), to: now, in: place, at: time, &notes)
     default:
       break
@@ -246,7 +246,7 @@ extension ShardState {
     at time: Timestamp,
     _ notes: inout PendingChannelEvents
   ) {
-    let before = optionsBefore(ofType: self[slot].type).applying(self[slot].ownOptions)
+    let before = types.optionsBefore(self[slot].type).applying(self[slot].ownOptions)
     recordOptionsChange(from: before, to: options(slot), in: slot, at: time, &notes)
   }
 

@@ -75,13 +75,6 @@ extension ShardState {
     effects.append(.stepsTrimmed(number, rowPage: rowPage, first: first))
     return true
   }
-
-  /// Drops a step segment's bytes from memory, once they are on storage.
-  package mutating func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
-    let before = self[slot].steps.byteCount
-    self[slot].steps.drop(rowPage, segment)
-    addResident(self[slot].steps.byteCount - before)
-  }
 }
 
 extension ChannelState {

@@ -331,7 +331,7 @@ extension ShardState {
       effects.append(.channelAssigned(number, cid: cid, created: self[slot].created, own: merged))
       effects.append(.optionsChanged(number, at: time))
     }
-    let history = types[self[slot].type].options.applying(merged).history
+    let history = types.options(self[slot].type).applying(merged).history
     try decideJoin(
       number,
       cid: text(of: slot),

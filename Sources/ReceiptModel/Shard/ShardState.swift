@@ -22,8 +22,6 @@ package struct ChannelSlot: Hashable, Sendable {
   package func thread(_ place: Int) -> ChannelSlot { ChannelSlot(rawValue, thread: UInt32(place) + 1) }
 }
 
-internal import BasicContainers
-
 /// One shard: a deterministic state machine (docs/architecture.md). It reads no clock, draws no random number and does
 /// no I/O.
 ///
@@ -34,21 +32,11 @@ package struct ShardState: ~Copyable, Sendable {
   /// The last logged time; a shard's time never goes back (R20).
   package private(set) var time = Timestamp.none
   package private(set) var nextChannel = ChannelNumber(1)
-  package private(set) var types: [ChannelTypeRecord] = []
-  private var typePositions: [String: Int] = [:]
-  /// By type index: the options before the last change, for channels with subscribers.
-  private var typeOptionsBefore: [Int: ChannelTypeOptions] = [:]
+  package private(set) var types = ChannelTypeTable()
   /// Users' settings, mostly non-default ones (R7).
   package private(set) var settings = UserSettingsTable()
-  /// Channel slots; a free slot holds ``ChannelState/vacant()``.
-  private(set) var channels = UniqueArray<ChannelState>()
-  private var freeSlots: [UInt32] = []
-  private var directory = HashIndex()
-  /// Users' channel indexes, stored like channels, by user. Kept out of ``directory``, so that no request for a channel
-  /// finds one.
-  private var indexes = HashIndex()
-  /// Channels by number, for tickets; without users' indexes.
-  private var numbers = HashIndex()
+  /// The channels and users' channel indexes in memory.
+  private(set) var directory = ChannelDirectory()
   /// Pending membership changes, and the progress of those sent and received (R13, R14).
   package private(set) var outbox: Outbox
   /// Accepted webhooks, remembered so that none is processed twice.
@@ -66,12 +54,10 @@ package struct ShardState: ~Copyable, Sendable {
   }
 
   /// Channels and users' channel indexes in memory.
-  package var loadedCount: Int { directory.count + indexes.count }
-  /// Their size in bytes.
-  package private(set) var residentBytes = 0
+  package var loadedCount: Int { directory.loadedCount }
 
-  /// Adjusts ``residentBytes`` after a channel has grown or shrunk.
-  mutating func addResident(_ bytes: Int) { residentBytes += bytes }
+  /// Their size in bytes.
+  package var residentBytes: Int { directory.residentBytes }
 
   // MARK: Time
 
@@ -84,65 +70,33 @@ package struct ShardState: ~Copyable, Sendable {
   // MARK: Channels in memory
 
   /// Number of slots, including free ones.
-  package var slotCount: Int { channels.count }
+  package var slotCount: Int { directory.slotCount }
 
   /// Whether this slot holds a channel.
-  package func isLoaded(_ slot: ChannelSlot) -> Bool { self[slot].number != ChannelState.vacantNumber }
+  package func isLoaded(_ slot: ChannelSlot) -> Bool { directory.isLoaded(slot) }
 
   /// The slot of a loaded channel, by its cid.
-  package func slot(of cid: RawSpan) -> ChannelSlot? {
-    directory.find(StableHash.hash(cid)) { slot in
-      channels[Int(slot)].hasCID(cid)
-    }
-    .map(ChannelSlot.init)
-  }
+  package func slot(of cid: RawSpan) -> ChannelSlot? { directory.slot(of: cid) }
 
   /// The slot of a user's channel index, if loaded.
-  package func index(of user: RawSpan) -> ChannelSlot? {
-    indexes.find(StableHash.hash(user)) { slot in
-      channels[Int(slot)].withIndexOwner { $0.isEqual(to: user) }
-    }
-    .map { ChannelSlot($0) }
-  }
+  package func index(of user: RawSpan) -> ChannelSlot? { directory.index(of: user) }
 
   /// The slot of a loaded channel, by its number.
-  package func slot(numbered number: ChannelNumber) -> ChannelSlot? {
-    numbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
-  }
-
-  /// Spreads consecutive channel numbers over all bits.
-  private static func hash(_ number: ChannelNumber) -> UInt64 { number.rawValue &* 0x9E37_79B9_7F4A_7C15 }
+  package func slot(numbered number: ChannelNumber) -> ChannelSlot? { directory.slot(numbered: number) }
 
   /// The slot of the channel or the user's index with this name.
-  package func slot(named name: [UInt8]) -> ChannelSlot? {
-    IndexName.isIndex(name)
-      ? index(of: name.span.bytes.extracting(droppingFirst: IndexName.userOffset(name)))
-      : slot(of: name.span.bytes)
-  }
+  package func slot(named name: [UInt8]) -> ChannelSlot? { directory.slot(named: name) }
 
   /// Returns the shards for which changes were queued since the last call.
   package mutating func takeQueued() -> [ShardID] { outbox.takeQueued() }
 
   /// A loaded channel, or one of its threads.
   package subscript(slot: ChannelSlot) -> ChannelState {
-    // By address, like the arrays under it. A yielding accessor with two branches allocates memory for each access,
-    // which doubled the instructions of a mark. The address is used only while the shard is borrowed for this access,
-    // so nothing moves meanwhile.
+    // The address is used only while the shard is borrowed for this access, so nothing moves meanwhile.
     @inline(__always)
-    unsafeAddress {
-      precondition(Int(slot.rawValue) < channels.count, "no such slot")
-      let channel =
-        channels.span.withUnsafeBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
-      return slot.thread == 0 ? channel : channel.pointee.threads.address(of: Int(slot.thread) - 1)
-    }
+    unsafeAddress { directory.address(of: slot) }
     @inline(__always)
-    unsafeMutableAddress {
-      precondition(Int(slot.rawValue) < channels.count, "no such slot")
-      var span = channels.mutableSpan
-      let channel =
-        span.withUnsafeMutableBufferPointer { $0.baseAddress.unsafelyUnwrapped } + Int(slot.rawValue)
-      return slot.thread == 0 ? channel : channel.pointee.threads.mutableAddress(of: Int(slot.thread) - 1)
-    }
+    unsafeMutableAddress { directory.mutableAddress(of: slot) }
   }
 
   /// Loads a channel with nothing but its head, as given by its `channelAssigned` effect.
@@ -157,45 +111,20 @@ package struct ShardState: ~Copyable, Sendable {
       cid: bytes,
       created: created,
       ownOptions: own,
-      type: isIndex ? ChannelState.noType : typePosition(typeName)
+      type: isIndex ? ChannelState.noType : types.position(typeName)
     )
-    let slot: UInt32
-    if let free = freeSlots.popLast() {
-      slot = free
-    } else {
-      slot = UInt32(channels.count)
-      channels.append(.vacant())
-    }
     channel.settingsSeen = settings.changeCount
-    residentBytes += channel.byteCount
-    channels[Int(slot)] = channel
-    if isIndex {
-      indexes.insert(channels[Int(slot)].withIndexOwner { StableHash.hash($0) }, slot)
-    } else {
-      directory.insert(StableHash.hash(bytes.span.bytes), slot)
-      numbers.insert(Self.hash(number), slot)
-    }
-    return ChannelSlot(slot)
+    return directory.insert(channel)
   }
 
   /// Evicts a channel from memory.
-  package mutating func remove(_ slot: ChannelSlot) {
-    if self[slot].isIndex {
-      indexes.remove(self[slot].withIndexOwner { StableHash.hash($0) }, slot.rawValue)
-    } else {
-      directory.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
-      numbers.remove(Self.hash(self[slot].number), slot.rawValue)
-    }
-    residentBytes -= self[slot].byteCount
-    channels[Int(slot.rawValue)] = .vacant()
-    freeSlots.append(slot.rawValue)
-  }
+  package mutating func remove(_ slot: ChannelSlot) { directory.remove(slot) }
 
   /// The effective options of a channel: its type's, overridden by its own. A thread has its channel's options, except
   /// that new members start read and replies have no receipts (R15).
   package func options(_ slot: ChannelSlot) -> ChannelTypeOptions {
     let channel = slot.channel
-    var options = types[self[channel].type].options.applying(self[channel].ownOptions)
+    var options = types.options(self[channel].type).applying(self[channel].ownOptions)
     if slot.isThread {
       options.history = .visible
       options.readAcksReceipts = .never
@@ -203,46 +132,21 @@ package struct ShardState: ~Copyable, Sendable {
     return options
   }
 
-  /// Maximum number of channel types with set options: a listing sends all of them in one frame.
-  package static let typesMax = 1_024
-
   /// The types whose options were set. Other types have the defaults, and are known only because a channel has that
   /// type.
-  package var typesSet: [ChannelTypeRecord] { types.filter { $0.version > 0 } }
+  package var typesSet: [ChannelTypeRecord] { types.setRecords }
 
   /// Whether another type can be set.
-  package var hasRoomForType: Bool { typesSet.count < Self.typesMax }
+  package var hasRoomForType: Bool { types.hasRoom }
 
   /// The record of a channel type; version 0 and the defaults if it was never set.
-  package func channelType(_ name: String) -> ChannelTypeRecord {
-    typePositions[name].map { types[$0] } ?? ChannelTypeRecord(name: name)
-  }
-
-  /// A type's options before its last change since the shard was loaded.
-  func optionsBefore(ofType position: Int) -> ChannelTypeOptions {
-    typeOptionsBefore[position] ?? types[position].options
-  }
-
-  /// The index of a type's record. Adds a record with the defaults for an unknown type; that is in memory only and not
-  /// logged.
-  private mutating func typePosition(_ name: String) -> Int {
-    if let position = typePositions[name] { return position }
-    types.append(ChannelTypeRecord(name: name))
-    typePositions[name] = types.count - 1
-    return types.count - 1
-  }
+  package func channelType(_ name: String) -> ChannelTypeRecord { types.record(name) }
 
   // MARK: Assignment
 
   /// Assigns an effect that is addressed to a channel in memory, not to the shard.
   package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    guard effect.takesRoom else {
-      // A mark appends a few bytes to its page's tail of steps, which may grow.
-      let before = channels[Int(slot.rawValue)].steps.byteCount
-      channels[Int(slot.rawValue)].assign(effect)
-      residentBytes += channels[Int(slot.rawValue)].steps.byteCount - before
-      return
-    }
+    guard effect.takesRoom else { return directory.assignMark(effect, to: slot) }
     assignLarge(effect, to: slot)
   }
 
@@ -250,9 +154,7 @@ package struct ShardState: ~Copyable, Sendable {
   @inline(never)
   private mutating func assignLarge(_ effect: Effect, to slot: ChannelSlot) {
     if case .channelDeleted = effect { return remove(slot) }
-    residentBytes -= self[slot].byteCount
-    channels[Int(slot.rawValue)].assign(effect)
-    residentBytes += self[slot].byteCount
+    directory.assign(effect, to: slot)
     guard !settings.isEmpty else { return }
     if case .rowAssigned(_, let row, _) = effect { applySettings(row, slot) }
     if case .inThread(let parent, .rowAssigned(_, let row, _)) = effect,
@@ -266,12 +168,9 @@ package struct ShardState: ~Copyable, Sendable {
   package mutating func assign(_ effect: Effect) {
     switch effect {
     case .channelTypeAssigned(let record):
-      let position = typePosition(record.name)
-      typeOptionsBefore[position] = types[position].options
-      types[position] = record
+      types.assign(record)
     case .typeSettled(let name, let version):
-      let position = typePosition(name)
-      if types[position].version == version { types[position].isSettled = true }
+      types.settle(name, version: version)
     case .userAssigned(let number, let record):
       settings.assign(number, record)
     case .userSettled(let number, let version):
@@ -330,13 +229,7 @@ package struct ShardState: ~Copyable, Sendable {
   package func effects(of page: PageID, in slot: ChannelSlot) -> [Effect] { self[slot].effects(of: page) }
 
   /// The effects that reproduce the types page.
-  package var typeEffects: [Effect] {
-    typesSet.flatMap { record -> [Effect] in
-      let assigned = Effect.channelTypeAssigned(record)
-      return record.isSettled
-        ? [assigned, .typeSettled(name: record.name, version: record.version)] : [assigned]
-    }
-  }
+  package var typeEffects: [Effect] { types.effects }
 
   /// The effects that reproduce a page of users' settings.
   package func userEffects(_ page: UInt32) -> [Effect] { settings.effects(of: page) }
@@ -346,6 +239,11 @@ package struct ShardState: ~Copyable, Sendable {
 
   /// The effects that reproduce the page of revoked tokens.
   package var tokenEffects: [Effect] { revokedTokens.effects }
+
+  /// Drops a step segment's bytes from memory, once they are on storage.
+  package mutating func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
+    directory.dropSegment(slot, rowPage, segment)
+  }
 
   // MARK: Users' settings in channels
 
@@ -357,18 +255,12 @@ package struct ShardState: ~Copyable, Sendable {
   }
 
   private mutating func applyChangedSettings(_ slot: ChannelSlot) {
-    let position = Int(slot.rawValue)
     let rowCount = self[slot].rows.rowCount
     if let changed = settings.changes(since: self[slot].settingsSeen), changed.count < rowCount {
       for number in changed {
         let hides = settings.hides(number)
         settings.withUser(number) { user in
-          if slot.isThread {
-            let place = Int(slot.thread) - 1
-            channels[position].threads[place].hide(user, read: hides.read, delivered: hides.delivered)
-          } else {
-            channels[position].hide(user, read: hides.read, delivered: hides.delivered)
-          }
+          directory[slot].hide(user, read: hides.read, delivered: hides.delivered)
         }
       }
     } else {
