@@ -1,5 +1,33 @@
 internal import CNghttp2
 
+/// One stream's part of its connection's ``BodyBudget``, and what was dropped of its body.
+struct BodyShare {
+  /// Bytes that the budget has counted for the stream.
+  private(set) var held = 0
+  /// Bytes that the budget granted beyond the initial window.
+  private(set) var granted = 0
+  /// Body bytes dropped after the request was delivered.
+  private(set) var dropped = 0
+
+  @inline(__always)
+  mutating func store(_ length: Int) { held += length }
+
+  mutating func grant(_ increment: Int) { granted += increment }
+
+  @inline(__always)
+  mutating func drop(_ length: Int) { dropped += length }
+
+  /// Give back what is held and granted.
+  ///
+  /// - Returns: both.
+  @inline(__always)
+  mutating func release() -> (held: Int, granted: Int) {
+    let released = (held, granted)
+    (held, granted) = (0, 0)
+    return released
+  }
+}
+
 /// Accounting of the request bodies that one connection buffers until they are complete and answered, against
 /// ``HTTP2Limits/maxBufferedBodyBytes``. Streamed bodies do not count: their windows bound them.
 ///
@@ -52,13 +80,13 @@ struct BodyBudget {
   /// - Parameter held: bytes of the body, including those that have just arrived.
   @inline(__always)
   fileprivate mutating func received(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> OnData {
-    if held <= (firstWindow + slot.pointee.grantedBodyBytes) / 2 { return .proceed }
+    if held <= (firstWindow + slot.pointee.bodyShare.granted) / 2 { return .proceed }
     return extend(slot, held)
   }
 
   @inline(never)
   private mutating func extend(_ slot: UnsafeMutablePointer<StreamSlot>, _ held: Int) -> OnData {
-    let credit = firstWindow + slot.pointee.grantedBodyBytes
+    let credit = firstWindow + slot.pointee.bodyShare.granted
     if credit >= bodyWindowMax { return .proceed }
     // Streams that already wait come first; while any waits, another stream is favoured.
     if waiting.isEmpty, let increment = grant(slot, held: held) { return .extend(increment) }
@@ -69,21 +97,21 @@ struct BodyBudget {
   ///
   /// - Returns: the bytes by which its window grows, or nil.
   fileprivate mutating func grant(_ slot: UnsafeMutablePointer<StreamSlot>, held: Int) -> Int? {
-    let credit = firstWindow + slot.pointee.grantedBodyBytes
+    let credit = firstWindow + slot.pointee.bodyShare.granted
     var increment = min(bodyWindowMax, max(2 * credit, held + firstWindow)) - credit
     if granted + increment > limit {
       guard favoured == 0 else { return nil }
       favoured = slot.pointee.streamID
       increment = bodyWindowMax - credit
     }
-    slot.pointee.grantedBodyBytes += increment
+    slot.pointee.bodyShare.grant(increment)
     granted += increment
     return increment
   }
 
   @inline(__always)
   fileprivate mutating func store(_ slot: UnsafeMutablePointer<StreamSlot>, _ length: Int) {
-    slot.pointee.heldBodyBytes += length
+    slot.pointee.bodyShare.store(length)
     total += length
     incomplete += length
   }
@@ -91,17 +119,16 @@ struct BodyBudget {
   /// Record that the body of a receiving stream is complete, or never will be.
   @inline(__always)
   fileprivate mutating func complete(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    incomplete -= slot.pointee.heldBodyBytes
+    incomplete -= slot.pointee.bodyShare.held
   }
 
   /// - Returns: whether there may now be room for waiting streams.
   @inline(__always)
   fileprivate mutating func release(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
-    total -= slot.pointee.heldBodyBytes
-    slot.pointee.heldBodyBytes = 0
-    guard slot.pointee.grantedBodyBytes > 0 else { return false }
-    granted -= slot.pointee.grantedBodyBytes
-    slot.pointee.grantedBodyBytes = 0
+    let released = slot.pointee.bodyShare.release()
+    total -= released.held
+    guard released.granted > 0 else { return false }
+    granted -= released.granted
     if favoured == slot.pointee.streamID { favoured = 0 }
     return !waiting.isEmpty
   }
@@ -159,7 +186,7 @@ extension ServerCore {
     _ length: Int
   ) {
     // nghttp2_session_consume and its variants fail only for lack of memory.
-    switch bodies.received(slot, held: slot.pointee.heldBodyBytes + length) {
+    switch bodies.received(slot, held: slot.pointee.bodyShare.held + length) {
     case .proceed: break
     case .extend(let increment): extendWindow(slot, increment)
     case .wait: queueForGrant(slot)
@@ -173,8 +200,7 @@ extension ServerCore {
       counters.limitsHit += 1
       return resetUndelivered(slot, .enhanceYourCalm)
     }
-    slot.pointee.reserve(length)
-    _ = slot.pointee.append(data, length)
+    slot.pointee.received.appendBody(data, length)
     bodies.store(slot, length)
     memory.charge(slot)
     // The stream's own window grows by grants only.
@@ -204,10 +230,10 @@ extension ServerCore {
     var count = 0
     while let streamID = bodies.waiting(at: count) {
       if let slot = lookup(streamID), slot.pointee.phase == .receiving {
-        guard let increment = bodies.grant(slot, held: slot.pointee.heldBodyBytes) else { break }
+        guard let increment = bodies.grant(slot, held: slot.pointee.bodyShare.held) else { break }
         slot.pointee.flags.remove(.awaitsBodyGrant)
         // The time spent waiting for room does not count against the client's request timeout.
-        slot.pointee.openedAt = max(slot.pointee.openedAt, now)
+        slot.pointee.deadlines.restartRequest(at: now)
         extendWindow(slot, increment)
       }
       count += 1
@@ -221,7 +247,7 @@ extension ServerCore {
 
   /// Drop the rest of a body. Its stored bytes are returned to the stream's window, so that the rest can arrive.
   mutating func bodyDiscarded(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    _ = nghttp2_session_consume_stream(session, slot.pointee.streamID, slot.pointee.heldBodyBytes)
+    _ = nghttp2_session_consume_stream(session, slot.pointee.streamID, slot.pointee.bodyShare.held)
   }
 
   /// Release the stored bytes of a body.
@@ -241,10 +267,9 @@ extension ServerCore {
     // Bytes that arrive from here on are dropped.
     slot.pointee.phase = .answered
     slot.pointee.flags.insert(.localEnded)
-    if slot.pointee.heldBodyBytes > 0 {
-      slot.pointee.releaseBuffers()
-      slot.pointee.count = 0
-      slot.pointee.headerEnd = 0
+    if slot.pointee.bodyShare.held > 0 {
+      slot.pointee.received.discard()
+      slot.pointee.outgoing.release()
     }
     bodyReleased(slot)
     // Fails only for lack of memory.

@@ -22,23 +22,16 @@ func makeClientCallbacks() -> OpaquePointer {
 /// Copy bytes of a request body into nghttp2's frame buffer.
 let readRequestBody: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
-  let available = slot.pointee.response.readableBytes
+  let available = slot.pointee.outgoing.bytes.readableBytes
   let finished = slot.pointee.flags.contains(.finished)
   if available == 0 && !finished {
     slot.pointee.flags.insert(.deferred)
     return Int(NGHTTP2_ERR_DEFERRED.rawValue)
   }
-  let count = min(available, length)
-  if count > 0 {
-    slot.pointee.response.withUnsafeReadableBytes { bytes in
-      UnsafeMutableRawPointer(buffer.unsafelyUnwrapped)
-        .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
-    }
-    slot.pointee.response.moveReaderIndex(forwardBy: count)
-  }
+  let count = slot.pointee.outgoing.read(into: buffer.unsafelyUnwrapped, max: length)
   if count == available {
     if finished { dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue) }
-    slot.pointee.response.clear()
+    slot.pointee.outgoing.bytes.clear()
   }
   return count
 }
@@ -62,10 +55,8 @@ private let onBeginHeaders: nghttp2_on_begin_headers_callback = { session, frame
   guard let slot = slot(session, header.pointee.stream_id) else { return 0 }
   slot.pointee.streamID = header.pointee.stream_id
   // After a final status these are trailers. An informational status is discarded (RFC 9113 section 8.1).
-  if slot.pointee.status >= 200 { return 0 }
-  slot.pointee.count = 0
-  slot.pointee.headerListBytes = 0
-  slot.pointee.fields = StreamSlot.Fields()
+  if slot.pointee.received.status >= 200 { return 0 }
+  slot.pointee.received.beginHeaders()
   core.pointee.decoding = slot
   return 0
 }
@@ -77,28 +68,27 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   let value = value.unsafelyUnwrapped
   if name[0] == UInt8(ascii: ":") {
     // ":status" is the only pseudo-header of a response; nghttp2 has checked it.
-    slot.pointee.status = Int32(parseDecimal(value, valueCount) ?? 0)
+    slot.pointee.received.status = Int32(parseDecimal(value, valueCount) ?? 0)
     return 0
   }
-  slot.pointee.headerListBytes += nameCount + valueCount + 32
-  if slot.pointee.headerListBytes > core.pointee.maxHeaderListBytes {
+  let listBytesMax = core.pointee.maxHeaderListBytes
+  guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
-  slot.pointee.storeField(name, nameCount, value, valueCount)
+  _ = slot.pointee.received.storeField(name, nameCount, value, valueCount)
   return 0
 }
 
 private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
   let core = core(user)
   guard let slot = slot(session, streamID) else { return 0 }
-  if slot.pointee.count - slot.pointee.headerEnd + length > core.pointee.maxBodyBytes {
+  if slot.pointee.received.bodyCount + length > core.pointee.maxBodyBytes {
     slot.pointee.flags.insert(.bodyTooLarge)
     _ = nghttp2_submit_rst_stream(session, 0, streamID, HTTP2ErrorCode.cancel.rawValue)
     return 0
   }
-  slot.pointee.reserve(length)
-  _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+  slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
   if slot.pointee.phase == .streaming { core.pointee.pending.append(slot) }
   return 0
 }
@@ -109,9 +99,9 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
   switch header.pointee.type {
   case 0x0, 0x1:  // DATA, HEADERS
     if let decoded = core.pointee.decoding {
-      decoded.pointee.headerEnd = decoded.pointee.count
+      decoded.pointee.received.endHeaders()
       core.pointee.decoding = nil
-      if decoded.pointee.phase == .streaming && decoded.pointee.status >= 200 {
+      if decoded.pointee.phase == .streaming && decoded.pointee.received.status >= 200 {
         core.pointee.pending.append(decoded)
       }
     }

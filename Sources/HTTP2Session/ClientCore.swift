@@ -34,12 +34,7 @@ struct ClientCore {
     slot.pointee.phase = .receiving
     slot.pointee.flags = []
     slot.pointee.streamID = 0
-    slot.pointee.status = 0
-    slot.pointee.count = 0
-    slot.pointee.headerEnd = 0
-    slot.pointee.headerListBytes = 0
-    slot.pointee.declaredBodyBytes = 0
-    slot.pointee.fields = StreamSlot.Fields()
+    slot.pointee.received.reset()
     pending.reset(slot)
     streams.append(slot)
     counters.streamsOpened += 1
@@ -50,9 +45,10 @@ struct ClientCore {
   @inline(__always)
   mutating func close(_ slot: UnsafeMutablePointer<StreamSlot>, errorCode: UInt32) {
     guard slot.pointee.phase == .receiving || slot.pointee.phase == .streaming else { return }
-    let complete = errorCode == 0 && slot.pointee.flags.contains(.remoteEnded) && slot.pointee.status >= 200
+    let complete =
+      errorCode == 0 && slot.pointee.flags.contains(.remoteEnded) && slot.pointee.received.status >= 200
     slot.pointee.phase = complete ? .ready : .aborted
-    if !complete { slot.pointee.status = Int32(bitPattern: errorCode) }
+    if !complete { slot.pointee.received.status = Int32(bitPattern: errorCode) }
     streams.remove(slot)
     pending.append(slot)
   }

@@ -78,8 +78,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   ) -> HTTP2StreamHandle? {
     guard isUsable, let session = core.pointee.session else { return nil }
     let slot = core.pointee.open()
-    slot.pointee.token = token
-    slot.pointee.method = template.method
+    slot.pointee.tag = token
+    slot.pointee.received.method = template.method
     if streaming { slot.pointee.phase = .streaming }
     let pathField = template.list + HTTP2RequestTemplate.pathIndex
     // nghttp2 copies the value and only reads it.
@@ -92,8 +92,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     if body.isEmpty && !hasMoreBody {
       streamID = nghttp2_submit_request(session, nil, template.list, template.count, nil, slot)
     } else {
-      slot.pointee.response.clear()
-      slot.pointee.response.writeBytes(body)
+      slot.pointee.outgoing.bytes.clear()
+      slot.pointee.outgoing.bytes.writeBytes(body)
       var provider = nghttp2_data_provider(
         source: nghttp2_data_source(ptr: UnsafeMutableRawPointer(slot)),
         read_callback: readRequestBody
@@ -140,8 +140,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   @discardableResult
   package func write(_ stream: HTTP2StreamHandle, _ bytes: ByteBuffer) -> HTTP2Outcome {
     guard let slot = findSending(stream) else { return .gone }
-    slot.pointee.response.discardReadBytes()
-    slot.pointee.response.writeImmutableBuffer(bytes)
+    slot.pointee.outgoing.bytes.discardReadBytes()
+    slot.pointee.outgoing.bytes.writeImmutableBuffer(bytes)
     resume(slot)
     return .queued
   }
@@ -157,7 +157,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   /// Bytes of an unfinished request body that wait for the server's windows; nil if the body has ended.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
-    findSending(stream).map { $0.pointee.response.readableBytes }
+    findSending(stream).map { $0.pointee.outgoing.bytes.readableBytes }
   }
 
   private func findSending(_ stream: HTTP2StreamHandle) -> UnsafeMutablePointer<StreamSlot>? {
@@ -314,7 +314,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       delegate.http2ConnectionReady(self)
     }
     while let slot = core.pointee.pending.popFirst() {
-      let token = slot.pointee.token
+      let token = slot.pointee.tag
       switch slot.pointee.phase {
       case .ready:
         delegate.http2ResponseReceived(token: token, response: HTTP2ClientResponse(slot), on: self)
@@ -323,11 +323,11 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
       case .streaming:
         delegate.http2ResponsePart(token: token, response: HTTP2ClientResponse(slot), on: self)
         // The delegate may have cancelled the request, or closed the connection.
-        if slot.pointee.phase == .streaming && slot.pointee.token == token {
-          slot.pointee.count = slot.pointee.headerEnd
+        if slot.pointee.phase == .streaming && slot.pointee.tag == token {
+          slot.pointee.received.clearBody()
         }
       case .aborted:
-        let errorCode = UInt32(bitPattern: slot.pointee.status)
+        let errorCode = UInt32(bitPattern: slot.pointee.received.status)
         core.pointee.pool.pointee.put(slot)
         delegate.http2StreamFailed(token: token, errorCode: errorCode, on: self)
       case .free, .receiving, .delivered, .answered: break

@@ -136,19 +136,19 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   init(_ slot: UnsafeMutablePointer<StreamSlot>) { self.slot = UnsafePointer(slot) }
 
   /// `:status`, 200 to 999.
-  package var status: Int { Int(slot.pointee.status) }
+  package var status: Int { Int(slot.pointee.received.status) }
 
   /// The body; for a streaming request, the bytes since the last call.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
-      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
+      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.received.body), borrowing: self)
     }
   }
 
   /// `content-type`; empty without one.
   package var contentType: RawSpan {
     @_lifetime(borrow self) get {
-      let bytes = slot.pointee.bytes(slot.pointee.fields.contentType)
+      let bytes = slot.pointee.received.bytes(slot.pointee.received.fields.contentType)
       return _overrideLifetime(RawSpan(_unsafeBytes: bytes), borrowing: self)
     }
   }
@@ -156,8 +156,8 @@ package struct HTTP2ClientResponse: ~Copyable, ~Escapable {
   /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {
-    guard let range = slot.pointee.find(name) else { return nil }
-    return _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.bytes(range)), borrowing: self)
+    guard let range = slot.pointee.received.find(name) else { return nil }
+    return _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.received.bytes(range)), borrowing: self)
   }
 }
 

@@ -12,53 +12,63 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
 
   @_lifetime(borrow self)
   private func span(_ range: ByteRange) -> RawSpan {
-    let bytes = slot.pointee.bytes(range)
+    let bytes = slot.pointee.received.bytes(range)
     return _overrideLifetime(RawSpan(_unsafeBytes: bytes), borrowing: self)
   }
 
   /// `:method`.
-  package var method: HTTP2Method { slot.pointee.method }
+  package var method: HTTP2Method { slot.pointee.received.method }
 
   /// `:path`, with its query, as sent.
-  package var path: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.path) } }
+  package var path: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.received.fields.path) } }
 
   /// `:authority`.
-  package var authority: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.authority) } }
+  package var authority: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.authority) }
+  }
 
   /// `authorization`. A request with more than one never arrives here: its stream is reset with PROTOCOL_ERROR.
   package var authorization: RawSpan {
-    @_lifetime(borrow self) get { span(slot.pointee.fields.authorization) }
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.authorization) }
   }
 
   /// Number that identifies the bytes of ``authorization`` within this connection: equal numbers mean equal bytes, so
   /// that a verdict can be cached under it. 0 without the header.
-  package var authorizationIdentity: UInt32 { slot.pointee.authorizationIdentity }
+  package var authorizationIdentity: UInt32 { slot.pointee.received.authorizationIdentity }
 
   /// Number that the application stored with the request (``HTTP2ServerConnection/applicationTag(_:_:)``); 0 at first.
-  package var applicationTag: UInt64 { slot.pointee.applicationTag }
+  package var applicationTag: UInt64 { slot.pointee.tag }
 
   /// `content-type`.
-  package var contentType: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.contentType) } }
+  package var contentType: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.contentType) }
+  }
 
   /// `accept`.
-  package var accept: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.accept) } }
+  package var accept: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.received.fields.accept) } }
 
   /// `origin`.
-  package var origin: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.origin) } }
+  package var origin: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.received.fields.origin) } }
 
   /// `x-forwarded-for`; the last field if there are several.
-  package var forwardedFor: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.forwardedFor) } }
+  package var forwardedFor: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.forwardedFor) }
+  }
 
   /// `x-request-id`.
-  package var requestID: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.requestID) } }
+  package var requestID: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.requestID) }
+  }
 
   /// `last-event-id`.
-  package var lastEventID: RawSpan { @_lifetime(borrow self) get { span(slot.pointee.fields.lastEventID) } }
+  package var lastEventID: RawSpan {
+    @_lifetime(borrow self) get { span(slot.pointee.received.fields.lastEventID) }
+  }
 
   /// The body; truncated at ``HTTP2Limits/maxBodyBytes`` if ``bodyTooLarge``.
   package var body: RawSpan {
     @_lifetime(borrow self) get {
-      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.body), borrowing: self)
+      _overrideLifetime(RawSpan(_unsafeBytes: slot.pointee.received.body), borrowing: self)
     }
   }
 
@@ -78,7 +88,7 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// Return the first header with that lower-case name, or nil.
   @_lifetime(borrow self)
   package func header(_ name: StaticString) -> RawSpan? {
-    guard let range = slot.pointee.find(name) else { return nil }
+    guard let range = slot.pointee.received.find(name) else { return nil }
     return span(range)
   }
 }

@@ -38,7 +38,7 @@ extension HTTP2ServerConnection {
 
   /// Store a number with a request until it is answered (``HTTP2Request/applicationTag``).
   package func setApplicationTag(_ stream: HTTP2StreamHandle, _ tag: UInt64) {
-    find(stream)?.pointee.applicationTag = tag
+    find(stream)?.pointee.tag = tag
   }
 
   /// Charge the memory that a stream holds, now and later, to a user or client across all connections
@@ -69,8 +69,8 @@ extension HTTP2ServerConnection {
     body: (inout ByteBuffer) -> Void
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
-    slot.pointee.response.clear()
-    body(&slot.pointee.response)
+    slot.pointee.outgoing.bytes.clear()
+    body(&slot.pointee.outgoing.bytes)
     return submit(slot, status, contentType, headers)
   }
 
@@ -87,7 +87,7 @@ extension HTTP2ServerConnection {
     isKept: Bool = false
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
-    slot.pointee.response = body
+    slot.pointee.outgoing.bytes = body
     return submit(slot, status, contentType, headers, heldBytes: isKept ? 0 : body.readableBytes)
   }
 
@@ -99,7 +99,7 @@ extension HTTP2ServerConnection {
     headers: [HTTP2Header] = []
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
-    slot.pointee.response.clear()
+    slot.pointee.outgoing.bytes.clear()
     return submit(slot, status, .none, headers)
   }
 
@@ -129,10 +129,10 @@ extension HTTP2ServerConnection {
     guard let slot = find(stream), slot.pointee.phase == .delivered, let session = core.pointee.session else {
       return .gone
     }
-    slot.pointee.response.clear()
+    slot.pointee.outgoing.bytes.clear()
     slot.pointee.phase = .streaming
-    if slot.pointee.method == .head { slot.pointee.flags.formUnion([.finished, .localEnded]) }
-    let hasBody = slot.pointee.method != .head
+    if slot.pointee.received.method == .head { slot.pointee.flags.formUnion([.finished, .localEnded]) }
+    let hasBody = slot.pointee.received.method != .head
     let result = resources.headers.withList(
       slot: slot,
       status: status,
@@ -158,7 +158,7 @@ extension HTTP2ServerConnection {
     guard let slot = find(stream), slot.pointee.phase == .streaming,
       !slot.pointee.flags.contains(.finished)
     else { return .gone }
-    let waiting = slot.pointee.response.readableBytes
+    let waiting = slot.pointee.outgoing.bytes.readableBytes
     if waiting > 0 {
       let isFull = waiting + bytes.readableBytes > queueBytesMax ?? resources.limits.maxStreamQueueBytes
       if isFull || !core.pointee.memory.isWithinLimit(slot) {
@@ -169,10 +169,10 @@ extension HTTP2ServerConnection {
     if waiting == 0 {
       // All streams that are sent the same event share this storage. For thousands of streams, bytes are only copied
       // into the frames.
-      slot.pointee.response = bytes
+      slot.pointee.outgoing.bytes = bytes
     } else {
-      slot.pointee.response.discardReadBytes()
-      slot.pointee.response.writeImmutableBuffer(bytes)
+      slot.pointee.outgoing.bytes.discardReadBytes()
+      slot.pointee.outgoing.bytes.writeImmutableBuffer(bytes)
       core.pointee.memory.chargeStreaming(slot)
     }
     resume(slot)
@@ -196,7 +196,7 @@ extension HTTP2ServerConnection {
   ///   fewer.
   package func setRetainedBytes(_ stream: HTTP2StreamHandle, _ byteCount: Int) -> Bool {
     guard let slot = find(stream), slot.pointee.phase == .streaming else { return true }
-    slot.pointee.retainedBytes = byteCount
+    slot.pointee.charge.retained = byteCount
     core.pointee.memory.chargeStreaming(slot)
     return core.pointee.memory.isWithinLimit(slot)
   }
@@ -204,7 +204,7 @@ extension HTTP2ServerConnection {
   /// Bytes queued in a streaming response; nil if the stream has none.
   package func queuedBytes(_ stream: HTTP2StreamHandle) -> Int? {
     guard let slot = find(stream), slot.pointee.phase == .streaming else { return nil }
-    return slot.pointee.response.readableBytes
+    return slot.pointee.outgoing.bytes.readableBytes
   }
 
   // MARK: Streamed request bodies
@@ -219,11 +219,11 @@ extension HTTP2ServerConnection {
       slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, core.pointee.session != nil
     else { return false }
     let isEnd = slot.pointee.flags.contains(.remoteEnded)
-    let body = slot.pointee.body
+    let body = slot.pointee.received.body
     let taken = take(RawSpan(_unsafeBytes: body), isEnd)
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
     if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
-    slot.pointee.dropBody(taken)
+    slot.pointee.received.dropBody(taken)
     if slot.pointee.phase == .streaming {
       core.pointee.memory.chargeStreaming(slot)
     } else {
@@ -260,9 +260,9 @@ extension HTTP2ServerConnection {
   ) -> HTTP2Outcome {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
     guard let session = core.pointee.session else { return .gone }
-    let length = slot.pointee.response.readableBytes
+    let length = slot.pointee.outgoing.bytes.readableBytes
     core.pointee.memory.charge(slot, answer: heldBytes ?? length)
-    let hasBody = length > 0 && slot.pointee.method != .head
+    let hasBody = length > 0 && slot.pointee.received.method != .head
     // RFC 9110 section 8.6: 204 has no content-length; that of 304 would have to be the length of the 200.
     let mayHaveLength = status != 204 && status != 304
     slot.pointee.phase = .answered
@@ -283,11 +283,11 @@ extension HTTP2ServerConnection {
   /// Drop the unread part of a streamed body after a complete response. The rest is read and dropped like other bodies,
   /// within ``HTTP2Limits/maxDroppedBodyBytes``. Clients that send before they read still get the response.
   private func discardBody(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    let unread = slot.pointee.count - slot.pointee.headerEnd
+    let unread = slot.pointee.received.bodyCount
     slot.pointee.flags.remove(.bodyStreams)
     guard unread > 0 else { return }
-    slot.pointee.dropBody(unread)
-    slot.pointee.droppedBodyBytes += unread
+    slot.pointee.received.dropBody(unread)
+    slot.pointee.bodyShare.drop(unread)
     core.pointee.consumeStreamed(slot.pointee.streamID, unread)
   }
 

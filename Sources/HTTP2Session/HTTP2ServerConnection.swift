@@ -390,7 +390,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.flags.contains(.remoteEnded) { return true }
       guard slot.pointee.flags.contains(.localEnded), blockedSince == nil else { return false }
-      let isOver = slot.pointee.droppedBodyBytes >= resources.limits.maxDroppedBodyBytes
+      let isOver = slot.pointee.bodyShare.dropped >= resources.limits.maxDroppedBodyBytes
       guard isOver || slot.pointee.flags.contains(.bodyStreams) else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
       isDirty = true
@@ -464,10 +464,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         switch slot.pointee.phase {
         case .receiving:
           !slot.pointee.flags.contains(.awaitsBodyGrant)
-            && now - slot.pointee.openedAt >= limits.requestTimeout
+            && slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
         case .answered where slot.pointee.flags.contains(.localEnded):
           // The client is sending the rest of a body that is not needed.
-          now - slot.pointee.openedAt >= limits.requestTimeout
+          slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
         case .answered: isAnswerStalled(slot, session, hasProgressed, now)
         case .streaming where slot.pointee.flags.contains(.finished):
           isAnswerStalled(slot, session, hasProgressed, now)
@@ -478,7 +478,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.cancel.rawValue)
         isDirty = true
       }
-      index = slot.pointee.next
+      index = slot.pointee.links.next
     }
     flushIfNeeded()
   }
@@ -493,13 +493,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   ) -> Bool {
     // While the channel is not writable, `blockedSince` covers the whole connection.
     guard blockedSince == nil, !slot.pointee.flags.contains(.localEnded) else { return false }
-    let unsent = slot.pointee.response.readableBytes
-    if unsent != slot.pointee.unsentBytes {
-      slot.pointee.unsentBytes = unsent
-      slot.pointee.unsentSince = now
+    let unsent = slot.pointee.outgoing.bytes.readableBytes
+    guard slot.pointee.deadlines.isUnsentOverdue(unsent, resources.limits.writeTimeout, now: now) else {
       return false
     }
-    guard now - slot.pointee.unsentSince >= resources.limits.writeTimeout else { return false }
     return !hasProgressed
       || nghttp2_session_get_stream_remote_window_size(session, slot.pointee.streamID) <= 0
   }

@@ -42,7 +42,7 @@ struct HeaderDecoding {
   @inline(__always)
   mutating func end() -> UnsafeMutablePointer<StreamSlot>? {
     guard let slot else { return nil }
-    slot.pointee.headerEnd = slot.pointee.count
+    slot.pointee.received.endHeaders()
     self.slot = nil
     return slot
   }

@@ -108,6 +108,28 @@ struct MemoryBudget {
   }
 }
 
+/// One stream's part of its event loop's ``MemoryBudget``.
+struct StreamCharge {
+  /// Bytes that the budget has charged to the stream.
+  private(set) var bytes = 0
+  /// Bytes that the application keeps for the stream elsewhere (``HTTP2ServerConnection/setRetainedBytes(_:_:)``).
+  var retained = 0
+  /// Key of the user or client that the bytes are charged to, across all connections; 0: the connection alone.
+  private(set) var shareKey: UInt64 = 0
+
+  /// Charge the bytes to a user or client.
+  @inline(__always)
+  mutating func assign(to key: UInt64) { shareKey = key }
+
+  /// Replace the charge. Returns the bytes by which it grew.
+  @inline(__always)
+  mutating func set(_ byteCount: Int) -> Int {
+    let added = byteCount - bytes
+    bytes = byteCount
+    return added
+  }
+}
+
 /// Bytes that one connection holds of its event loop's ``MemoryBudget``, and whose limits apply to it.
 struct ConnectionMemory {
   private let budget: UnsafeMutablePointer<MemoryBudget>
@@ -129,8 +151,8 @@ struct ConnectionMemory {
   func isWithinLimit(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if isShared {
       return slot.pointee.phase == .receiving
-        ? budget.pointee.allows(unprovenShare: slot.pointee.shareKey)
-        : budget.pointee.allows(share: slot.pointee.shareKey)
+        ? budget.pointee.allows(unprovenShare: slot.pointee.charge.shareKey)
+        : budget.pointee.allows(share: slot.pointee.charge.shareKey)
     }
     return isConnectionWithinLimit
   }
@@ -149,13 +171,16 @@ struct ConnectionMemory {
   /// that the application keeps for it.
   @inline(__always)
   mutating func charge(_ slot: UnsafeMutablePointer<StreamSlot>, answer: Int = 0) {
-    setCharge(slot, MemoryBudget.streamBytes + slot.pointee.count + answer + slot.pointee.retainedBytes)
+    setCharge(
+      slot,
+      MemoryBudget.streamBytes + slot.pointee.received.count + answer + slot.pointee.charge.retained
+    )
   }
 
   /// Update the charge of a stream with a streaming response.
   @inline(__always)
   mutating func chargeStreaming(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    let waiting = slot.pointee.response.readableBytes
+    let waiting = slot.pointee.outgoing.bytes.readableBytes
     if waiting > 0 {
       slot.pointee.flags.insert(.isQueueCharged)
     } else {
@@ -176,8 +201,8 @@ struct ConnectionMemory {
   /// - Returns: whether the user or client is within its limit.
   @inline(__always)
   func assign(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
-    budget.pointee.move(slot.pointee.chargedBytes, from: slot.pointee.shareKey, to: key)
-    slot.pointee.shareKey = key
+    budget.pointee.move(slot.pointee.charge.bytes, from: slot.pointee.charge.shareKey, to: key)
+    slot.pointee.charge.assign(to: key)
     return budget.pointee.allows(share: key)
   }
 
@@ -205,11 +230,10 @@ struct ConnectionMemory {
 
   @inline(__always)
   private mutating func setCharge(_ slot: UnsafeMutablePointer<StreamSlot>, _ byteCount: Int) {
-    let added = byteCount - slot.pointee.chargedBytes
-    slot.pointee.chargedBytes = byteCount
+    let added = slot.pointee.charge.set(byteCount)
     held += added
     if !isProven { budget.pointee.addUnproven(added) }
-    budget.pointee.add(added, share: slot.pointee.shareKey)
+    budget.pointee.add(added, share: slot.pointee.charge.shareKey)
   }
 }
 

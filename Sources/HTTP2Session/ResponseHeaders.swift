@@ -119,7 +119,8 @@ final class ResponseHeaders {
     return withExtra(extra, from: count, submit: submit)
   }
 
-  private static let digitsOffset = MemoryLayout<StreamSlot>.offset(of: \.lengthDigits)!
+  private static let digitsOffset =
+    MemoryLayout<StreamSlot>.offset(of: \.outgoing)! + OutgoingData.digitsOffset
 
   @inline(never)
   private func withExtra(

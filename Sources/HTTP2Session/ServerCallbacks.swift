@@ -25,27 +25,20 @@ func makeServerCallbacks() -> OpaquePointer {
 let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, dataFlags, source, _ in
   let slot = source.unsafelyUnwrapped.pointee.ptr.assumingMemoryBound(to: StreamSlot.self)
   let core = slot.pointee.core.unsafelyUnwrapped
-  let available = slot.pointee.response.readableBytes
+  let available = slot.pointee.outgoing.bytes.readableBytes
   let streaming = slot.pointee.phase == .streaming
   if available == 0 && streaming && !slot.pointee.flags.contains(.finished) {
     slot.pointee.flags.insert(.deferred)
     return Int(NGHTTP2_ERR_DEFERRED.rawValue)
   }
-  let count = min(available, length)
-  if count > 0 {
-    slot.pointee.response.withUnsafeReadableBytes { bytes in
-      UnsafeMutableRawPointer(buffer.unsafelyUnwrapped)
-        .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
-    }
-    slot.pointee.response.moveReaderIndex(forwardBy: count)
-    core.pointee.progress.sent(count)
-  }
+  let count = slot.pointee.outgoing.read(into: buffer.unsafelyUnwrapped, max: length)
+  if count > 0 { core.pointee.progress.sent(count) }
   if count == available {
     if !streaming || slot.pointee.flags.contains(.finished) {
       dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)
       slot.pointee.flags.insert(.localEnded)
     } else {
-      slot.pointee.response = ByteBuffer()
+      slot.pointee.outgoing.bytes = ByteBuffer()
       if slot.pointee.flags.contains(.isQueueCharged) { core.pointee.memory.chargeStreaming(slot) }
       if slot.pointee.flags.contains(.needsDrainCallback) { core.pointee.pending.append(slot) }
     }
@@ -85,8 +78,8 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   guard let slot = core.pointee.headers.slot else { return 0 }
   let name = name.unsafelyUnwrapped
   let value = value.unsafelyUnwrapped
-  slot.pointee.headerListBytes += nameCount + valueCount + 32
-  if slot.pointee.headerListBytes > core.pointee.headers.listBytesMax {
+  let listBytesMax = core.pointee.headers.listBytesMax
+  guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
@@ -109,10 +102,12 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
       return 0
     }
     slot.pointee.flags.insert(.hasAuthorization)
-    slot.pointee.authorizationIdentity = core.pointee.headers.identity(value, valueCount)
+    slot.pointee.received.authorizationIdentity = core.pointee.headers.identity(value, valueCount)
   }
   guard core.pointee.headers.keeps(name, nameCount) else { return 0 }
-  slot.pointee.storeField(name, nameCount, value, valueCount)
+  if slot.pointee.received.storeField(name, nameCount, value, valueCount) {
+    slot.pointee.flags.insert(.expectsContinue)
+  }
   return 0
 }
 
@@ -151,69 +146,6 @@ extension ServerCore {
 @inline(__always)
 private func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
 
-extension StreamSlot {
-  /// Store one header field, and remember its position if a request has a property for it. The first field of a name
-  /// counts, except for `x-forwarded-for`. Most comparisons end at the length of the name.
-  @inline(__always)
-  mutating func storeField(
-    _ name: UnsafePointer<UInt8>,
-    _ nameCount: Int,
-    _ value: UnsafePointer<UInt8>,
-    _ valueCount: Int
-  ) {
-    reserve(StreamSlot.fieldPrefixBytes + nameCount + valueCount)
-    let prefix = UnsafeMutableRawPointer(bytes.unsafelyUnwrapped + count)
-    prefix.storeBytes(of: UInt16(truncatingIfNeeded: nameCount), as: UInt16.self)
-    prefix.storeBytes(of: UInt16(truncatingIfNeeded: valueCount), toByteOffset: 2, as: UInt16.self)
-    count += StreamSlot.fieldPrefixBytes
-    _ = append(name, nameCount)
-    let range = append(value, valueCount)
-    switch nameCount {
-    case 5: if isBytes(name, nameCount, ":path") { fields.path = range }
-    case 6:
-      if isBytes(name, nameCount, "accept") { setFirst(&fields.accept, range) }
-      if isBytes(name, nameCount, "origin") { setFirst(&fields.origin, range) }
-      // The only expectation that RFC 9110 defines; its text is case-insensitive.
-      if isBytes(name, nameCount, "expect"), valueCount == 12 { flags.insert(.expectsContinue) }
-    case 7: if isBytes(name, nameCount, ":method") { method = HTTP2Method(value, valueCount) }
-    case 10: if isBytes(name, nameCount, ":authority") { fields.authority = range }
-    case 12:
-      if isBytes(name, nameCount, "content-type") { setFirst(&fields.contentType, range) }
-      if isBytes(name, nameCount, "x-request-id") { setFirst(&fields.requestID, range) }
-    case 13:
-      if isBytes(name, nameCount, "authorization") { setFirst(&fields.authorization, range) }
-      if isBytes(name, nameCount, "last-event-id") { setFirst(&fields.lastEventID, range) }
-    case 14:
-      if isBytes(name, nameCount, "content-length") {
-        // nghttp2 has checked that the value is a number, or resets the stream.
-        declaredBodyBytes = parseDecimal(value, valueCount) ?? Int.max
-      }
-    // The last field is the nearest proxy's.
-    case 15: if isBytes(name, nameCount, "x-forwarded-for") { fields.forwardedFor = range }
-    default: break
-    }
-  }
-}
-
-@inline(__always)
-private func setFirst(_ field: inout ByteRange, _ range: ByteRange) {
-  if field.count == 0 { field = range }
-}
-
-extension HTTP2Method {
-  @inline(__always)
-  init(_ bytes: UnsafePointer<UInt8>, _ count: Int) {
-    switch count {
-    case 3: self = isBytes(bytes, 3, "GET") ? .get : isBytes(bytes, 3, "PUT") ? .put : .other
-    case 4: self = isBytes(bytes, 4, "POST") ? .post : isBytes(bytes, 4, "HEAD") ? .head : .other
-    case 5: self = isBytes(bytes, 5, "PATCH") ? .patch : .other
-    case 6: self = isBytes(bytes, 6, "DELETE") ? .delete : .other
-    case 7: self = isBytes(bytes, 7, "OPTIONS") ? .options : .other
-    default: self = .other
-    }
-  }
-}
-
 private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, streamID, data, length, user in
   let core = core(user)
   guard let slot = core.pointee.lookup(streamID) else {
@@ -222,8 +154,7 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
   }
   if slot.pointee.flags.contains(.bodyStreams) && slot.pointee.phase != .answered {
     // The stream's window is the limit: unread bytes are not returned to it.
-    slot.pointee.reserve(length)
-    _ = slot.pointee.append(data.unsafelyUnwrapped, length)
+    slot.pointee.received.appendBody(data.unsafelyUnwrapped, length)
     if slot.pointee.phase == .streaming {
       core.pointee.memory.chargeStreaming(slot)
     } else {
@@ -235,13 +166,13 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
     return 0
   }
   let isReceiving = slot.pointee.phase == .receiving
-  if isReceiving && slot.pointee.heldBodyBytes + length <= core.pointee.maxBodyBytes {
+  if isReceiving && slot.pointee.bodyShare.held + length <= core.pointee.maxBodyBytes {
     core.pointee.storeBody(slot, data.unsafelyUnwrapped, length)
     return 0
   }
   // Over a limit, or already answered: the rest is read and dropped. Fails only for lack of memory.
   _ = nghttp2_session_consume(session, streamID, length)
-  slot.pointee.droppedBodyBytes += length
+  slot.pointee.bodyShare.drop(length)
   if isReceiving {
     slot.pointee.flags.insert(.bodyTooLarge)
     core.pointee.bodyDiscarded(slot)
@@ -287,7 +218,7 @@ extension ServerCore {
   @inline(__always)
   fileprivate func streamsBody(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if streamedContentTypes.isEmpty { return false }
-    let header = RawSpan(_unsafeBytes: slot.pointee.bytes(slot.pointee.fields.contentType))
+    let header = RawSpan(_unsafeBytes: slot.pointee.received.bytes(slot.pointee.received.fields.contentType))
     for type in streamedContentTypes where type.isNamed(by: header) { return true }
     return false
   }
@@ -297,7 +228,7 @@ extension StreamSlot {
   /// Whether a streamed body has bytes, or an end, that the application has not seen.
   var hasUnreadBody: Bool {
     flags.contains(.bodyStreams) && !flags.contains(.bodyEndSeen)
-      && (count > headerEnd || flags.contains(.remoteEnded))
+      && (received.bodyCount > 0 || flags.contains(.remoteEnded))
   }
 }
 
@@ -335,7 +266,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         )
         core.pointee.submitContinue(decoded)
         core.pointee.deliver(decoded)
-      } else if decoded.pointee.declaredBodyBytes > core.pointee.maxBodyBytes {
+      } else if decoded.pointee.received.declaredBodyBytes > core.pointee.maxBodyBytes {
         decoded.pointee.flags.insert(.bodyTooLarge)
       }
       // Do not wait for a body that will not be read.
@@ -396,10 +327,10 @@ private let onStreamClose: nghttp2_on_stream_close_callback = { session, streamI
   if !slot.pointee.flags.contains(.remoteEnded) { core.pointee.inbound.history.recordResetByUs(streamID) }
   core.pointee.headers.ignore(slot)
   if !core.pointee.memory.isShared, slot.pointee.flags.contains(.bodyStreams),
-    slot.pointee.count > slot.pointee.headerEnd
+    slot.pointee.received.bodyCount > 0
   {
     // Return the unread bytes to the connection's window.
-    _ = nghttp2_session_consume_connection(session, slot.pointee.count - slot.pointee.headerEnd)
+    _ = nghttp2_session_consume_connection(session, slot.pointee.received.bodyCount)
   }
   core.pointee.close(slot)
   return 0

@@ -136,7 +136,7 @@ struct ServerCore {
 
   private mutating func release(_ slot: UnsafeMutablePointer<StreamSlot>) {
     // A slot in the pending list is freed when it is taken from there.
-    if slot.pointee.isWaiting { slot.pointee.phase = .aborted } else { pool.pointee.put(slot) }
+    if slot.pointee.links.isWaiting { slot.pointee.phase = .aborted } else { pool.pointee.put(slot) }
   }
 
   /// End the session and close every open stream.

@@ -1,11 +1,5 @@
 internal import NIOCore
 
-/// Range of bytes inside a slot's request buffer.
-struct ByteRange {
-  var offset: UInt32 = 0
-  var count: UInt32 = 0
-}
-
 /// State of one stream, reused for later streams. Its address is fixed: nghttp2 holds a pointer to it as the stream's
 /// user data, and NO_COPY header values may point into it.
 struct StreamSlot {
@@ -56,72 +50,19 @@ struct StreamSlot {
   var streamID: Int32 = 0
   var phase: Phase = .free
   var flags: Flags = []
-  var method: HTTP2Method = .other
-  var authorizationIdentity: UInt32 = 0
-  /// Value for the application's use.
-  var applicationTag: UInt64 = 0
-  var openedAt: NIODeadline = .uptimeNanoseconds(0)
+  /// Value for the application's use: set during a request on a server, with the request on a client.
+  var tag: UInt64 = 0
   var core: UnsafeMutablePointer<ServerCore>?
-
-  /// Open slots of one connection, oldest first; `next` also links the pool's free slots.
-  var previous: UInt32 = StreamSlot.none
-  var next: UInt32 = StreamSlot.none
-  /// Links slots with a pending delegate call: ready, aborted or drained ones.
-  var nextPending: UInt32 = StreamSlot.none
-  var isWaiting = false
-
-  // Received data: a request on a server, a response on a client. Header fields are stored as [name length][value
-  // length][name][value], then the body, in one buffer.
-  var bytes: UnsafeMutablePointer<UInt8>?
-  var capacity: Int = 0
-  var count: Int = 0
-  var headerEnd: Int = 0
-  var headerListBytes: Int = 0
-  /// Content-length of the request, 0 without one.
-  var declaredBodyBytes: Int = 0
-  /// Bytes that ``MemoryBudget`` has charged to the stream.
-  var chargedBytes: Int = 0
-  /// Bytes that the application keeps for the stream elsewhere (``HTTP2ServerConnection/setRetainedBytes(_:_:)``).
-  var retainedBytes: Int = 0
-  /// Key of the user or client that the bytes are charged to, across all connections; 0: the connection alone.
-  var shareKey: UInt64 = 0
-  /// Bytes that ``BodyBudget`` has counted for the stream.
-  var heldBodyBytes: Int = 0
-  /// Bytes that ``BodyBudget`` granted beyond the initial window.
-  var grantedBodyBytes: Int = 0
-  /// Body bytes dropped after the request was delivered.
-  var droppedBodyBytes: Int = 0
-  var fields = Fields()
-
-  /// Client only: status of the response, 0 until known, and the caller's token of the request.
-  var status: Int32 = 0
-  var token: UInt64 = 0
-
-  // Data to send: a server's response, a client's request body.
-  var response: ByteBuffer
-  /// Server only: unsent bytes when the timer last saw progress, -1 before its first check; and the time of that.
-  var unsentBytes: Int = -1
-  var unsentSince: NIODeadline = .uptimeNanoseconds(0)
-  /// Decimal digits of the response's content-length, at the end of these 20 bytes. nghttp2 reads them when it sends
-  /// the headers.
-  var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
-
-  /// Header fields that are read for every request, found without a search.
-  struct Fields {
-    var path = ByteRange()
-    var authority = ByteRange()
-    var authorization = ByteRange()
-    var contentType = ByteRange()
-    var accept = ByteRange()
-    var origin = ByteRange()
-    var forwardedFor = ByteRange()
-    var requestID = ByteRange()
-    var lastEventID = ByteRange()
-  }
+  var links = SlotLinks()
+  var received = ReceivedMessage()
+  var deadlines = StreamDeadlines()
+  var charge = StreamCharge()
+  var bodyShare = BodyShare()
+  /// Data to send: a server's response, a client's request body.
+  var outgoing = OutgoingData()
 
   init(index: UInt32) {
     self.index = index
-    self.response = ByteBuffer()
   }
 
   /// Prepares the slot for a new stream of a server. What a response sets before it is read keeps its old value.
@@ -130,99 +71,84 @@ struct StreamSlot {
     self.streamID = streamID
     phase = .receiving
     flags = []
-    method = .other
-    authorizationIdentity = 0
-    applicationTag = 0
-    self.openedAt = openedAt
-    chargedBytes = 0
-    retainedBytes = 0
-    shareKey = 0
+    tag = 0
     self.core = core
-    count = 0
-    headerEnd = 0
-    headerListBytes = 0
-    declaredBodyBytes = 0
-    heldBodyBytes = 0
-    grantedBodyBytes = 0
-    droppedBodyBytes = 0
-    unsentBytes = -1
-    fields = StreamSlot.Fields()
+    received.reset()
+    deadlines.reset(openedAt: openedAt)
+    charge = StreamCharge()
+    bodyShare = BodyShare()
   }
 
   var handle: HTTP2StreamHandle { HTTP2StreamHandle(slot: index, generation: generation) }
 
-  func bytes(_ range: ByteRange) -> UnsafeRawBufferPointer {
-    UnsafeRawBufferPointer(start: bytes.map { $0 + Int(range.offset) }, count: Int(range.count))
-  }
-
-  /// Bytes received after the headers.
-  var body: UnsafeRawBufferPointer {
-    UnsafeRawBufferPointer(start: bytes.map { $0 + headerEnd }, count: count - headerEnd)
-  }
-
-  /// Size of the prefix of each stored header: 16 bits of name length, 16 bits of value length. The limit keeps both
-  /// below 65,536.
-  static let fieldPrefixBytes = 4
-
-  /// Return the value of the first header with that lower-case name.
-  func find(_ name: StaticString) -> ByteRange? {
-    guard let bytes else { return nil }
-    var at = 0
-    while at + StreamSlot.fieldPrefixBytes <= headerEnd {
-      let nameCount = Int(UnsafeRawPointer(bytes + at).loadUnaligned(as: UInt16.self))
-      let valueCount = Int(UnsafeRawPointer(bytes + at + 2).loadUnaligned(as: UInt16.self))
-      at += StreamSlot.fieldPrefixBytes
-      if isBytes(bytes + at, nameCount, name) {
-        return ByteRange(offset: UInt32(at + nameCount), count: UInt32(valueCount))
-      }
-      at += nameCount + valueCount
-    }
-    return nil
-  }
-
-  /// Remove the first `taken` bytes of the body.
-  mutating func dropBody(_ taken: Int) {
-    guard taken > 0, let bytes else { return }
-    let rest = count - headerEnd - taken
-    if rest > 0 { (bytes + headerEnd).update(from: bytes + headerEnd + taken, count: rest) }
-    count = headerEnd + rest
-  }
-
-  /// Make room for `extra` more bytes. Capacity doubles; the caller has checked the limits.
-  @inline(__always)
-  mutating func reserve(_ extra: Int) {
-    if count + extra > capacity { grow(extra) }
-  }
-
-  @inline(never)
-  private mutating func grow(_ extra: Int) {
-    let wanted = max(512, max(capacity * 2, count + extra))
-    let larger = UnsafeMutablePointer<UInt8>.allocate(capacity: wanted)
-    if let bytes {
-      larger.update(from: bytes, count: count)
-      bytes.deallocate()
-    }
-    bytes = larger
-    capacity = wanted
-  }
-
-  /// Append bytes. The caller has reserved room for them.
-  @inline(__always)
-  mutating func append(_ source: UnsafePointer<UInt8>, _ length: Int) -> ByteRange {
-    let range = ByteRange(
-      offset: UInt32(truncatingIfNeeded: count),
-      count: UInt32(truncatingIfNeeded: length)
-    )
-    (bytes.unsafelyUnwrapped + count).update(from: source, count: length)
-    count += length
-    return range
-  }
-
   mutating func releaseBuffers() {
-    bytes?.deallocate()
-    bytes = nil
-    capacity = 0
-    response = ByteBuffer()
+    received.releaseBuffer()
+    outgoing.release()
+  }
+}
+
+/// Times of one stream after which the peer counts as stalled.
+struct StreamDeadlines {
+  private var openedAt: NIODeadline = .uptimeNanoseconds(0)
+  /// Server only: unsent bytes when the timer last saw progress, -1 before its first check; and the time of that.
+  private var unsentBytes = -1
+  private var unsentSince: NIODeadline = .uptimeNanoseconds(0)
+
+  /// Prepare for a new stream. What the first check sets keeps its old value.
+  @inline(__always)
+  mutating func reset(openedAt: NIODeadline) {
+    self.openedAt = openedAt
+    unsentBytes = -1
+  }
+
+  /// Do not count the time until now against the request's timeout.
+  mutating func restartRequest(at now: NIODeadline) { openedAt = max(openedAt, now) }
+
+  /// Whether the request takes longer than this.
+  func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
+
+  /// Whether the number of unsent bytes has not changed for this long.
+  mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
+    if unsent != unsentBytes {
+      unsentBytes = unsent
+      unsentSince = now
+      return false
+    }
+    return now - unsentSince >= timeout
+  }
+}
+
+/// Data of one stream that nghttp2 has not taken yet, and the digits of its length.
+struct OutgoingData {
+  var bytes = ByteBuffer()
+  /// Decimal digits of the response's content-length, at the end of these 20 bytes. nghttp2 reads them when it sends
+  /// the headers.
+  private var lengthDigits: (UInt64, UInt64, UInt32) = (0, 0, 0)
+
+  /// Offset of the digits.
+  static let digitsOffset = MemoryLayout<Self>.offset(of: \.lengthDigits)!
+
+  /// Move bytes to a frame buffer of nghttp2.
+  ///
+  /// - Returns: their number.
+  @inline(__always)
+  mutating func read(into buffer: UnsafeMutablePointer<UInt8>, max length: Int) -> Int {
+    let count = min(bytes.readableBytes, length)
+    if count > 0 {
+      bytes.withUnsafeReadableBytes { bytes in
+        UnsafeMutableRawPointer(buffer)
+          .copyMemory(from: bytes.baseAddress.unsafelyUnwrapped, byteCount: count)
+      }
+      bytes.moveReaderIndex(forwardBy: count)
+    }
+    return count
+  }
+
+  mutating func release() { bytes = ByteBuffer() }
+
+  /// Free the buffer if it is larger than this.
+  mutating func release(above maxBytes: Int) {
+    if bytes.capacity > maxBytes { release() }
   }
 }
 
@@ -258,7 +184,7 @@ struct SlotPool {
   mutating func take() -> UnsafeMutablePointer<StreamSlot> {
     if freeHead == StreamSlot.none { addChunk() }
     let slot = pointer(freeHead)
-    freeHead = slot.pointee.next
+    freeHead = slot.pointee.links.next
     freeCount -= 1
     return slot
   }
@@ -268,14 +194,10 @@ struct SlotPool {
     slot.pointee.generation &+= 1
     slot.pointee.phase = .free
     slot.pointee.core = nil
-    if slot.pointee.capacity > maxKeptBufferBytes {
-      slot.pointee.bytes?.deallocate()
-      slot.pointee.bytes = nil
-      slot.pointee.capacity = 0
-    }
-    if slot.pointee.response.capacity > maxKeptBufferBytes { slot.pointee.response = ByteBuffer() }
+    slot.pointee.received.releaseBuffer(above: maxKeptBufferBytes)
+    slot.pointee.outgoing.release(above: maxKeptBufferBytes)
     if freeCount >= maxWarmSlots { slot.pointee.releaseBuffers() }
-    slot.pointee.next = freeHead
+    slot.pointee.links.next = freeHead
     freeHead = slot.pointee.index
     freeCount += 1
   }
@@ -286,7 +208,7 @@ struct SlotPool {
     while index != StreamSlot.none {
       let slot = pointer(index)
       slot.pointee.releaseBuffers()
-      index = slot.pointee.next
+      index = slot.pointee.links.next
     }
   }
 
@@ -295,7 +217,7 @@ struct SlotPool {
     let chunk = UnsafeMutablePointer<StreamSlot>.allocate(capacity: SlotPool.chunkSize)
     for offset in (0..<SlotPool.chunkSize).reversed() {
       (chunk + offset).initialize(to: StreamSlot(index: base + UInt32(offset)))
-      (chunk + offset).pointee.next = freeHead
+      (chunk + offset).pointee.links.next = freeHead
       freeHead = base + UInt32(offset)
     }
     chunks.append(chunk)
