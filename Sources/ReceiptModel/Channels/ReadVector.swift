@@ -175,7 +175,6 @@ package struct ReadVector: ~Copyable, Sendable {
     roster.eraseUser(row)
   }
 
-  @inline(__always)
   mutating func moveRead(
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,
@@ -186,7 +185,6 @@ package struct ReadVector: ~Copyable, Sendable {
     flags.assignReadIsHidden(row, isHidden)
   }
 
-  @inline(__always)
   mutating func moveDelivered(
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,

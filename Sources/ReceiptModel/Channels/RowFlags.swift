@@ -146,7 +146,10 @@ struct RowFlags: ~Copyable, Sendable {
   @inline(__always)
   private mutating func set(_ flag: UInt8, _ row: MemberOrdinal, _ isSet: Bool) {
     let position = Int(row.rawValue)
-    flags[position] = flags[position] & ~flag | (isSet ? flag : 0)
+    // Nearly all moves leave the flags as they are: reading is cheaper than writing.
+    let known = flags[position]
+    let wanted = known & ~flag | (isSet ? flag : 0)
+    if wanted != known { flags[position] = wanted }
   }
 
   /// Size in bytes.

@@ -45,7 +45,6 @@ struct WatermarkColumn: ~Copyable, Sendable {
   }
 
   /// Moves a row's watermark by one step.
-  @inline(__always)
   mutating func move(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp) {
     let position = Int(row.rawValue)
     positions[position] = sequence.rawValue
