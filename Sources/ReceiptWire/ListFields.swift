@@ -85,14 +85,6 @@ package struct MemberStatusFields: ~Escapable {
 }
 
 extension FieldReader {
-  /// A byte that is 0 or 1.
-  @_lifetime(self: copy self)
-  fileprivate mutating func flag() throws(WireError) -> Bool {
-    let value = try byte()
-    guard value <= 1 else { throw .badValue(.flags) }
-    return value == 1
-  }
-
   /// *member status* of Proto/frames.md.
   @_lifetime(self: copy self)
   package mutating func memberStatus() throws(WireError) -> MemberStatus {

@@ -151,7 +151,14 @@ package enum Effect: Hashable, Sendable {
       .acknowledgementForgotten, .inThread, .truncated, .messageDeleted, .rowErased, .senderErased,
       .channelDeleted, .membershipAssigned, .membershipRemoved:
       true
-    default: false
+    case .channelAssigned, .optionsChanged, .rowLeft, .readMoved, .deliveredMoved, .acknowledgedThrough,
+      .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned, .deletionBegun, .messageCountsAssigned,
+      .segmentsNoted, .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased,
+      .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted,
+      .tokenRevoked, .idsWidened:
+      false
     }
   }
 
@@ -159,7 +166,18 @@ package enum Effect: Hashable, Sendable {
   package var movesWatermark: Bool {
     switch self {
     case .readMoved, .deliveredMoved, .deliveredAcked: true
-    default: false
+    case .channelAssigned, .optionsChanged, .rowAssigned, .rowLeft, .roleAssigned, .markerAssigned,
+      .muteAssigned,
+      .unreadFlagAssigned, .messageAssigned, .messageDeleted, .acknowledged, .acknowledgementForgotten,
+      .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned, .inThread,
+      .truncated,
+      .deletionBegun, .channelDeleted, .rowErased, .senderErased, .messageCountsAssigned, .segmentsNoted,
+      .membershipAssigned, .membershipRemoved, .channelTypeAssigned, .typeSettled, .userAssigned,
+      .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted,
+      .tokenRevoked, .idsWidened:
+      false
     }
   }
 
@@ -167,7 +185,17 @@ package enum Effect: Hashable, Sendable {
   package var changesMessageCounts: Bool {
     switch self {
     case .messageAssigned, .messageDeleted: true
-    default: false
+    case .channelAssigned, .optionsChanged, .rowAssigned, .rowLeft, .roleAssigned, .readMoved,
+      .deliveredMoved,
+      .deliveredAcked, .markerAssigned, .muteAssigned, .unreadFlagAssigned, .acknowledged,
+      .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
+      .stepTailAssigned, .inThread, .truncated, .deletionBegun, .channelDeleted, .rowErased, .senderErased,
+      .messageCountsAssigned, .segmentsNoted, .membershipAssigned, .membershipRemoved, .channelTypeAssigned,
+      .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
+      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted,
+      .tokenRevoked, .idsWidened:
+      false
     }
   }
 
@@ -189,7 +217,15 @@ package enum Effect: Hashable, Sendable {
         || !Self.all(change.membership.cid, Identifier.isLegacyCID)
     case .membershipAssigned(_, _, let membership): !Self.all(membership.cid, Identifier.isLegacyCID)
     case .inThread(_, let effect): effect.bringsWideIDs
-    default: false
+    case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredAcked,
+      .markerAssigned,
+      .muteAssigned, .unreadFlagAssigned, .messageDeleted, .acknowledged, .acknowledgementForgotten,
+      .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned, .truncated,
+      .deletionBegun,
+      .channelDeleted, .rowErased, .senderErased, .messageCountsAssigned, .segmentsNoted, .membershipRemoved,
+      .channelTypeAssigned, .typeSettled, .userSettled, .userErased, .countersAssigned, .sessionAssigned,
+      .membershipsSent, .membershipsTaken, .indexEpochAssigned, .webhookNoted, .tokenRevoked, .idsWidened:
+      false
     }
   }
 
@@ -253,156 +289,6 @@ package enum Effect: Hashable, Sendable {
   }
 }
 
-/// A page's name within its channel, or within its shard for the last seven cases: the unit of a checkpoint.
-package enum PageID: Hashable, Sendable {
-  case head
-  case rows(UInt32)
-  case segment(UInt32)
-  /// A message's acknowledgements.
-  case receipts(SequenceNumber)
-  /// A segment of the steps of a row page: row page, segment. Not loaded with its channel, only on demand.
-  case steps(UInt32, UInt32)
-  /// Rows of a thread: parent message, page.
-  case threadRows(SequenceNumber, UInt32)
-  /// Messages of a thread: parent message, segment.
-  case threadSegment(SequenceNumber, UInt32)
-  /// Entries of a user's channel index.
-  case memberships(UInt32)
-  case types
-  case users(UInt32)
-  case shardHead
-  /// Pending membership changes.
-  case outbox(UInt32)
-  /// Progress of the membership changes that were sent and received.
-  case index
-  /// Remembered webhooks.
-  case webhooks(UInt32)
-  /// Revoked tokens.
-  case tokens
-
-  /// Member rows in one page.
-  package static let rowsPerPage: UInt32 = 256
-  /// Messages in one segment.
-  package static let messagesPerSegment: UInt32 = 256
-  /// Users with settings in one page.
-  package static let usersPerPage: UInt32 = 256
-  /// Channels of a user in one page.
-  package static let membershipsPerPage: UInt32 = 256
-  /// Number of outbox pages, used as a ring, and the number of changes in each.
-  package static let outboxPages: UInt64 = 1_024
-  package static let changesPerOutboxPage: UInt64 = 256
-
-  /// Number of pages that remembered webhooks are spread over, by the highest bits of their keys' hashes.
-  package static let webhookPages: UInt32 = 256
-
-  /// The page of a webhook key.
-  package static func webhookPage(of key: UInt64) -> UInt32 { UInt32(key >> 56) }
-
-  /// The outbox page that stores a pending change.
-  package static func outboxPage(of number: UInt64) -> UInt32 {
-    UInt32(number / changesPerOutboxPage % outboxPages)
-  }
-
-  /// The thread's counterpart of this channel page. Threads have only row and message pages.
-  package func inThread(_ parent: SequenceNumber) -> PageID {
-    switch self {
-    case .rows(let number): .threadRows(parent, number)
-    case .segment(let number): .threadSegment(parent, number)
-    default: preconditionFailure("a thread has no such page")
-    }
-  }
-}
-
-/// A user's membership in one channel, as stored in the user's index. An ended membership stays while the channel still
-/// knows the user's name.
-package struct Membership: Hashable, Sendable {
-  package var cid: String
-  /// The channel's incarnation.
-  package var channel: ChannelNumber
-  /// The user's last row in the channel; nil: never a member, only a sender.
-  package var row: MemberOrdinal?
-  package var isMember: Bool
-  package var joinedAt: Timestamp
-  /// The epoch of the change that assigned this entry. After a rebuild, entries with an older epoch are wrong.
-  package var epoch: UInt64
-  /// When the user ceased to be a member of a deleted channel of this name, by the channel shard's time: at its
-  /// deletion, or earlier by leaving. None: no such channel, or the time is no longer kept.
-  package var deletedAt: Timestamp
-  /// A tombstone: no channel of this name knows the user any more. It is no membership, and is kept to replay the
-  /// removal to clients that were away.
-  package var isGone: Bool
-
-  package init(
-    cid: String,
-    channel: ChannelNumber,
-    row: MemberOrdinal?,
-    isMember: Bool,
-    joinedAt: Timestamp,
-    epoch: UInt64,
-    deletedAt: Timestamp = .none,
-    isGone: Bool = false
-  ) {
-    self.cid = cid
-    self.channel = channel
-    self.row = row
-    self.isMember = isMember
-    self.joinedAt = joinedAt
-    self.epoch = epoch
-    self.deletedAt = deletedAt
-    self.isGone = isGone
-  }
-
-  /// The tombstone that replaces this entry once no channel of its name knows the user.
-  func tombstone(at time: Timestamp) -> Membership {
-    Membership(
-      cid: cid,
-      channel: channel,
-      row: nil,
-      isMember: false,
-      joinedAt: .none,
-      epoch: epoch,
-      deletedAt: time,
-      isGone: true
-    )
-  }
-}
-
-/// A membership change that a channel's shard sends to a user's home shard.
-package struct MembershipChange: Hashable, Sendable {
-  package var user: String
-  /// The entry that the index must hold.
-  package var membership: Membership
-  /// The channel no longer knows the user. Either the channel was deleted, and `membership` says when the user's
-  /// membership ended, or the user was erased there.
-  package var isGone: Bool
-
-  package init(user: String, _ membership: Membership, isGone: Bool = false) {
-    self.user = user
-    self.membership = membership
-    self.isGone = isGone
-  }
-}
-
-/// One member's acknowledgement of one message (R9).
-package struct Acknowledgement: Hashable, Sendable {
-  package var row: MemberOrdinal
-  /// None: the record was dropped; the acknowledgement itself stays.
-  package var at: Timestamp
-  /// The user hid their read receipts at that time (R7).
-  package var isHidden: Bool
-  /// At most ``noteLengthMax`` bytes of UTF-8; empty: no note.
-  package var note: String
-
-  package static let noteLengthMax = 1_024
-
-  package init(row: MemberOrdinal, at: Timestamp, isHidden: Bool = false, note: String = "") {
-    self.row = row
-    self.at = at
-    self.isHidden = isHidden
-    self.note = note
-  }
-}
-
 /// A row page's step state: its sealed segments, and the steps since the last of them.
 package struct StepTailRecord: Hashable, Sendable {
   /// The number of the oldest segment kept.
@@ -416,261 +302,4 @@ package struct StepTailRecord: Hashable, Sendable {
     self.ends = ends
     self.tail = tail
   }
-}
-
-/// A user's versioned settings, replicated to every shard (R7). Exists only for users whose settings were ever set.
-package struct UserSettings: Hashable, Sendable {
-  package var user: String
-  /// 0: never set, every setting has its default.
-  package var version: UInt64
-  package var hidesRead: Bool
-  package var hidesDelivered: Bool
-  /// When the user last changed from hidden to shown; positions moved while hidden count from then. None: never hidden.
-  package var readShownSince: Timestamp
-  package var deliveredShownSince: Timestamp
-  /// Tokens issued before this time are refused; none: no token is refused.
-  package var tokensRevokedBefore: Timestamp
-  /// In the user's home shard: every shard has this version.
-  package var isSettled: Bool
-  /// The user is being erased (R16): nothing new may be created in their name.
-  package var isErasing: Bool
-  /// The user was erased at this version (R16) and nothing else is kept. Only in replies, never in the log.
-  package var isErased: Bool
-  /// When this shard applied the current privacy settings; none: they never changed. Not replicated.
-  package var takenAt: Timestamp
-
-  package init(
-    user: String,
-    version: UInt64 = 0,
-    hidesRead: Bool = false,
-    hidesDelivered: Bool = false,
-    readShownSince: Timestamp = .none,
-    deliveredShownSince: Timestamp = .none,
-    tokensRevokedBefore: Timestamp = .none,
-    isSettled: Bool = false,
-    isErasing: Bool = false,
-    isErased: Bool = false,
-    takenAt: Timestamp = .none
-  ) {
-    self.user = user
-    self.version = version
-    self.hidesRead = hidesRead
-    self.hidesDelivered = hidesDelivered
-    self.readShownSince = readShownSince
-    self.deliveredShownSince = deliveredShownSince
-    self.tokensRevokedBefore = tokensRevokedBefore
-    self.isSettled = isSettled
-    self.isErasing = isErasing
-    self.isErased = isErased
-    self.takenAt = takenAt
-  }
-}
-
-/// A partial update of a user's settings: nil leaves a setting unchanged.
-package struct UserSettingsPatch: Hashable, Sendable {
-  package var showsRead: Bool?
-  package var showsDelivered: Bool?
-  package var tokensRevokedBefore: Timestamp?
-  package init(showsRead: Bool? = nil, showsDelivered: Bool? = nil, tokensRevokedBefore: Timestamp? = nil) {
-    self.showsRead = showsRead
-    self.showsDelivered = showsDelivered
-    self.tokensRevokedBefore = tokensRevokedBefore
-  }
-}
-
-/// Everything stored in one member's row.
-package struct RowRecord: Hashable, Sendable {
-  package var user: String
-  /// Empty: no role.
-  package var role: String
-  package var hasLeft: Bool
-  /// The member joined under `history: hidden`: nothing before the join counts as unread (R6).
-  package var hidesHistory: Bool
-  /// The newest sequence number at the time of the join: the member joined before message n if `joined < n` (R6).
-  package var joined: SequenceNumber
-  package var joinedAt: Timestamp
-  package var read: SequenceNumber
-  /// For a row that was left: when the member left.
-  package var readAt: Timestamp
-  package var delivered: SequenceNumber
-  package var deliveredAt: Timestamp
-  /// The time shown in place of ``deliveredAt`` (R20); none: ``deliveredAt`` is shown.
-  package var ackedAt: Timestamp
-  /// The unread marker, if set (R4).
-  package var marker: SequenceNumber?
-  /// When the marker was last set, moved or cleared; none: never.
-  package var markedAt: Timestamp
-  package var unreadEpoch: UInt32
-  /// The watermark's last move was made while the user hid it (R7).
-  package var readIsHidden: Bool
-  package var deliveredIsHidden: Bool
-  /// How often the watermark has moved, which is the number of its newest step (R17).
-  package var readSteps: UInt32
-  package var deliveredSteps: UInt32
-  /// Mark-read has acknowledged the receipts up to here (R9).
-  package var acknowledgedThrough: SequenceNumber
-  /// In a thread: the user has only marked it read. While the user hides reads, others do not see them in the thread
-  /// (R7, R15).
-  package var joinedByReading: Bool
-  /// In a thread: the newest reply when the user joined the channel. Replies up to it never count for the user (R6).
-  /// nil: the same as ``joined``.
-  package var countedAfter: SequenceNumber?
-  /// In a thread: replies up to this one are not unread for the user, who did not take part then. nil: the same as
-  /// ``joined``.
-  package var unreadAfter: SequenceNumber?
-  /// The member excludes the channel from their unread totals (R14).
-  package var isMuted: Bool
-  /// The member has flagged the channel unread as a whole (R4).
-  package var isFlaggedUnread: Bool
-  /// When the flag was last set or cleared; none: never.
-  package var flaggedAt: Timestamp
-
-  package init(
-    user: String,
-    role: String = "",
-    hasLeft: Bool = false,
-    hidesHistory: Bool = false,
-    joined: SequenceNumber,
-    joinedAt: Timestamp,
-    read: SequenceNumber = .zero,
-    readAt: Timestamp = .none,
-    delivered: SequenceNumber = .zero,
-    deliveredAt: Timestamp = .none,
-    ackedAt: Timestamp = .none,
-    marker: SequenceNumber? = nil,
-    markedAt: Timestamp = .none,
-    unreadEpoch: UInt32 = 0,
-    readIsHidden: Bool = false,
-    deliveredIsHidden: Bool = false,
-    readSteps: UInt32 = 0,
-    deliveredSteps: UInt32 = 0,
-    acknowledgedThrough: SequenceNumber = .zero,
-    joinedByReading: Bool = false,
-    countedAfter: SequenceNumber? = nil,
-    unreadAfter: SequenceNumber? = nil,
-    isMuted: Bool = false,
-    isFlaggedUnread: Bool = false,
-    flaggedAt: Timestamp = .none
-  ) {
-    self.user = user
-    self.role = role
-    self.hasLeft = hasLeft
-    self.hidesHistory = hidesHistory
-    self.joined = joined
-    self.joinedAt = joinedAt
-    self.read = read
-    self.readAt = readAt
-    self.delivered = delivered
-    self.deliveredAt = deliveredAt
-    self.ackedAt = ackedAt
-    self.marker = marker
-    self.markedAt = markedAt
-    self.unreadEpoch = unreadEpoch
-    self.readIsHidden = readIsHidden
-    self.deliveredIsHidden = deliveredIsHidden
-    self.readSteps = readSteps
-    self.deliveredSteps = deliveredSteps
-    self.acknowledgedThrough = acknowledgedThrough
-    self.joinedByReading = joinedByReading
-    self.countedAfter = countedAfter
-    self.unreadAfter = unreadAfter
-    self.isMuted = isMuted
-    self.isFlaggedUnread = isFlaggedUnread
-    self.flaggedAt = flaggedAt
-  }
-}
-
-/// The stored data of one message; the chat backend keeps the body.
-package struct MessageRecord: Hashable, Sendable {
-  @usableFromInline
-  package struct Flags: FlagSet {
-    @usableFromInline package let rawValue: UInt8
-    @inlinable package init(rawValue: UInt8) { self.rawValue = rawValue }
-    /// Registered as silent: never counted as unread (R14).
-    package static let silent = Flags(rawValue: 1)
-    /// Deleted: not counted, has no status, still marks a position (R16).
-    package static let deleted = Flags(rawValue: 2)
-    /// Not counted as unread for another reason (thread replies, R15).
-    package static let uncounted = Flags(rawValue: 4)
-    /// Registered with a receipt (R9).
-    package static let receipt = Flags(rawValue: 8)
-    /// A receipt was requested and refused: over the daily limit.
-    package static let receiptOverLimit = Flags(rawValue: 16)
-    /// A receipt was requested and refused: the sender's role may not request one.
-    package static let receiptNotAllowed = Flags(rawValue: 32)
-    /// Registered with `moves_position: false`: the sender's positions did not move (R5).
-    package static let keepsSenderPosition = Flags(rawValue: 64)
-    /// The message mentions somebody (R14): see ``MessageRecord/mentions``.
-    package static let mentions = Flags(rawValue: 128)
-
-    package static let known: UInt8 = 255
-
-    /// Whether a receipt was requested at registration, granted or not (R9).
-    var asksForReceipt: Bool { !isDisjoint(with: .receiptAsked) }
-    private static let receiptAsked = Flags(rawValue: 8 | 16 | 32)
-
-    /// Whether the message counts as unread for members who have not read it (R14).
-    package var isCountable: Bool { isDisjoint(with: .uncountable) }
-    private static let uncountable = Flags(rawValue: 7)
-  }
-
-  package var id: String
-  /// Empty: sent by the system.
-  package var sender: String
-  package var flags: Flags
-  package var registeredAt: Timestamp
-  /// The time for display (R20); none: the registration time. For a message deleted individually: the time of deletion.
-  package var createdAt: Timestamp
-  /// When the receipt expires (R9); none: never, or the message has no receipt.
-  package var receiptExpiresAt: Timestamp
-  /// The users it mentions (R14); `nobody` if the message is not countable.
-  package var mentions: MessageMentions {
-    didSet { flags = flags.setting(.mentions, mentions != .nobody) }
-  }
-
-  package init(
-    id: String,
-    sender: String,
-    flags: Flags,
-    registeredAt: Timestamp,
-    createdAt: Timestamp = .none,
-    receiptExpiresAt: Timestamp = .none,
-    mentions: MessageMentions = .nobody
-  ) {
-    self.id = id
-    self.sender = sender
-    self.flags = flags.setting(.mentions, mentions != .nobody)
-    self.mentions = mentions
-    self.registeredAt = registeredAt
-    self.createdAt = createdAt
-    self.receiptExpiresAt = receiptExpiresAt
-  }
-}
-
-/// A shard's record of a gateway session, so that a resent command is applied exactly once (docs/architecture.md).
-package struct SessionRecord: Hashable, Sendable {
-  package var session: SessionID
-  /// The highest counter whose command the shard has begun.
-  package var highest: UInt64
-  /// Open counters at or below `highest`, in rising order. Their commands wait for a channel to load, or were refused;
-  /// sent again, they are decided.
-  package var waiting: [UInt64]
-  package var lastWritten: Timestamp
-
-  package init(
-    session: SessionID,
-    highest: UInt64 = 0,
-    waiting: [UInt64] = [],
-    lastWritten: Timestamp = .none
-  ) {
-    self.session = session
-    self.highest = highest
-    self.waiting = waiting
-    self.lastWritten = lastWritten
-  }
-
-  /// Whether the command with this counter was already decided. Inlined, so that each command reads the record in place
-  /// instead of copying it.
-  @inline(__always)
-  package func covers(_ counter: UInt64) -> Bool { counter <= highest && !waiting.contains(counter) }
 }

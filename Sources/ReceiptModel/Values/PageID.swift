@@ -1,0 +1,59 @@
+/// A page's name within its channel, or within its shard for the last seven cases: the unit of a checkpoint.
+package enum PageID: Hashable, Sendable {
+  case head
+  case rows(UInt32)
+  case segment(UInt32)
+  /// A message's acknowledgements.
+  case receipts(SequenceNumber)
+  /// A segment of the steps of a row page: row page, segment. Not loaded with its channel, only on demand.
+  case steps(UInt32, UInt32)
+  /// Rows of a thread: parent message, page.
+  case threadRows(SequenceNumber, UInt32)
+  /// Messages of a thread: parent message, segment.
+  case threadSegment(SequenceNumber, UInt32)
+  /// Entries of a user's channel index.
+  case memberships(UInt32)
+  case types
+  case users(UInt32)
+  case shardHead
+  /// Pending membership changes.
+  case outbox(UInt32)
+  /// Progress of the membership changes that were sent and received.
+  case index
+  /// Remembered webhooks.
+  case webhooks(UInt32)
+  /// Revoked tokens.
+  case tokens
+
+  /// Member rows in one page.
+  package static let rowsPerPage: UInt32 = 256
+  /// Messages in one segment.
+  package static let messagesPerSegment: UInt32 = 256
+  /// Users with settings in one page.
+  package static let usersPerPage: UInt32 = 256
+  /// Channels of a user in one page.
+  package static let membershipsPerPage: UInt32 = 256
+  /// Number of outbox pages, used as a ring, and the number of changes in each.
+  package static let outboxPages: UInt64 = 1_024
+  package static let changesPerOutboxPage: UInt64 = 256
+
+  /// Number of pages that remembered webhooks are spread over, by the highest bits of their keys' hashes.
+  package static let webhookPages: UInt32 = 256
+
+  /// The page of a webhook key.
+  package static func webhookPage(of key: UInt64) -> UInt32 { UInt32(key >> 56) }
+
+  /// The outbox page that stores a pending change.
+  package static func outboxPage(of number: UInt64) -> UInt32 {
+    UInt32(number / changesPerOutboxPage % outboxPages)
+  }
+
+  /// The thread's counterpart of this channel page. Threads have only row and message pages.
+  package func inThread(_ parent: SequenceNumber) -> PageID {
+    switch self {
+    case .rows(let number): .threadRows(parent, number)
+    case .segment(let number): .threadSegment(parent, number)
+    default: preconditionFailure("a thread has no such page")
+    }
+  }
+}
