@@ -1,6 +1,57 @@
 package import NIOCore
 package import ReceiptModel
 
+/// The effect numbers of Proto/frames.md, "The log and the pages".
+enum EffectNumber: UInt8 {
+  case channelAssigned = 1
+  case rowAssigned = 2
+  case rowLeft = 3
+  case roleAssigned = 4
+  case readMoved = 5
+  case deliveredMoved = 6
+  case markerAssigned = 7
+  case messageAssigned = 8
+  case messageDeleted = 9
+  case readMovedHidden = 10
+  case deliveredMovedHidden = 11
+  case deliveredAcked = 13
+  case deliveredAckedHidden = 14
+  case channelTypeAssigned = 16
+  case countersAssigned = 17
+  case sessionAssigned = 18
+  case typeSettled = 19
+  case webhookNoted = 20
+  case idsWidened = 21
+  case tokenRevoked = 22
+  case acknowledged = 32
+  case acknowledgementForgotten = 33
+  case acknowledgedThrough = 34
+  case stepsSealed = 35
+  case stepTailCut = 36
+  case stepsTrimmed = 37
+  case stepTailAssigned = 38
+  case truncated = 39
+  case channelDeleted = 40
+  case inThread = 41
+  case rowErased = 42
+  case senderErased = 43
+  case messageCountsAssigned = 44
+  case membershipAssigned = 45
+  case membershipRemoved = 46
+  case optionsChanged = 12
+  case deletionBegun = 47
+  case userAssigned = 48
+  case userSettled = 49
+  case userErased = 50
+  case segmentsNoted = 58
+  case muteAssigned = 59
+  case unreadFlagAssigned = 60
+  case membershipQueued = 64
+  case membershipsSent = 65
+  case membershipsTaken = 66
+  case indexEpochAssigned = 67
+}
+
 extension ByteBuffer {
   /// Writes an effect: byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {
@@ -10,65 +61,41 @@ extension ByteBuffer {
     case .deliveredMoved(let channel, let row, let sequence, let time, let isHidden):
       writeMove(isHidden ? .deliveredMovedHidden : .deliveredMoved, channel, row, sequence, time)
     case .deliveredAcked(let channel, let row, let sequence, let time, let acked, let isHidden):
-      writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
+      writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked, channel, row) { buffer in
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
         buffer.writeTime(acked)
       }
     case .channelAssigned(let channel, let cid, let created, let own):
-      writeEffect(.channelAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.channelAssigned, channel) { buffer in
         buffer.writeField(cid)
         buffer.writeTime(created)
         buffer.writeOptionPatch(own)
       }
     case .optionsChanged(let channel, let time):
-      writeEffect(.optionsChanged) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeTime(time)
-      }
+      writeEffect(.optionsChanged, channel) { $0.writeTime(time) }
     case .rowAssigned(let channel, let row, let record):
-      writeEffect(.rowAssigned) { $0.writeRow(channel, row, record) }
+      writeEffect(.rowAssigned, channel, row) { $0.writeRow(record) }
     case .rowLeft(let channel, let row, let time):
-      writeEffect(.rowLeft) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
-        buffer.writeTime(time)
-      }
+      writeEffect(.rowLeft, channel, row) { $0.writeTime(time) }
     case .roleAssigned(let channel, let row, let role):
-      writeEffect(.roleAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
-        buffer.writeField(role)
-      }
+      writeEffect(.roleAssigned, channel, row) { $0.writeField(role) }
     case .markerAssigned(let channel, let row, let marker, let epoch, let time):
-      writeEffect(.markerAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
+      writeEffect(.markerAssigned, channel, row) { buffer in
         buffer.writeOptional(marker.map { UInt64($0.rawValue) })
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
     case .muteAssigned(let channel, let row, let isMuted):
-      writeEffect(.muteAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
-        buffer.writeInteger(UInt8(isMuted ? 1 : 0))
-      }
+      writeEffect(.muteAssigned, channel, row) { $0.writeInteger(UInt8(isMuted ? 1 : 0)) }
     case .unreadFlagAssigned(let channel, let row, let isSet, let epoch, let time):
-      writeEffect(.unreadFlagAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
+      writeEffect(.unreadFlagAssigned, channel, row) { buffer in
         buffer.writeInteger(UInt8(isSet ? 1 : 0))
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
     case .messageAssigned(let channel, let sequence, let record):
-      writeEffect(.messageAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
+      writeEffect(.messageAssigned, channel, sequence) { buffer in
         buffer.writeVarint(UInt64(record.flags.rawValue))
         buffer.writeField(record.id)
         buffer.writeField(record.sender)
@@ -78,54 +105,36 @@ extension ByteBuffer {
         buffer.writeMentions(record.mentions)
       }
     case .messageDeleted(let channel, let sequence, let time):
-      writeEffect(.messageDeleted) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
-        buffer.writeTime(time)
-      }
+      writeEffect(.messageDeleted, channel, sequence) { $0.writeTime(time) }
     case .acknowledged(let channel, let sequence, let acknowledgement):
-      writeEffect(.acknowledged) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
+      writeEffect(.acknowledged, channel, sequence) { buffer in
         buffer.writeVarint(acknowledgement.row.rawValue)
         buffer.writeVarint(UInt64(acknowledgement.isHidden ? 1 : 0))
         buffer.writeTime(acknowledgement.at)
         buffer.writeField(acknowledgement.note)
       }
     case .acknowledgementForgotten(let channel, let sequence, let row):
-      writeEffect(.acknowledgementForgotten) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
-        buffer.writeVarint(row.rawValue)
-      }
+      writeEffect(.acknowledgementForgotten, channel, sequence) { $0.writeVarint(row.rawValue) }
     case .acknowledgedThrough(let channel, let row, let sequence):
-      writeEffect(.acknowledgedThrough) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
-        buffer.writeSequence(sequence)
-      }
+      writeEffect(.acknowledgedThrough, channel, row) { $0.writeSequence(sequence) }
     case .stepsSealed(let channel, let rowPage, let segment, let bytes):
-      writeEffect(.stepsSealed) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.stepsSealed, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(segment)
         buffer.writeField(bytes.span.bytes)
       }
     case .stepTailCut(let channel, let rowPage, let end):
-      writeEffect(.stepTailCut) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.stepTailCut, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeTime(end)
       }
     case .stepsTrimmed(let channel, let rowPage, let first):
-      writeEffect(.stepsTrimmed) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.stepsTrimmed, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(first)
       }
     case .stepTailAssigned(let channel, let rowPage, let record):
-      writeEffect(.stepTailAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.stepTailAssigned, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(record.first)
         buffer.writeVarint(record.ends.count)
@@ -166,39 +175,23 @@ extension ByteBuffer {
         buffer.writeEffect(effect)
       }
     case .truncated(let channel, let sequence, let time):
-      writeEffect(.truncated) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
-        buffer.writeTime(time)
-      }
+      writeEffect(.truncated, channel, sequence) { $0.writeTime(time) }
     case .deletionBegun(let channel):
-      writeEffect(.deletionBegun) { $0.writeVarint(channel.rawValue) }
+      writeEffect(.deletionBegun, channel) { _ in }
     case .channelDeleted(let channel, let cid):
-      writeEffect(.channelDeleted) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeField(cid)
-      }
+      writeEffect(.channelDeleted, channel) { $0.writeField(cid) }
     case .rowErased(let channel, let row, let time):
-      writeEffect(.rowErased) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(row.rawValue)
-        buffer.writeTime(time)
-      }
+      writeEffect(.rowErased, channel, row) { $0.writeTime(time) }
     case .senderErased(let channel, let sequence):
-      writeEffect(.senderErased) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeSequence(sequence)
-      }
+      writeEffect(.senderErased, channel, sequence) { _ in }
     case .messageCountsAssigned(let channel, let newest, let counts):
-      writeEffect(.messageCountsAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.messageCountsAssigned, channel) { buffer in
         buffer.writeSequence(newest)
         buffer.writeVarint(counts.count)
         for count in counts { buffer.writeVarint(count) }
       }
     case .segmentsNoted(let channel, let notes):
-      writeEffect(.segmentsNoted) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.segmentsNoted, channel) { buffer in
         buffer.writeVarint(notes.count)
         for note in notes {
           buffer.writeVarint(note.segment)
@@ -206,16 +199,12 @@ extension ByteBuffer {
         }
       }
     case .membershipAssigned(let channel, let place, let membership):
-      writeEffect(.membershipAssigned) { buffer in
-        buffer.writeVarint(channel.rawValue)
+      writeEffect(.membershipAssigned, channel) { buffer in
         buffer.writeVarint(place)
         buffer.writeMembership(membership)
       }
     case .membershipRemoved(let channel, let place):
-      writeEffect(.membershipRemoved) { buffer in
-        buffer.writeVarint(channel.rawValue)
-        buffer.writeVarint(place)
-      }
+      writeEffect(.membershipRemoved, channel) { $0.writeVarint(place) }
     case .userErased(let number, let version, let hash, let time):
       writeEffect(.userErased) { buffer in
         buffer.writeVarint(number)
@@ -286,6 +275,44 @@ extension ByteBuffer {
     offset += 1
   }
 
+  /// Writes an effect on a channel: the channel's number comes first.
+  private mutating func writeEffect(
+    _ number: EffectNumber,
+    _ channel: ChannelNumber,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    writeEffect(number) { buffer in
+      buffer.writeVarint(channel.rawValue)
+      fields(&buffer)
+    }
+  }
+
+  /// Writes an effect on a member's row.
+  private mutating func writeEffect(
+    _ number: EffectNumber,
+    _ channel: ChannelNumber,
+    _ row: MemberOrdinal,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    writeEffect(number, channel) { buffer in
+      buffer.writeVarint(row.rawValue)
+      fields(&buffer)
+    }
+  }
+
+  /// Writes an effect on a message.
+  private mutating func writeEffect(
+    _ number: EffectNumber,
+    _ channel: ChannelNumber,
+    _ sequence: SequenceNumber,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    writeEffect(number, channel) { buffer in
+      buffer.writeSequence(sequence)
+      fields(&buffer)
+    }
+  }
+
   private mutating func writeEffect(_ number: EffectNumber, _ fields: (inout ByteBuffer) -> Void) {
     writeInteger(number.rawValue)
     let lengthIndex = writerIndex
@@ -333,17 +360,13 @@ extension FieldReader {
       let created = try time()
       return .channelAssigned(channel, cid: cid, created: created, own: try optionPatch())
     case .optionsChanged:
-      let channel = try channel()
-      return .optionsChanged(channel, at: try time())
+      return .optionsChanged(try channel(), at: try time())
     case .rowAssigned:
-      let channel = try channel()
-      return .rowAssigned(channel, try row(), try rowRecord())
+      return .rowAssigned(try channel(), try row(), try rowRecord())
     case .rowLeft:
-      let channel = try channel()
-      return .rowLeft(channel, try row(), at: try time())
+      return .rowLeft(try channel(), try row(), at: try time())
     case .roleAssigned:
-      let channel = try channel()
-      return .roleAssigned(channel, try row(), role: try text())
+      return .roleAssigned(try channel(), try row(), role: try text())
     case .readMoved, .readMovedHidden:
       let channel = try channel()
       let row = try row()
@@ -372,9 +395,7 @@ extension FieldReader {
       let epoch = try varint32()
       return .markerAssigned(channel, row, marker: marker, epoch: epoch, at: try time())
     case .muteAssigned:
-      let channel = try channel()
-      let row = try row()
-      return .muteAssigned(channel, row, isMuted: try flag())
+      return .muteAssigned(try channel(), try row(), isMuted: try flag())
     case .unreadFlagAssigned:
       let channel = try channel()
       let row = try row()
@@ -401,8 +422,7 @@ extension FieldReader {
       if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
       return .messageAssigned(channel, sequence, record)
     case .messageDeleted:
-      let channel = try channel()
-      return .messageDeleted(channel, try messageSequence(), at: try time())
+      return .messageDeleted(try channel(), try messageSequence(), at: try time())
     case .acknowledged:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -418,11 +438,9 @@ extension FieldReader {
         Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note)
       )
     case .acknowledgementForgotten:
-      let channel = try channel()
-      return .acknowledgementForgotten(channel, try messageSequence(), try row())
+      return .acknowledgementForgotten(try channel(), try messageSequence(), try row())
     case .acknowledgedThrough:
-      let channel = try channel()
-      return .acknowledgedThrough(channel, try row(), to: try sequence())
+      return .acknowledgedThrough(try channel(), try row(), to: try sequence())
     case .stepsSealed:
       let channel = try channel()
       let rowPage = try rowPage()
@@ -430,11 +448,9 @@ extension FieldReader {
       let bytes = try string().withUnsafeBytes { Array($0) }
       return .stepsSealed(channel, rowPage: rowPage, segment: segment, bytes: bytes)
     case .stepTailCut:
-      let channel = try channel()
-      return .stepTailCut(channel, rowPage: try rowPage(), end: try time())
+      return .stepTailCut(try channel(), rowPage: try rowPage(), end: try time())
     case .stepsTrimmed:
-      let channel = try channel()
-      return .stepsTrimmed(channel, rowPage: try rowPage(), first: try varint32())
+      return .stepsTrimmed(try channel(), rowPage: try rowPage(), first: try varint32())
     case .stepTailAssigned:
       let channel = try channel()
       let rowPage = try rowPage()
@@ -443,8 +459,7 @@ extension FieldReader {
       record.tail = try string().withUnsafeBytes { Array($0) }
       return .stepTailAssigned(channel, rowPage: rowPage, record)
     case .typeSettled:
-      let name = try text()
-      return .typeSettled(name: name, version: try varint())
+      return .typeSettled(name: try text(), version: try varint())
     case .userAssigned:
       let number = try varint32()
       var settings = try userSettings()
@@ -452,15 +467,13 @@ extension FieldReader {
       settings.takenAt = try time()
       return .userAssigned(number, settings)
     case .userSettled:
-      let number = try varint32()
-      return .userSettled(number, version: try varint())
+      return .userSettled(try varint32(), version: try varint())
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
       record.takenAt = try time()
       return .channelTypeAssigned(record)
     case .countersAssigned:
-      let next = try channel()
-      return .countersAssigned(nextChannel: next, time: try time())
+      return .countersAssigned(nextChannel: try channel(), time: try time())
     case .sessionAssigned:
       return .sessionAssigned(try sessionRecord())
     case .inThread:
@@ -469,19 +482,15 @@ extension FieldReader {
       guard effect.isThreadable else { throw .badValue(.effect) }
       return .inThread(parent, effect)
     case .truncated:
-      let channel = try channel()
-      return .truncated(channel, through: try messageSequence(), at: try time())
+      return .truncated(try channel(), through: try messageSequence(), at: try time())
     case .deletionBegun:
       return .deletionBegun(try channel())
     case .channelDeleted:
-      let channel = try channel()
-      return .channelDeleted(channel, cid: try text())
+      return .channelDeleted(try channel(), cid: try text())
     case .rowErased:
-      let channel = try channel()
-      return .rowErased(channel, try row(), at: try time())
+      return .rowErased(try channel(), try row(), at: try time())
     case .senderErased:
-      let channel = try channel()
-      return .senderErased(channel, try messageSequence())
+      return .senderErased(try channel(), try messageSequence())
     case .messageCountsAssigned:
       let channel = try channel()
       let newest = try sequence()
@@ -499,14 +508,11 @@ extension FieldReader {
       }
       return .messageCountsAssigned(channel, newest: newest, counts)
     case .segmentsNoted:
-      let channel = try channel()
-      return .segmentsNoted(channel, try segmentNotes())
+      return .segmentsNoted(try channel(), try segmentNotes())
     case .membershipAssigned:
-      let channel = try channel()
-      return .membershipAssigned(channel, place: try varint32(), try membership())
+      return .membershipAssigned(try channel(), place: try varint32(), try membership())
     case .membershipRemoved:
-      let channel = try channel()
-      return .membershipRemoved(channel, place: try varint32())
+      return .membershipRemoved(try channel(), place: try varint32())
     case .userErased:
       let number = try varint32()
       let version = try varint()
@@ -527,8 +533,7 @@ extension FieldReader {
     case .indexEpochAssigned:
       return .indexEpochAssigned(try varint())
     case .webhookNoted:
-      let key = try hash()
-      return .webhookNoted(key, until: try time())
+      return .webhookNoted(try hash(), until: try time())
     case .tokenRevoked:
       return .tokenRevoked(try tokenRevocation())
     }

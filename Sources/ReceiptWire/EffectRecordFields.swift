@@ -4,9 +4,7 @@ package import ReceiptModel
 // MARK: Row record
 
 extension ByteBuffer {
-  mutating func writeRow(_ channel: ChannelNumber, _ row: MemberOrdinal, _ record: RowRecord) {
-    writeVarint(channel.rawValue)
-    writeVarint(row.rawValue)
+  mutating func writeRow(_ record: RowRecord) {
     let hasMore =
       record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
       || record.acknowledgedThrough != .zero

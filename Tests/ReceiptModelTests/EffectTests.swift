@@ -42,6 +42,12 @@ struct EffectTests {
     #expect(session.channel == nil)
   }
 
+  @Test("an effect takes five words: large payloads are indirect")
+  func layout() {
+    #expect(MemoryLayout<Effect>.size <= 40)
+    #expect(MemoryLayout<Effect>.stride == 40)
+  }
+
   @Test("a page returns the effects assigned to it, field by field")
   func fields() {
     var shard = ShardState(id: ShardID(0))
