@@ -102,16 +102,7 @@ final class ErasureSearch {
 
   func visit(_ effect: Effect) {
     guard !search.isEmpty else { return }
-    switch effect {
-    case .rowAssigned(_, _, let row): look(row.user)
-    case .messageAssigned(_, _, let message): look(message.sender)
-    case .userAssigned(_, let settings): look(settings.user)
-    case .membershipQueued(_, let change): look(change.user)
-    // A user's index is stored like a channel, under the user's id.
-    case .channelAssigned(_, let cid, _, _): look(cid)
-    case .inThread(_, let effect): visit(effect)
-    default: break
-    }
+    look(effect.user)
   }
 
   private func look(_ user: String) {

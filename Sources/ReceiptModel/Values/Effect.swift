@@ -235,6 +235,28 @@ package enum Effect: Hashable, Sendable {
     return id.isEmpty || id.withUTF8 { isInRange($0.span.bytes) }
   }
 
+  /// The id of the user that this effect stores; empty: none. A user's index is stored like a channel, under the user's
+  /// id, so a channel gives its cid.
+  package var user: String {
+    switch self {
+    case .channelAssigned(_, let cid, _, _): cid
+    case .rowAssigned(_, _, let record): record.user
+    case .messageAssigned(_, _, let record): record.sender
+    case .userAssigned(_, let settings): settings.user
+    case .membershipQueued(_, let change): change.user
+    case .inThread(_, let effect): effect.user
+    case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredAcked,
+      .markerAssigned,
+      .muteAssigned, .unreadFlagAssigned, .messageDeleted, .acknowledged, .acknowledgementForgotten,
+      .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned, .truncated,
+      .deletionBegun, .channelDeleted, .rowErased, .senderErased, .messageCountsAssigned, .segmentsNoted,
+      .membershipAssigned, .membershipRemoved, .channelTypeAssigned, .typeSettled, .userSettled, .userErased,
+      .countersAssigned, .sessionAssigned, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
+      .webhookNoted, .tokenRevoked, .idsWidened:
+      ""
+    }
+  }
+
   /// Whether a thread can have this effect: it concerns a row or a message.
   package var isThreadable: Bool {
     switch self {
