@@ -1,3 +1,5 @@
+internal import ReceiptWire
+
 /// Encoding of a field: the notations of Proto/frames.md, "Fields".
 package indirect enum FieldType: Sendable {
   /// Some numbers may have names.
@@ -46,7 +48,7 @@ package struct FrameSpec: Sendable {
   }
 }
 
-/// Proto/frames.md as a table: the only place of the probe that knows the fields of a kind.
+/// Proto/frames.md as a table: the requests of ``RequestSpec``, and what is no request.
 ///
 /// A line is a number, a name and fields. A field is `name:type`; without a type, that of its name in ``types``, else a
 /// varint. `byte(x)` and `varint(x)` have names for numbers, ``numbers``. A list is `name:[fields]`, `@x` stands for
@@ -60,15 +62,22 @@ package enum FrameTable {
   private static let byName = Dictionary(uniqueKeysWithValues: all.map { ($0.name, $0) })
   private static let byNumber = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
 
-  package static let all: [FrameSpec] = table.split(separator: "\n").filter { $0.hasPrefix("0x") }.map {
-    line in
-    let words = line.split(separator: " ", maxSplits: 2)
-    guard let number = UInt8(words[0].dropFirst(2), radix: 16) else { preconditionFailure("\(line)") }
-    return FrameSpec(number, String(words[1]), words.count > 2 ? fields(words[2]) : [])
+  package static let all: [FrameSpec] =
+    lines(of: connection)
+    + RequestSpec.all.map { spec in
+      FrameSpec(spec.kind.rawValue, spec.name, spec.fields.flatMap { fields($0.notation[...]) })
+    } + lines(of: replies)
+
+  private static func lines(of table: String) -> [FrameSpec] {
+    table.split(separator: "\n").filter { $0.hasPrefix("0x") }.map { line in
+      let words = line.split(separator: " ", maxSplits: 2)
+      guard let number = UInt8(words[0].dropFirst(2), radix: 16) else { preconditionFailure("\(line)") }
+      return FrameSpec(number, String(words[1]), words.count > 2 ? fields(words[2]) : [])
+    }
   }
 
-  private static let table = """
-    Connection.
+  /// Kinds of the connection.
+  private static let connection = """
     0x01 hello magic:bytes(4)=54444d4b version_lowest=1 version_highest=1 session:bytes(16) session_age:optional \
       nonce:bytes(32) frame_length_max=1048576 name=probe
     0x02 challenge version=1 nonce:bytes(32) proof:blob frame_length_max=1048576 window=1024 shard_count=16 \
@@ -80,69 +89,9 @@ package enum FrameTable {
     0x07 drain
     0x08 events through lost:byte channels:[cid events:[@channel_event]] users:[user events:[@user_event]]
     0x0F error code:varint(error) retry_after detail:string
+    """
 
-    Commands.
-    0x10 put_channel cid counter patch:[@option] members:[user role]
-    0x11 change_members cid counter add:[user role] remove:[user]
-    0x12 register_message cid counter message user created flags mentions:[user]?flags=16...23
-    0x13 delete_message cid counter message
-    0x14 mark_read cid counter user message unread_epoch:optional
-    0x15 mark_unread cid counter user message unread_epoch:optional
-    0x16 mark_delivered cid counter user message
-    0x17 patch_channel_type type counter patch:[@option]
-    0x18 assign_channel_type type counter version options:[@option]
-    0x19 acknowledge cid counter user note messages:[message]
-    0x1A patch_user user counter given values tokens_revoked_before
-    0x1B assign_user user counter @settings
-    0x1C settle name counter what:byte(settled) version
-    0x1D delete_channel cid counter
-    0x1E truncate_channel cid counter message
-    0x1F erase_member cid counter user
-    0x40 acknowledge_push cid counter user message acked flags
-    0x41 redeem_ticket counter @place acked flags
-    0x42 note_webhook key counter until
-    0x46 revoke_token jti counter revoked:byte until
-    0x34 get_token jti
-    0x35 list_revoked_tokens known=0 after=0
-    0x43 present_ticket counter ticket acked flags
-    0x44 list_roster cid @viewer limit=100 cursor:optional
-    0x45 list_messages cid limit=100 cursor:optional reply:optional
-
-    Queries.
-    0x20 get_channel cid
-    0x21 read_state cid @viewer limit=100 cursor:optional
-    0x22 statuses cid @viewer messages:[message]
-    0x23 get_channel_type type
-    0x24 list_channel_types
-    0x25 get_user user
-    0x26 list_unsettled
-    0x27 list_members cid @viewer message list:byte(list) order:byte(order) limit=100 cursor:string
-    0x28 member_statuses cid @viewer message users:[user]
-    0x29 list_channels user flags limit=100 cursor:optional since?flags=2...3
-    0x2A unread_counts channels:[cid user row]
-    0x2B purge round
-    0x2C rebuild_index phase:byte(asked_phase) epoch
-    0x2D ticket_place cid user message
-    0x2E webhook_known key
-
-    Subscriptions.
-    0x30 subscribe flags since channels:[cid]
-    0x31 unsubscribe channels:[cid]
-    0x32 subscribe_user user on:byte=1
-    0x33 announce_row user channels:[cid]
-    0x3B mark_unread_since cid counter user since unread_epoch:optional
-    0x3A set_member cid counter user role flags
-    0x37 thread_read_state cid @viewer parent limit=100 cursor:string
-    0x38 user_receipts cid user state:byte(receipt_state) limit=100 cursor:optional
-    0x39 user_threads cid user threads:byte(threads) limit=100 cursor:optional
-
-    Backup: on a connection, without a counter.
-    0x4C backup_begin
-    0x4D backup_read file offset count
-    0x4E backup_digest file offset count
-    0x4F backup_end
-
-    Replies.
+  private static let replies = """
     0x90 put_channel_reply was_created:byte @channel
     0x91 change_members_reply @channel
     0x92 register_message_reply was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)

@@ -98,6 +98,7 @@ package struct FieldReader: ~Escapable {
     return value == 0 ? nil : value - 1
   }
 
+  @usableFromInline
   @_lifetime(self: copy self)
   package mutating func optional32() throws(WireError) -> UInt32? {
     let value = try varint()

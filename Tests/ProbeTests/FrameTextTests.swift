@@ -1,3 +1,4 @@
+import NIOCore
 import ReceiptModel
 import ReceiptWire
 import Testing
@@ -29,6 +30,32 @@ struct FrameTextTests {
     #expect(try language.differences(line, from: bytes) == [], "\(vector.name)")
     // The readable fields of the vector stand in it.
     for name in vector.fieldNames { #expect(line.contains("\(name)="), "\(vector.name): \(name)") }
+  }
+
+  /// The writers of the wire write the fields of the wire's table, in its order.
+  @Test(arguments: [FrameKind.markRead, .markUnread, .markDelivered, .markUnreadSince])
+  func writersWriteTheTable(_ kind: FrameKind) throws {
+    let spec = try #require(RequestSpec.all.first { $0.kind == kind })
+    var buffer = ByteBuffer()
+    buffer.writeFrame(FrameHeader(kind)) { buffer in
+      buffer.writeField("a:b")
+      buffer.writeVarint(UInt64(9))
+      let user = Array("bob".utf8)
+      let message = Array("m1".utf8)
+      switch kind {
+      case .markDelivered: buffer.writeMarkDelivered(user: user.span.bytes, message: message.span.bytes)
+      case .markUnreadSince:
+        buffer.writeMarkUnreadSince(user: user.span.bytes, since: Timestamp(milliseconds: 5), epoch: 300)
+      default: buffer.writeMark(user: user.span.bytes, message: message.span.bytes, epoch: 300)
+      }
+    }
+    let values = [
+      "cid": "a:b", "counter": "9", "user": "bob", "message": "m1", "since": "5", "unread_epoch": "300",
+    ]
+    let names = FrameTable.spec(named: spec.name)?.fields.map(\.name) ?? []
+    let line = try names.reduce(spec.name) { try $0 + " \($1)=" + #require(values[$1]) }
+    var language = StoreFrames(fillsIn: false)
+    #expect(Hex.text(try language.encode(line)) == Hex.text(Array(buffer.readableBytesView)))
   }
 
   struct Row {

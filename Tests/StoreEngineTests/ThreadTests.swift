@@ -144,14 +144,14 @@ struct ThreadTests {
 
   @Test("the flag where a kind does not take it, and an empty thread: the connection ends")
   func malformed() throws {
-    for kind in FrameKind.allCases where kind.isRequest && !kind.takesThread {
+    for kind in FrameKind.allCases where kind.isRequest && !kind.traits.contains(.thread) {
       let (world, gateway) = try world()
       let isOfChannel = ![.listChannelTypes, .listUnsettled, .purge].contains(kind)
       gateway.send(kind, isOfChannel ? cid : nil, thread: "m1")
       #expect(gateway.ended == [.badFlags(4)], "\(kind)")
       #expect(world.commits.isEmpty)
     }
-    for kind in FrameKind.allCases where kind.takesThread {
+    for kind in FrameKind.allCases where kind.traits.contains(.thread) {
       let (world, gateway) = try world()
       gateway.mark(kind, cid, "bob", in: "")
       #expect(gateway.ended.count == 1, "\(kind)")

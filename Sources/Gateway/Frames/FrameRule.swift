@@ -1,56 +1,25 @@
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// A field of a request frame, as Proto/frames.md lists them, with the range that the routes enforce.
-enum FrameField {
-  case user
-  case userOrNone
-  case message
-  case messageOrNone
-  /// A role, and flags for muting.
-  case memberFlags
-  /// Creation time of a message; required.
-  case created
-  /// Delivery time of a push; 0: now.
-  case acked
-  case unreadEpoch
-  case registrationFlags
-  /// 1: the answer names the channel, the user and the message.
-  case namesFlag
-  case viewer
-  case limit
-  case rowCursor
-  case listCursor
-  case memberList
-  case listOrder
-  case note
-  case messages
-  case users
-  case members
-  case removedMembers
-  case options
-}
-
-/// The layout of a request frame that `POST /v1/frames` accepts: the fields after the cid and the counter.
+/// A request frame that `POST /v1/frames` accepts.
 struct FrameRule {
-  let fields: [FrameField]
+  /// The fields after the cid and the counter, with the ranges that the routes enforce.
+  let fields: [RequestField.Range]
   /// Maximum size of a reply in bytes, besides names that the request also has.
   let replyBytesMax: Int
   /// Whether the flag `thread` may be set.
   let takesThread: Bool
 
-  private init(_ fields: [FrameField], reply: Int, thread: Bool = false) {
-    self.fields = fields
+  /// Nil: the kind is not accepted here.
+  private init?(_ spec: RequestSpec) {
+    guard let reply = spec.replyBytesMax else { return nil }
+    fields = spec.ranges
     replyBytesMax = FrameHeader.byteCount + reply
-    takesThread = thread
+    takesThread = spec.kind.traits.contains(.thread)
   }
 
-  private static let row = RowFields.byteCountMax
-  /// A channel with the maximum number of roles in its options.
-  private static let channel = 8 * 1_024
-
   /// A *delivery* without its names, and the maximum size of those.
-  static let deliveryBytesMax = 32
+  static let deliveryBytesMax = RequestSpec.deliveryBytesMax
   static let namesBytesMax =
     Identifier.cidLengthMax + Identifier.userLengthMax + Identifier.messageLengthMax + 6
   /// The end of the year 9999, the latest time that answers can show, in milliseconds since 1970.
@@ -59,31 +28,11 @@ struct FrameRule {
   static let namesRange: StaticString = "flags: 0 or 1"
 
   /// By the kind's number; nil: not accepted here.
-  static let all: [FrameRule?] = (0...255).map { number in
-    switch FrameKind(rawValue: UInt8(number)) {
-    case .putChannel: FrameRule([.options, .members], reply: channel)
-    case .changeMembers: FrameRule([.members, .removedMembers], reply: channel)
-    case .setMember: FrameRule([.user, .memberFlags], reply: 128)
-    case .registerMessage:
-      FrameRule([.message, .userOrNone, .created, .registrationFlags], reply: 12, thread: true)
-    case .deleteMessage: FrameRule([.message], reply: 5)
-    case .markRead: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row + 1, thread: true)
-    case .markUnread: FrameRule([.user, .messageOrNone, .unreadEpoch], reply: row + 1, thread: true)
-    case .markUnreadSince: FrameRule([.user, .created, .unreadEpoch], reply: row + 1, thread: true)
-    case .markDelivered: FrameRule([.user, .messageOrNone], reply: row + 1, thread: true)
-    case .acknowledge: FrameRule([.user, .note, .messages], reply: 256)
-    case .deleteChannel: FrameRule([], reply: 1)
-    case .truncateChannel: FrameRule([.messageOrNone], reply: channel)
-    case .getChannel: FrameRule([], reply: channel)
-    case .readState: FrameRule([.viewer, .limit, .rowCursor], reply: 100 * row)
-    case .statuses: FrameRule([.viewer, .messages], reply: 100 * 64)
-    case .listMembers:
-      FrameRule([.viewer, .message, .memberList, .listOrder, .limit, .listCursor], reply: 100 * 1_200)
-    case .memberStatuses: FrameRule([.viewer, .message, .users], reply: 100 * 160)
-    case .acknowledgePush: FrameRule([.user, .message, .acked, .namesFlag], reply: deliveryBytesMax)
-    default: nil
-    }
-  }
+  static let all: [FrameRule?] = {
+    var rules = [FrameRule?](repeating: nil, count: 256)
+    for spec in RequestSpec.all { rules[Int(spec.kind.rawValue)] = FrameRule(spec) }
+    return rules
+  }()
 }
 
 /// A fully parsed request frame. A malformed frame must not be forwarded: the store would close the gateway's
@@ -181,7 +130,7 @@ private struct FieldCheck {
   ///
   /// - Throws: where the field is malformed.
   @_lifetime(reader: copy reader)
-  mutating func read(_ field: FrameField, _ reader: inout FieldReader) throws(WireError) -> Bool {
+  mutating func read(_ field: RequestField.Range, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
     case .user: hold(Identifier.isUser(try reader.string()), Self.user)
     case .userOrNone:
@@ -191,9 +140,10 @@ private struct FieldCheck {
     case .messageOrNone:
       let message = try reader.string()
       hold(message.isEmpty || Identifier.isMessage(message), Self.message)
-    case .memberFlags:
+    case .roleOrNone:
       let role = try reader.string()
       hold(role.isEmpty || Identifier.isRole(role), Self.role)
+    case .memberFlags:
       let flags = try reader.varint()
       hold(
         flags <= 7 && (flags & 1 != 0 || flags & 2 == 0),
@@ -205,7 +155,7 @@ private struct FieldCheck {
         "time created: given, up to the year 9999"
       )
     case .acked: hold(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
-    case .unreadEpoch, .rowCursor: _ = try reader.optional32()
+    case .optionalNumber: _ = try reader.optional32()
     case .registrationFlags:
       let flags = try reader.varint()
       hold(

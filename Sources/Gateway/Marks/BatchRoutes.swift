@@ -42,9 +42,7 @@ struct BatchRoutes {
         } else {
           loop.gathers.send(.markDelivered, cid: cid, context, match.route, gather, position, thread: thread)
           {
-            buffer in
-            buffer.writeField(user)
-            buffer.writeField(message)
+            $0.writeMarkDelivered(user: user, message: message)
           }
         }
       } else {
@@ -108,10 +106,8 @@ struct BatchRoutes {
         loop.gathers.finish(gather, position, .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.gathers.send(.markRead, cid: member.name, context, match.route, gather, position) { buffer in
-          buffer.writeField(user)
-          buffer.writeField(message)
-          buffer.writeOptional(epoch)
+        loop.gathers.send(.markRead, cid: member.name, context, match.route, gather, position) {
+          $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
       position += 1

@@ -81,17 +81,12 @@ extension GatewayLoop {
     // An empty id means the newest message.
     if wantsTotals {
       return try UserRoutes(loop: self).markWithTotals(kind, match, context, user: acting, thread: thread) {
-        buffer in
-        buffer.writeField(acting)
-        buffer.writeField(message)
-        buffer.writeOptional(epoch)
+        $0.writeMark(user: acting, message: message, epoch: epoch)
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try send(kind, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
-      buffer.writeField(acting)
-      buffer.writeField(message)
-      buffer.writeOptional(epoch)
+    try send(kind, cid: match.subject, context, match.route, .row, thread: parent) {
+      $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
 }
@@ -115,17 +110,13 @@ extension GatewayLoop {
         context,
         user: user,
         thread: thread
-      ) { buffer in
-        buffer.writeField(user)
-        buffer.writeTime(time)
-        buffer.writeOptional(epoch)
+      ) {
+        $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) { buffer in
-      buffer.writeField(user)
-      buffer.writeTime(time)
-      buffer.writeOptional(epoch)
+    try send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) {
+      $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }
 }

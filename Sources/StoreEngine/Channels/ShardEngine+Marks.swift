@@ -2,23 +2,14 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-extension FrameKind {
-  /// Whether the flag `thread` may be set: a thread's parent message follows the fields.
-  var takesThread: Bool {
-    switch self {
-    case .registerMessage, .markRead, .markUnread, .markUnreadSince, .markDelivered: true
-    default: false
-    }
-  }
-}
-
 /// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
 extension ShardEngine {
   /// Performs mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
   func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let message = try request.fields.string()
-    let epoch = request.kind == .markDelivered ? nil : try request.fields.optional32()
+    let asked = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
+    let user = asked.user
+    let message = asked.message
+    let epoch = asked.epoch
     let thread = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
@@ -152,9 +143,8 @@ extension ShardEngine {
   }
 
   func markUnreadSince(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let since = try request.fields.time()
-    let epoch = try request.fields.optional32()
+    let asked = try MarkUnreadSinceRequest(&request.fields)
+    let user = asked.user
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
@@ -174,7 +164,7 @@ extension ShardEngine {
         }
         place = thread
       }
-      try state.decideUnread(place, user: user, since: since, epoch: epoch, into: &effects)
+      try state.decideUnread(place, user: user, since: asked.since, epoch: asked.epoch, into: &effects)
     } catch {
       return refused(error, slot)
     }

@@ -67,7 +67,7 @@ struct Request: ~Copyable, ~Escapable {
   func counterAhead() throws(WireError) -> UInt64? {
     guard kind.isCommand else { return nil }
     var reader = FieldReader(payload)
-    if kind != .redeemTicket, kind != .presentTicket { _ = try reader.string() }
+    if kind.traits.contains(.named) { _ = try reader.string() }
     return try Self.counter(&reader)
   }
 

@@ -93,9 +93,10 @@ extension ShardEngine {
   }
 
   private func postponedNow(_ request: inout Request) throws(WireError) -> Outcome? {
+    let traits = request.kind.traits
     let isWide =
-      request.kind.isWide && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
-    guard isWide || waiting.hasTurns && request.kind.namesChannel else { return nil }
+      traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
+    guard isWide || waiting.hasTurns && traits.contains(.takesTurns) else { return nil }
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
@@ -104,7 +105,7 @@ extension ShardEngine {
       cid = state[slot].cid
       guard waiting.hasTurn(of: cid.span.bytes) else { return nil }
       counter = asked.counter
-    } else if request.kind.namesChannel {
+    } else if traits.contains(.takesTurns) {
       var fields = request.fields
       let name = try fields.string()
       guard isWide || waiting.hasTurn(of: name) else { return nil }
@@ -119,7 +120,7 @@ extension ShardEngine {
 
   /// Performs a request now: one that was never postponed, or whose wait is over.
   private func perform(_ request: inout Request) throws(WireError) -> Outcome {
-    guard !request.header.flags.contains(.thread) || request.kind.takesThread else {
+    guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
     }
     switch request.kind {
@@ -235,25 +236,4 @@ extension ShardEngine {
     }
   }
 
-}
-
-extension FrameKind {
-  /// Whether one request may name very many members or channels.
-  fileprivate var isWide: Bool {
-    switch self {
-    case .putChannel, .changeMembers, .unreadCounts: true
-    default: false
-    }
-  }
-
-  /// Whether the request is about one channel, named by the first field (except in a ticket's).
-  fileprivate var namesChannel: Bool {
-    switch self {
-    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes, .patchUser, .assignUser,
-      .getUser, .settle, .listUnsettled, .purge, .listChannels, .rebuildIndex, .unreadCounts,
-      .webhookKnown, .noteWebhook, .presentTicket, .getToken, .listRevokedTokens, .revokeToken:
-      false
-    default: true
-    }
-  }
 }

@@ -1,0 +1,51 @@
+package import ReceiptModel
+
+/// What kind of request a frame's kind is. A new kind of request states here what store and gateway do with it, and in
+/// ``RequestSpec`` which fields it has.
+package struct RequestTraits: FlagSet {
+  package let rawValue: UInt8
+  package init(rawValue: UInt8) { self.rawValue = rawValue }
+
+  /// Carries the session's counter and may change state.
+  package static let command = RequestTraits(rawValue: 1)
+  /// Carries no counter; repeating it is harmless.
+  package static let query = RequestTraits(rawValue: 2)
+  /// About the whole store; names no shard, carries no counter and is never resent.
+  package static let backup = RequestTraits(rawValue: 4)
+  /// Begins with the name of what it is about: of a command the counter is the second field, else the first.
+  package static let named = RequestTraits(rawValue: 8)
+  /// Waits for its turn behind postponed requests of the channel that its first field or its ticket names.
+  package static let takesTurns = RequestTraits(rawValue: 16)
+  /// May have the flag `thread`: a thread's parent message follows the fields.
+  package static let thread = RequestTraits(rawValue: 32)
+  /// One request may name very many members or channels.
+  package static let wide = RequestTraits(rawValue: 64)
+}
+
+extension FrameKind {
+  /// Empty for what is no request.
+  package var traits: RequestTraits {
+    switch self {
+    case .putChannel, .changeMembers: [.command, .named, .takesTurns, .wide]
+    case .registerMessage, .markRead, .markUnread, .markDelivered, .markUnreadSince:
+      [.command, .named, .takesTurns, .thread]
+    case .deleteMessage, .acknowledge, .deleteChannel, .truncateChannel, .eraseMember, .setMember,
+      .acknowledgePush:
+      [.command, .named, .takesTurns]
+    case .patchChannelType, .assignChannelType, .patchUser, .assignUser, .settle, .noteWebhook,
+      .revokeToken:
+      [.command, .named]
+    case .redeemTicket: [.command, .takesTurns]
+    case .presentTicket: [.command]
+    case .getChannel, .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .listMessages,
+      .threadReadState, .userReceipts, .userThreads, .ticketPlace, .subscribeUser, .announceRow:
+      [.query, .named, .takesTurns]
+    case .subscribe, .unsubscribe: [.query, .takesTurns]
+    case .getChannelType, .getUser, .listChannels, .webhookKnown, .getToken: [.query, .named]
+    case .unreadCounts: [.query, .wide]
+    case .listChannelTypes, .listUnsettled, .purge, .rebuildIndex, .listRevokedTokens: [.query]
+    case .backupBegin, .backupRead, .backupDigest, .backupEnd: [.backup]
+    default: []
+    }
+  }
+}
