@@ -1,4 +1,4 @@
-package import ReceiptModel
+import ReceiptModel
 
 /// What kind of request a frame's kind is. A new kind of request states here what store and gateway do with it, and in
 /// ``RequestSpec`` which fields it has.
