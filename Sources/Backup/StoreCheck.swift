@@ -300,7 +300,7 @@ private final class ShardRecovery: StoreLoopDriver {
   func purge() {}
   func deliver(_ deliveries: [MembershipDelivery]) {}
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
-  func peek(_ request: PeekRequest) {}
+  func peek(_ request: StorageReadRequest) {}
   func sliceLater() {}
   func reports(_ error: StorageError) {}
   func halted(_ error: StorageError) {}

@@ -76,7 +76,7 @@ package struct RunSession: Sendable {
   private func writeTokens(_ files: StackFiles) async throws {
     let mint = try await TokenIssuer(secretFile: files.jwtSecret)
     try files.write(
-      try await mint.server(lifetime: Self.tokenLifetime) + "\n",
+      try await mint.server(lifetime: Self.tokenLifetime, id: TokenIssuer.randomID()) + "\n",
       to: Self.tokenFile("server", files)
     )
     for user in ["alice", "bob"] {

@@ -50,7 +50,7 @@ struct BodyBudget {
   private(set) var total = 0
   private var incomplete = 0
   /// Bytes read but not returned to the connection's window.
-  private var withheld = 0
+  private var unreturnedWindowBytes = 0
   /// Sum of the grants of all streams beyond ``firstWindow``.
   private var granted = 0
   /// Stream that may exceed the limit, 0 if there is none.
@@ -142,16 +142,16 @@ struct BodyBudget {
   @inline(__always)
   fileprivate mutating func withhold(_ length: Int) -> Bool {
     guard withholds else { return false }
-    withheld += length
+    unreturnedWindowBytes += length
     return true
   }
 
-  /// Take the withheld bytes that may be returned to the connection's window; 0: none.
+  /// Take the unreturned bytes that may be returned to the connection's window; 0: none.
   @inline(__always)
-  fileprivate mutating func takeWithheld() -> Int {
-    if withheld == 0 || withholds { return 0 }
-    let returned = withheld
-    withheld = 0
+  fileprivate mutating func takeUnreturnedWindow() -> Int {
+    if unreturnedWindowBytes == 0 || withholds { return 0 }
+    let returned = unreturnedWindowBytes
+    unreturnedWindowBytes = 0
     return returned
   }
 
@@ -256,7 +256,7 @@ extension ServerCore {
     // Leave the queue first: its grants are released now, and it must not get another.
     if slot.pointee.flags.contains(.awaitsBodyGrant) { bodies.dequeue(slot) }
     if bodies.release(slot) { grantToWaiting() }
-    let returned = bodies.takeWithheld()
+    let returned = bodies.takeUnreturnedWindow()
     if returned > 0, let session { _ = nghttp2_session_consume_connection(session, returned) }
   }
 

@@ -14,7 +14,7 @@ package struct HTTP2ClientLimits: Sendable {
   /// Bytes collected for one write.
   package var maxWriteBytes: Int = 256 * 1024
   /// Largest capacity in bytes at which a slot keeps each of its buffers for the next stream.
-  package var maxKeptBufferBytes: Int = 16 * 1024
+  package var maxRetainedBufferBytes: Int = 16 * 1024
 
   /// Create the default limits.
   package init() {}
@@ -41,7 +41,7 @@ package final class HTTP2ClientResources {
     options = made
     nghttp2_option_set_no_closed_streams(options, 1)
     pool = .allocate(capacity: 1)
-    pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
+    pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
   }
 
   deinit {

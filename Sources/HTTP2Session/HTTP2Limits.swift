@@ -12,8 +12,8 @@ package struct HTTP2Limits: Sendable {
   /// connection error, PROTOCOL_ERROR (sections 5.1.2 and 5.4.1).
   package var maxConcurrentStreams: UInt32 = 1_000
 
-  /// ``maxConcurrentStreams`` for a peer that is not yet proven (``HTTP2ServerConnection/isProven``).
-  package var maxUnprovenStreams: UInt32 = 100
+  /// ``maxConcurrentStreams`` for a peer that is not yet proven (``HTTP2ServerConnection/isAuthenticated``).
+  package var maxUnauthenticatedStreams: UInt32 = 100
 
   /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to 65,535.
   /// Headers above it are not stored, and the request is delivered with ``HTTP2Request/headersTooLarge``.
@@ -45,18 +45,18 @@ package struct HTTP2Limits: Sendable {
   /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than 32 KiB get
   /// no more; above all of it, no connection does. New streams are then refused with REFUSED_STREAM, which a client may
   /// retry. Streams with an incomplete body are reset with ENHANCE_YOUR_CALM.
-  package var maxHeldBytes: Int = 1 << 30
+  package var maxMemoryBytes: Int = 1 << 30
 
   /// The same limit for one connection.
-  package var maxConnectionHeldBytes: Int = 128 * 1024 * 1024
+  package var maxConnectionMemoryBytes: Int = 128 * 1024 * 1024
 
-  /// The same limit for one connection whose peer is not yet proven (``HTTP2ServerConnection/isProven``). If all of
-  /// these hold more than a quarter of ``maxHeldBytes``, the limit is 4 KiB for each.
-  package var maxUnprovenHeldBytes: Int = 4 * 1024 * 1024
+  /// The same limit for one connection whose peer is not yet proven (``HTTP2ServerConnection/isAuthenticated``). If all of
+  /// these hold more than a quarter of ``maxMemoryBytes``, the limit is 4 KiB for each.
+  package var maxUnauthenticatedMemoryBytes: Int = 4 * 1024 * 1024
 
   /// Lower-case names of header fields to keep for ``HTTP2Request/header(_:)``, besides those with a property of their
   /// own. Others are dropped while decoding and cost no memory. Nil: all are kept.
-  package var keptHeaders: [String]? = nil
+  package var retainedHeaders: [String]? = nil
 
   /// Bytes that one header block may decode to, counted like ``maxHeaderListBytes``. Above it the connection ends with
   /// ENHANCE_YOUR_CALM. A block of 16 KB can expand to 60 MB (RFC 7541 section 7.3), and nghttp2 would decode all of
@@ -68,7 +68,7 @@ package struct HTTP2Limits: Sendable {
 
   /// Largest capacity in bytes at which a slot keeps its request buffer, or its response buffer, for the next stream.
   /// Larger buffers are freed.
-  package var maxKeptBufferBytes: Int = 4 * 1024
+  package var maxRetainedBufferBytes: Int = 4 * 1024
 
   // MARK: Windows and frames
 
@@ -145,8 +145,8 @@ package struct HTTP2Limits: Sendable {
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.
   package var lingerTimeout: TimeAmount = .seconds(1)
 
-  /// Effective value of ``maxUnprovenStreams``.
-  var unprovenStreams: UInt32 { min(maxUnprovenStreams, maxConcurrentStreams) }
+  /// Effective value of ``maxUnauthenticatedStreams``.
+  var unauthenticatedStreams: UInt32 { min(maxUnauthenticatedStreams, maxConcurrentStreams) }
 
   /// Create the default limits.
   package init() {}
@@ -155,6 +155,9 @@ package struct HTTP2Limits: Sendable {
   /// one client's behaviour.
   var shared: HTTP2Limits {
     var limits = self
+    // Streams are bounded per client, by the bytes that each of them holds.
+    limits.maxConcurrentStreams = min(100 * maxConcurrentStreams, UInt32(Int32.max))
+    limits.maxOutboundAcks *= 100
     limits.streamResetBurst *= 100
     limits.streamResetsPerSecond *= 100
     limits.controlFrameBurst *= 100
@@ -169,9 +172,9 @@ package struct HTTP2Limits: Sendable {
   /// read.
   func validate() {
     precondition(maxConcurrentStreams >= 1 && maxConcurrentStreams <= UInt32(Int32.max))
-    precondition(maxUnprovenStreams >= 1)
+    precondition(maxUnauthenticatedStreams >= 1)
     precondition(maxHeaderListBytes >= 1 && maxHeaderListBytes <= 65_535)
-    precondition(maxHeldBytes >= 0 && maxConnectionHeldBytes >= 0 && maxUnprovenHeldBytes >= 0)
+    precondition(maxMemoryBytes >= 0 && maxConnectionMemoryBytes >= 0 && maxUnauthenticatedMemoryBytes >= 0)
     precondition(maxDecodedHeaderBytes >= maxHeaderListBytes)
     precondition(maxBodyBytes >= 0 && maxBodyBytes <= Int(Int32.max))
     precondition(maxBufferedBodyBytes >= 0 && maxBufferedBodyBytes <= Int(Int32.max))
@@ -179,6 +182,6 @@ package struct HTTP2Limits: Sendable {
     precondition(initialWindowSize >= 1)
     precondition(initialWindowSize <= UInt32(Int32.max) && connectionWindowSize >= 65_535)
     precondition(maxFrameSize >= 16_384 && maxFrameSize < 1 << 24)
-    precondition(maxWriteBytes >= 1 && maxStreamQueueBytes >= 1 && maxKeptBufferBytes >= 0)
+    precondition(maxWriteBytes >= 1 && maxStreamQueueBytes >= 1 && maxRetainedBufferBytes >= 0)
   }
 }

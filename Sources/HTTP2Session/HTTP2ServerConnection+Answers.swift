@@ -47,10 +47,11 @@ extension HTTP2ServerConnection {
   /// - Parameters:
   ///   - key: a hash of the user or client, with a secret seed; 0: keep the current one.
   ///   - answerBytes: approximate size of the response, replaced by the actual size once it exists.
-  /// - Returns: false if the user or client, or this connection, would exceed its limit.
-  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> Bool {
-    guard let slot = find(stream) else { return true }
-    return core.pointee.memory.admit(slot, for: key, answerBytes: answerBytes)
+  package func admit(_ stream: HTTP2StreamHandle, for key: UInt64, answerBytes: Int) -> MemoryAdmission {
+    guard let slot = find(stream) else { return .admitted }
+    let admission = core.pointee.memory.admit(slot, for: key, answerBytes: answerBytes)
+    if admission == .callerIsOverShare { core.pointee.counters.limitsHit += 1 }
+    return admission
   }
 
   /// Answer a request. `body` writes into the stream's own buffer, which is empty at the call and is sent from where it

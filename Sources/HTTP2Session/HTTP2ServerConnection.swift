@@ -72,22 +72,25 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
   /// Whether the peer is proven: it has authenticated, or the connection is shared. Until then it may hold
-  /// ``HTTP2Limits/maxUnprovenHeldBytes``, open ``HTTP2Limits/maxUnprovenStreams``, and send within HTTP/2's default
+  /// ``HTTP2Limits/maxUnauthenticatedMemoryBytes``, open ``HTTP2Limits/maxUnauthenticatedStreams``, and send within HTTP/2's default
   /// window.
-  package var isProven: Bool { core.pointee.memory.isProven }
+  package var isAuthenticated: Bool { core.pointee.memory.isAuthenticated }
+
+  /// Whether the connection ended because the peer broke the protocol or a limit.
+  package var hasFailed: Bool { core.pointee.hasFailed }
 
   /// Mark the peer as proven and raise its limits to those of ``HTTP2Limits``. If it is called before the channel is
   /// active, the first SETTINGS already carry them.
-  package func markProven() {
-    guard !isProven else { return }
-    core.pointee.memory.markProven()
+  package func markAuthenticated() {
+    guard !isAuthenticated else { return }
+    core.pointee.memory.markAuthenticated()
     guard let session = core.pointee.session else { return }
     var entry = nghttp2_settings_entry(
       settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue),
       value: resources.limits.maxConcurrentStreams
     )
     // Both fail only for lack of memory.
-    if resources.limits.unprovenStreams < resources.limits.maxConcurrentStreams {
+    if resources.limits.unauthenticatedStreams < resources.limits.maxConcurrentStreams {
       _ = nghttp2_submit_settings(session, 0, &entry, 1)
     }
     _ = nghttp2_session_set_local_window_size(session, 0, 0, resources.limits.connectionWindowSize)
@@ -224,11 +227,11 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   private func submitSettings(_ session: OpaquePointer) {
-    let limits = resources.limits
+    let limits = limits
     let entries: [(nghttp2_settings_id, UInt32)] = [
       (
         NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
-        isProven ? limits.maxConcurrentStreams : limits.unprovenStreams
+        isAuthenticated ? limits.maxConcurrentStreams : limits.unauthenticatedStreams
       ),
       (NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits.initialWindowSize),
       (NGHTTP2_SETTINGS_MAX_FRAME_SIZE, limits.maxFrameSize),
@@ -240,7 +243,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     let list = entries.map { nghttp2_settings_entry(settings_id: Int32($0.0.rawValue), value: $0.1) }
     // Both calls can fail on values out of range, which HTTP2Limits.validate has rejected, or for lack of memory.
     _ = nghttp2_submit_settings(session, 0, list, list.count)
-    if isProven { _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize) }
+    if isAuthenticated {
+      _ = nghttp2_session_set_local_window_size(session, 0, 0, limits.connectionWindowSize)
+    }
   }
 
   /// Close the connection once its streams are done: a warning GOAWAY at once, a binding one after `grace`, then the

@@ -23,8 +23,8 @@ package final class HTTP2ServerResources {
   let memory: UnsafeMutablePointer<SessionMemory>
   var memoryFunctions: nghttp2_mem
   let budget: UnsafeMutablePointer<MemoryBudget>
-  /// Names in ``HTTP2Limits/keptHeaders``; nil: all headers are kept.
-  let keptHeaders: [[UInt8]]?
+  /// Names in ``HTTP2Limits/retainedHeaders``; nil: all headers are kept.
+  let retainedHeaders: [[UInt8]]?
   let headers: ResponseHeaders
   /// Output buffer of the connection that is flushing. It is reused between flushes: by then the channel has usually
   /// released it.
@@ -43,14 +43,14 @@ package final class HTTP2ServerResources {
     self.options = HTTP2ServerResources.makeOptions(limits)
     self.sharedOptions = HTTP2ServerResources.makeOptions(limits.shared)
     self.pool = .allocate(capacity: 1)
-    self.pool.initialize(to: SlotPool(maxKeptBufferBytes: limits.maxKeptBufferBytes))
+    self.pool.initialize(to: SlotPool(maxRetainedBufferBytes: limits.maxRetainedBufferBytes))
     self.headers = ResponseHeaders()
     self.memory = .allocate(capacity: 1)
     self.memory.initialize(to: SessionMemory())
     self.memoryFunctions = makeSessionMemory(memory)
     self.budget = .allocate(capacity: 1)
     self.budget.initialize(to: MemoryBudget(limits: limits))
-    self.keptHeaders = limits.keptHeaders?.map { Array($0.utf8) }
+    self.retainedHeaders = limits.retainedHeaders?.map { Array($0.utf8) }
   }
 
   /// Free the buffers that a peak of load has left. Call it periodically.
@@ -62,7 +62,7 @@ package final class HTTP2ServerResources {
     return true
   }
 
-  /// Change the memory limits (``HTTP2Limits/maxHeldBytes`` and its shares), also for open connections. The other
+  /// Change the memory limits (``HTTP2Limits/maxMemoryBytes`` and its shares), also for open connections. The other
   /// limits stay.
   package func setMemoryLimits(_ limits: HTTP2Limits) { budget.pointee.setLimits(limits) }
 

@@ -7,13 +7,13 @@ struct HeaderDecoding {
   private var decodedBytesMax: Int
   private var identities = AuthorizationIdentities()
   let listBytesMax: Int
-  /// Names in ``HTTP2Limits/keptHeaders``; nil: all headers are kept.
-  private let keptHeaders: [[UInt8]]?
+  /// Names in ``HTTP2Limits/retainedHeaders``; nil: all headers are kept.
+  private let retainedHeaders: [[UInt8]]?
 
-  init(limits: HTTP2Limits, keptHeaders: [[UInt8]]?) {
+  init(limits: HTTP2Limits, retainedHeaders: [[UInt8]]?) {
     decodedBytesMax = limits.maxDecodedHeaderBytes
     listBytesMax = limits.maxHeaderListBytes
-    self.keptHeaders = keptHeaders
+    self.retainedHeaders = retainedHeaders
   }
 
   mutating func setLimits(_ limits: HTTP2Limits) { decodedBytesMax = limits.maxDecodedHeaderBytes }
@@ -56,8 +56,8 @@ struct HeaderDecoding {
   /// Whether a field is stored: a request has a property for it, or the application wants it.
   @inline(__always)
   func keeps(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
-    guard let keptHeaders else { return true }
-    return hasRequestProperty(name, count) || isKept(keptHeaders, name, count)
+    guard let retainedHeaders else { return true }
+    return hasRequestProperty(name, count) || isKept(retainedHeaders, name, count)
   }
 
   @inline(never)

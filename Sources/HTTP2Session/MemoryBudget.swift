@@ -1,10 +1,10 @@
 internal import NIOCore
 
 /// Bytes that the connections of one event loop hold for streams: received requests, unsent responses, and a fixed cost
-/// per stream. All connections share one budget, ``HTTP2Limits/maxHeldBytes``.
+/// per stream. All connections share one budget, ``HTTP2Limits/maxMemoryBytes``.
 ///
-/// - Up to half of it, a connection may hold ``HTTP2Limits/maxConnectionHeldBytes``, or
-///   ``HTTP2Limits/maxUnprovenHeldBytes`` if its peer is not proven.
+/// - Up to half of it, a connection may hold ``HTTP2Limits/maxConnectionMemoryBytes``, or
+///   ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not proven.
 /// - Above half of it, connections that hold more than ``fairShare`` get no more. Their new streams are refused, and
 ///   their streams with an incomplete body are reset. The connections that hold least are served longest.
 /// - Above all of it, no connection gets more.
@@ -22,10 +22,10 @@ struct MemoryBudget {
 
   private var limit = 0
   private var connectionLimit = 0
-  private var unprovenLimit = 0
+  private var unauthenticatedLimit = 0
   private(set) var held = 0
   /// The part of `held` that connections with unproven peers hold.
-  private(set) var unprovenHeld = 0
+  private(set) var unauthenticatedBytes = 0
   private let shares = MemoryShareSketch()
   /// Estimated cost of all open connections besides their streams. No limit counts it.
   private var connectionBytes = 0
@@ -36,9 +36,9 @@ struct MemoryBudget {
 
   /// Change the limits; the held bytes stay counted.
   mutating func setLimits(_ limits: HTTP2Limits) {
-    limit = limits.maxHeldBytes
-    connectionLimit = limits.maxConnectionHeldBytes
-    unprovenLimit = min(limits.maxUnprovenHeldBytes, limits.maxConnectionHeldBytes)
+    limit = limits.maxMemoryBytes
+    connectionLimit = limits.maxConnectionMemoryBytes
+    unauthenticatedLimit = min(limits.maxUnauthenticatedMemoryBytes, limits.maxConnectionMemoryBytes)
   }
 
   /// Whether a connection that holds this many bytes may hold more.
@@ -50,8 +50,8 @@ struct MemoryBudget {
 
   /// Whether a connection with an unproven peer that holds this many bytes may hold more.
   @inline(__always)
-  func allowsUnproven(_ connectionHeld: Int) -> Bool {
-    connectionHeld <= (unprovenHeld <= limit / 4 ? unprovenLimit : Self.newcomerShare)
+  func allowsUnauthenticated(_ connectionHeld: Int) -> Bool {
+    connectionHeld <= (unauthenticatedBytes <= limit / 4 ? unauthenticatedLimit : Self.newcomerShare)
   }
 
   /// Whether a shared connection may open another stream, before its user or client is known.
@@ -69,8 +69,8 @@ struct MemoryBudget {
   }
 
   /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unproven connection.
-  func allows(unprovenShare key: UInt64) -> Bool {
-    allows(share: key) && shares.held(key) <= 4 * unprovenLimit
+  func allows(unauthenticatedShare key: UInt64) -> Bool {
+    allows(share: key) && shares.held(key) <= 4 * unauthenticatedLimit
   }
 
   @inline(__always)
@@ -82,7 +82,7 @@ struct MemoryBudget {
 
   /// Update the bytes that connections with unproven peers hold.
   @inline(__always)
-  mutating func addUnproven(_ byteCount: Int) { unprovenHeld += byteCount }
+  mutating func addUnauthenticated(_ byteCount: Int) { unauthenticatedBytes += byteCount }
 
   /// Move held bytes from one key to another.
   @inline(__always)
@@ -134,15 +134,15 @@ struct StreamCharge {
 struct ConnectionMemory {
   private let budget: UnsafeMutablePointer<MemoryBudget>
   private var held = 0
-  /// Set with ``markProven()``, or before the first stream.
-  private(set) var isProven = false
+  /// Set with ``markAuthenticated()``, or before the first stream.
+  private(set) var isAuthenticated = false
   private(set) var isShared = false
 
   init(budget: UnsafeMutablePointer<MemoryBudget>) { self.budget = budget }
 
   /// Treat the connection as shared by many clients, and thereby as proven, or not. Before the first stream.
   mutating func setShared(_ isShared: Bool) {
-    isProven = isShared
+    isAuthenticated = isShared
     self.isShared = isShared
   }
 
@@ -151,7 +151,7 @@ struct ConnectionMemory {
   func isWithinLimit(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     if isShared {
       return slot.pointee.phase == .receiving
-        ? budget.pointee.allows(unprovenShare: slot.pointee.charge.shareKey)
+        ? budget.pointee.allows(unauthenticatedShare: slot.pointee.charge.shareKey)
         : budget.pointee.allows(share: slot.pointee.charge.shareKey)
     }
     return isConnectionWithinLimit
@@ -164,7 +164,7 @@ struct ConnectionMemory {
   /// Whether a connection of one client may hold more.
   @inline(__always)
   private var isConnectionWithinLimit: Bool {
-    budget.pointee.allows(held) && (isProven || budget.pointee.allowsUnproven(held))
+    budget.pointee.allows(held) && (isAuthenticated || budget.pointee.allowsUnauthenticated(held))
   }
 
   /// Update the charge of an open stream: its fixed cost, the received part of its request, its response, and the bytes
@@ -190,9 +190,9 @@ struct ConnectionMemory {
   }
 
   /// Mark the peer as proven: what it holds no longer counts among unproven peers.
-  mutating func markProven() {
-    isProven = true
-    budget.pointee.addUnproven(-held)
+  mutating func markAuthenticated() {
+    isAuthenticated = true
+    budget.pointee.addUnauthenticated(-held)
   }
 
   /// Charge a stream to a user or client, across all connections.
@@ -209,19 +209,20 @@ struct ConnectionMemory {
   /// Charge a stream to a client that has not been authenticated, across all connections.
   ///
   /// - Returns: whether the client is within its limit.
-  func assignUnproven(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
+  func assignUnauthenticated(_ slot: UnsafeMutablePointer<StreamSlot>, to key: UInt64) -> Bool {
     _ = assign(slot, to: key)
-    return budget.pointee.allows(unprovenShare: key)
+    return budget.pointee.allows(unauthenticatedShare: key)
   }
 
   /// Charge a stream to a user or client, including the expected size of its response.
-  ///
-  /// - Returns: whether the user or client, and this connection, are within their limits.
   @inline(__always)
-  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, answerBytes: Int) -> Bool {
+  mutating func admit(_ slot: UnsafeMutablePointer<StreamSlot>, for key: UInt64, answerBytes: Int)
+    -> MemoryAdmission
+  {
     let mayHold = key == 0 || assign(slot, to: key)
     charge(slot, answer: answerBytes)
-    return mayHold && isWithinLimit(slot)
+    if !mayHold { return .callerIsOverShare }
+    return isWithinLimit(slot) ? .admitted : .connectionIsOverLimit
   }
 
   /// Remove the charge of a closed stream.
@@ -232,9 +233,19 @@ struct ConnectionMemory {
   private mutating func setCharge(_ slot: UnsafeMutablePointer<StreamSlot>, _ byteCount: Int) {
     let added = slot.pointee.charge.set(byteCount)
     held += added
-    if !isProven { budget.pointee.addUnproven(added) }
+    if !isAuthenticated { budget.pointee.addUnauthenticated(added) }
     budget.pointee.add(added, share: slot.pointee.charge.shareKey)
   }
+}
+
+/// Whether a request may hold memory until it is answered.
+package enum MemoryAdmission: Sendable {
+  case admitted
+  /// The user or client holds too much, over all of its connections. Reset the stream: an answer that its client leaves
+  /// unread would hold memory too.
+  case callerIsOverShare
+  /// The connection, or all connections together, hold too much.
+  case connectionIsOverLimit
 }
 
 /// Bytes held per user or address, counted by hash in two rows of counters (a count-min sketch): the lower of the two

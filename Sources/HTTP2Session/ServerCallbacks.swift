@@ -211,7 +211,7 @@ extension ServerCore {
   @inline(never)
   fileprivate func assignToClient(_ slot: UnsafeMutablePointer<StreamSlot>) -> Bool {
     guard let clientKey, let key = clientKey(HTTP2Request(slot)) else { return true }
-    return memory.assignUnproven(slot, to: key)
+    return memory.assignUnauthenticated(slot, to: key)
   }
 
   /// Whether the application reads bodies of this type as they arrive.
@@ -275,7 +275,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
       }
       if header.pointee.flags & 1 != 0 { decoded.pointee.flags.remove(.expectsContinue) }
       if decoded.pointee.phase == .receiving {
-        if core.pointee.memory.isProven {
+        if core.pointee.memory.isAuthenticated {
           core.pointee.submitContinue(decoded)
         } else {
           core.pointee.pending.append(decoded)

@@ -27,6 +27,8 @@ struct ServerCore {
 
   /// The client's SETTINGS have arrived, so its preface is complete (RFC 9113 section 3.4).
   var prefaceSeen = false
+  /// Whether the peer broke the protocol or a limit, which ended the connection.
+  private(set) var hasFailed = false
   /// A binding GOAWAY is queued or sent. nghttp2 drops streams above it and all later frames on them.
   var goAwaySubmitted = false
 
@@ -40,7 +42,7 @@ struct ServerCore {
     self.now = now
     streams = OpenStreams(pool: resources.pool)
     pending = PendingSlots(pool: resources.pool)
-    headers = HeaderDecoding(limits: limits, keptHeaders: resources.keptHeaders)
+    headers = HeaderDecoding(limits: limits, retainedHeaders: resources.retainedHeaders)
     bodies = BodyBudget(limits: limits)
     memory = ConnectionMemory(budget: resources.budget)
     inbound = InboundFrames(controlFrames: ControlFrameBudget(limits: limits, now: now))
@@ -69,6 +71,7 @@ struct ServerCore {
   /// Handle a negative result of ``receive(_:_:)``: queue a GOAWAY.
   mutating func receiveFailed(_ result: Int) {
     counters.protocolErrors += 1
+    hasFailed = true
     // Each of these is fatal, and the session takes no more input. BAD_CLIENT_MAGIC: no HTTP/2 preface. FLOODED: too
     // many acknowledgements queued. TOO_MANY_CONTINUATIONS. CALLBACK_FAILURE: one of our checks, which has queued its
     // GOAWAY. NOMEM.

@@ -160,12 +160,12 @@ struct SlotPool {
   private var chunks: [UnsafeMutablePointer<StreamSlot>] = []
   private var freeHead = StreamSlot.none
   private(set) var freeCount = 0
-  private let maxKeptBufferBytes: Int
+  private let maxRetainedBufferBytes: Int
   /// Number of free slots that keep their buffers.
   private let maxWarmSlots = 4_096
 
-  init(maxKeptBufferBytes: Int) {
-    self.maxKeptBufferBytes = maxKeptBufferBytes
+  init(maxRetainedBufferBytes: Int) {
+    self.maxRetainedBufferBytes = maxRetainedBufferBytes
   }
 
   @inline(__always)
@@ -194,8 +194,8 @@ struct SlotPool {
     slot.pointee.generation &+= 1
     slot.pointee.phase = .free
     slot.pointee.core = nil
-    slot.pointee.received.releaseBuffer(above: maxKeptBufferBytes)
-    slot.pointee.outgoing.release(above: maxKeptBufferBytes)
+    slot.pointee.received.releaseBuffer(above: maxRetainedBufferBytes)
+    slot.pointee.outgoing.release(above: maxRetainedBufferBytes)
     if freeCount >= maxWarmSlots { slot.pointee.releaseBuffers() }
     slot.pointee.links.next = freeHead
     freeHead = slot.pointee.index

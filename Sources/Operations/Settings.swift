@@ -5,7 +5,8 @@ internal import SystemPackage
 ///
 /// All three share one flat set of keys: `jwt-secret-file` is `--jwt-secret-file`, `TIDEMARK_JWT_SECRET_FILE` and
 /// `jwt-secret-file:`. Values are read as text and checked here, because swift-configuration's optional getters return
-/// the default for an invalid value instead of an error. An empty value counts as not set.
+/// the default for an invalid value instead of an error. An empty value counts as not set, except where that would lift
+/// a restriction.
 package struct Settings: Sendable {
   /// Flags, environment, file: the first layer that has a key wins.
   private let layers: [any ConfigProvider]
@@ -15,10 +16,13 @@ package struct Settings: Sendable {
   /// - Parameters:
   ///   - flags: the flags that were given, by key; `true` for a switch.
   ///   - keys: all keys of this process. Unknown keys in the file and unknown `TIDEMARK_…` variables are refused.
+  ///   - restrictions: keys that may not be empty, nor have an empty entry: an unset variable in a script would lift the
+  ///     restriction without a trace.
   ///   - environment: as in `ProcessInfo.processInfo.environment`.
   package init(
     flags: [String: String],
     keys: Set<String>,
+    restrictions: Set<String> = [],
     environment: [String: String]
   ) async throws(SettingsError) {
     let given = flags.filter { !$0.value.isEmpty }
@@ -55,6 +59,33 @@ package struct Settings: Sendable {
       }
     }
     self.layers = layers
+    for key in restrictions.sorted() {
+      let given = flags[key] ?? environment[Self.variable(key)]
+      let entries = given.map {
+        $0.split(separator: ",", omittingEmptySubsequences: false).map { $0.trimmed }
+      }
+      guard (entries ?? (layers.count > 2 ? Self.entries(key, in: layers[2]) : [])).contains("") else {
+        continue
+      }
+      throw SettingsError(key, "is empty, or has an empty entry: give a value, or leave the setting out")
+    }
+  }
+
+  /// The environment variable of a key.
+  private static func variable(_ key: String) -> String {
+    "TIDEMARK_" + String(key.uppercased().map { $0 == "-" ? "_" : $0 })
+  }
+
+  /// The value in a layer as a list, empty texts included; empty if the layer has none.
+  private static func entries(_ key: String, in layer: any ConfigProvider) -> [String] {
+    let key = AbsoluteConfigKey([key])
+    if case .string(let text)? = (try? layer.value(forKey: key, type: .string))?.value?.content {
+      return [text]
+    }
+    if case .stringArray(let texts)? = (try? layer.value(forKey: key, type: .stringArray))?.value?.content {
+      return texts
+    }
+    return []
   }
 
   /// Variables that only our tests read; the processes that they start may inherit them.
@@ -73,9 +104,7 @@ package struct Settings: Sendable {
     _ variables: [String: String],
     _ keys: Set<String>
   ) throws(SettingsError) {
-    let known = keys.map { key in
-      "TIDEMARK_" + String(key.uppercased().map { $0 == "-" ? "_" : $0 })
-    }
+    let known = keys.map(variable)
     let unknown = Set(variables.keys).subtracting(known).subtracting(testVariables)
       .filter { !isServiceLink($0) }
     guard let name = unknown.min() else { return }

@@ -100,7 +100,7 @@ package struct PageScan: ~Escapable {
   }
 
   /// Further facts about some segments, from an effect of kind ``Kind/segmentNotes``.
-  package var segmentNotes: [SegmentNote] {
+  package var segmentNotes: [SegmentFlags] {
     get throws(WireError) {
       var fields = fields
       _ = try fields.varint()
@@ -240,11 +240,11 @@ package struct ScannedMessage: ~Escapable {
 
 extension FieldReader {
   /// The list of *segments_noted*.
-  mutating func segmentNotes() throws(WireError) -> [SegmentNote] {
-    var notes: [SegmentNote] = []
+  mutating func segmentNotes() throws(WireError) -> [SegmentFlags] {
+    var notes: [SegmentFlags] = []
     for _ in 0..<(try count(elementBytesMin: 2)) {
       let segment = try varint32()
-      guard let note = SegmentNote(segment: segment, what: try byte()),
+      guard let note = SegmentFlags(segment: segment, what: try byte()),
         notes.last.map({ $0.segment < segment }) ?? true
       else { throw .badValue(.flags) }
       notes.append(note)

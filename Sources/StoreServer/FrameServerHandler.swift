@@ -214,7 +214,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     // Register before reading the serving state: a shutdown or reload closes the connections registered by then, and this one
     // must not keep routes into the old loops.
     serial = registry.insert(session, context.channel)
-    gate.markProven(context.channel)
+    gate.markAuthenticated(context.channel)
     guard let serving = servingState.current() else {
       end(.unavailable, "the store is loading its data; try again")
       return

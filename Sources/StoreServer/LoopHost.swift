@@ -322,7 +322,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  func peek(_ request: PeekRequest) {
+  func peek(_ request: StorageReadRequest) {
     submitRead(isBackground: true) { [self] in
       let results = request.perform(on: storage)
       eventLoop.execute {

@@ -93,7 +93,7 @@ struct ServerHandshake {
       store: awaiting.nonce,
       session: hello.session
     )
-    let isProven =
+    let isAuthenticated =
       terms.secrets.isEmpty
       || terms.secrets.contains { secret in
         HMAC<SHA256>.isValidAuthenticationCode(
@@ -102,7 +102,7 @@ struct ServerHandshake {
           using: SymmetricKey(data: secret)
         )
       }
-    guard isProven else {
+    guard isAuthenticated else {
       state = .refused
       return .refuse(
         .authenticationFailed,

@@ -47,7 +47,7 @@ package final class StoreClock: Sendable {
       ]
       switch made.start {
       case .taken: break
-      case .gapTaken:
+      case .acceptedWithGap:
         logger.notice("The clock is far ahead of the last log entry and was accepted", metadata: times)
       case .behindLog:
         logger.warning(

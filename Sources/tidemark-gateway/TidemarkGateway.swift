@@ -181,6 +181,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     let settings = try await Settings(
       flags: flags,
       keys: GatewayConfiguration.keys,
+      restrictions: GatewayConfiguration.restrictions,
       environment: ProcessInfo.processInfo.environment
     )
     var warnings: [String] = []
@@ -208,6 +209,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       let fresh = try await Settings(
         flags: flags,
         keys: GatewayConfiguration.keys,
+        restrictions: GatewayConfiguration.restrictions,
         environment: ProcessInfo.processInfo.environment
       )
       files = GatewayConfiguration.files(fresh)

@@ -208,7 +208,13 @@ struct TidemarkStore: AsyncParsableCommand {
   private static let fileKeys = ["config", "tls-cert", "tls-key", "tls-ca", "secret-file"]
 
   private static func settings(_ flags: [String: String]) async throws(SettingsError) -> Settings {
-    try await Settings(flags: flags, keys: keys, environment: ProcessInfo.processInfo.environment)
+    try await Settings(
+      flags: flags,
+      keys: keys,
+      restrictions: ["secret-file", "tls-ca", "connections", "clock-jump-max", "clock-start-max"]
+        .intersection(keys),
+      environment: ProcessInfo.processInfo.environment
+    )
   }
 
   private static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {

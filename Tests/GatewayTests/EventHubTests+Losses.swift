@@ -26,7 +26,7 @@ extension EventHubTests {
     hub.passed(ShardID(1), through: Self.time(200))
     hub.connected(shardCount: Self.shardCount, isSame: true)
     #expect(text(&hub) == ["subscribe 1: 2 since 200", "subscribe_user alice"])
-    #expect(hub.told(of: 1) == .everybody && !hub.hasID(ref))
+    #expect(hub.replayRecipients(of: 1) == .everybody && !hub.hasID(ref))
     // What comes before the answer does not say that all was told.
     hub.passed(ShardID(1), through: Self.time(400))
     #expect(hub.progress.through(1) == Self.time(200))
@@ -41,7 +41,7 @@ extension EventHubTests {
     hub.subscribed(2, through: Self.time(399), isComplete: true)
     #expect(hub.hasID(ref) && hub.openings == 0)
     let place = try #require(hub.place(ofChannel: cids[1]))
-    #expect(!hub.hears(.truncated(through: .zero, at: Self.time(1)), ref, channel: place))
+    #expect(!hub.receives(.truncated(through: .zero, at: Self.time(1)), ref, channel: place))
   }
 
   @Test func whatWasLostIsAskedForAgain() throws {

@@ -224,13 +224,15 @@ import Testing
     hub.listed(ref, entries(Array(cids.prefix(2))) + entries([cids[2]], isMember: false), next: nil)
     // It has begun, as what has changed is told as it comes.
     #expect(text(&hub) == ["begin 0", "subscribe 0: 2 since 50", "subscribe 1: 1 since 50"])
-    #expect(hub.told(of: 0) == .streams([ref]) && hub.told(of: 1) == .formerMember(ref))
+    #expect(
+      hub.replayRecipients(of: 0) == .streams([ref]) && hub.replayRecipients(of: 1) == .formerMember(ref)
+    )
     let gone = hub.place(ofChannel: cids[2])!
     let others = Self.added("bob", at: Self.time(60))
-    #expect(!hub.hears(others, ref, channel: gone, isFormer: true))
+    #expect(!hub.receives(others, ref, channel: gone, isFormer: true))
     let own = EventFields.memberRemoved(user: "alice", at: Self.time(60), memberCount: 1)
-    #expect(hub.hears(own, ref, channel: gone, isFormer: true))
-    #expect(hub.hears(.channelDeleted(at: Self.time(60)), ref, channel: gone, isFormer: true))
+    #expect(hub.receives(own, ref, channel: gone, isFormer: true))
+    #expect(hub.receives(.channelDeleted(at: Self.time(60)), ref, channel: gone, isFormer: true))
     hub.subscribed(0, through: Self.time(100), isComplete: true)
     hub.subscribed(1, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == ["live 0"])
@@ -282,10 +284,10 @@ import Testing
     // Nobody tells a new member once more that something else had the name.
     let deleted = EventFields.channelDeleted(at: Self.time(71))
     let added = Self.added("alice", at: Self.time(71))
-    #expect(hub.told(of: 1) == .newMembers([ref]))
-    #expect(hub.heard([deleted, added], by: hub.told(of: 1)).count == 1)
-    #expect(hub.heard([deleted], by: hub.told(of: 1)).count == 1)
-    #expect(hub.heard([deleted, added], by: hub.told(of: 0)).count == 2)
+    #expect(hub.replayRecipients(of: 1) == .newMembers([ref]))
+    #expect(hub.eventsToDeliver([deleted, added], by: hub.replayRecipients(of: 1)).count == 1)
+    #expect(hub.eventsToDeliver([deleted], by: hub.replayRecipients(of: 1)).count == 1)
+    #expect(hub.eventsToDeliver([deleted, added], by: hub.replayRecipients(of: 0)).count == 2)
     hub.subscribed(0, through: Self.time(100), isComplete: true)
     hub.subscribed(1, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == ["live 0"] && hub.hasID(ref))
@@ -326,7 +328,7 @@ import Testing
     let place = try #require(hub.place(ofChannel: cid))
     let deleted = EventFields.channelDeleted(at: Self.time(150))
     let added = Self.added("alice", at: Self.time(150))
-    #expect(hub.heard([deleted, added], by: hub.told(of: 1)).count == 2)
+    #expect(hub.eventsToDeliver([deleted, added], by: hub.replayRecipients(of: 1)).count == 2)
     hub.detachAfter(deleted, channel: place, to: [ref, server], later: [added])
     #expect(hub.refs(ofChannel: place) == [server] && !hub.hasID(ref))
     hub.subscribed(1, through: Self.time(200), isComplete: true)
@@ -463,7 +465,7 @@ import Testing
     let place = try #require(hub.place(ofUser: "alice"))
     hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 70"])
-    #expect(hub.told(of: 1) == .newMembers([first, second]))
+    #expect(hub.replayRecipients(of: 1) == .newMembers([first, second]))
     #expect(!hub.hasID(first) && !hub.hasID(second))
     hub.subscribed(1, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == [] && hub.hasID(first) && hub.hasID(second))
@@ -479,7 +481,7 @@ import Testing
     let bob = try open("bob", [cid], &hub)
     let place = try #require(hub.place(ofChannel: cid))
     let removed = EventFields.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1)
-    #expect(hub.hears(removed, alice, channel: place))
+    #expect(hub.receives(removed, alice, channel: place))
     hub.detachAfter(removed, channel: place, to: [alice, bob], later: [])
     #expect(hub.refs(ofChannel: place) == [bob])
     // The index says so later.
@@ -501,11 +503,13 @@ import Testing
     let place = try #require(hub.place(ofChannel: cid))
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: false)
     let message = EventFields.messageDeleted(thread: "", SequenceNumber(1), message: "m1", at: Self.time(81))
-    #expect(!hub.hears(message, alice, channel: place))
+    #expect(!hub.receives(message, alice, channel: place))
     #expect(
-      hub.hears(.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1), alice, channel: place)
+      hub.receives(.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1), alice, channel: place)
     )
-    #expect(!hub.hears(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place))
+    #expect(
+      !hub.receives(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place)
+    )
     // The channel's own word does not come.
     for _ in 1..<EventHub.leavingTicks {
       hub.tick()
@@ -522,7 +526,7 @@ import Testing
     hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(92), isGone: false)
     #expect(text(&hub) == ["subscribe \(frame + 1): 1 since 70"])
     let again = try #require(hub.place(ofChannel: cid))
-    #expect(hub.hears(message, alice, channel: again))
+    #expect(hub.receives(message, alice, channel: again))
   }
 
   @Test func revokedTokensEndStreams() throws {

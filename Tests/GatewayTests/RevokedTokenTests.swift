@@ -277,7 +277,7 @@ private final class TestListing {
     let tokens = RevokedTokens()
     let known = Mutex<[Bool]>([])
     let revoked = Mutex(0)
-    tokens.observeKnown { isKnown in known.withLock { $0.append(isKnown) } }
+    tokens.observeAvailability { isKnown in known.withLock { $0.append(isKnown) } }
     let listing = TestListing(tokens)
     tokens.observe(listing) { revoked.withLock { $0 += 1 } }
     let round = try #require(listing.roundIsDue(canAsk: true)).round

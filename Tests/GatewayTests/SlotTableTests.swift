@@ -48,7 +48,7 @@ import Testing
 
 @Suite struct KeptEntriesTests {
   @Test func keepsWhatEachEntryHas() {
-    var names = KeptEntries()
+    var names = BatchEntryNames()
     let (cid, id, none) = (Array("team:a".utf8), Array("m1".utf8), [UInt8]())
     names.append(cid: cid.span.bytes, id: id.span.bytes)
     names.append(cid: cid.span.bytes)

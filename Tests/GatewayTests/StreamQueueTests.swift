@@ -195,11 +195,11 @@ import Testing
     var queue = StreamQueue()
     for number in 0..<3 { _ = put(number, &queue) }
     let first = queue.pop()!
-    queue.putBack(first)
+    queue.requeueFront(first)
     #expect(put(0, &queue) == .conflated)
     #expect(drain(&queue) == ["m0", "m1", "m2"])
     _ = put(9, &queue)
-    queue.putBack(queue.pop()!)
+    queue.requeueFront(queue.pop()!)
     #expect(drain(&queue) == ["m9"])
   }
 }

@@ -438,7 +438,7 @@ private struct SomeClaims: JWTPayload {
       try await TokenVerifier(TokenKeys(secrets: [Array(secret.utf8)]))
     }
     let (old, new) = (try await verifier(TestTokens.secret), try await verifier(TestTokens.previousSecret))
-    let parked = Array(TestTokens.user("alice").utf8)
+    let pending = Array(TestTokens.user("alice").utf8)
     let good = Array(TestTokens.make(#"{"user_id":"carol"}"#, secret: TestTokens.previousSecret).utf8)
     let carol = try await new.verify(good).get()
     let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
@@ -451,10 +451,10 @@ private struct SomeClaims: JWTPayload {
       )
       let done = loop.makePromise(of: [String].self)
       var log: [String] = []
-      func park(_ token: [UInt8], _ then: @escaping () -> Void) {
+      func enqueueVerification(_ token: [UInt8], _ then: @escaping () -> Void) {
         do throws(Problem) {
-          try authenticator.park(
-            ParkedRequest(
+          try authenticator.enqueueVerification(
+            RequestAwaitingVerification(
               connection: 0,
               stream: .init(slot: 0, generation: 0),
               origin: .connection(0)
@@ -473,12 +473,12 @@ private struct SomeClaims: JWTPayload {
           log.append(error.code.rawValue)
         }
       }
-      park(parked) {
+      enqueueVerification(pending) {
         // Verified with the old keys and in the cache.
         log.append("cached \(authenticator.cachedTokens.count)")
         let other = Array(TestTokens.user("bob").utf8)
-        park(other) {
-          for token in [parked, other, good] {
+        enqueueVerification(other) {
+          for token in [pending, other, good] {
             switch authenticator.verdict(of: token.span.bytes, now: 20_000) {
             case .caller(let caller): log.append("known " + String(decoding: caller.userID, as: UTF8.self))
             case .refused(let code): log.append(code.rawValue)
@@ -507,7 +507,7 @@ private struct SomeClaims: JWTPayload {
     let other = Array(TestTokens.make(#"{"user_id":"bob","exp":10}"#).utf8)
     let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
       var limits = GatewayLimits()
-      limits.parkedRequests = 5
+      limits.pendingVerifications = 5
       let authenticator = Authenticator(
         eventLoop: loop,
         verifier: verifier,
@@ -519,15 +519,15 @@ private struct SomeClaims: JWTPayload {
       var log: [String] = []
       var batches = 0
       for number in 0..<6 {
-        let parked = ParkedRequest(
+        let pending = RequestAwaitingVerification(
           connection: UInt32(number),
           stream: .init(slot: 0, generation: 0),
           origin: .connection(UInt32(number))
         )
         let bytes = number == 3 ? other : token
         do throws(Problem) {
-          try authenticator.park(
-            parked,
+          try authenticator.enqueueVerification(
+            pending,
             token: bytes.span.bytes,
             now: { 20_000 },
             finished: { request, result in
@@ -540,7 +540,7 @@ private struct SomeClaims: JWTPayload {
             allFinished: {
               batches += 1
               if batches == 2 {
-                log.append("cached \(authenticator.cachedCount) parked \(authenticator.parkedCount)")
+                log.append("cached \(authenticator.cachedCount) parked \(authenticator.pendingCount)")
                 done.succeed(log)
               }
             }

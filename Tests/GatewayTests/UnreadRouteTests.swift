@@ -275,7 +275,8 @@ import Testing
       try await gateway.store.set(.ignoringKind(.markRead))
       let answer = try await gateway.client.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       try await eventually {
-        try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() >= UserWalk.marksMax
+        try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get()
+          >= UserChannelScan.marksMax
       }
       // A page later the list is not to be had.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
@@ -393,13 +394,13 @@ import Testing
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
       // No more are under way than may be.
-      try await eventually { try await waiting() >= UserWalk.marksMax }
+      try await eventually { try await waiting() >= UserChannelScan.marksMax }
       #expect(try await jobs() == 1)
       // None is on its way any more when the store's log is looked at below.
       var marks = 0
       try await eventually("the store has every mark") {
         marks += try await gateway.store.takeLog().count { $0 == .markRead }
-        return marks >= UserWalk.marksMax
+        return marks >= UserChannelScan.marksMax
       }
       try await other.close()
       await #expect(throws: TestStreamFailed.self) { try await answer.value("the answer") }

@@ -47,11 +47,11 @@ struct RequestTests {
   }
 
   @Test("a client that expects it is told to continue, unless the body is refused", arguments: [true, false])
-  func expectsContinue(isProven: Bool) throws {
+  func expectsContinue(isAuthenticated: Bool) throws {
     func statuses(_ server: TestServer, _ stream: Int32) -> [Int?] {
       server.frames(.headers, stream: stream).map { HPACK.status($0.payload) }
     }
-    let server = try TestServer(isProven: isProven)
+    let server = try TestServer(isAuthenticated: isAuthenticated)
     // Without a body there is nothing to wait for.
     server.send(get(1, extra: [("expect", "100-Continue")]))
     #expect(statuses(server, 1) == [200])
@@ -59,10 +59,10 @@ struct RequestTests {
     #expect(statuses(server, 3) == [100] && server.delegate.log == ["get / 0"])
     server.send(data(3))
     #expect(statuses(server, 3) == [100, 200])
-    let refusing = try TestServer(isProven: isProven)
+    let refusing = try TestServer(isAuthenticated: isAuthenticated)
     refusing.delegate.onAnnounced = { _, _ in false }
     refusing.send(post(1, [("expect", "100-continue")]))
-    #expect(statuses(refusing, 1) == (isProven ? [100] : [200]))
+    #expect(statuses(refusing, 1) == (isAuthenticated ? [100] : [200]))
   }
 
   @Test(

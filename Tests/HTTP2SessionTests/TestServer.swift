@@ -73,14 +73,14 @@ final class TestServer {
     streamedContentTypes: [HTTP2ContentType] = [],
     resources: HTTP2ServerResources? = nil,
     isShared: Bool = false,
-    isProven: Bool = true
+    isAuthenticated: Bool = true
   ) throws {
     connection = HTTP2ServerConnection(
       delegate: delegate,
       resources: resources ?? HTTP2ServerResources(limits: limits, streamedContentTypes: streamedContentTypes)
     )
     connection.isShared = isShared
-    if isProven { connection.markProven() }
+    if isAuthenticated { connection.markAuthenticated() }
     try channel.pipeline.syncOperations.addHandler(connection)
     channel.connect(to: try SocketAddress(ipAddress: "127.0.0.1", port: 1), promise: nil)
     if preface {

@@ -72,7 +72,7 @@ import Testing
     let peers = try ["192.0.2.1", "192.0.2.1", "127.0.0.1", "127.0.0.2", "::1"].map { try peer($0) }
     #expect(peers.allSatisfy { gate.admits($0) })
     // Of the three on this machine the two that came first gave way.
-    #expect(gate.counts.endedUnproven == 2 && gate.counts.refusedForAddress == 0)
+    #expect(gate.counts.evictedUnauthenticated == 2 && gate.counts.refusedForAddress == 0)
   }
 
   @Test("the oldest who has not shown who it is gives way to one more")
@@ -80,15 +80,29 @@ import Testing
     let gate = gate(unproven: 2)
     let peers = try (1...5).map { try peer("10.0.0.\($0)") }
     #expect(gate.admits(peers[0]) && gate.admits(peers[1]))
-    gate.markProven(peers[0])
-    gate.markProven(peers[0])
-    #expect(gate.admits(peers[2]) && gate.counts.endedUnproven == 0)
+    gate.markAuthenticated(peers[0])
+    gate.markAuthenticated(peers[0])
+    #expect(gate.admits(peers[2]) && gate.counts.evictedUnauthenticated == 0)
     // The first is proven, so the second is the oldest.
-    #expect(gate.admits(peers[3]) && gate.counts.endedUnproven == 1)
+    #expect(gate.admits(peers[3]) && gate.counts.evictedUnauthenticated == 1)
     end(peers[1])
     #expect(gate.openCount == 3)
     end(peers[2])
-    #expect(gate.admits(peers[4]) && gate.counts.endedUnproven == 1 && gate.openCount == 3)
+    #expect(gate.admits(peers[4]) && gate.counts.evictedUnauthenticated == 1 && gate.openCount == 3)
+  }
+
+  @Test("one address cannot push out the newcomers of others")
+  func unprovenPeersOfOneAddress() throws {
+    let gate = gate(total: 1_000, perAddress: 1_000, unproven: 400)
+    let newcomer = try peer("10.0.0.2")
+    #expect(gate.admits(newcomer))
+    let flood = try (0..<500).map { _ in try peer("10.0.0.1") }
+    #expect(flood.filter { gate.admits($0) }.count == 100)
+    #expect(gate.counts.evictedUnauthenticated == 0 && gate.counts.refusedForAddress == 400)
+    // A peer that proves itself, or goes, makes room for the next of its address.
+    gate.markAuthenticated(flood[0])
+    end(flood[1])
+    #expect(try (0..<3).map { _ in gate.admits(try peer("10.0.0.1")) } == [true, true, false])
   }
 
   @Test("without descriptors a listener accepts nothing for a moment, then goes on")

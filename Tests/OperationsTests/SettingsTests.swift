@@ -10,6 +10,7 @@ import Testing
 
   private func settings(
     flags: [String: String] = [:],
+    restrictions: Set<String> = [],
     environment: [String: String] = [:],
     file: String? = nil,
     name: String = "c.yaml"
@@ -21,7 +22,12 @@ import Testing
         try file.write(toFile: path, atomically: true, encoding: .utf8)
         flags["config"] = path
       }
-      return try await Settings(flags: flags, keys: Self.keys, environment: environment)
+      return try await Settings(
+        flags: flags,
+        keys: Self.keys,
+        restrictions: restrictions,
+        environment: environment
+      )
     }
   }
 
@@ -91,6 +97,31 @@ import Testing
       file: "listen: a:1\n"
     )
     #expect(try all.string("listen") == "a:1")
+  }
+
+  /// An unset variable in a script must not lift a restriction.
+  @Test(arguments: [
+    (["cors-origin": ""], [:], ""), (["cors-origin": "https://x,"], [:], ""),
+    ([:], ["TIDEMARK_CORS_ORIGIN": ""], ""),
+    ([:], ["TIDEMARK_CORS_ORIGIN": ","], ""), ([:], [:], "cors-origin: \"\"\n"),
+    ([:], [:], "cors-origin:\n  - https://x\n  - \"\"\n"),
+  ])
+  func restrictionsMayNotBeEmpty(
+    _ flags: [String: String],
+    _ environment: [String: String],
+    _ file: String
+  ) async throws {
+    do {
+      _ = try await settings(
+        flags: flags,
+        restrictions: ["cors-origin"],
+        environment: environment,
+        file: file.isEmpty ? nil : file
+      )
+      Issue.record("accepted")
+    } catch let error as SettingsError {
+      #expect("\(error)".contains("--cors-origin is empty"), "\(error)")
+    }
   }
 
   @Test(arguments: [

@@ -88,7 +88,7 @@ struct MembershipTableTests {
     table.assign(2, Self.membership("team:c"))
     table.assign(3, membership("team:d", deleted: 20, isGone: true))
     #expect(kept(table) == [10, 20, 30] && table.count == 4 && table.knownCount == 2)
-    #expect(!table.isKnown(0) && table.isTaken(0) && table.isKnown(1) && !table.isMember(3))
+    #expect(!table.isKnown(0) && table.isOccupied(0) && table.isKnown(1) && !table.isMember(3))
     #expect(table[3] == membership("team:d", deleted: 20, isGone: true))
     check(table)
     // Created again, deleted again, dropped.

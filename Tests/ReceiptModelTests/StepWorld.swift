@@ -81,7 +81,7 @@ final class StepWorld {
     let ordinal = MemberOrdinal(UInt32(row))
     var effects: [Effect] = []
     let reached = SequenceNumber(sequence)
-    state.decideSeal(slot, ordinal, kind, to: reached, into: &effects)
+    state.decideCloseSegment(slot, ordinal, kind, to: reached, into: &effects)
     let position = moves[Self.key(kind, row)]?.last?.sequence ?? 0
     if sequence > position {
       let at = Timestamp(milliseconds: time)

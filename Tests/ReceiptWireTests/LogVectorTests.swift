@@ -346,7 +346,7 @@ struct LogVectorTests {
       )
     case "segments_noted":
       let notes = fields.list("segments").map {
-        SegmentNote(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
+        SegmentFlags(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
       }
       return .segmentsNoted(channel(), notes)
     case "membership_assigned":

@@ -26,9 +26,9 @@ final class SimulatedLoop: StoreLoopDriver {
   }
 
   struct Peek {
-    var request: PeekRequest
+    var request: StorageReadRequest
     /// The result, if it was performed when requested; nil: it is performed when answered.
-    var early: [Peeked]?
+    var early: [StorageUnreadCounts]?
   }
 
   let number: Int
@@ -87,7 +87,7 @@ final class SimulatedLoop: StoreLoopDriver {
     }
   }
 
-  func peek(_ request: PeekRequest) {
+  func peek(_ request: StorageReadRequest) {
     peeks.append(Peek(request: request, early: world.random.oneIn(2) ? world.perform(request) : nil))
   }
 

@@ -435,7 +435,7 @@ final class Simulation {
 
   func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
 
-  func perform(_ request: PeekRequest) -> [Peeked] { request.perform(on: disk) }
+  func perform(_ request: StorageReadRequest) -> [StorageUnreadCounts] { request.perform(on: disk) }
 
   func answerPeek(_ target: SimulatedLoop) {
     guard !target.peeks.isEmpty else { return }

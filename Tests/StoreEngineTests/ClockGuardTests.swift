@@ -115,7 +115,7 @@ struct ClockGuardTests {
     let start =
       switch clock.start {
       case .taken: "taken"
-      case .gapTaken(let gap): "gap of \(gap / Self.minute)"
+      case .acceptedWithGap(let gap): "gap of \(gap / Self.minute)"
       case .behindLog(let gap): "behind by \(gap / Self.minute)"
       case .held(let ahead): "held, \(ahead / Self.minute) ahead"
       }

@@ -120,7 +120,7 @@ final class EngineWorld: StoreLoopDriver {
   var deliveries: [MembershipDelivery] = []
   var acknowledgements: [MembershipAcknowledgement] = []
   /// Peeks, asked for and not answered.
-  var peeks: [PeekRequest] = []
+  var peeks: [StorageReadRequest] = []
   /// Users whom the ledger of erasures is to note, asked for and not answered; nil: there is no ledger.
   var erasures: [ErasureRequest]?
   /// Slices, asked for and not carried out.
@@ -164,7 +164,7 @@ final class EngineWorld: StoreLoopDriver {
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
     self.acknowledgements += acknowledgements
   }
-  func peek(_ request: PeekRequest) { peeks.append(request) }
+  func peek(_ request: StorageReadRequest) { peeks.append(request) }
   func sliceLater() { slices += 1 }
   var keepsErasureLedger: Bool { erasures != nil }
   func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }

@@ -112,7 +112,7 @@ struct ListTests {
   }
 
   @Test("a list that tells of a move leaves when the move is durable")
-  func departure() throws {
+  func replyTiming() throws {
     let (world, gateway) = try world()
     gateway.read("team:a", "bob", "m1")
     gateway.list("team:a", .readers)

@@ -124,7 +124,7 @@ struct SettingsTests {
   }
 
   @Test("no answer that follows from a change leaves before the change is durable")
-  func departure() throws {
+  func replyTiming() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")

@@ -252,7 +252,7 @@ struct UnreadPeekTests {
   // MARK: Durability
 
   @Test("an answer leaves when all that it tells of is durable")
-  func departure() throws {
+  func replyTiming() throws {
     let (world, gateway) = try storedWorld(4)
     for number in [2, 3] { gateway.look("team:\(number)") }
     try world.answerLoads()

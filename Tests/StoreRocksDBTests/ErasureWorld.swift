@@ -88,7 +88,7 @@ final class ErasureWorld: StoreLoopDriver {
     asked.append { [self] in loop.purged(result { () throws(StorageError) in try engine.purge() }) }
   }
 
-  func peek(_ request: PeekRequest) {
+  func peek(_ request: StorageReadRequest) {
     asked.append { [self] in loop.peeked(request, request.perform(on: engine)) }
   }
 

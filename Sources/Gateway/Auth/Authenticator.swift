@@ -3,11 +3,11 @@ package import NIOCore
 package import Operations
 
 /// A request that waits for token verification.
-package struct ParkedRequest: Sendable {
+package struct RequestAwaitingVerification: Sendable {
   /// The connection's index in the loop's ``ConnectionTable``.
   package var connection: UInt32
   package var stream: HTTP2StreamHandle
-  /// The party whose parked requests are limited: the connection, or the client that a proxy's connection names.
+  /// The party whose pending requests are limited: the connection, or the client that a proxy's connection names.
   package var origin: TokenOrigin
   /// Whether its body has not arrived; the request is handled again once it has.
   package var awaitsBody: Bool
@@ -32,7 +32,7 @@ package enum TokenOrigin: Hashable, Sendable {
 
 /// Token authentication of one event loop: the cache, and the verifications in progress.
 ///
-/// A cached token is answered at once. An unknown token is verified once; only the requests that carry it are parked
+/// A cached token is answered at once. An unknown token is verified once; only the requests that carry it are pending
 /// meanwhile.
 package final class Authenticator {
   /// The cached result for a credential.
@@ -43,19 +43,19 @@ package final class Authenticator {
     case unknown
   }
 
-  /// Callback with the result for a parked request.
-  package typealias Finished = (ParkedRequest, Result<Caller, TokenRefusal>) -> Void
+  /// Callback with the result for a pending request.
+  package typealias Finished = (RequestAwaitingVerification, Result<Caller, TokenRefusal>) -> Void
 
   private let eventLoop: any EventLoop
   private var verifier: TokenVerifier
   /// How often the verifier was replaced. A verification by an earlier verifier is repeated.
   private var generation = 0
   let revokedTokens: RevokedTokens
-  private let parkedMax: Int
-  private let parkedPerOrigin: Int
+  private let pendingMax: Int
+  private let pendingPerOrigin: Int
   private var cache: TokenCache
-  private var parked: [[UInt8]: [ParkedRequest]] = [:]
-  private(set) var parkedCount = 0
+  private var pending: [[UInt8]: [RequestAwaitingVerification]] = [:]
+  private(set) var pendingCount = 0
   /// Parked requests by origin.
   private var waiting: [TokenOrigin: Int] = [:]
 
@@ -69,8 +69,8 @@ package final class Authenticator {
     self.revokedTokens = revokedTokens
     self.eventLoop = eventLoop
     self.verifier = verifier
-    self.parkedMax = limits.parkedRequests
-    self.parkedPerOrigin = limits.parkedRequestsPerOrigin
+    self.pendingMax = limits.pendingVerifications
+    self.pendingPerOrigin = limits.pendingVerificationsPerOrigin
     self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
   }
 
@@ -126,7 +126,7 @@ package final class Authenticator {
   }
 
   /// Looks up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
-  /// it takes no place among the parked requests.
+  /// it takes no place among the pending requests.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
@@ -143,25 +143,25 @@ package final class Authenticator {
   /// Verifies a token and then calls `finished` for the request, on the event loop. Requests with the same token share
   /// one verification.
   ///
-  /// - Throws: `authentication_busy` where too many requests are parked, in total or of this origin.
-  package func park(
-    _ request: ParkedRequest,
+  /// - Throws: `authentication_busy` where too many requests are pending, in total or of this origin.
+  package func enqueueVerification(
+    _ request: RequestAwaitingVerification,
     token: RawSpan,
     now: @escaping () -> Int64,
     finished: @escaping Finished,
     allFinished: @escaping () -> Void
   ) throws(Problem) {
-    guard parkedCount < parkedMax else { throw Problem(.authenticationBusy) }
+    guard pendingCount < pendingMax else { throw Problem(.authenticationBusy) }
     let count = waiting[request.origin, default: 0]
-    guard request.origin == .unknown || count < parkedPerOrigin else { throw Problem(.authenticationBusy) }
+    guard request.origin == .unknown || count < pendingPerOrigin else { throw Problem(.authenticationBusy) }
     waiting[request.origin] = count + 1
-    parkedCount += 1
+    pendingCount += 1
     let token = token.withUnsafeBytes { Array($0) }
-    if parked[token] != nil {
-      parked[token]!.append(request)
+    if pending[token] != nil {
+      pending[token]!.append(request)
       return
     }
-    parked[token] = [request]
+    pending[token] = [request]
     verify(token, now, finished, allFinished)
   }
 
@@ -192,8 +192,8 @@ package final class Authenticator {
     now: Int64,
     finished: Finished
   ) {
-    guard let requests = parked.removeValue(forKey: token) else { return }
-    parkedCount -= requests.count
+    guard let requests = pending.removeValue(forKey: token) else { return }
+    pendingCount -= requests.count
     for request in requests {
       let count = waiting[request.origin, default: 1] - 1
       waiting[request.origin] = count == 0 ? nil : count

@@ -1,4 +1,4 @@
-/// The identity and times of a verified token. Immutable, and shared by the token cache, connections and parked
+/// The identity and times of a verified token. Immutable, and shared by the token cache, connections and pending
 /// requests.
 package final class Caller: Sendable {
   /// The user; empty for a server.

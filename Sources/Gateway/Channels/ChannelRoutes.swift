@@ -41,7 +41,7 @@ struct ChannelRoutes {
       _ = try fields.optionalArray("members", countMax: loop.limits.membersPerRequest)
       _ = try fields.optionalObject("options")
     }
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
@@ -52,30 +52,30 @@ struct ChannelRoutes {
     while let entry = sent.next() {
       do throws(Problem) {
         let cid = try entry.requiredString("cid")
-        loop.gathers.keepNames(gather, cid: cid)
+        loop.fanOuts.keepNames(fanOut, cid: cid)
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let members = try entry.optionalArray("members", countMax: loop.limits.membersPerRequest)
         var count = 0
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.gathers.send(.putChannel, cid: cid, context, match.route, gather, position) { buffer in
+        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, fanOut, position) { buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
         }
       } catch {
-        loop.gathers.finish(gather, position, error.code)
+        loop.fanOuts.finish(fanOut, position, error.code)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
-  private static func writeChannels(_ gather: Gather, into buffer: inout ByteBuffer) {
-    let names = gather.names
+  private static func writeChannels(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
+    let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       guard result.code == nil, let cid = names.cid(index) else {
         StatusJSON.writeEntry(cid: names.cid(index), id: nil, code: result.code, into: &buffer)

@@ -15,11 +15,11 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    let gather = loop.gathers.begin(context, match.route, count: 1, .value)
-    loop.gathers.send(.patchChannelType, home, match.subject, context, match.route, gather, 0) {
+    let fanOut = loop.fanOuts.begin(context, match.route, count: 1, .value)
+    loop.fanOuts.send(.patchChannelType, home, match.subject, context, match.route, fanOut, 0) {
       $0.writeOptionPatch(patch)
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
@@ -33,12 +33,12 @@ extension ChannelRoutes {
   /// `GET /v1/channel-types`: queries all shards, since a shard that missed a PUT may lack the newest value.
   func listChannelTypes(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
-    let gather = loop.gathers.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
+    let fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
     for shard in 0..<loop.store.shardCount {
-      loop.gathers.send(.listChannelTypes, ShardID(UInt16(shard)), nil, context, match.route, gather, shard) {
+      loop.fanOuts.send(.listChannelTypes, ShardID(UInt16(shard)), nil, context, match.route, fanOut, shard) {
         _ in
       }
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 }

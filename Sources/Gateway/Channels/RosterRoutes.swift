@@ -73,7 +73,7 @@ extension ChannelRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     let limit = loop.limits.rowsPerPage
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: cids.count,
@@ -82,25 +82,25 @@ extension ChannelRoutes {
     var position = 0
     var sent = cids.elements
     while let cid = try sent.next()?.asString() {
-      loop.gathers.keepNames(gather, cid: cid)
+      loop.fanOuts.keepNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
-        loop.gathers.send(.readState, cid: cid, context, match.route, gather, position) { buffer in
+        loop.fanOuts.send(.readState, cid: cid, context, match.route, fanOut, position) { buffer in
           buffer.writeViewer(viewer, isServer: isServer)
           buffer.writeVarint(limit)
           buffer.writeOptional(nil)
         }
       } else {
-        loop.gathers.finish(gather, position, .invalidCID)
+        loop.fanOuts.finish(fanOut, position, .invalidCID)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
-  private static func writeReadStates(_ gather: Gather, into buffer: inout ByteBuffer) {
-    let names = gather.names
+  private static func writeReadStates(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
+    let names = fanOut.names
     buffer.writeStaticString("{\"states\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       buffer.writeStaticString("{\"cid\":")
       if let cid = names.cid(index) { buffer.writeJSONString(cid) }
@@ -108,7 +108,7 @@ extension ChannelRoutes {
         buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
       } else {
         buffer.writeStaticString(",\"read\":[")
-        if let rows = gather.places.viewBytes(at: result.placeStart, length: result.placeCount) {
+        if let rows = fanOut.places.viewBytes(at: result.placeStart, length: result.placeCount) {
           buffer.writeBytes(rows)
         }
         buffer.writeStaticString("]}")

@@ -98,7 +98,7 @@ extension EventHub {
   // MARK: Channel events
 
   /// The recipients of a subscription's replay.
-  func told(of frame: Int) -> Told {
+  func replayRecipients(of frame: Int) -> ReplayRecipients {
     switch frames[frame]?.purpose {
     case .open(let ref): .streams([ref])
     case .attach(let refs): .newMembers(refs)
@@ -109,7 +109,7 @@ extension EventHub {
 
   /// The part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name: the index
   /// tells later members of it.
-  func heard(_ events: [EventFields], by told: Told) -> ArraySlice<EventFields> {
+  func eventsToDeliver(_ events: [EventFields], by told: ReplayRecipients) -> ArraySlice<EventFields> {
     guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
     switch told {
     case .newMembers: return events.dropFirst()
@@ -128,7 +128,7 @@ extension EventHub {
 
   /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
   /// deletion.
-  func hears(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
+  func receives(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
     guard isThere(ref) else { return false }
     // Leaves are rare; check for any first.
     guard isFormer || !leaving.isEmpty && isLeaving(ref, channel) else { return true }

@@ -101,7 +101,7 @@ struct EventHub {
   }
 
   /// The recipients of a subscription's replay.
-  enum Told: Equatable {
+  enum ReplayRecipients: Equatable {
     /// These streams only.
     case streams([Ref])
     /// These streams, whose user has joined: events of an earlier channel of the same name are not for them.

@@ -78,7 +78,7 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  func replied(_ question: EventQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ question: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       switch question {
       case .subscribeUser(let place):
@@ -89,7 +89,7 @@ final class EventStreams: GatewayPart {
       case .list(let ref): try listed(ref, payload)
       case .subscribe(let frame):
         let fields = try SubscribedFields(payload)
-        let told = hub.told(of: Int(frame))
+        let told = hub.replayRecipients(of: Int(frame))
         for channel in fields.channels { tell(channel, told) }
         hub.subscribed(Int(frame), through: fields.through, isComplete: fields.isComplete)
       case .unsubscribeUser(let place): hub.userUnsubscribed(place)
@@ -113,7 +113,7 @@ final class EventStreams: GatewayPart {
     hub.listed(ref, entries, next: next)
   }
 
-  func failed(_ question: EventQuestion, _ problem: Problem) {
+  func failed(_ question: EventStoreRequest, _ problem: Problem) {
     switch question {
     case .subscribeUser(let place): hub.userFailed(place, problem)
     case .list(let ref): hub.listFailed(ref, problem)
@@ -149,7 +149,7 @@ final class EventStreams: GatewayPart {
       ask(.listChannels, home(of: user), user, .list(ref), issued: issued) {
         // Flags: 1 adds channels that the user has left, 2 those deleted.
         $0.writeVarint(since == nil ? 0 : 3)
-        $0.writeVarint(UserWalk.listMax)
+        $0.writeVarint(UserChannelScan.listMax)
         $0.writeOptional(cursor)
         if let since { $0.writeTime(since) }
       }
@@ -198,7 +198,7 @@ final class EventStreams: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: String?,
-    _ question: EventQuestion,
+    _ question: EventStoreRequest,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
@@ -261,8 +261,8 @@ final class EventStreams: GatewayPart {
   // MARK: Delivery
 
   /// Delivers the events of one channel.
-  private func tell(_ channel: ChannelEventsFields, _ told: EventHub.Told) {
-    let heard = hub.heard(channel.events, by: told)
+  private func tell(_ channel: ChannelEventsFields, _ told: EventHub.ReplayRecipients) {
+    let heard = hub.eventsToDeliver(channel.events, by: told)
     // A member's latest join decides which events they get, including earlier ones.
     for case .memberAdded(let member) in heard {
       hub.joined(member.user, channel.cid, at: member.at)
@@ -281,7 +281,7 @@ final class EventStreams: GatewayPart {
       }
       let subject = hub.place(ofUser: event.subject)
       writer.clearForms()
-      for ref in refs where hub.hears(event, ref, channel: place, isFormer: isFormer) {
+      for ref in refs where hub.receives(event, ref, channel: place, isFormer: isFormer) {
         guard let stream = table[ref], stream.hasBegun else { continue }
         let forms = event.forms(for: hub.viewer(ref, subject: subject))
         if forms.isEmpty { continue }
@@ -346,7 +346,7 @@ final class EventStreams: GatewayPart {
       if now >= stream.caller.expiresAt {
         expire(stream, .tokenExpired)
       } else if stream.stalls(ticksMax: stallTicks) {
-        giveUp(stream)
+        resetStalled(stream)
       } else if Int(stream.ref.slot) % parts == part {
         sendHeartbeat(stream)
       }
@@ -358,7 +358,7 @@ final class EventStreams: GatewayPart {
   }
 
   /// Resets a stream whose client takes no events, and drops its queue. The client can resume from its last event.
-  private func giveUp(_ stream: EventStream) {
+  private func resetStalled(_ stream: EventStream) {
     stalled &+= 1
     remove(stream)
     hub.close(stream.ref)
@@ -440,8 +440,8 @@ final class EventStreams: GatewayPart {
       let user = totals.next(at: loop.now)
     {
       let count = totals.countingCount
-      let walk = UserWalk(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
-      loop.userJobs.begin(UserJob(.totals(user: user), walk))
+      let scan = UserChannelScan(.count, users: [Array(user.utf8)], shardCount: loop.store.shardCount)
+      loop.userJobs.begin(UserJob(.totals(user: user), scan))
       // The store's window is full.
       if totals.countingCount < count { return }
     }

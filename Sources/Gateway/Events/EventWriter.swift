@@ -97,7 +97,7 @@ final class EventWriter {
     defer { _ = updateHeldBytes(stream, loop) }
     while let entry = stream.queue.pop() {
       guard take(finished(entry.bytes, id: entry.id), stream, loop) else {
-        return stream.queue.putBack(entry)
+        return stream.queue.requeueFront(entry)
       }
     }
   }

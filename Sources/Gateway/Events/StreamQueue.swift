@@ -154,7 +154,7 @@ struct StreamQueue {
   }
 
   /// Puts a removed entry back at the front.
-  mutating func putBack(_ entry: Entry) {
+  mutating func requeueFront(_ entry: Entry) {
     if head > 0 {
       head -= 1
       entries[head] = entry

@@ -64,7 +64,7 @@ extension FrameStream {
       return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
     }
     let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
-    let question = FrameQuestion(
+    let question = FrameStoreRequest(
       kind: .ticket,
       device: device,
       correlation: correlation,
@@ -94,7 +94,8 @@ extension FrameStream {
   }
 
   /// Handles the reply to an acknowledgement.
-  func acknowledged(_ question: FrameQuestion, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop) {
+  func acknowledged(_ question: FrameStoreRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop)
+  {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let delivery = try DeliveryFields(&reader)
@@ -113,20 +114,20 @@ extension FrameStream {
   }
 
   /// Counts the outcome of a request if it is an acknowledgement.
-  func count(_ outcome: PushCounters.Outcome, _ question: FrameQuestion, _ loop: GatewayLoop) {
+  func count(_ outcome: PushCounters.Outcome, _ question: FrameStoreRequest, _ loop: GatewayLoop) {
     if question.kind != .plain { count(outcome, question.kind, question.device, loop) }
   }
 
   func count(
     _ outcome: PushCounters.Outcome,
-    _ kind: FrameQuestion.Kind,
+    _ kind: FrameStoreRequest.Kind,
     _ device: UInt8,
     _ loop: GatewayLoop
   ) {
     loop.counters.pushes.count(Self.labels(kind, device), outcome)
   }
 
-  private static func labels(_ kind: FrameQuestion.Kind, _ device: UInt8) -> AckLabels {
+  private static func labels(_ kind: FrameStoreRequest.Kind, _ device: UInt8) -> AckLabels {
     var labels = AckLabels()
     labels.source = kind == .push ? .worker : .ticket
     labels.device = device

@@ -131,7 +131,7 @@ final class FrameStream: RequestStream {
     let fields = request.fields
     // Names in an answer are the request's own.
     let answerBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
-    let question = FrameQuestion(
+    let question = FrameStoreRequest(
       kind: isPush ? .push : .plain,
       correlation: header.correlation,
       answerBytes: UInt32(truncatingIfNeeded: answerBytes)
@@ -147,9 +147,9 @@ final class FrameStream: RequestStream {
   }
 
   /// The request to the store of one of the stream's questions.
-  func request(_ question: FrameQuestion) -> PendingRequest { request(.frame(question)) }
+  func request(_ question: FrameStoreRequest) -> PendingRequest { request(.frame(question)) }
 
-  func sent(_ isSent: Bool, _ question: FrameQuestion, _ loop: GatewayLoop) {
+  func sent(_ isSent: Bool, _ question: FrameStoreRequest, _ loop: GatewayLoop) {
     guard isSent else {
       count(.failed, question, loop)
       return refuse(question.correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
@@ -167,7 +167,7 @@ final class FrameStream: RequestStream {
   // MARK: Answers
 
   override func replied(
-    _ question: StreamQuestion,
+    _ question: StreamStoreRequest,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
@@ -183,7 +183,7 @@ final class FrameStream: RequestStream {
     output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
   }
 
-  override func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
+  override func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     guard case .frame(let question) = question else { preconditionFailure("an answer to another stream") }
     answered(question)
     let refusal = FrameRefusal(failure)
@@ -196,7 +196,7 @@ final class FrameStream: RequestStream {
     )
   }
 
-  private func answered(_ question: FrameQuestion) {
+  private func answered(_ question: FrameStoreRequest) {
     inFlight -= 1
     reserved -= Int(question.answerBytes)
   }

@@ -18,7 +18,7 @@ struct ConnectionTable {
     var caller: Caller?
     var refusal = ProblemCode.tokenMissing
     /// Whether the connection has shown a valid token.
-    var isProven = false
+    var isAuthenticated = false
     /// The client's address: its peer, or the client that a PROXY header names. Nil where that is no IP address.
     var client: PeerAddress?
     /// Whether the connection is a proxy's that many clients share: each request names its client itself.
@@ -92,9 +92,9 @@ struct ConnectionTable {
   /// Records that a connection has shown a valid token.
   ///
   /// - Returns: whether it is the connection's first.
-  mutating func recordProven(_ index: UInt32) -> Bool {
-    defer { entries[Int(index)].isProven = true }
-    return !entries[Int(index)].isProven
+  mutating func recordAuthenticated(_ index: UInt32) -> Bool {
+    defer { entries[Int(index)].isAuthenticated = true }
+    return !entries[Int(index)].isAuthenticated
   }
 
   /// Records where a connection comes from.

@@ -25,7 +25,7 @@ extension GatewayLoop: StoreClientDelegate {
       }
     case .namedAnswer(let index, let stream, let connection):
       namedAnswers.replied(index, request, kind, payload, stream, connection)
-    case .gather(let index, let entry): gathers.replied(index, entry, kind, payload)
+    case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind, payload)
     case .ackBatch(let index, let entry, _): push.replied(index, entry, kind, payload)
     case .hook(let index, let question): hooks.replied(index, question, kind, payload)
     case .userJob(let index, let question): userJobs.replied(index, question, kind, payload)
@@ -47,7 +47,7 @@ extension GatewayLoop: StoreClientDelegate {
     case .namedAnswer(let index, let stream, let connection):
       namedAnswers.failed(index)
       answer(problem(), request.route, stream, connection)
-    case .gather(let index, let entry): gathers.failed(index, entry, problem())
+    case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
     case .ackBatch(let index, let entry, let isByName): push.failed(index, entry, failure, isByName: isByName)
     case .hook(let index, _): hooks.failed(index, problem())
     case .userJob(let index, let question): userJobs.failed(index, question, problem())

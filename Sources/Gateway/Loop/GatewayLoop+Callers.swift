@@ -37,7 +37,7 @@ extension GatewayLoop {
 
   // MARK: Authentication
 
-  /// The caller of a request; nil where the request was parked until its token is verified.
+  /// The caller of a request; nil where the request was pending until its token is verified.
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
@@ -67,7 +67,7 @@ extension GatewayLoop {
     case .caller(let caller):
       counters.tokenHits &+= 1
       connections.remember(index, identity: identity, .success(caller))
-      markProven(index)
+      markAuthenticated(index)
       return caller
     case .refused(let code):
       // As in `verified`: any other refusal is permanent.
@@ -76,7 +76,7 @@ extension GatewayLoop {
       }
       throw refused(code, request, index)
     case .unknown:
-      try park(token, request, index, stream)
+      try enqueueVerification(token, request, index, stream)
       return nil
     }
   }
@@ -113,9 +113,9 @@ extension GatewayLoop {
     do throws(Problem) {
       let token = try token(of: request, match)
       switch authenticator.verdict(of: token, now: now) {
-      case .caller: markProven(index)
+      case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
-      case .unknown: try park(token, request, index, stream, awaitsBody: true)
+      case .unknown: try enqueueVerification(token, request, index, stream, awaitsBody: true)
       }
       return true
     } catch {
@@ -125,28 +125,28 @@ extension GatewayLoop {
 
   /// Continues a request whose token was verified before its body arrived.
   private func tokenVerifiedBeforeBody(
-    _ parked: ParkedRequest,
+    _ pending: RequestAwaitingVerification,
     _ result: Result<Caller, TokenRefusal>,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     // A request that is complete by now waits for the same token again.
-    guard let identity = connection.withHeaders(parked.stream, { $0.authorizationIdentity }) else { return }
-    connections.markDirty(parked.connection)
+    guard let identity = connection.withHeaders(pending.stream, { $0.authorizationIdentity }) else { return }
+    connections.markDirty(pending.connection)
     switch result {
     case .success:
-      connections.remember(parked.connection, identity: identity, result)
-      markProven(parked.connection)
+      connections.remember(pending.connection, identity: identity, result)
+      markAuthenticated(pending.connection)
     case .failure(let refusal):
       if refusal.code == .storeUnavailable { return }
       if !refusal.code.isTransient {
-        connections.remember(parked.connection, identity: identity, result)
+        connections.remember(pending.connection, identity: identity, result)
       }
-      connection.refuseBody(parked.stream)
+      connection.refuseBody(pending.stream)
     }
   }
 
   /// Parks a request until its unknown token is verified, unless its sender has shown too many bad tokens.
-  private func park(
+  private func enqueueVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
     _ index: UInt32,
@@ -160,10 +160,11 @@ extension GatewayLoop {
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
     if connections.entries[Int(index)].badTokens >= limits.badTokensPerConnection {
+      refusals?.note(.token, from: client(request, index))
       throw tooManyBadTokens(1)
     }
-    try authenticator.park(
-      ParkedRequest(
+    try authenticator.enqueueVerification(
+      RequestAwaitingVerification(
         connection: index,
         stream: stream,
         origin: origin(request, index),
@@ -183,38 +184,40 @@ extension GatewayLoop {
   }
 
   /// Marks a connection that has shown a valid token: it is no longer evicted for newer ones.
-  private func markProven(_ index: UInt32) {
+  private func markAuthenticated(_ index: UInt32) {
     connections.resetBadTokens(index)
-    guard connections.recordProven(index), let connection = connections.connection(index) else { return }
-    connection.markProven()
-    if let channel = connection.channel { gate?.markProven(channel) }
+    guard connections.recordAuthenticated(index), let connection = connections.connection(index) else {
+      return
+    }
+    connection.markAuthenticated()
+    if let channel = connection.channel { gate?.markAuthenticated(channel) }
   }
 
   /// Continues a request whose token has been verified.
-  private func verified(_ parked: ParkedRequest, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(parked.connection) else { return }
-    if parked.awaitsBody { return tokenVerifiedBeforeBody(parked, result, connection) }
-    guard connection.isOpen(parked.stream) else { return }
-    connections.markDirty(parked.connection)
-    var arrival = RequestArrival()
+  private func verified(_ pending: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
+    guard let connection = connections.connection(pending.connection) else { return }
+    if pending.awaitsBody { return tokenVerifiedBeforeBody(pending, result, connection) }
+    guard connection.isOpen(pending.stream) else { return }
+    connections.markDirty(pending.connection)
+    var arrival = RequestAdmission()
     do throws(Problem) {
-      _ = try connection.withRequest(parked.stream) { request throws(Problem) in
+      _ = try connection.withRequest(pending.stream) { request throws(Problem) in
         switch result {
         case .success(let caller):
-          self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
-          self.markProven(parked.connection)
-          try self.receive(request, caller: caller, parked.stream, connection, &arrival)
+          self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
+          self.markAuthenticated(pending.connection)
+          try self.receive(request, caller: caller, pending.stream, connection, &arrival)
         case .failure(let refusal):
           arrival.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
           // Time and revocation can change a token's verdict; any other refusal is permanent.
           if !refusal.code.isTransient {
-            self.connections.remember(parked.connection, identity: request.authorizationIdentity, result)
+            self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
           }
-          throw self.refused(refusal.code, request, parked.connection)
+          throw self.refused(refusal.code, request, pending.connection)
         }
       }
     } catch {
-      answer(drawn(error, parked.stream, connection, arrival), arrival.route, parked.stream, connection)
+      answer(drawn(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
     }
   }
 
@@ -270,7 +273,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestArrival
+    _ arrival: inout RequestAdmission
   ) throws(Problem) {
     arrival.isCharged = true
     // The batch was charged before it waited.
@@ -295,7 +298,7 @@ extension GatewayLoop {
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: RequestArrival
+    _ arrival: RequestAdmission
   ) -> Problem {
     guard rates.isOn, !arrival.isCharged, problem.code != .rateLimited else { return problem }
     let index = UInt32(truncatingIfNeeded: connection.userData)

@@ -37,7 +37,7 @@ package final class GatewayLoop {
   private var pending = PendingRequests()
   var counters = GatewayCounters()
   var requestIDs: RequestIDs
-  private var turn = Turn()
+  private var turn = TurnState()
   /// Whether `close` was called; background work starts nothing more.
   private(set) var isClosed = false
   /// Completed when all connections have closed; nil unless draining.
@@ -45,8 +45,8 @@ package final class GatewayLoop {
 
   let origins: CrossOrigins
   // The features with state of their own.
-  let namedAnswers = NamedAnswers()
-  let gathers = Gathers()
+  let namedAnswers = EchoedNameResponses()
+  let fanOuts = FanOuts()
   let batches = Batches()
   let events: EventStreams
   let streams = RequestStreams()
@@ -112,7 +112,7 @@ package final class GatewayLoop {
 
   private var parts: [GatewayPart] {
     [
-      namedAnswers, gathers, batches, events, streams, push, hooks, userJobs, userLists, erasures,
+      namedAnswers, fanOuts, batches, events, streams, push, hooks, userJobs, userLists, erasures,
       replication, tokens,
     ]
   }
@@ -256,7 +256,7 @@ package final class GatewayLoop {
     samples.gauge(
       "tidemark_gateway_requests_parked",
       help: "Requests that wait for their token to be verified.",
-      Double(authenticator.parkedCount)
+      Double(authenticator.pendingCount)
     )
     samples.counter(
       "tidemark_gateway_values_settled_total",
@@ -320,7 +320,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    var arrival = RequestArrival()
+    var arrival = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
         try self.receive(request, caller: nil, stream, connection, &arrival)
@@ -373,6 +373,11 @@ extension GatewayLoop: HTTP2ServerDelegate {
 
   /// Removes a closed connection. Replies to its requests find no stream and are dropped.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
+    // A shared connection's clients are not known here.
+    if connection.hasFailed {
+      let entry = connections.entries[Int(connection.userData)]
+      refusals?.note(.connection, from: entry.isShared ? nil : entry.client)
+    }
     connections.remove(connection)
     counters.connectionClosed(connection.counters)
     // A connection that failed during a read gets no `http2ReadComplete`.
@@ -398,13 +403,13 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Performs the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
   /// 413, 415, 501.
   ///
-  /// - Parameter caller: known where the request was parked for its token, or has waited as a batch.
+  /// - Parameter caller: known where the request was pending for its token, or has waited as a batch.
   func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestArrival
+    _ arrival: inout RequestAdmission
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
@@ -426,8 +431,11 @@ extension GatewayLoop: HTTP2ServerDelegate {
       return
     }
     let share = caller.isServer || caller.userID.isEmpty ? 0 : caller.key
-    guard connection.admit(stream, for: share, answerBytes: match.route.answerBytes) else {
-      throw Problem(.overloaded)
+    switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
+    case .admitted: break
+    case .connectionIsOverLimit: throw Problem(.overloaded)
+    case .callerIsOverShare:
+      return connection.reset(stream, .refusedStream)
     }
     if rates.isOn { try draw(match.route, caller, request, stream, connection, &arrival) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
@@ -457,7 +465,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     caller: Caller
   ) {
-    var arrival = RequestArrival(hasWaited: true)
+    var arrival = RequestAdmission(hasWaited: true)
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
         try self.receive(request, caller: caller, stream, connection, &arrival)
@@ -598,7 +606,7 @@ extension GatewayLoop {
 
   /// Answers where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
   /// builds.
-  func answerBug(
+  func respondInternalError(
     _ what: StaticString,
     _ route: Route,
     _ stream: HTTP2StreamHandle,

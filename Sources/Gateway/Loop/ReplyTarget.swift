@@ -5,24 +5,24 @@ internal import ReceiptModel
 enum ReplyTarget {
   /// A request of a client, answered with this one reply.
   case answer(HTTP2StreamHandle, connection: UInt32, AnswerForm)
-  /// A request of a client, whose answer also has names that ``NamedAnswers`` keeps.
+  /// A request of a client, whose answer also has names that ``EchoedNameResponses`` keeps.
   case namedAnswer(SlotIndex, HTTP2StreamHandle, connection: UInt32)
-  /// An entry of a ``Gather``.
-  case gather(SlotIndex, entry: UInt32)
+  /// An entry of a ``FanOut``.
+  case fanOut(SlotIndex, entry: UInt32)
   /// An entry of an ``AckBatch``.
   ///
   /// - Parameter isByName: whether the acknowledgement names its user and message; else it has a ticket.
   case ackBatch(SlotIndex, entry: UInt32, isByName: Bool)
-  case hook(SlotIndex, HookQuestion)
-  case userJob(SlotIndex, UserJobQuestion)
-  case userList(SlotIndex, UserListQuestion)
-  case erasure(SlotIndex, ErasureQuestion)
-  case replication(ReplicationQuestion)
+  case hook(SlotIndex, HookStoreRequest)
+  case userJob(SlotIndex, UserJobStoreRequest)
+  case userList(SlotIndex, UserListStoreRequest)
+  case erasure(SlotIndex, ErasureStoreRequest)
+  case replication(ReplicationStoreRequest)
   /// A page of ``TokenListing``.
   case tokenList(round: UInt32)
-  case events(EventQuestion)
+  case events(EventStoreRequest)
   /// A request of a ``RequestStream``.
-  case stream(SlotIndex, StreamQuestion)
+  case stream(SlotIndex, StreamStoreRequest)
 }
 
 /// How a reply that is a whole answer is written.
@@ -51,13 +51,13 @@ enum AnswerForm: UInt8 {
 }
 
 /// What a ``HookJob`` asks.
-enum HookQuestion: UInt8 {
+enum HookStoreRequest: UInt8 {
   case isReplay
   case record
 }
 
-/// What a ``UserJob`` asks, with the index of the user, frame, mark or channel in its walk.
-enum UserJobQuestion {
+/// What a ``UserJob`` asks, with the index of the user, frame, mark or channel in its scan.
+enum UserJobStoreRequest {
   /// The mark that the request itself asks for.
   case firstMark
   case list(user: UInt32)
@@ -71,15 +71,15 @@ enum UserJobQuestion {
 }
 
 /// What a ``UserListJob`` asks.
-enum UserListQuestion {
+enum UserListStoreRequest {
   case list
   case locate
-  /// The entries of a channel, by its index in the walk.
+  /// The entries of a channel, by its index in the scan.
   case entries(channel: UInt32)
 }
 
 /// What an ``ErasureJob`` asks.
-enum ErasureQuestion {
+enum ErasureStoreRequest {
   case begin
   case assign
   case check
@@ -91,7 +91,7 @@ enum ErasureQuestion {
 }
 
 /// What ``SettingsReplication`` asks.
-enum ReplicationQuestion {
+enum ReplicationStoreRequest {
   case unsettled(ShardID)
   /// By the number of the value.
   case assignment(UInt32)
@@ -99,7 +99,7 @@ enum ReplicationQuestion {
 }
 
 /// What the ``EventHub`` asks.
-enum EventQuestion {
+enum EventStoreRequest {
   case subscribeUser(UInt32)
   case unsubscribeUser(UInt32)
   case list(EventHub.Ref)
@@ -108,8 +108,8 @@ enum EventQuestion {
 }
 
 /// What a ``RequestStream`` asks.
-enum StreamQuestion {
-  case frame(FrameQuestion)
+enum StreamStoreRequest {
+  case frame(FrameStoreRequest)
   /// A line with an acknowledgement.
   ///
   /// - Parameter isByName: as in ``ReplyTarget/ackBatch(_:entry:isByName:)``.
@@ -117,7 +117,7 @@ enum StreamQuestion {
 }
 
 /// What a ``FrameStream`` asks.
-struct FrameQuestion {
+struct FrameStoreRequest {
   enum Kind: UInt8 {
     case plain
     /// acknowledge_push.

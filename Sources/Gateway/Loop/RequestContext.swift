@@ -3,7 +3,7 @@ internal import Operations
 internal import ReceiptModel
 
 /// Progress of a request while the loop receives it. A refusal is charged and counted by it.
-struct RequestArrival {
+struct RequestAdmission {
   /// The route's number in ``GatewayCounters``.
   var route = GatewayCounters.noRoute
   /// Whether the request was charged to its caller's rate limits.

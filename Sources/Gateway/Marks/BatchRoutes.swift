@@ -20,7 +20,7 @@ struct BatchRoutes {
     let entries = try body.requiredArray("latest_delivered_messages", countMax: loop.limits.entriesPerRequest)
     let user = try context.actingUser(body, parameters)
     guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
@@ -29,28 +29,28 @@ struct BatchRoutes {
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
-      loop.gathers.keepNames(gather, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
+      loop.fanOuts.keepNames(fanOut, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
       let parent = entry.optional("parent_id")
       if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
         parent == nil || parent?.kind == .string
       {
         let thread = parent?.string
         if !Identifier.isCID(cid) {
-          loop.gathers.finish(gather, position, .invalidCID)
+          loop.fanOuts.finish(fanOut, position, .invalidCID)
         } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
-          loop.gathers.finish(gather, position, .invalidMessageID)
+          loop.fanOuts.finish(fanOut, position, .invalidMessageID)
         } else {
-          loop.gathers.send(.markDelivered, cid: cid, context, match.route, gather, position, thread: thread)
+          loop.fanOuts.send(.markDelivered, cid: cid, context, match.route, fanOut, position, thread: thread)
           {
             $0.writeMarkDelivered(user: user, message: message)
           }
         }
       } else {
-        loop.gathers.finish(gather, position, .invalidField)
+        loop.fanOuts.finish(fanOut, position, .invalidField)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   /// `POST /v1/channels/read`: one position in each of many channels (R2), or all channels (R13).
@@ -89,7 +89,7 @@ struct BatchRoutes {
     let epochs = try Self.epochs(try body.optionalObject("unread_epochs"), of: channels)
     let user = try context.actingUser(body, parameters)
     guard loop.batches.canBegin(batchOf: channels.count, context) else { return }
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: channels.count,
@@ -99,27 +99,27 @@ struct BatchRoutes {
     var sent = channels.members
     while let member = sent.next() {
       let message = try member.value.asString()
-      loop.gathers.keepNames(gather, cid: member.name, id: message)
+      loop.fanOuts.keepNames(fanOut, cid: member.name, id: message)
       if !Identifier.isCID(member.name) {
-        loop.gathers.finish(gather, position, .invalidCID)
+        loop.fanOuts.finish(fanOut, position, .invalidCID)
       } else if !message.isEmpty && !Identifier.isMessage(message) {
-        loop.gathers.finish(gather, position, .invalidMessageID)
+        loop.fanOuts.finish(fanOut, position, .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.gathers.send(.markRead, cid: member.name, context, match.route, gather, position) {
+        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, fanOut, position) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   /// Writes the results of marks.
-  private static func writePositions(_ gather: Gather, into buffer: inout ByteBuffer) {
-    let names = gather.names
+  private static func writePositions(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
+    let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       StatusJSON.writeEntry(
         cid: names.cid(index),
@@ -132,10 +132,10 @@ struct BatchRoutes {
     buffer.writeStaticString("]}")
   }
 
-  private static func writeRegistrations(_ gather: Gather, into buffer: inout ByteBuffer) {
-    let names = gather.names
+  private static func writeRegistrations(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
+    let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       guard result.code == nil, let cid = names.cid(index), let id = names.id(index) else {
         StatusJSON.writeEntry(cid: names.cid(index), id: names.id(index), code: result.code, into: &buffer)
@@ -200,7 +200,7 @@ struct BatchRoutes {
       _ = try MessageFields.checkTypes(fields)
     }
     guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
@@ -210,25 +210,25 @@ struct BatchRoutes {
     var sent = entries.elements
     while let entry = sent.next() {
       let cid = try entry.requiredString("cid")
-      loop.gathers.keepNames(gather, cid: cid, id: entry.member("id")?.string)
+      loop.fanOuts.keepNames(fanOut, cid: cid, id: entry.member("id")?.string)
       do throws(Problem) {
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let message = try MessageFields(entry, now: loop.now)
-        loop.gathers.send(
+        loop.fanOuts.send(
           .registerMessage,
           cid: cid,
           context,
           match.route,
-          gather,
+          fanOut,
           position,
           thread: message.thread
         ) { message.write(into: &$0) }
       } catch {
-        loop.gathers.finish(gather, position, error.code)
+        loop.fanOuts.finish(fanOut, position, error.code)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   /// Whether this is a valid parent of a thread; nil, for no thread, is valid.

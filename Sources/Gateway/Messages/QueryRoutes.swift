@@ -74,7 +74,7 @@ extension MessageRoutes {
     let body = try loop.object(request, .statuses)
     let messages = try body.requiredArray("message_ids", countMax: loop.limits.entriesPerRequest)
     var count = 0
-    var names = KeptEntries()
+    var names = BatchEntryNames()
     var checked = messages.elements
     while let message = checked.next() {
       names.append(id: message.string)
@@ -111,7 +111,7 @@ extension MessageRoutes {
   static func writeStatuses(
     _ found: [StatusResult],
     cid: RawSpan,
-    _ messages: KeptEntries,
+    _ messages: BatchEntryNames,
     into buffer: inout ByteBuffer
   ) {
     var found = found.makeIterator()
@@ -135,7 +135,7 @@ extension MessageRoutes {
   private func answerWithoutStore(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
-    _ messages: KeptEntries
+    _ messages: BatchEntryNames
   ) {
     guard let connection = loop.connections.connection(context.connection) else { return }
     var body = ByteBuffer()

@@ -23,7 +23,7 @@ extension MessageRoutes {
     }
     let user = try context.actingUser(body, parameters)
     var count = 0
-    var names = KeptEntries()
+    var names = BatchEntryNames()
     var checked = messages.elements
     while let message = checked.next() {
       names.append(id: message.string)
@@ -46,7 +46,7 @@ extension MessageRoutes {
   private func answerRefused(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
-    _ messages: KeptEntries
+    _ messages: BatchEntryNames
   ) {
     guard let connection = loop.connections.connection(context.connection) else { return }
     var body = ByteBuffer()
@@ -80,7 +80,7 @@ extension MessageRoutes {
   /// take its codes in turn.
   static func writeAcknowledged(
     _ codes: [ProblemCode?],
-    _ messages: KeptEntries,
+    _ messages: BatchEntryNames,
     into buffer: inout ByteBuffer
   ) {
     let codes = self.codes(codes, for: messages)
@@ -104,7 +104,7 @@ extension MessageRoutes {
   }
 
   /// The error code of each id; nil: it is acknowledged.
-  private static func codes(_ codes: [ProblemCode?], for messages: KeptEntries) -> [ProblemCode?] {
+  private static func codes(_ codes: [ProblemCode?], for messages: BatchEntryNames) -> [ProblemCode?] {
     var given = codes.makeIterator()
     return (0..<messages.count).map { entry in
       if let refusal = refusal(of: messages.id(entry)) { return refusal }

@@ -33,7 +33,7 @@ final class AckStream: RequestStream {
   override var isWaiting: Bool { order.waiting > 0 }
 
   override func replied(
-    _ question: StreamQuestion,
+    _ question: StreamStoreRequest,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
@@ -44,7 +44,7 @@ final class AckStream: RequestStream {
     }
   }
 
-  override func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
+  override func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     guard case .ack(let entry, let isByName) = question else {
       preconditionFailure("an answer to another stream")
     }

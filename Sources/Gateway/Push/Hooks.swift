@@ -114,7 +114,7 @@ final class Hooks: GatewayPart {
   /// Asks the store about a webhook's key. False: the store takes no more requests.
   private func ask(
     _ kind: FrameKind,
-    _ question: HookQuestion,
+    _ question: HookStoreRequest,
     _ index: SlotIndex,
     _ job: HookJob,
     _ fields: (inout ByteBuffer) -> Void
@@ -127,7 +127,7 @@ final class Hooks: GatewayPart {
 
   // MARK: Store replies
 
-  func replied(_ index: SlotIndex, _ question: HookQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ question: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     do throws(WireError) {
       var reader = FieldReader(payload)

@@ -41,29 +41,29 @@ extension Push {
     let entries = try body.requiredArray("tickets", countMax: loop.limits.pushesPerRequest)
     let seconds = try Self.lifetime(body)
     guard loop.batches.canBegin(batchOf: entries.count, context) else { return }
-    let answer = Gather.Answer.results(status: 200) {
+    let answer = FanOut.Answer.results(status: 200) {
       // The keys may have changed meanwhile.
       self.write($0, seconds: seconds, self.tickets ?? tickets, into: &$1)
     }
-    let gather = loop.gathers.begin(context, match.route, count: entries.count, answer)
+    let fanOut = loop.fanOuts.begin(context, match.route, count: entries.count, answer)
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
       let device = Self.device(entry)
-      loop.gathers.keepNames(gather, cid: entry.member("cid")?.string, id: device.span.bytes)
+      loop.fanOuts.keepNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
-        loop.gathers.send(.ticketPlace, cid: cid.span.bytes, context, match.route, gather, position) {
+        loop.fanOuts.send(.ticketPlace, cid: cid.span.bytes, context, match.route, fanOut, position) {
           $0.writeField(user.span.bytes)
           $0.writeField(message.span.bytes)
         }
       } catch {
-        loop.gathers.finish(gather, position, error)
+        loop.fanOuts.finish(fanOut, position, error)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   private static var noTicketSecret: Problem {
@@ -79,12 +79,12 @@ extension Push {
   }
 
   /// Writes `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
-  private func write(_ gather: Gather, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
+  private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
   {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
-    let (names, places) = (gather.names, gather.places)
+    let (names, places) = (fanOut.names, fanOut.places)
     buffer.writeStaticString("{\"tickets\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       guard result.code == nil, let cid = names.cid(index), let device = names.id(index) else {
         buffer.writeStaticString("{\"code\":\"")

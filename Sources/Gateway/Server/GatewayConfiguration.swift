@@ -34,7 +34,7 @@ package struct GatewayConfiguration: Sendable {
   package var takesProxyHeaders = false
   package var http2 = HTTP2Limits()
   /// Memory limit for requests and answers, in bytes, over all event loops.
-  private var memoryByteCount = HTTP2Limits().maxHeldBytes
+  private var memoryByteCount = HTTP2Limits().maxMemoryBytes
 
   package init(listen: Endpoint, stores: [Endpoint], tokenKeys: TokenKeys) {
     self.listen = listen
@@ -45,7 +45,7 @@ package struct GatewayConfiguration: Sendable {
     self.logLevel = .info
     self.connections = Self.connectionLimits(total: Self.connectionsDefault, memoryByteCount: memoryByteCount)
     // Request headers that routes read by name.
-    http2.keptHeaders = [
+    http2.retainedHeaders = [
       "if-none-match", "access-control-request-method", "webhook-id", "webhook-timestamp",
       "webhook-signature",
     ]
@@ -54,9 +54,12 @@ package struct GatewayConfiguration: Sendable {
   /// Gives each event loop its share of the memory for requests and answers.
   mutating func divideMemory(among loops: Int) {
     let defaults = HTTP2Limits()
-    http2.maxHeldBytes = memoryByteCount / loops
-    http2.maxConnectionHeldBytes = min(defaults.maxConnectionHeldBytes, http2.maxHeldBytes / 4)
-    http2.maxUnprovenHeldBytes = min(defaults.maxUnprovenHeldBytes, http2.maxHeldBytes / 16)
+    http2.maxMemoryBytes = memoryByteCount / loops
+    http2.maxConnectionMemoryBytes = min(defaults.maxConnectionMemoryBytes, http2.maxMemoryBytes / 4)
+    http2.maxUnauthenticatedMemoryBytes = min(
+      defaults.maxUnauthenticatedMemoryBytes,
+      http2.maxMemoryBytes / 16
+    )
   }
 
   /// Half of the processors; the other half is left to the store, the kernel and other processes.
@@ -126,6 +129,13 @@ package struct GatewayConfiguration: Sendable {
     "connections", "connections-per-address", "trusted-proxies", "gateway-memory", "rate-user", "rate-server",
     "rate-address",
     "log-level",
+  ]
+
+  /// Settings that restrict what callers may do: empty, they would lift the restriction.
+  package static let restrictions: Set<String> = [
+    "secret-file", "tls-ca", "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
+    "trusted-proxies", "proxy-protocol", "connections", "connections-per-address", "gateway-memory",
+    "rate-user", "rate-server", "rate-address",
   ]
 
   /// Settings that a running gateway can reload (``GatewayServer/reload(_:)``): secrets, certificates and limits. A

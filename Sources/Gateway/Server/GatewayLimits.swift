@@ -5,9 +5,9 @@ package struct GatewayLimits: Sendable {
   /// Verified tokens cached on each event loop, about 300 bytes each.
   package var cachedTokens = 16_384
   /// Requests on each event loop that wait for token verification; one more is answered 503.
-  package var parkedRequests = 4_096
+  package var pendingVerifications = 4_096
   /// The same, of one connection or of one client behind a trusted proxy.
-  package var parkedRequestsPerOrigin = 512
+  package var pendingVerificationsPerOrigin = 512
   /// Consecutive tokens that no key has signed, after which a connection's tokens are no longer verified. The
   /// connection is closed after ``badTokenDelay``.
   package var badTokensPerConnection = 64
@@ -36,7 +36,7 @@ package struct GatewayLimits: Sendable {
   package var channelsPerRequest = 1_000
   /// Rows of a page: the maximum and the default (Proto/openapi.yaml).
   package var rowsPerPage = 100
-  /// Requests on each event loop that visit all channels of a user (``UserWalk``); one more is answered 503. Each takes
+  /// Requests on each event loop that visit all channels of a user (``UserChannelScan``); one more is answered 503. Each takes
   /// some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
   package var userJobs = 256
   /// Those of them that count unread totals for `notification.totals`; other users wait. The rest is for requests.

@@ -105,7 +105,7 @@ package final class GatewayServer: Service {
     let revokedTokens = RevokedTokens()
     let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
-    revokedTokens.observeKnown { readiness.set("tokens", $0 ? nil : unlisted) }
+    revokedTokens.observeAvailability { readiness.set("tokens", $0 ? nil : unlisted) }
     var loops: [NIOLoopBound<GatewayLoop>] = []
     for (index, eventLoop) in eventLoops.enumerated() {
       var configuration = configuration

@@ -50,7 +50,7 @@ class RequestStream {
   final var waitsForClient: Bool { hasPart || isFull }
 
   /// A request of the stream to the store.
-  final func request(_ question: StreamQuestion) -> PendingRequest {
+  final func request(_ question: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
     return PendingRequest(.stream(index, question), route: route, isServer: caller.isServer)
   }
@@ -86,12 +86,12 @@ class RequestStream {
   func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
   /// Handles a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
-  func replied(_ question: StreamQuestion, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
+  func replied(_ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
   /// Handles a request that failed. ``advance(on:)`` follows at the end of the turn.
-  func failed(_ question: StreamQuestion, _ failure: StoreFailure, on loop: GatewayLoop) {
+  func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 

@@ -149,14 +149,14 @@ final class RequestStreams: GatewayPart {
   /// Counts a request that the store client has taken.
   func noteSent() { inFlight += 1 }
 
-  func replied(_ index: SlotIndex, _ question: StreamQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     inFlight -= 1
     guard let stream = table[index] else { return }
     stream.replied(question, kind, payload, on: loop)
     touch(stream)
   }
 
-  func failed(_ index: SlotIndex, _ question: StreamQuestion, _ failure: StoreFailure) {
+  func failed(_ index: SlotIndex, _ question: StreamStoreRequest, _ failure: StoreFailure) {
     inFlight -= 1
     guard let stream = table[index] else { return }
     stream.failed(question, failure, on: loop)
@@ -202,14 +202,14 @@ final class RequestStreams: GatewayPart {
         stream.end(.tokenExpired)
         touch(stream)
       }
-      if stream.stalls(queued: queuedBytes(stream), ticksMax: ticksMax) { giveUp(stream) }
+      if stream.stalls(queued: queuedBytes(stream), ticksMax: ticksMax) { resetStalled(stream) }
     }
     // Requests that filled the store's window may have ended without a reply.
     if table.hasWaitingForRoom { loop.endTurnSoon() }
   }
 
   /// Resets a stream whose client neither reads its answers nor finishes what it has begun to send.
-  private func giveUp(_ stream: RequestStream) {
+  private func resetStalled(_ stream: RequestStream) {
     stalled &+= 1
     table.remove(stream)
     loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)

@@ -91,7 +91,7 @@ package final class RevokedTokens: Sendable {
   }
 
   /// Calls `changed` when the list becomes known or unknown.
-  func observeKnown(_ changed: @escaping @Sendable (Bool) -> Void) {
+  func observeAvailability(_ changed: @escaping @Sendable (Bool) -> Void) {
     state.withLock { $0.knownChanged = changed }
   }
 

@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The channels of a marking ``UserWalk``: queued, in flight with their unread threads, and failed.
+/// The channels of a marking ``UserChannelScan``: queued, in flight with their unread threads, and failed.
 struct ChannelMarks {
   /// The unread threads of a channel.
   private struct Threads {
@@ -69,13 +69,13 @@ struct ChannelMarks {
   }
 
   /// Handles the reply to a thread's mark_read. Nil: the channel is done.
-  mutating func threadMarked(_ mark: Int) -> UserWalk.Step? {
+  mutating func threadMarked(_ mark: Int) -> UserChannelScan.Step? {
     threads[mark]?.parents.removeLast()
     return nextThread(mark)
   }
 
   /// The request for the next thread of a channel. Nil: the channel is done.
-  mutating func nextThread(_ mark: Int) -> UserWalk.Step? {
+  mutating func nextThread(_ mark: Int) -> UserChannelScan.Step? {
     guard let left = threads[mark] else { return nil }
     if !left.parents.isEmpty { return .markThread(mark) }
     return left.cursor == nil ? marked(mark, nil) : .threads(mark)
@@ -84,7 +84,7 @@ struct ChannelMarks {
   /// Handles the result of marking a channel, or one of its threads; code nil: it succeeded.
   ///
   /// - Returns: the next request about its threads. Nil: the channel is done.
-  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> UserWalk.Step? {
+  mutating func marked(_ mark: Int, _ code: ProblemCode?) -> UserChannelScan.Step? {
     if code == nil, includesThreads, marking[mark] != nil, threads[mark] == nil {
       threads[mark] = Threads()
       return .threads(mark)
@@ -95,7 +95,7 @@ struct ChannelMarks {
     guard let cid = marking.removeValue(forKey: mark) else { return nil }
     switch code {
     case nil: markedCount += 1
-    // No longer the user's channel; the index lags. A revoked token ends the whole walk.
+    // No longer the user's channel; the index lags. A revoked token ends the whole scan.
     case .channelNotFound, .memberNotFound, .tokenRevoked: break
     default:
       if failedCount < failedMax { failed.writeField(cid.span.bytes) }

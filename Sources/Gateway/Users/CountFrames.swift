@@ -2,7 +2,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The channels of a ``UserWalk`` that counts or announces, in frames of one shard: being filled, ready, and in flight.
+/// The channels of a ``UserChannelScan`` that counts or announces, in frames of one shard: being filled, ready, and in flight.
 struct CountFrames {
   /// Maximum channels of one unread_counts (Proto/frames.md).
   static let channelsMax = 1_024
@@ -70,7 +70,7 @@ struct CountFrames {
   private var sent: [Int: Frame] = [:]
   private var nextNumber = 0
 
-  /// - Parameter shardCount: 0 for a walk without frames.
+  /// - Parameter shardCount: 0 for a scan without frames.
   init(shardCount: Int) { filling = (0..<shardCount).map { Frame(shard: $0) } }
 
   var isEmpty: Bool { sent.isEmpty && ready.isEmpty && heldCount == 0 }

@@ -89,20 +89,20 @@ struct Erasure {
 
   private enum State {
     case idle
-    /// The home shard is asked to mark the user. Becomes `telling`.
+    /// The home shard is asked to mark the user. Becomes `blockingNewWork`.
     case beginning
     /// That many shards have not yet confirmed that they refuse anything new. Becomes `checking`.
-    case telling(Int)
+    case blockingNewWork(Int)
     /// Asks whether the user is still being erased: another gateway may have finished. Becomes `passing`, or `purging`.
     case checking(stalls: Int)
-    /// A pass over the channels. Becomes `resting` or `checking`; where no channel was listed, `forgetting`.
+    /// A pass over the channels. Becomes `resting` or `checking`; where no channel was listed, `removingRecords`.
     case passing(Pass)
     /// The last pass made no progress: the index learns of erased members a little later. Becomes `checking`.
     case resting(stalls: Int)
-    /// That many shards other than home have not answered. Becomes `forgettingAtHome`.
-    case forgetting(Int)
-    /// Becomes `purging`, or `telling` where the user was marked again.
-    case forgettingAtHome
+    /// That many shards other than home have not answered. Becomes `removingHomeRecord`.
+    case removingRecords(Int)
+    /// Becomes `purging`, or `blockingNewWork` where the user was marked again.
+    case removingHomeRecord
     case purging(Purge)
     case restingPurge(Purge)
     /// Final; true: nothing of the user is left.
@@ -174,8 +174,8 @@ struct Erasure {
 
   /// Handles a shard's confirmation that it refuses anything new of the user.
   mutating func assigned() -> [Step] {
-    guard case .telling(let waiting) = state else { return [] }
-    state = .telling(waiting - 1)
+    guard case .blockingNewWork(let waiting) = state else { return [] }
+    state = .blockingNewWork(waiting - 1)
     return waiting > 1 ? [] : check(stalls: 0)
   }
 
@@ -217,13 +217,13 @@ struct Erasure {
   /// - Parameter isErasing: the shard has not forgotten them, because the user was marked again.
   mutating func forgot(isErasing: Bool) -> [Step] {
     switch state {
-    case .forgetting(let waiting) where waiting > 1:
-      state = .forgetting(waiting - 1)
+    case .removingRecords(let waiting) where waiting > 1:
+      state = .removingRecords(waiting - 1)
       return []
-    case .forgetting:
-      state = .forgettingAtHome
+    case .removingRecords:
+      state = .removingHomeRecord
       return [.forget(home)]
-    case .forgettingAtHome: return isErasing ? check(stalls: 0) : purge()
+    case .removingHomeRecord: return isErasing ? check(stalls: 0) : purge()
     default: return []
     }
   }
@@ -262,7 +262,7 @@ struct Erasure {
 
   private mutating func tell() -> [Step] {
     if shardCount == 1 { return check(stalls: 0) }
-    state = .telling(shardCount - 1)
+    state = .blockingNewWork(shardCount - 1)
     return others.map { .assign($0) }
   }
 
@@ -298,10 +298,10 @@ struct Erasure {
   private mutating func passEnded(_ pass: Pass) -> [Step] {
     if pass.listed == 0 {
       if shardCount == 1 {
-        state = .forgettingAtHome
+        state = .removingHomeRecord
         return [.forget(home)]
       }
-      state = .forgetting(shardCount - 1)
+      state = .removingRecords(shardCount - 1)
       return others.map { .forget($0) }
     }
     if pass.erased > 0, !pass.hasFailed { return check(stalls: 0) }

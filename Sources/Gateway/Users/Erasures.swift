@@ -82,7 +82,7 @@ final class Erasures: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: ErasureQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ question: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     do throws(WireError) {
@@ -96,7 +96,7 @@ final class Erasures: GatewayPart {
     }
   }
 
-  func failed(_ index: SlotIndex, _ question: ErasureQuestion, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ question: ErasureStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if job.erasure.isBeginning { answer(job, problem) }
@@ -104,7 +104,7 @@ final class Erasures: GatewayPart {
   }
 
   private func note(
-    _ question: ErasureQuestion,
+    _ question: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
   ) throws(WireError) -> [Erasure.Step] {
@@ -140,7 +140,7 @@ final class Erasures: GatewayPart {
 
   private static func fail(
     _ erasure: inout Erasure,
-    _ question: ErasureQuestion,
+    _ question: ErasureStoreRequest,
     _ code: ProblemCode
   ) -> [Erasure.Step] {
     switch question {
@@ -184,7 +184,7 @@ final class Erasures: GatewayPart {
     case .list(let cursor):
       return ask(.listChannels, home, job, index, .list) { buffer in
         buffer.writeVarint(1)
-        buffer.writeVarint(UserWalk.listMax)
+        buffer.writeVarint(UserChannelScan.listMax)
         buffer.writeOptional(cursor)
       }
     case .erase(let number):
@@ -222,7 +222,7 @@ final class Erasures: GatewayPart {
     _ shard: ShardID?,
     _ job: ErasureJob,
     _ index: SlotIndex,
-    _ question: ErasureQuestion,
+    _ question: ErasureStoreRequest,
     _ name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [Erasure.Step] {

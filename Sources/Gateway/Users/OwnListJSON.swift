@@ -101,14 +101,14 @@ enum OwnListJSON {
   }
 
   /// Writes `{"receipts": […], "next"?}` or `{"threads": […], "next"?}`.
-  static func write(_ walk: UserListWalk, into buffer: inout ByteBuffer) {
-    switch walk.subject {
+  static func write(_ scan: UserListScan, into buffer: inout ByteBuffer) {
+    switch scan.subject {
     case .receipts: buffer.writeStaticString("{\"receipts\":[")
     case .threads: buffer.writeStaticString("{\"threads\":[")
     }
-    buffer.writeImmutableBuffer(walk.entries)
+    buffer.writeImmutableBuffer(scan.entries)
     buffer.writeStaticString("]")
-    if let next = walk.next { buffer.writeString(",\"next\":\"\(next.text)\"") }
+    if let next = scan.next { buffer.writeString(",\"next\":\"\(next.text)\"") }
     buffer.writeStaticString("}")
   }
 }

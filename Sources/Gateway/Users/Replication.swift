@@ -36,13 +36,13 @@ final class Replication: GatewayPart {
     loop.endTurnSoon()
   }
 
-  func replied(_ question: ReplicationQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ question: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
       switch question {
       case .unsettled(let shard):
-        let values = try reader.unsettledValues()
+        let values = try reader.unreplicatedValues()
         try reader.end()
         steps = machine.found(values, in: shard)
       case .settlement(let value):
@@ -64,9 +64,9 @@ final class Replication: GatewayPart {
   /// Handles the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
 
-  func failed(_ question: ReplicationQuestion) { perform(failure(of: question)) }
+  func failed(_ question: ReplicationStoreRequest) { perform(failure(of: question)) }
 
-  private func failure(of question: ReplicationQuestion) -> [SettingsReplication.Step] {
+  private func failure(of question: ReplicationStoreRequest) -> [SettingsReplication.Step] {
     switch question {
     case .unsettled: machine.askFailed()
     case .settlement(let value): machine.settled(Int(value), isDone: false)
@@ -92,8 +92,8 @@ final class Replication: GatewayPart {
         }
       }
     case .announce(let replication, let value, let shardCount):
-      let walk = UserWalk(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
-      loop.userJobs.begin(UserJob(.replication(replication), walk))
+      let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: shardCount)
+      loop.userJobs.begin(UserJob(.replication(replication), scan))
       return []
     case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)
@@ -109,7 +109,7 @@ final class Replication: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: [UInt8]?,
-    _ question: ReplicationQuestion,
+    _ question: ReplicationStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
     let request = PendingRequest(.replication(question), route: .putChannelType)
@@ -122,7 +122,7 @@ final class Replication: GatewayPart {
 extension FieldReader {
   /// Reads list(type record); list(user settings).
   @_lifetime(self: copy self)
-  fileprivate mutating func unsettledValues() throws(WireError) -> [SharedValue] {
+  fileprivate mutating func unreplicatedValues() throws(WireError) -> [SharedValue] {
     var values: [SharedValue] = []
     for _ in 0..<(try count(elementBytesMin: 3)) { values.append(.channelType(try channelTypeRecord())) }
     for _ in 0..<(try count(elementBytesMin: 6)) { values.append(.user(try userSettings())) }

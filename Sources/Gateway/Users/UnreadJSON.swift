@@ -11,9 +11,9 @@ enum UnreadJSON {
   static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
     switch job.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)
-    case .markReadMany: writeMarked(job.walk, into: &buffer)
+    case .markReadMany: writeMarked(job.scan, into: &buffer)
     case .unreadOfUsers: writeUsers(job, into: &buffer)
-    default: writePage(job.walk, into: &buffer)
+    default: writePage(job.scan, into: &buffer)
     }
   }
 
@@ -23,14 +23,14 @@ enum UnreadJSON {
     buffer.writeImmutableBuffer(job.row)
     buffer.moveWriterIndex(to: buffer.writerIndex - 1)
     buffer.writeStaticString(",")
-    writeTotals(job.walk.users[0].totals, into: &buffer)
+    writeTotals(job.scan.users[0].totals, into: &buffer)
     buffer.writeStaticString("}")
   }
 
   /// `{"channels_read", "failed": [cid…], "failed_count"?}`.
-  private static func writeMarked(_ walk: UserWalk, into buffer: inout ByteBuffer) {
-    buffer.writeString("{\"channels_read\":\(walk.markedCount),\"failed\":[")
-    var reader = FieldReader(walk.failed.readableBytesSpan)
+  private static func writeMarked(_ scan: UserChannelScan, into buffer: inout ByteBuffer) {
+    buffer.writeString("{\"channels_read\":\(scan.markedCount),\"failed\":[")
+    var reader = FieldReader(scan.failed.readableBytesSpan)
     var isFirst = true
     while reader.remaining > 0, let cid = try? reader.string() {
       if !isFirst { buffer.writeStaticString(",") }
@@ -38,7 +38,7 @@ enum UnreadJSON {
       writeString(cid, into: &buffer)
     }
     buffer.writeStaticString("]")
-    if walk.hasMoreFailed { buffer.writeString(",\"failed_count\":\(walk.failedCount)") }
+    if scan.hasMoreFailed { buffer.writeString(",\"failed_count\":\(scan.failedCount)") }
     buffer.writeStaticString("}")
   }
 
@@ -49,7 +49,7 @@ enum UnreadJSON {
       buffer.writeStaticString(index == 0 ? "{" : ",{")
       switch entry {
       case .user(let place):
-        let user = job.walk.users[place]
+        let user = job.scan.users[place]
         writeUser(user.id, into: &buffer)
         if let problem = user.problem {
           write(problem.code, into: &buffer)
@@ -95,16 +95,16 @@ enum UnreadJSON {
   }
 
   /// `{totals, "channels": […], "next"?}`.
-  private static func writePage(_ walk: UserWalk, into buffer: inout ByteBuffer) {
+  private static func writePage(_ scan: UserChannelScan, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{")
-    writeTotals(walk.users[0].totals, into: &buffer)
+    writeTotals(scan.users[0].totals, into: &buffer)
     buffer.writeStaticString(",\"channels\":[")
-    for (index, channel) in (walk.page?.shown ?? []).enumerated() {
+    for (index, channel) in (scan.page?.shown ?? []).enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       write(channel, into: &buffer)
     }
     buffer.writeStaticString("]")
-    writeNext(walk.page?.next, into: &buffer)
+    writeNext(scan.page?.next, into: &buffer)
     buffer.writeStaticString("}")
   }
 

@@ -2,10 +2,10 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// The unread channels that one page shows (R14), in the order of the channel list, whose positions are its cursors.
-/// Part of ``UserWalk``: while the walk counts, this keeps the first unread channels from the page's start on. Then it
+/// Part of ``UserChannelScan``: while the scan counts, this keeps the first unread channels from the page's start on. Then it
 /// looks up each of them.
 ///
-/// The walk begins at the page's start and lists the channels before the start last. Only list frames have known
+/// The scan begins at the page's start and lists the channels before the start last. Only list frames have known
 /// positions, single channels have none, so this order tells whether a channel stands before or after the start.
 struct UnreadPage {
   /// The list position of the first channel to show; nil: the beginning.
@@ -25,7 +25,7 @@ struct UnreadPage {
   private var state = State.first
   /// The channels of the first list frame, which mark the end of the wrapped part.
   private var firstChannels: Set<[UInt8]> = []
-  /// The start of each list frame: the number of channels before it in the walk, and its cursor.
+  /// The start of each list frame: the number of channels before it in the scan, and its cursor.
   private var frames: [(place: Int, cursor: UInt64?)] = []
   /// In order; up to one more than the page shows.
   private var channels: [(place: Int, cid: [UInt8])] = []
@@ -69,7 +69,7 @@ struct UnreadPage {
     return true
   }
 
-  /// Whether a listed channel is new to a walk whose page has a start.
+  /// Whether a listed channel is new to a scan whose page has a start.
   mutating func isNew(_ cid: [UInt8], isWanted: Bool) -> Bool {
     if !isWanted { return !firstChannels.contains(cid) }
     if frames.count == 1 { firstChannels.insert(cid) }
@@ -77,7 +77,7 @@ struct UnreadPage {
   }
 
   /// Whether to read the list further from `next`.
-  func goesOn(from next: UInt64) -> Bool {
+  func hasMore(from next: UInt64) -> Bool {
     guard case .wrapped = state, let start else { return true }
     return next < start
   }
@@ -102,12 +102,12 @@ struct UnreadPage {
   // MARK: Looking up
 
   /// Starts the look-ups after counting: the next page's start, and each channel's row.
-  mutating func look() -> [UserWalk.Step] {
+  mutating func look() -> [UserChannelScan.Step] {
     switch state {
     case .looking: return []
     case .first, .wrapped: break
     }
-    var steps: [UserWalk.Step] = []
+    var steps: [UserChannelScan.Step] = []
     if channels.count > limit {
       channels.removeLast()
       // A list that ends with the last shown channel returns the position behind it.
@@ -142,7 +142,8 @@ struct UnreadPage {
   }
 
   /// Handles a read state that contains the user's own row.
-  mutating func looked(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError) {
+  mutating func readStateReceived(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError)
+  {
     for _ in 0..<(try reader.count(elementBytesMin: 8)) {
       let row = try RowFields(&reader)
       guard row.isOwn, row.unreadMessages > 0 || row.isFlaggedUnread, row.user.equals(user.span.bytes) else {

@@ -6,8 +6,8 @@ internal import StoreClient
 
 /// A user's channels and their unread counts (R13, R14). Users may only query themselves.
 extension UserRoutes {
-  private var walkLimits: UserWalk.Limits {
-    UserWalk.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
+  private var walkLimits: UserChannelScan.Limits {
+    UserChannelScan.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
   }
 
   /// `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
@@ -29,14 +29,14 @@ extension UserRoutes {
     try loop.userJobs.checkRoom()
     let page = UnreadPage(start: parameters.place, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
-    let walk = UserWalk(
+    let scan = UserChannelScan(
       .count,
       users: [user],
       shardCount: loop.store.shardCount,
       page: page,
       limits: walkLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, walk, .walking))
+    loop.userJobs.begin(UserJob(context, match.route, scan, .walking))
   }
 
   /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -64,8 +64,8 @@ extension UserRoutes {
         entries.append(.refused(id: bytes, .invalidUserID))
       }
     }
-    let walk = UserWalk(.count, users: users, shardCount: loop.store.shardCount, limits: walkLimits)
-    loop.userJobs.begin(UserJob(context, match.route, walk, .walking, entries: entries))
+    let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: walkLimits)
+    loop.userJobs.begin(UserJob(context, match.route, scan, .walking, entries: entries))
   }
 
   /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
@@ -77,14 +77,14 @@ extension UserRoutes {
   ) throws(Problem) {
     try loop.userJobs.checkRoom()
     let user = user.withUnsafeBytes { Array($0) }
-    let walk = UserWalk(
+    let scan = UserChannelScan(
       .markRead,
       users: [user],
       shardCount: loop.store.shardCount,
       includesThreads: threads,
       limits: walkLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, walk, .walking))
+    loop.userJobs.begin(UserJob(context, match.route, scan, .walking))
   }
 
   /// Marks a channel with `?totals=true`: the totals are counted after the mark.
@@ -99,13 +99,13 @@ extension UserRoutes {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     try loop.userJobs.checkRoom()
-    let walk = UserWalk(
+    let scan = UserChannelScan(
       .count,
       users: [user.withUnsafeBytes { Array($0) }],
       shardCount: loop.store.shardCount,
       limits: walkLimits
     )
-    let job = UserJob(context, match.route, walk, .marking)
+    let job = UserJob(context, match.route, scan, .marking)
     let parent = thread.isEmpty ? nil : thread
     try loop.userJobs.begin(job, marking: kind, cid: match.subject, thread: parent, fields)
   }

@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import NIOCore
 
-/// A request that visits all channels of one or several users (``UserWalk``).
+/// A request that visits all channels of one or several users (``UserChannelScan``).
 final class UserJob {
   enum Stage {
     /// The user's position is moved first; the totals reflect the result. Becomes `walking`.
@@ -17,13 +17,13 @@ final class UserJob {
     case answer
     /// `notification.totals` of this user.
     case totals(user: String)
-    /// A privacy change of a user, whose PUT is this gather.
-    case announcement(gather: SlotIndex)
+    /// A privacy change of a user, whose PUT is this fan-out.
+    case announcement(fanOut: SlotIndex)
     /// A privacy change that ``SettingsReplication`` completes.
     case replication(Int)
   }
 
-  /// One of `user_ids`: the user's index in the walk, or why it was refused.
+  /// One of `user_ids`: the user's index in the scan, or why it was refused.
   enum Entry {
     case user(Int)
     /// Nil: the entry is no string.
@@ -37,7 +37,7 @@ final class UserJob {
   let isServer: Bool
   /// When the caller's token was issued; see ``Caller``.
   let issued: UInt32?
-  var walk: UserWalk
+  var scan: UserChannelScan
   /// In the order of the request.
   let entries: [Entry]
   var stage: Stage
@@ -46,27 +46,33 @@ final class UserJob {
   /// Requests to the store in flight.
   var inFlight = 0
 
-  init(_ context: RequestContext, _ route: Route, _ walk: UserWalk, _ stage: Stage, entries: [Entry] = []) {
+  init(
+    _ context: RequestContext,
+    _ route: Route,
+    _ scan: UserChannelScan,
+    _ stage: Stage,
+    entries: [Entry] = []
+  ) {
     purpose = .answer
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
     issued = context.caller.issued
     self.route = route
-    self.walk = walk
+    self.scan = scan
     self.stage = stage
     self.entries = entries
   }
 
   /// A job without an HTTP/2 request of its own.
-  init(_ purpose: Purpose, _ walk: UserWalk) {
+  init(_ purpose: Purpose, _ scan: UserChannelScan) {
     self.purpose = purpose
     connection = 0
     stream = HTTP2StreamHandle(slot: 0, generation: 0)
     isServer = true
     issued = nil
     route = .unreadOfUser
-    self.walk = walk
+    self.scan = scan
     stage = .walking
     entries = []
   }

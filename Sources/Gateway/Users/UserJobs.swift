@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The walks over users' channels in progress: performs the steps of ``UserWalk``. A job ends early if its client
+/// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its client
 /// disconnects, which the next store reply detects.
 final class UserJobs: GatewayPart {
   /// A job keeps its slot until its last reply has arrived.
@@ -19,10 +19,10 @@ final class UserJobs: GatewayPart {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
   }
 
-  /// Starts a walk over the channels.
+  /// Starts a scan over the channels.
   func begin(_ job: UserJob) {
     let index = jobs.insert(job)
-    perform(job.walk.begin(), job, index)
+    perform(job.scan.begin(), job, index)
   }
 
   /// Starts a job that marks a channel first, and counts the totals after that.
@@ -46,7 +46,7 @@ final class UserJobs: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserJobQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ question: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
@@ -61,7 +61,7 @@ final class UserJobs: GatewayPart {
     release(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserJobQuestion, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ question: UserJobStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
@@ -91,38 +91,38 @@ final class UserJobs: GatewayPart {
   }
 
   private func note(
-    _ question: UserJobQuestion,
+    _ question: UserJobStoreRequest,
     _ payload: RawSpan,
     _ job: UserJob
-  ) throws(WireError) -> [UserWalk.Step] {
+  ) throws(WireError) -> [UserChannelScan.Step] {
     var reader = FieldReader(payload)
     switch question {
     case .firstMark:
       let row = try RowFields(&reader)
       RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
       job.stage = .walking
-      return job.walk.begin()
-    case .list(let user): return try job.walk.listed(Int(user), &reader)
-    case .count(let frame): return try job.walk.counted(Int(frame), &reader)
-    case .announce(let frame): return job.walk.announced(Int(frame))
-    case .locate: return try job.walk.located(&reader)
-    case .detail(let channel): return try job.walk.looked(Int(channel), &reader)
-    case .threads(let mark): return try job.walk.threadsListed(Int(mark), &reader)
-    case .markThread(let mark): return job.walk.threadMarked(Int(mark))
-    case .mark(let mark): return job.walk.marked(Int(mark), nil)
+      return job.scan.begin()
+    case .list(let user): return try job.scan.listed(Int(user), &reader)
+    case .count(let frame): return try job.scan.counted(Int(frame), &reader)
+    case .announce(let frame): return job.scan.announced(Int(frame))
+    case .locate: return try job.scan.located(&reader)
+    case .detail(let channel): return try job.scan.readStateReceived(Int(channel), &reader)
+    case .threads(let mark): return try job.scan.threadsListed(Int(mark), &reader)
+    case .markThread(let mark): return job.scan.threadMarked(Int(mark))
+    case .mark(let mark): return job.scan.marked(Int(mark), nil)
     }
   }
 
   private static func failure(
-    of question: UserJobQuestion,
+    of question: UserJobStoreRequest,
     _ problem: Problem,
     _ job: UserJob
-  ) -> [UserWalk.Step] {
+  ) -> [UserChannelScan.Step] {
     switch question {
-    case .list(let user): job.walk.listFailed(Int(user), problem)
-    case .count(let frame), .announce(let frame): job.walk.countFailed(Int(frame), problem)
-    case .locate, .detail: job.walk.lookFailed(problem)
-    case .mark(let mark), .threads(let mark), .markThread(let mark): job.walk.marked(Int(mark), problem.code)
+    case .list(let user): job.scan.listFailed(Int(user), problem)
+    case .count(let frame), .announce(let frame): job.scan.countFailed(Int(frame), problem)
+    case .locate, .detail: job.scan.readStateFailed(problem)
+    case .mark(let mark), .threads(let mark), .markThread(let mark): job.scan.marked(Int(mark), problem.code)
     // The job ends with the problem instead.
     case .firstMark: []
     }
@@ -130,38 +130,40 @@ final class UserJobs: GatewayPart {
 
   // MARK: Steps
 
-  private func perform(_ steps: [UserWalk.Step], _ job: UserJob, _ index: SlotIndex) {
+  private func perform(_ steps: [UserChannelScan.Step], _ job: UserJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
-    if job.walk.isDone { end(job, nil) }
+    if job.scan.isDone { end(job, nil) }
     release(job, index)
   }
 
-  private func perform(_ step: UserWalk.Step, _ job: UserJob, _ index: SlotIndex) -> [UserWalk.Step] {
-    let user = job.walk.users[0].id
+  private func perform(_ step: UserChannelScan.Step, _ job: UserJob, _ index: SlotIndex) -> [UserChannelScan
+    .Step]
+  {
+    let user = job.scan.users[0].id
     switch step {
     case .list(let place):
-      let cursor = job.walk.cursor(of: place)
-      return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserWalk.listMax)
+      let cursor = job.scan.cursor(of: place)
+      return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserChannelScan.listMax)
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
-      return ask(.unreadCounts, job.walk.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
-        job.walk.writeCounts(frame, into: &$0)
+      return ask(.unreadCounts, job.scan.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
+        job.scan.writeCounts(frame, into: &$0)
       }
     case .announce(let frame):
-      let shard = job.walk.shard(of: frame)
+      let shard = job.scan.shard(of: frame)
       return ask(.announceRow, shard, user, job, index, .announce(frame: UInt32(frame))) {
-        job.walk.writeAnnouncement(frame, into: &$0)
+        job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
-      return ask(.markRead, job.walk.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
+      return ask(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)
       }
     case .threads(let mark):
       let limit = loop.limits.rowsPerPage
-      let cursor = job.walk.threadCursor(of: mark)
-      return ask(.userThreads, job.walk.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
+      let cursor = job.scan.threadCursor(of: mark)
+      return ask(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
         buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeInteger(ShardState.ThreadSelection.unread.rawValue)
@@ -169,14 +171,14 @@ final class UserJobs: GatewayPart {
         buffer.writeOptional(cursor.map { UInt64($0) })
       }
     case .markThread(let mark):
-      let (cid, parent) = (job.walk.channel(of: mark), job.walk.thread(of: mark))
+      let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
       return ask(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)
       }
     case .detail(let channel):
-      let cid = job.walk.page?.channel(channel) ?? []
+      let cid = job.scan.page?.channel(channel) ?? []
       return ask(.readState, cid, job, index, .detail(channel: UInt32(channel))) { buffer in
         // The user's own view, in which their own row comes first.
         buffer.writeVarint(0)
@@ -191,11 +193,11 @@ final class UserJobs: GatewayPart {
     _ job: UserJob,
     _ index: SlotIndex,
     _ user: Int,
-    _ question: UserJobQuestion,
+    _ question: UserJobStoreRequest,
     cursor: UInt64?,
     _ limit: Int
-  ) -> [UserWalk.Step] {
-    let id = job.walk.users[user].id
+  ) -> [UserChannelScan.Step] {
+    let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
     return ask(.listChannels, home, id, job, index, question) { buffer in
       buffer.writeVarint(0)
@@ -213,9 +215,9 @@ final class UserJobs: GatewayPart {
     _ name: [UInt8],
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobQuestion,
+    _ question: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [UserWalk.Step] {
+  ) -> [UserChannelScan.Step] {
     let request = Self.request(job, index, question)
     let name = name.isEmpty ? nil : name
     let isSent = loop.ask(kind, shard: shard, name: name, request, issued: job.issued, fields)
@@ -229,9 +231,9 @@ final class UserJobs: GatewayPart {
     thread: [UInt8]? = nil,
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobQuestion,
+    _ question: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
-  ) -> [UserWalk.Step] {
+  ) -> [UserChannelScan.Step] {
     let request = Self.request(job, index, question)
     let isSent =
       if let thread {
@@ -242,13 +244,14 @@ final class UserJobs: GatewayPart {
     return sent(isSent, job, question)
   }
 
-  private func sent(_ isSent: Bool, _ job: UserJob, _ question: UserJobQuestion) -> [UserWalk.Step] {
+  private func sent(_ isSent: Bool, _ job: UserJob, _ question: UserJobStoreRequest) -> [UserChannelScan.Step]
+  {
     guard isSent else { return Self.failure(of: question, Problem(.storeBusy), job) }
     job.inFlight += 1
     return []
   }
 
-  private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobQuestion)
+  private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobStoreRequest)
     -> PendingRequest
   {
     PendingRequest(.userJob(index, question), route: job.route, isServer: job.isServer)
@@ -258,25 +261,25 @@ final class UserJobs: GatewayPart {
 
   /// Ends a job and answers its request, unless it has ended already.
   ///
-  /// - Parameter problem: nil: the walk's own result counts.
+  /// - Parameter problem: nil: the scan's own result counts.
   private func end(_ job: UserJob, _ problem: Problem?) {
     guard isStillWanted(job) else { return }
     job.stage = .ended
     switch job.purpose {
     case .answer: break
     case .totals(let user):
-      let problem = problem ?? job.walk.problem
-      return loop.events.totalsCounted(user, problem == nil ? job.walk.users[0].totals : nil)
-    case .announcement(let gather): return loop.gathers.announced(gather, problem ?? job.walk.problem)
+      let problem = problem ?? job.scan.problem
+      return loop.events.totalsCounted(user, problem == nil ? job.scan.users[0].totals : nil)
+    case .announcement(let fanOut): return loop.fanOuts.announced(fanOut, problem ?? job.scan.problem)
     case .replication(let replication):
-      return loop.replication.announced(replication, isDone: (problem ?? job.walk.problem) == nil)
+      return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
     }
     guard let connection = loop.connections.connection(job.connection) else { return }
     loop.connections.markDirty(job.connection)
     // A job that ends within its request's own call needs its own end of turn.
     loop.endTurnSoon()
     let isBatch = job.route == .unreadOfUsers
-    if let problem = problem ?? (isBatch ? nil : job.walk.problem) {
+    if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
       return loop.answer(Self.shown(problem, job), job.route.rawValue, job.stream, connection)
     }
     connection.respond(job.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
@@ -291,7 +294,7 @@ final class UserJobs: GatewayPart {
         "the position was moved, but the unread totals could not be counted; query them, or repeat the request"
       return Problem(.outcomeUnknown, detail)
     }
-    if job.walk.hasMarked {
+    if job.scan.hasMarked {
       return Problem(.outcomeUnknown, "not every channel was marked read; repeat the request")
     }
     return problem

@@ -4,7 +4,7 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// A request for a page of a user's own receipts or threads (``UserListWalk``).
+/// A request for a page of a user's own receipts or threads (``UserListScan``).
 final class UserListJob {
   let connection: UInt32
   let stream: HTTP2StreamHandle
@@ -12,22 +12,22 @@ final class UserListJob {
   let isServer: Bool
   /// When the caller's token was issued; see ``Caller``.
   let issued: UInt32?
-  var walk: UserListWalk
+  var scan: UserListScan
   /// Requests to the store in flight.
   var inFlight = 0
   var isEnded = false
 
-  init(_ context: RequestContext, _ route: Route, _ walk: UserListWalk) {
+  init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
     issued = context.caller.issued
     self.route = route
-    self.walk = walk
+    self.scan = scan
   }
 }
 
-/// The pages of users' own receipts and threads in progress: performs the steps of ``UserListWalk``. After its client
+/// The pages of users' own receipts and threads in progress: performs the steps of ``UserListScan``. After its client
 /// has disconnected, a job stops with the store's next reply.
 final class UserLists: GatewayPart {
   private var jobs = SlotTable<UserListJob>()
@@ -66,40 +66,40 @@ final class UserLists: GatewayPart {
   }
 
   private func begin(
-    _ subject: UserListWalk.Subject,
+    _ subject: UserListScan.Subject,
     _ parameters: OwnListParameters,
     _ match: borrowing RouteMatch,
     _ context: RequestContext
   ) throws(Problem) {
     try loop.userJobs.checkRoom()
-    if let cursor = parameters.cursor, !UserListWalk.isOne(cursor, of: subject) {
+    if let cursor = parameters.cursor, !UserListScan.isOne(cursor, of: subject) {
       throw Problem(.invalidCursor)
     }
-    let walk = UserListWalk(
+    let scan = UserListScan(
       subject,
       user: match.subject.withUnsafeBytes { Array($0) },
       limit: parameters.limit,
       from: parameters.cursor,
       channelsMax: loop.limits.countedChannels
     )
-    let job = UserListJob(context, match.route, walk)
+    let job = UserListJob(context, match.route, scan)
     let index = jobs.insert(job)
-    perform(walk.begin(), job, index)
+    perform(scan.begin(), job, index)
   }
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserListQuestion, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ question: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
       do throws(WireError) {
         var reader = FieldReader(payload)
-        let steps: [UserListWalk.Step]
+        let steps: [UserListScan.Step]
         switch question {
-        case .list: steps = try job.walk.listed(&reader)
-        case .locate: steps = try job.walk.located(&reader)
-        case .entries(let channel): steps = try job.walk.answered(Int(channel), payload)
+        case .list: steps = try job.scan.listed(&reader)
+        case .locate: steps = try job.scan.located(&reader)
+        case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
         }
         perform(steps, job, index)
       } catch {
@@ -110,19 +110,23 @@ final class UserLists: GatewayPart {
     release(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserListQuestion, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ question: UserListStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) { fail(question, problem, job, index) }
     release(job, index)
   }
 
-  private func fail(_ question: UserListQuestion, _ problem: Problem, _ job: UserListJob, _ index: SlotIndex)
-  {
+  private func fail(
+    _ question: UserListStoreRequest,
+    _ problem: Problem,
+    _ job: UserListJob,
+    _ index: SlotIndex
+  ) {
     var refused: Int?
     if case .entries(let channel) = question { refused = Int(channel) }
     do throws(WireError) {
-      perform(try job.walk.refused(refused, problem), job, index)
+      perform(try job.scan.refused(refused, problem), job, index)
     } catch {
       end(job, Problem(.internalError))
     }
@@ -142,22 +146,24 @@ final class UserLists: GatewayPart {
 
   // MARK: Steps
 
-  private func perform(_ steps: [UserListWalk.Step], _ job: UserListJob, _ index: SlotIndex) {
+  private func perform(_ steps: [UserListScan.Step], _ job: UserListJob, _ index: SlotIndex) {
     for step in steps where !job.isEnded { perform(step, job, index) }
-    if job.walk.isDone { end(job, nil) }
+    if job.scan.isDone { end(job, nil) }
     release(job, index)
   }
 
-  private func perform(_ step: UserListWalk.Step, _ job: UserListJob, _ index: SlotIndex) {
+  private func perform(_ step: UserListScan.Step, _ job: UserListJob, _ index: SlotIndex) {
     switch step {
     case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
     case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
     case .ask(let channel):
-      let (question, cid) = (UserListQuestion.entries(channel: UInt32(channel)), job.walk.channel(channel))
+      let (question, cid) = (
+        UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
+      )
       job.inFlight += 1
       let request = Self.request(job, index, question)
-      let isSent = loop.ask(job.walk.kind, cid: cid.span.bytes, request, issued: job.issued) {
-        job.walk.writeQuestion(channel, into: &$0)
+      let isSent = loop.ask(job.scan.kind, cid: cid.span.bytes, request, issued: job.issued) {
+        job.scan.writeQuestion(channel, into: &$0)
       }
       if !isSent { refuse(question, job, index) }
     }
@@ -166,11 +172,11 @@ final class UserLists: GatewayPart {
   private func list(
     _ job: UserListJob,
     _ index: SlotIndex,
-    _ question: UserListQuestion,
+    _ question: UserListStoreRequest,
     cursor: UInt64?,
     limit: Int
   ) {
-    let user = job.walk.user
+    let user = job.scan.user
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
     let request = Self.request(job, index, question)
@@ -182,12 +188,12 @@ final class UserLists: GatewayPart {
     if !isSent { refuse(question, job, index) }
   }
 
-  private func refuse(_ question: UserListQuestion, _ job: UserListJob, _ index: SlotIndex) {
+  private func refuse(_ question: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
     job.inFlight -= 1
     fail(question, Problem(.storeBusy), job, index)
   }
 
-  private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListQuestion)
+  private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListStoreRequest)
     -> PendingRequest
   {
     PendingRequest(.userList(index, question), route: job.route, isServer: job.isServer)
@@ -199,10 +205,10 @@ final class UserLists: GatewayPart {
     guard let connection = loop.connections.connection(job.connection) else { return }
     loop.connections.markDirty(job.connection)
     loop.endTurnSoon()
-    if let problem = problem ?? job.walk.problem {
+    if let problem = problem ?? job.scan.problem {
       return loop.answer(problem, job.route.rawValue, job.stream, connection)
     }
-    connection.respond(job.stream, status: 200) { OwnListJSON.write(job.walk, into: &$0) }
+    connection.respond(job.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
     loop.counters.answered(job.route.rawValue, status: 200)
   }
 }
@@ -211,7 +217,7 @@ final class UserLists: GatewayPart {
 private struct OwnListParameters {
   let limit: Int
   /// Nil: the first page.
-  let cursor: UserListWalk.Cursor?
+  let cursor: UserListScan.Cursor?
   /// The chosen value of the parameter `name`: 0 is the first value, or absent; 1 is the second.
   let choice: Int
 
@@ -224,7 +230,7 @@ private struct OwnListParameters {
     _ second: StaticString
   ) throws(Problem) {
     var limit = limits.rowsPerPage
-    var cursor: UserListWalk.Cursor?
+    var cursor: UserListScan.Cursor?
     var choice = 0
     var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {
@@ -233,7 +239,7 @@ private struct OwnListParameters {
       if parameter.name.equals("limit") {
         limit = try limits.pageLimit(parameter.value)
       } else if parameter.name.equals("cursor") {
-        guard let given = UserListWalk.Cursor(parameter.value) else { throw Problem(.invalidCursor) }
+        guard let given = UserListScan.Cursor(parameter.value) else { throw Problem(.invalidCursor) }
         cursor = given
       } else if parameter.name.equals(name) {
         choice = parameter.value.equals(second) ? 1 : 0

@@ -31,7 +31,7 @@ struct UserRoutes {
     let entries = try body.requiredArray("users", countMax: loop.limits.entriesPerRequest)
     var checked = entries.elements
     while let entry = checked.next() { _ = try entry.object().requiredString("id") }
-    let gather = loop.gathers.begin(
+    let fanOut = loop.fanOuts.begin(
       context,
       match.route,
       count: entries.count,
@@ -40,7 +40,7 @@ struct UserRoutes {
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
-      loop.gathers.keepNames(gather, id: entry.member("id")?.string)
+      loop.fanOuts.keepNames(fanOut, id: entry.member("id")?.string)
       do throws(Problem) {
         let user = try entry.requiredString("id")
         guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }
@@ -49,20 +49,20 @@ struct UserRoutes {
           try UserJSON.patch(entry),
           context,
           match.route,
-          as: .entry(of: gather, at: position)
+          as: .entry(of: fanOut, at: position)
         )
       } catch {
-        loop.gathers.finish(gather, position, error.code)
+        loop.fanOuts.finish(fanOut, position, error.code)
       }
       position += 1
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
-  private static func writeUsers(_ gather: Gather, into buffer: inout ByteBuffer) {
-    let names = gather.names
+  private static func writeUsers(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
+    let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
-    for (index, result) in gather.results.enumerated() {
+    for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
       StatusJSON.writeEntry(cid: nil, id: names.id(index), code: result.code, into: &buffer)
     }
@@ -77,12 +77,12 @@ struct UserRoutes {
     _ patch: UserSettingsPatch,
     _ context: RequestContext,
     _ route: Route,
-    as answer: Gather.Answer = .value
+    as answer: FanOut.Answer = .value
   ) throws(Problem) {
     let home = try loop.homeShard(of: user)
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
-    let gather = loop.gathers.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
-    loop.gathers.send(.patchUser, home, user, context, route, gather, 0) { buffer in
+    let fanOut = loop.fanOuts.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
+    loop.fanOuts.send(.patchUser, home, user, context, route, fanOut, 0) { buffer in
       let given = (patch.showsRead, patch.showsDelivered, patch.tokensRevokedBefore)
       buffer.writeVarint(
         UInt64((given.0 == nil ? 0 : 1) | (given.1 == nil ? 0 : 2) | (given.2 == nil ? 0 : 4))
@@ -90,7 +90,7 @@ struct UserRoutes {
       buffer.writeVarint(UInt64((given.0 == true ? 1 : 0) | (given.1 == true ? 2 : 0)))
       buffer.writeTime(given.2 ?? .none)
     }
-    loop.gathers.finishSending(gather)
+    loop.fanOuts.finishSending(fanOut)
   }
 
   /// `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.

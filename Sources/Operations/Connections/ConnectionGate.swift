@@ -17,6 +17,9 @@ package struct ConnectionLimits: Hashable, Sendable {
   /// Limit for unproven peers, which have not yet shown a valid token or finished a handshake. One more connection
   /// closes the oldest of them.
   package var unproven: Int
+  /// Limit for unproven peers of one address: a quarter of ``unproven``, and at least 64, so that a small limit does not
+  /// part an office behind one address.
+  var unauthenticatedPerAddress: Int { max(64, unproven / 4) }
   /// Proxies and load balancers. They are exempt from ``perAddress`` and ``unproven``, as many clients share a
   /// connection.
   package var trusted: [AddressRange] = []
@@ -44,12 +47,14 @@ package final class ConnectionGate: Sendable {
   fileprivate struct State {
     var open: [ObjectIdentifier: Entry] = [:]
     var perNetwork: [PeerAddress: Int] = [:]
+    var unauthenticatedPerNetwork: [PeerAddress: Int] = [:]
     /// Channels of unproven peers, by order of arrival. Entries of peers that are proven or gone by now are skipped.
     var arrivals: [UInt64: any Channel] = [:]
     var oldestPlace: UInt64 = 0
     var nextPlace: UInt64 = 0
     var counts = Counts()
-    var note = LogRateLimiter()
+    /// By reason.
+    var notes: [String: LogRateLimiter] = [:]
     var limits: ConnectionLimits
   }
 
@@ -59,7 +64,7 @@ package final class ConnectionGate: Sendable {
     package var refusedForAddress: Int64 = 0
     package var refusedForDescriptors: Int64 = 0
     /// Closed to make room for a newer unproven connection.
-    package var endedUnproven: Int64 = 0
+    package var evictedUnauthenticated: Int64 = 0
     package var refusedForProxyHeader: Int64 = 0
   }
 
@@ -124,10 +129,16 @@ package final class ConnectionGate: Sendable {
           state.counts.refusedForAddress += 1
           return (false, nil)
         }
+        // One address must not push out the newcomers of all others.
+        guard state.unauthenticatedPerNetwork[network, default: 0] < limits.unauthenticatedPerAddress else {
+          state.counts.refusedForAddress += 1
+          return (false, nil)
+        }
         state.perNetwork[network] = count + 1
+        state.unauthenticatedPerNetwork[network, default: 0] += 1
         state.open[id]?.network = network
       }
-      let ended = state.arrivals.count >= limits.unproven ? state.oldestUnproven() : nil
+      let ended = state.arrivals.count >= limits.unproven ? state.oldestUnauthenticated() : nil
       state.arrive(id, channel)
       return (true, ended)
     }
@@ -140,48 +151,55 @@ package final class ConnectionGate: Sendable {
   }
 
   private func refused(_ reason: String, _ channel: any Channel, _ address: PeerAddress?) {
-    note(reason, channel)
+    note(reason, address: address, channel)
     refusals?.note(.connection, from: address)
   }
 
   /// Mark the peer of a connection as proven.
-  package func markProven(_ channel: any Channel) {
-    state.withLockedValue { $0.markProven(ObjectIdentifier(channel)) }
+  package func markAuthenticated(_ channel: any Channel) {
+    state.withLockedValue { $0.markAuthenticated(ObjectIdentifier(channel)) }
   }
 
   /// Record a connection that is closed because of its PROXY header, or the lack of one.
   package func refusedForProxyHeader(_ reason: String, _ channel: any Channel) {
     state.withLockedValue { $0.counts.refusedForProxyHeader += 1 }
-    note(reason, channel)
+    let address = channel.remoteAddress.flatMap { PeerAddress($0) }
+    note("proxy_header", detail: reason, address: address, channel)
+    refusals?.note(.connection, from: address)
   }
 
   /// Record that nothing could be accepted: the process is out of descriptors, or the system out of memory.
   package func acceptFailed(_ error: any Error) {
     state.withLockedValue { $0.counts.refusedForDescriptors += 1 }
-    note("\(error)", nil)
+    note("descriptors", detail: "\(error)", address: nil, nil)
   }
 
   private func closed(_ id: ObjectIdentifier) {
     state.withLockedValue { state in
-      state.markProven(id)
+      state.markAuthenticated(id)
       guard let entry = state.open.removeValue(forKey: id), let network = entry.network else { return }
       let count = state.perNetwork[network, default: 1] - 1
       state.perNetwork[network] = count == 0 ? nil : count
     }
   }
 
-  /// Log refusals, at most one line a second, with their number.
-  private func note(_ reason: String, _ channel: (any Channel)?) {
+  /// Log refusals, at most one line a second for each reason, with their number.
+  ///
+  /// - Parameters:
+  ///   - reason: as in the metric.
+  ///   - address: of the client, which a proxy may have named.
+  private func note(_ reason: String, detail: String? = nil, address: PeerAddress?, _ channel: (any Channel)?)
+  {
     let now = NIODeadline.now()
-    let count = state.withLockedValue { $0.note.refused(at: now) }
+    let count = state.withLockedValue { $0.notes[reason, default: LogRateLimiter()].refused(at: now) }
     guard let count else { return }
-    logger.warning(
-      "Connections are refused",
-      metadata: [
-        "count": "\(count)", "reason": "\(reason)", "open": "\(openCount)",
-        "peer": "\(channel?.remoteAddress.map(String.init(describing:)) ?? "unknown")",
-      ]
-    )
+    var metadata: Logger.Metadata = [
+      "count": "\(count)", "reason": "\(reason)", "open": "\(openCount)",
+      "peer": "\(channel?.remoteAddress.map(String.init(describing:)) ?? "unknown")",
+    ]
+    if let detail { metadata["detail"] = "\(detail)" }
+    if let address { metadata["address"] = "\(address)" }
+    logger.warning("Connections are refused", metadata: metadata)
   }
 
   /// Add the number of unproven connections and the refusals.
@@ -196,7 +214,7 @@ package final class ConnectionGate: Sendable {
     )
     let reasons = [
       ("total", counts.refusedForTotal), ("address", counts.refusedForAddress),
-      ("descriptors", counts.refusedForDescriptors), ("unproven", counts.endedUnproven),
+      ("descriptors", counts.refusedForDescriptors), ("unproven", counts.evictedUnauthenticated),
       ("proxy_header", counts.refusedForProxyHeader),
     ]
     for (reason, count) in reasons {
@@ -217,18 +235,26 @@ extension ConnectionGate.State {
     nextPlace += 1
   }
 
-  fileprivate mutating func markProven(_ id: ObjectIdentifier) {
+  fileprivate mutating func markAuthenticated(_ id: ObjectIdentifier) {
     guard let place = open[id]?.place else { return }
-    open[id]?.place = nil
+    leave(id)
     arrivals[place] = nil
   }
 
-  fileprivate mutating func oldestUnproven() -> (any Channel)? {
+  /// Take a connection out of the unauthenticated ones.
+  private mutating func leave(_ id: ObjectIdentifier) {
+    open[id]?.place = nil
+    guard let network = open[id]?.network else { return }
+    let count = unauthenticatedPerNetwork[network, default: 1] - 1
+    unauthenticatedPerNetwork[network] = count == 0 ? nil : count
+  }
+
+  fileprivate mutating func oldestUnauthenticated() -> (any Channel)? {
     while oldestPlace < nextPlace {
       defer { oldestPlace += 1 }
       guard let channel = arrivals.removeValue(forKey: oldestPlace) else { continue }
-      open[ObjectIdentifier(channel)]?.place = nil
-      counts.endedUnproven += 1
+      leave(ObjectIdentifier(channel))
+      counts.evictedUnauthenticated += 1
       return channel
     }
     return nil

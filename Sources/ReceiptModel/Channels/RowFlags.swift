@@ -97,7 +97,7 @@ struct RowFlags: ~Copyable, Sendable {
       activeCount += 1
       if record.hidesHistory { hidingHistoryCount += 1 }
     }
-    noteAwaited(row)
+    recordAwaited(row)
   }
 
   /// Marks the row of a current member as left.
@@ -105,7 +105,7 @@ struct RowFlags: ~Copyable, Sendable {
     discount(row)
     let position = Int(row.rawValue)
     flags[position] = flags[position] & (Self.hidesHistory | Self.joinedByReading) | Self.left
-    noteAwaited(row)
+    recordAwaited(row)
   }
 
   /// Sets what the member's user hides from others (R7).
@@ -114,7 +114,7 @@ struct RowFlags: ~Copyable, Sendable {
     if hidesDelivered(row) != delivered { hidingDeliveredCount += delivered ? 1 : -1 }
     set(Self.hidesRead, row, read)
     set(Self.hidesDelivered, row, delivered)
-    noteAwaited(row)
+    recordAwaited(row)
   }
 
   /// Sets whether the last read was made while the member hid reads.
@@ -136,7 +136,7 @@ struct RowFlags: ~Copyable, Sendable {
     if hidesHistory(row) { hidingHistoryCount -= 1 }
   }
 
-  private mutating func noteAwaited(_ row: MemberOrdinal) {
+  private mutating func recordAwaited(_ row: MemberOrdinal) {
     let position = Int(row.rawValue)
     let bit: UInt64 = 1 << UInt64(position & 63)
     let isAwaited = flags[position] & (Self.left | Self.hidesRead) == 0

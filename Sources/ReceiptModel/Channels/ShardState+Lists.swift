@@ -104,7 +104,7 @@ extension ShardState {
   ) throws(Refusal) -> MemberStatus {
     guard let row = self[slot].row(of: user) else {
       guard slot.isThread else { throw .notAMember }
-      throw try refusalOfStranger(slot, viewer: viewer, sequence, user: user)
+      throw try nonParticipantRefusal(slot, viewer: viewer, sequence, user: user)
     }
     let isOwn = row == viewer.row
     let options = options(slot)

@@ -310,12 +310,12 @@ extension ShardState {
     var mentionedRows: [UInt32] = []
     let number = self[channel].number
     let sequence = (thread.map { self[$0].messages.newest } ?? .zero).next
-    let taking = takingPart(channel, thread, to: parent, sender: sender, mentioned: mentioned)
+    let taking = newParticipants(channel, thread, to: parent, sender: sender, mentioned: mentioned)
     var next = thread.map { self[$0].rows.rowCount } ?? 0
     guard next + taking.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     var senderRow = MemberOrdinal(0)
     for member in taking {
-      let row = decideTakePart(
+      let row = decideParticipation(
         member,
         in: thread,
         of: channel,
@@ -334,7 +334,7 @@ extension ShardState {
     guard let sender, !record.flags.contains(.keepsSenderPosition) else { return sequence }
     if let thread {
       if Int(senderRow.rawValue) < self[thread].rows.rowCount {
-        decideSeal(thread, senderRow, .read, to: sequence, into: &effects)
+        decideCloseSegment(thread, senderRow, .read, to: sequence, into: &effects)
       } else if self[thread].isTailFull(senderRow) {
         effects.append(droppingSteps(thread, senderRow))
       }
@@ -346,7 +346,7 @@ extension ShardState {
   /// The members who take part in a thread from a reply on (R15), by their rows in the channel, each once. These are:
   /// the parent's sender with the first reply, both members of a two-member channel, the reply's sender, and the
   /// members mentioned by name.
-  private func takingPart(
+  private func newParticipants(
     _ channel: ChannelSlot,
     _ thread: ChannelSlot?,
     to parent: SequenceNumber,
@@ -387,7 +387,7 @@ extension ShardState {
   ///   - thread: nil: the thread begins with this row.
   ///   - next: the number of the next new row; raised if a row is created.
   /// - Returns: the member's row in the thread.
-  private func decideTakePart(
+  private func decideParticipation(
     _ member: MemberOrdinal,
     in thread: ChannelSlot?,
     of channel: ChannelSlot,
@@ -528,7 +528,7 @@ extension ShardState {
   }
 
   /// The refusal for a user without a row in a reply's thread: nothing is expected of them.
-  func refusalOfStranger(
+  func nonParticipantRefusal(
     _ thread: ChannelSlot,
     viewer: ChannelViewer,
     _ sequence: SequenceNumber,

@@ -329,12 +329,12 @@ extension ShardState {
     guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
     /// Evaluated for each watermark separately, so that a hidden read does not influence what is reported of deliveries
     /// (R7).
-    func said(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
+    func reportedMoves(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
       isMoved
         ? sent(row, at: watermark, in: place, since: events.time) : ChannelEvent.SenderMoves()
     }
-    let saidOfRead = said(of: self[place].rows.read[row], isRead)
-    let saidOfDelivered = said(of: self[place].rows.delivered[row], isDelivered)
+    let readMoves = reportedMoves(of: self[place].rows.read[row], isRead)
+    let deliveredMoves = reportedMoves(of: self[place].rows.delivered[row], isDelivered)
     if !events.isPast(takenAt) { events.changesReceipts = true }
     let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
@@ -342,7 +342,7 @@ extension ShardState {
       row: row,
       // The kind of marker change is not stored: a marker that is set is reported as unread, a cleared one as read. The
       // same holds for the flag.
-      isRead: isRead && (isNewRow || !saidOfRead.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
+      isRead: isRead && (isNewRow || !readMoves.contains(.read)) || (isMarked || isFlagged) && !staysUnread,
       isUnread: (isMarked || isFlagged) && staysUnread,
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
     )
@@ -364,12 +364,12 @@ extension ShardState {
       let showsReadOn = showsMarker && !showsUnread
       let movedRead = isRead && showsRead
       let movedDelivered = isDelivered && self[place].rows.showsDelivered(row, options)
-      shown.showsRead = (movedRead || showsReadOn) && !saidOfRead.contains(.readShown)
+      shown.showsRead = (movedRead || showsReadOn) && !readMoves.contains(.readShown)
       // A read that a marker hides from others still counts as a delivery (R4).
       let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
       // A delivery below the read position shows as read.
       let isBelowRead = showsRead && self[place].rows.delivered[row] < self[place].rows.read[row]
-      let tellsDelivered = movedDelivered && !isBelowRead && !saidOfDelivered.contains(.deliveredShown)
+      let tellsDelivered = movedDelivered && !isBelowRead && !deliveredMoves.contains(.deliveredShown)
       shown.showsDelivered = tellsDelivered || shown.showsRead && isHeldDown
       // A row at the start of a thread may have had a position before its member left or hid.
       let isAtStart = isNewRow && !movedRead && !movedDelivered

@@ -113,7 +113,7 @@ package struct MembershipTable: ~Copyable, Sendable {
   package func isMember(_ place: UInt32) -> Bool { entries[Int(place)].isMember }
 
   /// Whether there is an entry of a channel that knows the user.
-  package func isKnown(_ place: UInt32) -> Bool { isTaken(place) && !entries[Int(place)].isGone }
+  package func isKnown(_ place: UInt32) -> Bool { isOccupied(place) && !entries[Int(place)].isGone }
 
   /// When an earlier channel of an entry's name was deleted; none: never, or no longer kept.
   package func deletedAt(_ place: UInt32) -> Timestamp {
@@ -127,7 +127,7 @@ package struct MembershipTable: ~Copyable, Sendable {
   }
 
   /// Whether there is an entry, or a tombstone.
-  package func isTaken(_ place: UInt32) -> Bool { entries[Int(place)].channel != 0 }
+  package func isOccupied(_ place: UInt32) -> Bool { entries[Int(place)].channel != 0 }
 
   /// The epoch of an entry.
   package func epoch(_ place: UInt32) -> UInt64 { entries[Int(place)].epoch }
@@ -150,11 +150,11 @@ package struct MembershipTable: ~Copyable, Sendable {
     let position = Int(place)
     var text = membership.cid
     text.withUTF8 { name in
-      let isSame = isTaken(place) && cid(place).isEqual(to: name.span.bytes)
+      let isSame = isOccupied(place) && cid(place).isEqual(to: name.span.bytes)
       if isSame { return }
       // Only for damaged data: two entries of one channel, or another channel in a taken place.
       if let other = self.place(of: name.span.bytes) { remove(other) }
-      if isTaken(place) { remove(place) }
+      if isOccupied(place) { remove(place) }
       makeRoom(name.count)
       entries[position].offset = UInt32(bytes.count)
       entries[position].length = UInt16(name.count)
@@ -176,7 +176,7 @@ package struct MembershipTable: ~Copyable, Sendable {
 
   /// Removes an entry and frees its place.
   mutating func remove(_ place: UInt32) {
-    guard place < placeCount, isTaken(place) else { return }
+    guard place < placeCount, isOccupied(place) else { return }
     index.remove(StableHash.hash(cid(place)), place)
     deadBytes += Int(entries[Int(place)].length)
     forgetDeletion(place)
@@ -199,7 +199,7 @@ package struct MembershipTable: ~Copyable, Sendable {
   }
 
   private mutating func trimFree() {
-    while let last = free.last, isTaken(last) { free.removeLast() }
+    while let last = free.last, isOccupied(last) { free.removeLast() }
   }
 
   /// Compacts the cids if more than half of the bytes belong to removed entries.
@@ -230,7 +230,7 @@ package struct MembershipTable: ~Copyable, Sendable {
     func checkInvariants() -> String? {
       var taken = 0
       var living = 0
-      for place in 0..<placeCount where isTaken(place) {
+      for place in 0..<placeCount where isOccupied(place) {
         taken += 1
         living += Int(entries[Int(place)].length)
         if self.place(of: cid(place)) != place { return "membership \(place): not found by its cid" }
@@ -241,17 +241,17 @@ package struct MembershipTable: ~Copyable, Sendable {
           return "membership \(place): no tombstone"
         }
       }
-      let kept = (0..<placeCount).filter { isTaken($0) && deletedAt($0) != .none }
+      let kept = (0..<placeCount).filter { isOccupied($0) && deletedAt($0) != .none }
         .map { Deletion(at: deletedAt($0), place: $0) }
       if kept.sorted() != deletions { return "the kept deletions differ from those of the entries" }
-      let gone = (0..<placeCount).count { isTaken($0) && !isKnown($0) }
+      let gone = (0..<placeCount).count { isOccupied($0) && !isKnown($0) }
       if gone != goneCount { return "\(gone) tombstones, \(goneCount) are counted" }
       if taken != count { return "\(taken) memberships, \(count) are found by their cids" }
       if living + deadBytes != bytes.count { return "the cids of memberships are not those counted" }
-      if let last = free.last, isTaken(last) {
+      if let last = free.last, isOccupied(last) {
         return "membership \(last): is taken, but is the next free place"
       }
-      let vacant = Set(free.filter { !isTaken($0) })
+      let vacant = Set(free.filter { !isOccupied($0) })
       return vacant.count == entries.count - taken ? nil : "a free place is missing from the free list"
     }
   #endif

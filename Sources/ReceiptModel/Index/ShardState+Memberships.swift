@@ -313,7 +313,7 @@ extension ShardState {
       let isWrong =
         self[slot].memberships.isKnown(place)
         ? self[slot].memberships.epoch(place) < epoch
-        : self[slot].memberships.isTaken(place) && deletion(place, of: slot, keptAt: time) == .none
+        : self[slot].memberships.isOccupied(place) && deletion(place, of: slot, keptAt: time) == .none
       if isWrong {
         effects.append(.membershipRemoved(self[slot].number, place: place))
       }

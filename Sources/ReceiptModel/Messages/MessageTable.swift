@@ -110,8 +110,8 @@ package struct MessageTable: ~Copyable, Sendable {
     own.count(of: user, after: sequence)
   }
 
-  /// A note (``SegmentNote``) for each segment of which a peek needs more than its count.
-  var segmentNotes: [SegmentNote] { noted.notes }
+  /// A note (``SegmentFlags``) for each segment of which a peek needs more than its count.
+  var segmentNotes: [SegmentFlags] { noted.notes }
 
   /// Number of countable messages in each segment.
   var countablePerSegment: [UInt32] { countable.countPerSegment(through: newest) }

@@ -15,7 +15,7 @@ extension ChannelState {
     at time: Timestamp
   ) -> StatusAnswer {
     guard showsCounts(of: sequence, to: viewer, options) else {
-      return untold(sequence, options, at: time)
+      return statusWithoutCounts(sequence, options, at: time)
     }
     return answer(sequence, rows.counts(sequence, options), options, at: time)
   }
@@ -40,7 +40,7 @@ extension ChannelState {
       for place in answers.indices {
         guard case .success(let asked) = answers[place] else { continue }
         guard showsCounts(of: asked.sequence, to: viewer, options) else {
-          answers[place] = .success(untold(asked.sequence, options, at: time))
+          answers[place] = .success(statusWithoutCounts(asked.sequence, options, at: time))
           continue
         }
         order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(place))
@@ -100,7 +100,7 @@ extension ChannelState {
   }
 
   /// The answer for viewers other than the sender where `counts_visible_to` is `sender` (R10).
-  private func untold(
+  private func statusWithoutCounts(
     _ sequence: SequenceNumber,
     _ options: ChannelTypeOptions,
     at time: Timestamp

@@ -3,7 +3,7 @@ extension ShardState {
   /// Seals the tail of the row's page into a segment if this move would exceed the tail's maximum. Call this before the
   /// move's effect is appended. A position that does not move seals nothing.
   @inline(__always)
-  func decideSeal(
+  func decideCloseSegment(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ kind: StepKind,
@@ -11,11 +11,11 @@ extension ShardState {
     into effects: inout [Effect]
   ) {
     if self[slot].steps.tailCount(row) >= StepTable.tailStepsMin {
-      decideSealFull(slot, row, kind, to: sequence, into: &effects)
+      decideCloseFullSegment(slot, row, kind, to: sequence, into: &effects)
     }
   }
 
-  private func decideSealFull(
+  private func decideCloseFullSegment(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ kind: StepKind,

@@ -92,7 +92,7 @@ extension ShardState {
     let number = self[place].number
     let isHidden = self[place].rows.hidesDelivered(row)
     let shown = shownTime(acked, place, row, target.sequence, at: time)
-    decideSeal(place, row, .delivered, to: target.sequence, into: &effects)
+    decideCloseSegment(place, row, .delivered, to: target.sequence, into: &effects)
     effects.append(
       shown == time
         ? .deliveredMoved(number, row, to: target.sequence, at: time, isHidden: isHidden)

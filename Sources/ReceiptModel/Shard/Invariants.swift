@@ -133,7 +133,7 @@ extension ChannelState {
         return memberships.place(of: membership.cid) == place
           ? nil : "membership \(place): not found by its cid"
       case .membershipRemoved(_, let place):
-        return place < memberships.placeCount && memberships.isTaken(place)
+        return place < memberships.placeCount && memberships.isOccupied(place)
           ? "membership \(place): is still there" : nil
       }
     }

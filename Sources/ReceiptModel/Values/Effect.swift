@@ -100,7 +100,7 @@ package enum Effect: Hashable, Sendable {
   /// Only in pages: the number of countable messages in each segment.
   indirect case messageCountsAssigned(ChannelNumber, newest: SequenceNumber, [UInt32])
   /// Only in pages: further facts about some segments, in rising order.
-  indirect case segmentsNoted(ChannelNumber, [SegmentNote])
+  indirect case segmentsNoted(ChannelNumber, [SegmentFlags])
 
   // The index of users' channels (R13, R14)
   /// An entry of a user's index. The index is stored like a channel, under the user's id.

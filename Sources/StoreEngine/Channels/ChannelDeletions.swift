@@ -132,8 +132,8 @@ final class ChannelDeletions: ShardPart {
     drops.isEmpty ? nil : drops.index(absent: cid.withUnsafeBytes { Array($0) })
   }
 
-  /// Earliest departure of an answer that a channel does not exist: when its deletion is durable.
-  func departure(absent cid: RawSpan) -> ReplyLane.Departure { shard.departure(deletedIndex(cid) ?? .zero) }
+  /// Earliest timing of an answer that a channel does not exist: when its deletion is durable.
+  func replyTiming(absent cid: RawSpan) -> ReplyLane.Timing { shard.replyTiming(deletedIndex(cid) ?? .zero) }
 
   // MARK: Start
 
@@ -142,7 +142,7 @@ final class ChannelDeletions: ShardPart {
   func deleteChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     try request.fields.end()
     guard !request.isDuplicate else {
-      return shard.reply(request, shard.departure(slot)) { $0.writeInteger(UInt8(1)) }
+      return shard.reply(request, shard.replyTiming(slot)) { $0.writeInteger(UInt8(1)) }
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
     _ = shard.state.advance(clock: shard.loop.clock)
@@ -221,16 +221,16 @@ final class ChannelDeletions: ShardPart {
     switch request.kind {
     case .deleteChannel:
       guard request.isDuplicate, slicedDeletions.contains(where: { $0.slot == slot }) else {
-        return try shard.performAbsent(&request, shard.departure(slot))
+        return try shard.performAbsent(&request, shard.replyTiming(slot))
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
     case .eraseMember:
-      return try shard.performAbsent(&request, shard.departure(slot))
+      return try shard.performAbsent(&request, shard.replyTiming(slot))
     case .putChannel:
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
-      return try shard.refuseAbsent(&request, shard.departure(slot))
+      return try shard.refuseAbsent(&request, shard.replyTiming(slot))
     }
   }
 }

@@ -15,7 +15,7 @@ struct ChannelLoad {
   /// Requests for unread counts that wait for the channel.
   var unread: [UnreadRequest.Place] = []
   /// Walks that wait for the channel.
-  var walks: [ChannelWalks.Place] = []
+  var walks: [ChannelScans.Place] = []
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -133,7 +133,7 @@ final class ChannelLoads: ShardPart {
     loads[reference]?.unread.append(place)
   }
 
-  func add(_ place: ChannelWalks.Place, to reference: ChannelReference) {
+  func add(_ place: ChannelScans.Place, to reference: ChannelReference) {
     loads[reference]?.walks.append(place)
   }
 

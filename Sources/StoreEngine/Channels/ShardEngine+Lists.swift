@@ -50,7 +50,7 @@ extension ShardEngine {
       }
       let isFirst = fields.cursor.isEmpty
       let total = isFirst ? state.total(list, place, scan.message, viewer: viewer) : 0
-      return reply(request, departure(slot)) { buffer in
+      return reply(request, replyTiming(slot)) { buffer in
         buffer.writeVarint(scan.page.count)
         for entry in scan.page {
           state.withUser(place, entry.row) { buffer.writeListEntry(user: $0, entry) }
@@ -97,7 +97,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     guard times.missing.isEmpty else { return steps.needSteps(&request, slot, times.missing) }
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       var asked = users
       buffer.writeVarint(answers.count)
       for answer in answers {
@@ -141,7 +141,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
       for row in page.rows { buffer.writeRow(row, slot, in: state) }
       buffer.writeOptional(page.next.map(UInt64.init))
@@ -175,7 +175,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
       if let place { for row in page.rows { buffer.writeRow(row, place, in: state) } }
       buffer.writeField(page.next?.text ?? "")
@@ -223,7 +223,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.receipts.count)
       for receipt in page.receipts {
         buffer.writeSequence(receipt.sequence)
@@ -255,7 +255,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.threads.count)
       for thread in page.threads {
         buffer.writeSequence(thread.parent)

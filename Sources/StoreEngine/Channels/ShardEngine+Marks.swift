@@ -51,7 +51,7 @@ extension ShardEngine {
       return .unknownOutcome
     }
     applyCommand(slot, request)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeRow(state.ownRow(slot, marked.row), slot, in: state)
       if let uncounted = state.uncounted(marked, in: slot) { buffer.writeInteger(uncounted.rawValue) }
     }
@@ -93,7 +93,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     applyCommand(slot, request)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
       buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
     }
@@ -132,7 +132,7 @@ extension ShardEngine {
     // Look the row up again: a duplicate's original may have added the member, who may have left since.
     let row = state[thread].row(of: user)
     let uncounted = state.uncounted(thread, user: user, message: message)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       if let row {
         buffer.writeRow(state.ownRow(thread, row), thread, in: state)
       } else {
@@ -157,7 +157,7 @@ extension ShardEngine {
           let none = parent.extracting(first: 0)
           try state.checkMark(withoutThread: slot, user: user, message: none, isUnread: true)
           applyCommand(slot, request)
-          return reply(request, departure(slot)) { buffer in
+          return reply(request, replyTiming(slot)) { buffer in
             buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot))
             buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
           }
@@ -172,7 +172,7 @@ extension ShardEngine {
     loop.budget.useEntries(Int(state[place].messages.newest.rawValue) / Self.messagesPerEntry)
     applyCommand(slot, request)
     let row = state[place].row(of: user)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       guard let row else { return buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
       buffer.writeRow(state.ownRow(place, row), place, in: state)
     }

@@ -171,7 +171,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     let page = state.roster(slot, limit: Int(fields.limit), cursor: fields.cursor)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
       for row in page.rows {
         state.withUser(slot, row) { buffer.writeField($0) }
@@ -195,10 +195,10 @@ extension ShardEngine {
     guard state.canErase(name) else {
       // The name belongs to a new user by now: this command is late, from a slower gateway.
       applyCommand(slot, request)
-      return reply(request, departure(slot)) { $0.writeInteger(UInt8(0)) }
+      return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(0)) }
     }
     guard !request.isDuplicate else {
-      return reply(request, departure(slot)) { $0.writeInteger(UInt8(1)) }
+      return reply(request, replyTiming(slot)) { $0.writeInteger(UInt8(1)) }
     }
     var scan = EraseScan()
     if case .erase(let known, _, _)? = request.attempt?.progress { scan = known }
@@ -253,8 +253,7 @@ extension ShardEngine {
 
   /// Deletes a channel that does not exist, or erases a user in it. Nothing is to be done, and that is no error: a
   /// repeat must succeed.
-  func performAbsent(_ request: inout Request, _ departure: ReplyLane.Departure) throws(WireError) -> Outcome
-  {
+  func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     if request.kind == .eraseMember {
       let user = try request.fields.string()
       try request.fields.end()
@@ -263,6 +262,6 @@ extension ShardEngine {
       try request.fields.end()
     }
     applyCommand(nil, request)
-    return reply(request, departure) { $0.writeInteger(UInt8(request.isDuplicate ? 1 : 0)) }
+    return reply(request, replyTiming) { $0.writeInteger(UInt8(request.isDuplicate ? 1 : 0)) }
   }
 }

@@ -120,7 +120,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     applyCommand(slot, request)
-    return reply(request, departure(slot)) { $0.writeSequence(sequence) }
+    return reply(request, replyTiming(slot)) { $0.writeSequence(sequence) }
   }
 
   func truncateChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
@@ -137,7 +137,7 @@ extension ShardEngine {
       return refused(error, slot)
     }
     applyCommand(slot, request)
-    return reply(request, departure(slot)) { $0.writeChannel(slot, in: state) }
+    return reply(request, replyTiming(slot)) { $0.writeChannel(slot, in: state) }
   }
 
   func listMessages(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
@@ -146,7 +146,7 @@ extension ShardEngine {
       return .refused(.invalidField, "limit: 1 to 100")
     }
     let page = state.listedMessages(slot, limit: Int(fields.limit), cursor: fields.cursor)
-    return reply(request, departure(slot)) { buffer in
+    return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.messages.count)
       for entry in page.messages {
         let flags = state.flags(entry.place, of: entry.sequence)
@@ -185,7 +185,7 @@ extension ShardEngine {
     } catch {
       return refused(error, slot)
     }
-    return reply(request, departure(slot, saying: answers, request.lane)) { buffer in
+    return reply(request, replyTiming(slot, saying: answers, request.lane)) { buffer in
       buffer.writeVarint(count)
       for answer in answers {
         switch answer {

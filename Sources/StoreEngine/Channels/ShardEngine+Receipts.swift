@@ -52,8 +52,8 @@ extension ShardEngine {
       }
       applyEffects(slot, session: request.session)
     }
-    let departure = departure(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
-    return reply(request, departure) { buffer in
+    let replyTiming = replyTiming(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
+    return reply(request, replyTiming) { buffer in
       buffer.writeVarint(codes.count)
       for code in codes { buffer.writeVarint(UInt64(code)) }
     }
@@ -65,36 +65,38 @@ extension ShardEngine {
 
   // MARK: Expiry
 
-  /// Earliest departure of an answer to a statuses query. Logs the time if an `expired` in the answer needs it.
-  func departure(
+  /// Earliest timing of an answer to a statuses query. Logs the time if an `expired` in the answer needs it.
+  func replyTiming(
     _ slot: ChannelSlot,
     saying answers: [Result<StatusAnswer, Refusal>],
     _ lane: ReplyLane
-  ) -> ReplyLane.Departure {
+  ) -> ReplyLane.Timing {
     var expiry = Timestamp.none
     for case .success(let status) in answers where status.receipt == .expired {
       expiry = max(expiry, state[slot].receipts.expiresAt(status.sequence))
     }
-    return departure(lastEffect(slot), revealingExpiryAt: expiry, lane)
+    return replyTiming(lastEffect(slot), revealingExpiryAt: expiry, lane)
   }
 
-  /// Earliest departure of an answer that reveals an expiry at `expiry`: when a batch of that time or later is durable.
+  /// Earliest timing of an answer that reveals an expiry at `expiry`: when a batch of that time or later is durable.
   /// Otherwise a restart with an earlier clock could take the expiry back (R20). Begins a batch if none has that time
   /// yet.
   ///
   /// - Parameters:
   ///   - last: last effect that the answer reveals.
   ///   - expiry: latest expiry in the answer; none if nothing has expired.
-  func departure(
+  func replyTiming(
     _ last: LogIndex,
     revealingExpiryAt expiry: Timestamp,
     _ lane: ReplyLane
-  ) -> ReplyLane.Departure {
-    let departure = departure(last)
-    guard expiry > log.durableTime else { return departure }
-    guard expiry > log.closedTime else { return departure == .withGathering ? .withGathering : .withInFlight }
+  ) -> ReplyLane.Timing {
+    let replyTiming = replyTiming(last)
+    guard expiry > log.durableTime else { return replyTiming }
+    guard expiry > log.closedTime else {
+      return replyTiming == .afterNextCommit ? .afterNextCommit : .afterCurrentCommit
+    }
     // A gathering batch closes with the shard's time, which has reached the expiry.
     if !log.isGathering { logTimeNow(session: sessionPosition(lane)) }
-    return .withGathering
+    return .afterNextCommit
   }
 }

@@ -17,9 +17,9 @@ struct EventProgress {
 
   /// Records that a frame declares all events up to `time` sent. A frame never declares less than an earlier one: a
   /// client that resumes from a declared time receives everything from that time on, inclusive.
-  mutating func declare(through time: Timestamp, _ departure: ReplyLane.Departure) {
+  mutating func declare(through time: Timestamp, _ replyTiming: ReplyLane.Timing) {
     closed = max(closed, time)
-    if case .now = departure { durable = closed }
+    if case .now = replyTiming { durable = closed }
   }
 
   mutating func committed() { durable = closed }
@@ -209,7 +209,7 @@ final class ShardEvents: ShardPart {
     let first = subscriptions.nextExpiry
     guard first != .none, first <= shard.state.advance(clock: shard.loop.clock) else { return }
     let cids = subscriptions.takeExpiring(through: shard.state.time)
-    shard.walks.begin(ChannelWalk(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
+    shard.walks.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
   }
 
   /// Records expired receipts of a watched channel. The events leave with a batch of this time or later, so a restart
@@ -234,10 +234,10 @@ final class ShardEvents: ShardPart {
 
   /// Sends the recorded events to all watchers. The frames leave when everything that they reveal is durable.
   ///
-  /// - Parameter departure: with the batch that is being closed; if nothing gathers, with the closed batches, or at
+  /// - Parameter replyTiming: with the batch that is being closed; if nothing gathers, with the closed batches, or at
   ///   once.
-  func sendEvents(_ departure: ReplyLane.Departure) {
-    guard !subscriptions.isEmpty else { return eventProgress.declare(through: shard.state.time, departure) }
+  func sendEvents(_ replyTiming: ReplyLane.Timing) {
+    guard !subscriptions.isEmpty else { return eventProgress.declare(through: shard.state.time, replyTiming) }
     eventParts.clear()
     let oldest = encodeChannelEvents()
     for item in subscriptions.takeUnsentUsers() {
@@ -247,13 +247,13 @@ final class ShardEvents: ShardPart {
       }
     }
     let logged =
-      switch departure {
+      switch replyTiming {
       case .now: shard.log.durableTime
-      case .withInFlight: shard.log.closedTime
-      case .withGathering: shard.state.time
+      case .afterCurrentCommit: shard.log.closedTime
+      case .afterNextCommit: shard.state.time
       }
-    eventProgress.declare(through: completeTime(oldestKept: oldest, logged: logged), departure)
-    for watcher in subscriptions.watchers.indices { sendEvents(watcher, departure) }
+    eventProgress.declare(through: completeTime(oldestKept: oldest, logged: logged), replyTiming)
+    for watcher in subscriptions.watchers.indices { sendEvents(watcher, replyTiming) }
   }
 
   /// Encodes the recorded channel events that may be sent now, once for all watchers.
@@ -318,7 +318,7 @@ final class ShardEvents: ShardPart {
   }
 
   /// Writes one connection's events, in as many frames as needed. Only the last frame carries the new progress.
-  private func sendEvents(_ number: Int, _ departure: ReplyLane.Departure) {
+  private func sendEvents(_ number: Int, _ replyTiming: ReplyLane.Timing) {
     guard var watcher = subscriptions.watchers[number] else { return }
     let hasEvents = !watcher.channels.isEmpty || !watcher.users.isEmpty
     let isDue = shard.loop.elapsedMilliseconds - watcher.sentAt >= Self.throughMilliseconds
@@ -353,7 +353,7 @@ final class ShardEvents: ShardPart {
             users: all[max(start, channelEnd)..<end]
           ),
           watcher.lane,
-          departure
+          replyTiming
         )
         watcher.isLost = false
         start = end
@@ -371,8 +371,8 @@ final class ShardEvents: ShardPart {
     var users: ArraySlice<Subscriptions.Part>
   }
 
-  private func write(_ frame: EventFrame, _ lane: ReplyLane, _ departure: ReplyLane.Departure) {
-    let isFirst = lane.addUnsolicited(departure) { buffer in
+  private func write(_ frame: EventFrame, _ lane: ReplyLane, _ replyTiming: ReplyLane.Timing) {
+    let isFirst = lane.addUnsolicited(replyTiming) { buffer in
       let start = buffer.beginFrame(FrameHeader(.events, shard: shard.state.id))
       buffer.writeTime(frame.through)
       buffer.writeInteger(UInt8(frame.isLost ? 1 : 0))
@@ -383,7 +383,7 @@ final class ShardEvents: ShardPart {
       buffer.endFrame(start)
       shard.loop.counters.eventBytes += UInt64(buffer.writerIndex - start)
     }
-    if isFirst { shard.loop.replies.note(lane, departure) }
+    if isFirst { shard.loop.replies.note(lane, replyTiming) }
   }
 
   /// Sends events that were recorded without an effect, or were delayed. If a batch gathers, they leave with it
@@ -391,33 +391,33 @@ final class ShardEvents: ShardPart {
   func sendUnbatchedEvents() {
     guard !subscriptions.isEmpty, !shard.log.isGathering else { return }
     _ = shard.state.advance(clock: shard.loop.clock)
-    sendEvents(shard.log.closed > shard.log.durable ? .withInFlight : .now)
+    sendEvents(shard.log.closed > shard.log.durable ? .afterCurrentCommit : .now)
   }
 
-  /// The progress that an answer may declare, and the answer's earliest departure.
+  /// The progress that an answer may declare, and the answer's earliest timing.
   ///
   /// The log of an idle shard without watchers may have ended long ago, and an answer may be only a little ahead of the
   /// log. So the shard logs its time now and the answer leaves with that batch. An immediate answer would hold back the
   /// event ids of all the gateway's streams that far.
-  func progressForReply() -> (time: Timestamp, departure: ReplyLane.Departure) {
+  func progressForReply() -> (time: Timestamp, replyTiming: ReplyLane.Timing) {
     let now = shard.state.advance(clock: shard.loop.clock)
     if !shard.log.isGathering, shard.log.closed == shard.log.durable {
       let isBehind = isBehind(shard.log.durableTime, now)
       let time = completeTime(oldestKept: oldestUnsent, logged: isBehind ? now : shard.log.durableTime)
       if isBehind {
         shard.logTimeNow()
-        return (max(time, eventProgress.closed), .withGathering)
+        return (max(time, eventProgress.closed), .afterNextCommit)
       }
       eventProgress.declare(through: time, .now)
     } else if isBehind(eventProgress.durable, now) {
       // While a batch is pending, declare the progress that holds once it has left.
-      guard shard.log.isGathering else { return (eventProgress.closed, .withInFlight) }
+      guard shard.log.isGathering else { return (eventProgress.closed, .afterCurrentCommit) }
       let oldest = oldestUnsent
       let time = completeTime(
         oldestKept: oldest == .none ? shard.log.gatheringTime : min(oldest, shard.log.gatheringTime),
         logged: shard.log.gatheringTime
       )
-      return (max(time, eventProgress.closed), .withGathering)
+      return (max(time, eventProgress.closed), .afterNextCommit)
     }
     return (eventProgress.durable, .now)
   }
@@ -523,7 +523,7 @@ final class ShardEvents: ShardPart {
       return shard.walks.answerIncomplete(request.header, request.lane)
     }
     return shard.walks.begin(
-      ChannelWalk(purpose: .changes(since: since), isRequested: true, cids: Deque(cids)),
+      ChannelScan(purpose: .changes(since: since), isRequested: true, cids: Deque(cids)),
       for: request
     )
   }
@@ -586,13 +586,13 @@ final class ShardEvents: ShardPart {
     )
     if !shard.effects.isEmpty { shard.applyEffects(nil, session: nil) }
     guard !watched.isEmpty else {
-      let outcome = shard.reply(request, shard.departure(shard.dirty.usersLast)) { _ in }
+      let outcome = shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) { _ in }
       sendUnbatchedEvents()
       return outcome
     }
-    let purpose = ChannelWalk.Purpose.row(of: user.withUnsafeBytes { Array($0) }, at: time)
+    let purpose = ChannelScan.Purpose.row(of: user.withUnsafeBytes { Array($0) }, at: time)
     return shard.walks.begin(
-      ChannelWalk(purpose: purpose, isRequested: true, cids: Deque(watched)),
+      ChannelScan(purpose: purpose, isRequested: true, cids: Deque(watched)),
       for: request
     )
   }
@@ -623,8 +623,8 @@ final class ShardEvents: ShardPart {
   }
 
   private func replySubscribed(_ request: borrowing Request, withList: Bool) -> Outcome {
-    let (through, departure) = progressForReply()
-    return shard.reply(request, departure) { buffer in
+    let (through, replyTiming) = progressForReply()
+    return shard.reply(request, replyTiming) { buffer in
       buffer.writeTime(through)
       guard withList else { return }
       buffer.writeInteger(UInt8(1))

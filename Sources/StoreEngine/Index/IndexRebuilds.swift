@@ -110,7 +110,7 @@ final class IndexRebuilds: ShardPart {
     let fields = rebuild?.fields ?? finishedFields
     return shard.reply(
       request,
-      shard.departure(shard.log.last)
+      shard.replyTiming(shard.log.last)
     ) { fields.write(into: &$0) }
   }
 

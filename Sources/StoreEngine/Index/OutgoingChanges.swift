@@ -25,7 +25,7 @@ package struct MembershipAcknowledgement: Hashable, Sendable {
 
 /// A reply that waits until its membership changes are in the index, so that a client that lists its channels
 /// afterwards sees them.
-struct HeldReply {
+struct DeferredReply {
   /// The request waits for this ticket.
   let ticket: UInt32
   var bytes: ByteBuffer
@@ -62,7 +62,7 @@ final class OutgoingChanges: ShardPart {
   /// Highest change number before the current command.
   var before: UInt64 = 0
   /// In arrival order.
-  private var held: Deque<HeldReply> = []
+  private var held: Deque<DeferredReply> = []
   /// Ticket of the last held reply.
   private var lastTicket: UInt32 = 0
 
@@ -111,7 +111,7 @@ final class OutgoingChanges: ShardPart {
   ) -> Outcome {
     guard shard.state.outbox.last > before, shard.configuration.heldMilliseconds > 0,
       !shard.waiting.isFull(.index(0))
-    else { return shard.reply(header, shard.departure(index), lane, fields) }
+    else { return shard.reply(header, shard.replyTiming(index), lane, fields) }
     return hold(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
   }
 
@@ -126,7 +126,7 @@ final class OutgoingChanges: ShardPart {
   ) -> Outcome {
     let last = shard.state.outbox.last
     guard last > 0, shard.configuration.heldMilliseconds > 0, !areAcknowledged(through: last) else {
-      return shard.reply(request, shard.departure(index), fields)
+      return shard.reply(request, shard.replyTiming(index), fields)
     }
     return hold(request.header, request.lane, index, 1...last, isStrict: true, fields)
   }
@@ -148,7 +148,7 @@ final class OutgoingChanges: ShardPart {
     bytes.endFrame(start)
     lastTicket &+= 1
     held.append(
-      HeldReply(
+      DeferredReply(
         ticket: lastTicket,
         bytes: bytes,
         index: index,
@@ -170,7 +170,7 @@ final class OutgoingChanges: ShardPart {
   }
 
   /// Releases held replies whose changes are in the index.
-  private func releaseHeld() {
+  private func sendDeferred() {
     guard !held.isEmpty else { return }
     // Per target shard, its first change that is not acknowledged.
     let open = sendings.compactMap { sending -> (sending: OutgoingChanges.Sending, first: UInt64)? in
@@ -201,11 +201,11 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  private func release(_ item: HeldReply) {
+  private func release(_ item: DeferredReply) {
     for request in shard.waiting.take(.index(item.ticket)) {
-      let departure = shard.departure(item.index)
-      if request.lane.add(departure, { $0.writeImmutableBuffer(item.bytes) }) {
-        shard.loop.replies.note(request.lane, departure)
+      let replyTiming = shard.replyTiming(item.index)
+      if request.lane.add(replyTiming, { $0.writeImmutableBuffer(item.bytes) }) {
+        shard.loop.replies.note(request.lane, replyTiming)
       }
     }
   }
@@ -284,7 +284,7 @@ final class OutgoingChanges: ShardPart {
   /// Handles the end of a group of acknowledgements: releases held replies, and resumes a rebuild, a deletion or a
   /// purge.
   func acknowledgementsReceived() {
-    releaseHeld()
+    sendDeferred()
     shard.purges.resume()
     if shard.rebuilds.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
   }

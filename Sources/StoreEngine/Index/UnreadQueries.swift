@@ -8,7 +8,7 @@ struct UnreadRequest {
   /// An unanswered entry, with its position in the request.
   struct Open {
     var place: Int
-    var entry: PeekRequest.Entry
+    var entry: StorageReadRequest.Entry
     /// How often the channel had been loaded when its peek began, counted while peeks are in flight.
     var entries: UInt32 = 0
   }
@@ -35,7 +35,7 @@ struct UnreadRequest {
 }
 
 /// Channels with peeks in flight, to detect loads meanwhile: after one, the peek's result is stale or mixes two states.
-struct PeekWatches {
+struct StaleReadDetector {
   private struct Watch {
     var peeks = 0
     var entries: UInt32 = 0
@@ -77,10 +77,10 @@ final class UnreadQueries: ShardPart {
   /// Ticket of the last of these requests.
   private var unreadTicket: UInt32 = 0
   /// Channels with a peek in flight.
-  private var peekWatches = PeekWatches()
+  private var staleReads = StaleReadDetector()
 
   /// Records that a channel was loaded or created.
-  func entered(_ cid: [UInt8]) { peekWatches.entered(cid) }
+  func entered(_ cid: [UInt8]) { staleReads.entered(cid) }
 
   /// Maximum number of entries in one request.
   private static let unreadEntriesMax = 1_024
@@ -113,7 +113,7 @@ final class UnreadQueries: ShardPart {
         continue
       }
       unread.answers.append(.refused(.unavailable))
-      let entry = PeekRequest.Entry(
+      let entry = StorageReadRequest.Entry(
         cid: cid.withUnsafeBytes { Array($0) },
         user: user.withUnsafeBytes { Array($0) },
         row: row
@@ -183,7 +183,7 @@ final class UnreadQueries: ShardPart {
   private func reply(_ request: UnreadRequest, _ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
     // Settings and type options have no part in counts, but an answer must not predate their last change.
     let last = max(request.last, shard.dirty.typesLast, shard.dirty.usersLast)
-    return shard.reply(header, shard.departure(last), lane) { buffer in
+    return shard.reply(header, shard.replyTiming(last), lane) { buffer in
       buffer.writeVarint(request.answers.count)
       for answer in request.answers { answer.write(into: &buffer) }
     }
@@ -195,10 +195,10 @@ final class UnreadQueries: ShardPart {
     request.peeked = request.unpeeked
     request.unpeeked = []
     for place in request.peeked.indices {
-      request.peeked[place].entries = peekWatches.begin(request.peeked[place].entry.cid)
+      request.peeked[place].entries = staleReads.begin(request.peeked[place].entry.cid)
     }
     shard.loop.driver.peek(
-      PeekRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), ticket: ticket)
+      StorageReadRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), ticket: ticket)
     )
   }
 
@@ -231,15 +231,15 @@ final class UnreadQueries: ShardPart {
   // MARK: Results of reads
 
   /// Handles the results of a peek.
-  func peeked(_ peek: PeekRequest, _ results: [Peeked]) {
+  func peeked(_ peek: StorageReadRequest, _ results: [StorageUnreadCounts]) {
     guard var request = unreadRequests.removeValue(forKey: peek.ticket) else {
-      for entry in peek.entries { _ = peekWatches.end(entry.cid, since: 0) }
+      for entry in peek.entries { _ = staleReads.end(entry.cid, since: 0) }
       return
     }
     let peeked = request.peeked
     request.peeked = []
     for (open, result) in zip(peeked, results) {
-      let isOvertaken = peekWatches.end(open.entry.cid, since: open.entries)
+      let isOvertaken = staleReads.end(open.entry.cid, since: open.entries)
       guard !answer(open, &request) else { continue }
       if isOvertaken {
         if request.peekRounds < Self.peekRoundsMax, !isBeingLoaded(open.entry.cid) {
@@ -255,7 +255,8 @@ final class UnreadQueries: ShardPart {
   }
 
   /// Uses a peek's result for a channel that stayed on storage all the time.
-  private func take(_ result: Peeked, _ open: UnreadRequest.Open, _ request: inout UnreadRequest) {
+  private func take(_ result: StorageUnreadCounts, _ open: UnreadRequest.Open, _ request: inout UnreadRequest)
+  {
     if shard.tail.hasEffects(on: result.channel) || shard.tail.number(of: open.entry.cid) != nil {
       request.whole.append(open)
       return

@@ -239,7 +239,7 @@ final class UserIndexes: ShardPart {
       return replyNoChannels(request, shard.deletions.last)
     }
     let page = places(slot, from: cursor ?? 0, limit: Int(limit), withAll: flags & 1 != 0, since: since)
-    return shard.reply(request, shard.departure(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
+    return shard.reply(request, shard.replyTiming(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
       buffer in
       buffer.writeVarint(page.places.count)
       for place in page.places {
@@ -258,7 +258,7 @@ final class UserIndexes: ShardPart {
   }
 
   private func replyNoChannels(_ request: borrowing Request, _ last: LogIndex) -> Outcome {
-    return shard.reply(request, shard.departure(last)) { buffer in
+    return shard.reply(request, shard.replyTiming(last)) { buffer in
       buffer.writeVarint(0)
       buffer.writeOptional(nil)
     }

@@ -35,10 +35,10 @@ struct ShardLog {
   var gatheredEffects: Int { effectCount }
   var gatheredBytes: Int { effectBytes.readableBytes }
 
-  /// Earliest departure of an answer that reveals effects up to this batch.
-  func departure(_ last: LogIndex) -> ReplyLane.Departure {
+  /// Earliest timing of an answer that reveals effects up to this batch.
+  func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
     if last <= durable { return .now }
-    return last <= closed ? .withInFlight : .withGathering
+    return last <= closed ? .afterCurrentCommit : .afterNextCommit
   }
 
   // MARK: Group commit

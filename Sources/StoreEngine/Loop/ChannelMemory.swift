@@ -78,7 +78,7 @@ final class ChannelMemory: LoopPart {
   }
 
   /// Installs a channel that was read, or keeps it for a later turn if this turn's budget is used up.
-  func loaded(_ arrival: LoadQueue.Arrival) {
+  func loaded(_ arrival: LoadQueue.LoadedChannel) {
     if loop.budget.entries > 0, !queue.hasArrived(isBackground: arrival.request.isBackground) {
       install(arrival)
     } else {
@@ -93,7 +93,7 @@ final class ChannelMemory: LoopPart {
     }
   }
 
-  private func install(_ arrival: LoadQueue.Arrival) {
+  private func install(_ arrival: LoadQueue.LoadedChannel) {
     loop.counters.channelsLoaded += 1
     queue.installed()
     let shard = loop.owner(arrival.request.shard)
@@ -109,10 +109,10 @@ final class ChannelMemory: LoopPart {
   var hasArrived: Bool { queue.hasArrived(isBackground: false) || queue.hasArrived(isBackground: true) }
 
   /// Installs arrived channels: those that requests wait for first, but at least one background load.
-  func installArrived() {
-    if let next = queue.takeArrival(isBackground: true) { install(next) }
-    while loop.budget.entries > 0, let next = queue.takeArrival(isBackground: false) { install(next) }
-    while loop.budget.entries > 0, let next = queue.takeArrival(isBackground: true) { install(next) }
+  func installLoaded() {
+    if let next = queue.takeLoaded(isBackground: true) { install(next) }
+    while loop.budget.entries > 0, let next = queue.takeLoaded(isBackground: false) { install(next) }
+    while loop.budget.entries > 0, let next = queue.takeLoaded(isBackground: true) { install(next) }
   }
 }
 
@@ -120,7 +120,7 @@ final class ChannelMemory: LoopPart {
 /// yet.
 struct LoadQueue {
   /// A channel that was read from storage.
-  struct Arrival {
+  struct LoadedChannel {
     var request: LoadRequest
     var reference: ChannelReference
     var result: Result<StoredChannel?, StorageError>
@@ -133,8 +133,8 @@ struct LoadQueue {
   private var delayedInBackground: Deque<(request: LoadRequest, reference: ChannelReference)> = []
   /// Loads for requests that have started since the last background one.
   private var startsSinceBackground = 0
-  private var arrived: Deque<Arrival> = []
-  private var arrivedInBackground: Deque<Arrival> = []
+  private var arrived: Deque<LoadedChannel> = []
+  private var arrivedInBackground: Deque<LoadedChannel> = []
 
   /// Whether no delayed load must start before this one.
   func canStart(_ request: LoadRequest) -> Bool {
@@ -168,12 +168,12 @@ struct LoadQueue {
     isBackground ? !arrivedInBackground.isEmpty : !arrived.isEmpty
   }
 
-  mutating func keep(_ arrival: Arrival) {
+  mutating func keep(_ arrival: LoadedChannel) {
     if arrival.request.isBackground { arrivedInBackground.append(arrival) } else { arrived.append(arrival) }
   }
 
   /// Takes the oldest result that is kept.
-  mutating func takeArrival(isBackground: Bool) -> Arrival? {
+  mutating func takeLoaded(isBackground: Bool) -> LoadedChannel? {
     isBackground ? arrivedInBackground.popFirst() : arrived.popFirst()
   }
 }

@@ -28,7 +28,7 @@ package struct ClockGuard: Sendable {
     /// Accepted without a report: time has passed, or the clock is behind the log by no more than a jump may be.
     case taken
     /// Accepted, but more than a jump has passed since the last logged time.
-    case gapTaken(milliseconds: Int64)
+    case acceptedWithGap(milliseconds: Int64)
     /// The log is ahead of the clock by this much: the shards' time stands still until the clock catches up.
     case behindLog(milliseconds: Int64)
     /// More time has passed than a start accepts: the time is held.
@@ -69,7 +69,7 @@ package struct ClockGuard: Sendable {
       greatest = difference
       start =
         if gap > limits.jumpMax {
-          .gapTaken(milliseconds: gap)
+          .acceptedWithGap(milliseconds: gap)
         } else if -gap > limits.jumpMax {
           .behindLog(milliseconds: -gap)
         } else {

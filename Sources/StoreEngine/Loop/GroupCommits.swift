@@ -22,7 +22,7 @@ final class GroupCommits: LoopPart {
   // MARK: For the shards
 
   /// Registers a shard whose batch has got its first effect.
-  func registerGathering(_ shard: ShardEngine) { gathering.append(shard) }
+  func joinNextCommit(_ shard: ShardEngine) { gathering.append(shard) }
 
   func writesSegments(_ shard: ShardEngine) { withSegments.append(shard) }
 

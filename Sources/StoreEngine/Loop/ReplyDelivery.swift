@@ -43,12 +43,12 @@ final class ReplyDelivery: LoopPart {
 
   // MARK: Delivery
 
-  /// Registers a lane that has got its first reply of this departure.
-  func note(_ lane: ReplyLane, _ departure: ReplyLane.Departure) {
-    switch departure {
+  /// Registers a lane that has got its first reply of this timing.
+  func note(_ lane: ReplyLane, _ replyTiming: ReplyLane.Timing) {
+    switch replyTiming {
     case .now: now.append(lane)
-    case .withInFlight: inFlight.append(lane)
-    case .withGathering: gathering.append(lane)
+    case .afterCurrentCommit: inFlight.append(lane)
+    case .afterNextCommit: gathering.append(lane)
     }
   }
 

@@ -30,10 +30,10 @@ package final class ConnectionAccount: Sendable {
 /// once, with the append in flight, or with the gathering batch after it (docs/architecture.md, "One mark-read").
 package final class ReplyLane {
   /// When a reply may leave, soonest first.
-  enum Departure: Comparable {
+  enum Timing: Comparable {
     case now
-    case withInFlight
-    case withGathering
+    case afterCurrentCommit
+    case afterNextCommit
   }
 
   package let session: SessionID
@@ -87,28 +87,28 @@ package final class ReplyLane {
     gathering = ByteBuffer()
   }
 
-  /// Adds a reply. Returns whether it is the first of its departure: the loop must then register the lane.
+  /// Adds a reply. Returns whether it is the first of its timing: the loop must then register the lane.
   @inline(__always)
-  func add(_ departure: Departure, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    switch departure {
+  func add(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    switch replyTiming {
     case .now:
       nowCount += 1
       return Self.add(write, to: &now)
-    case .withInFlight:
+    case .afterCurrentCommit:
       inFlightCount += 1
       return Self.add(write, to: &inFlight)
-    case .withGathering:
+    case .afterNextCommit:
       gatheringCount += 1
       return Self.add(write, to: &gathering)
     }
   }
 
   /// Adds a frame that is no reply; returns the same as ``add(_:_:)``.
-  func addUnsolicited(_ departure: Departure, _ write: (inout ByteBuffer) -> Void) -> Bool {
-    switch departure {
+  func addUnsolicited(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
+    switch replyTiming {
     case .now: Self.add(write, to: &now)
-    case .withInFlight: Self.add(write, to: &inFlight)
-    case .withGathering: Self.add(write, to: &gathering)
+    case .afterCurrentCommit: Self.add(write, to: &inFlight)
+    case .afterNextCommit: Self.add(write, to: &gathering)
     }
   }
 

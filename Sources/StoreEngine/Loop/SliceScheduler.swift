@@ -38,9 +38,9 @@ final class SliceScheduler: LoopPart {
   private func runWork() {
     loop.budget.beginSlice()
     isArrivalsTurn.toggle()
-    if isArrivalsTurn { loop.memory.installArrived() }
+    if isArrivalsTurn { loop.memory.installLoaded() }
     performPostponed()
-    if !isArrivalsTurn { loop.memory.installArrived() }
+    if !isArrivalsTurn { loop.memory.installLoaded() }
     for _ in working.indices where loop.budget.changes > 0 {
       guard let place = working.firstIndex(where: { !$0.isBatchFull }) else { break }
       let shard = working.remove(at: place)
@@ -53,7 +53,7 @@ final class SliceScheduler: LoopPart {
   /// Performs postponed requests, one from each shard in turn.
   private func performPostponed() {
     while loop.budget.entries > 0, let shard = postponing.popFirst() {
-      shard.waiting.performTurn()
+      shard.waiting.performPostponed()
       if shard.waiting.hasTurns { postponing.append(shard) }
     }
   }

@@ -21,7 +21,7 @@ package protocol StoreLoopDriver: AnyObject {
   /// Pass these to ``StoreLoop/acknowledged(_:)`` of the loops that own the target shards. Loss is allowed.
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
   /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
-  func peek(_ request: PeekRequest)
+  func peek(_ request: StorageReadRequest)
   /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
   /// resumes work that is too much for one turn.
   func sliceLater()
@@ -59,7 +59,7 @@ package final class StoreLoop {
   let purges = StoragePurges()
   let memory: ChannelMemory
   let slices = SliceScheduler()
-  let mail = ShardMail()
+  let mail = CrossShardMessages()
 
   /// Counters since start, for metrics.
   package struct Counters: Sendable {
@@ -284,7 +284,7 @@ package final class StoreLoop {
     _ result: Result<StoredChannel?, StorageError>
   ) {
     guard !isHalted else { return }
-    memory.loaded(LoadQueue.Arrival(request: request, reference: reference, result: result))
+    memory.loaded(LoadQueue.LoadedChannel(request: request, reference: reference, result: result))
     slices.ask()
     endTurn()
   }
@@ -297,7 +297,7 @@ package final class StoreLoop {
   }
 
   /// Handles the results of a peek. Requests that waited for nothing else are answered in this turn.
-  package func peeked(_ request: PeekRequest, _ results: [Peeked]) {
+  package func peeked(_ request: StorageReadRequest, _ results: [StorageUnreadCounts]) {
     guard !isHalted else { return }
     owner(request.shard).unreadQueries.peeked(request, results)
     endTurn()

@@ -54,7 +54,7 @@ final class PushRequests: ShardPart {
     let moves = !shard.effects.isEmpty
     shard.applyCommand(slot, request)
     let uncounted = shard.state.uncounted(target)
-    return shard.reply(request, shard.departure(slot)) { buffer in
+    return shard.reply(request, shard.replyTiming(slot)) { buffer in
       buffer.writeFields(byteCountMax: DeliveryFields.byteCountMax) { fields in
         fields.byte(DeliveryFields.flags(moved: moves, uncounted))
         fields.time(shard.state.sentAt(target))
@@ -167,7 +167,7 @@ final class PushRequests: ShardPart {
     } catch {
       return shard.refused(error, slot)
     }
-    return shard.reply(request, shard.departure(slot)) { $0.writeTicketPlace(place) }
+    return shard.reply(request, shard.replyTiming(slot)) { $0.writeTicketPlace(place) }
   }
 
   // MARK: Webhooks
@@ -191,8 +191,8 @@ final class PushRequests: ShardPart {
     // A time in the log must back the answer that a webhook has expired (R20).
     let until = isKnown ? .none : shard.state.webhooks.until(hash) ?? .none
     let last = isKnown ? shard.dirty.webhooksLast : .zero
-    let departure = shard.departure(last, revealingExpiryAt: until, request.lane)
-    return shard.reply(request, departure) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
+    let replyTiming = shard.replyTiming(last, revealingExpiryAt: until, request.lane)
+    return shard.reply(request, replyTiming) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
   }
 
   /// Records a webhook. The request for an already known webhook counts as refused. So a covered command is the one
@@ -210,7 +210,7 @@ final class PushRequests: ShardPart {
     if !request.isDuplicate {
       guard !shard.state.knowsWebhook(hash, at: time) else {
         shard.recordRefusal(request)
-        return shard.reply(request, shard.departure(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
+        return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(0)) }
       }
       let room = shard.state.webhooks.full(at: time)
       guard room == .none else { return Self.refusedFull(until: room, at: time) }
@@ -219,7 +219,7 @@ final class PushRequests: ShardPart {
     } else if !shard.state.knowsWebhook(hash, at: time) {
       return .unknownOutcome
     }
-    return shard.reply(request, shard.departure(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }
+    return shard.reply(request, shard.replyTiming(shard.dirty.webhooksLast)) { $0.writeInteger(UInt8(1)) }
   }
 
   private static func refusedFull(until room: Timestamp, at time: Timestamp) -> Outcome {

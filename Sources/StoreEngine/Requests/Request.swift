@@ -113,9 +113,9 @@ enum Outcome {
     _ code: ErrorCode,
     retryAfterMilliseconds: UInt32 = 0,
     _ detail: String,
-    _ departure: ReplyLane.Departure = .now
+    _ replyTiming: ReplyLane.Timing = .now
   ) -> Outcome {
-    .refused(RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail, departure))
+    .refused(RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail, replyTiming))
   }
 
   /// Answers a duplicate that would change something now. Either its original was applied to something that is gone, or
@@ -135,17 +135,17 @@ struct RefusedRequest: Error {
   var code: ErrorCode
   var retryAfterMilliseconds: UInt32
   var detail: String
-  var departure: ReplyLane.Departure
+  var replyTiming: ReplyLane.Timing
 
   init(
     _ code: ErrorCode,
     retryAfterMilliseconds: UInt32 = 0,
     _ detail: String,
-    _ departure: ReplyLane.Departure = .now
+    _ replyTiming: ReplyLane.Timing = .now
   ) {
     self.code = code
     self.retryAfterMilliseconds = retryAfterMilliseconds
     self.detail = detail
-    self.departure = departure
+    self.replyTiming = replyTiming
   }
 }

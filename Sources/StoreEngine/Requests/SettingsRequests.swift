@@ -21,7 +21,7 @@ final class SettingsRequests: ShardPart {
     if request.kind == .listChannelTypes {
       try request.fields.end()
       let records = shard.state.typesSet.sorted { $0.name < $1.name }
-      return shard.reply(request, shard.departure(shard.dirty.typesLast)) { buffer in
+      return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) { buffer in
         buffer.writeVarint(records.count)
         for record in records { buffer.writeChannelTypeRecord(record) }
       }
@@ -58,7 +58,7 @@ final class SettingsRequests: ShardPart {
     } else {
       try request.fields.end()
     }
-    return shard.reply(request, shard.departure(shard.dirty.typesLast)) {
+    return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
       $0.writeChannelTypeRecord(shard.state.channelType(name))
     }
   }
@@ -203,7 +203,7 @@ final class SettingsRequests: ShardPart {
   }
 
   private func replySettings(_ request: borrowing Request, _ user: String) -> Outcome {
-    return shard.reply(request, shard.departure(shard.dirty.usersLast)) {
+    return shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) {
       $0.writeUserSettings(shard.state.userSettings(user))
     }
   }
@@ -236,7 +236,7 @@ final class SettingsRequests: ShardPart {
       : shard.state.decideSettle(type: text, version: version, into: &shard.effects)
     shard.applyCommand(nil, request)
     if isUser, isSettled, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
-    return shard.reply(request, shard.departure(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
+    return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
       $0.writeInteger(UInt8(isSettled ? 1 : 0))
     }
   }
@@ -251,7 +251,7 @@ final class SettingsRequests: ShardPart {
     }
     .sorted { $0.name < $1.name }.prefix(Self.unsettledMax)
     let users = unreplicatedUsers.sorted().prefix(Self.unsettledMax)
-    return shard.reply(request, shard.departure(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
+    return shard.reply(request, shard.replyTiming(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
       buffer in
       buffer.writeVarint(types.count)
       for type in types { buffer.writeChannelTypeRecord(type) }

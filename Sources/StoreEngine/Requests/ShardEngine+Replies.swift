@@ -59,33 +59,33 @@ extension ShardEngine {
   @inline(__always)
   func reply(
     _ request: borrowing Request,
-    _ departure: ReplyLane.Departure,
+    _ replyTiming: ReplyLane.Timing,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    reply(request.header, departure, request.lane, fields)
+    reply(request.header, replyTiming, request.lane, fields)
   }
 
   @inline(__always)
   @discardableResult
   func reply(
     _ header: FrameHeader,
-    _ departure: ReplyLane.Departure,
+    _ replyTiming: ReplyLane.Timing,
     _ lane: ReplyLane,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    let isFirst = lane.add(departure) { buffer in
+    let isFirst = lane.add(replyTiming) { buffer in
       let start = buffer.beginFrame(
         FrameHeader(header.kind.reply, shard: header.shard, correlation: header.correlation)
       )
       fields(&buffer)
       buffer.endFrame(start)
     }
-    if isFirst { loop.replies.note(lane, departure) }
+    if isFirst { loop.replies.note(lane, replyTiming) }
     return .answered
   }
 
   func refuse(_ header: FrameHeader, _ refused: RefusedRequest, _ lane: ReplyLane) {
-    let isFirst = lane.add(refused.departure) { buffer in
+    let isFirst = lane.add(refused.replyTiming) { buffer in
       buffer.writeError(
         refused.code,
         shard: header.shard,
@@ -94,7 +94,7 @@ extension ShardEngine {
         detail: refused.detail
       )
     }
-    if isFirst { loop.replies.note(lane, refused.departure) }
+    if isFirst { loop.replies.note(lane, refused.replyTiming) }
   }
 
   /// Refuses a request that waited, before it was decided.
@@ -109,7 +109,7 @@ extension ShardEngine {
     if case .limitReached(let limit) = refusal { detail = limit.rawValue }
     if refusal == .nestedReply { detail = "the parent is a reply, and a reply has no replies" }
     let last = slot.map(lastEffect) ?? max(dirty.typesLast, dirty.usersLast, deletions.last)
-    return .refused(Self.code(refusal), detail, departure(last))
+    return .refused(Self.code(refusal), detail, replyTiming(last))
   }
 
   static func code(_ refusal: Refusal) -> ErrorCode {

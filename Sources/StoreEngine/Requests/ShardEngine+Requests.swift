@@ -178,15 +178,15 @@ extension ShardEngine {
     if request.kind == .putChannel {
       return try putChannel(&request, cid: cid, nil)
     } else if request.kind == .deleteChannel || request.kind == .eraseMember {
-      return try performAbsent(&request, deletions.departure(absent: cid))
+      return try performAbsent(&request, deletions.replyTiming(absent: cid))
     } else {
-      return try refuseAbsent(&request, deletions.departure(absent: cid))
+      return try refuseAbsent(&request, deletions.replyTiming(absent: cid))
     }
   }
 
   /// Refuses a request about a channel that does not exist. A revoked token is refused first, as for an existing
   /// channel.
-  func refuseAbsent(_ request: inout Request, _ departure: ReplyLane.Departure) throws(WireError) -> Outcome {
+  func refuseAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     var isRevoked = false
     switch request.kind {
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
@@ -198,7 +198,7 @@ extension ShardEngine {
     default: break
     }
     if isRevoked { return refused(.tokenRevoked, nil) }
-    return .refused(.channelNotFound, "", departure)
+    return .refused(.channelNotFound, "", replyTiming)
   }
 
   private func perform(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
@@ -222,7 +222,7 @@ extension ShardEngine {
     case .setMember: return try setMember(&request, slot)
     case .getChannel:
       try request.fields.end()
-      return reply(request, departure(slot)) { $0.writeChannel(slot, in: state) }
+      return reply(request, replyTiming(slot)) { $0.writeChannel(slot, in: state) }
     case .readState: return try readState(&request, slot)
     case .threadReadState: return try threadReadState(&request, slot)
     case .userReceipts: return try userReceipts(&request, slot)

@@ -30,7 +30,7 @@ final class ShardEngine {
   let loads = ChannelLoads()
   let steps = StepSegments()
   let deletions = ChannelDeletions()
-  let walks = ChannelWalks()
+  let walks = ChannelScans()
   let indexes = UserIndexes()
   let outgoing = OutgoingChanges()
   let rebuilds = IndexRebuilds()
@@ -125,10 +125,10 @@ final class ShardEngine {
     }
     if changesMessageCounts { touch(slot, .head, index) }
     if begins {
-      loop.commits.registerGathering(self)
+      loop.commits.joinNextCommit(self)
       log.begin(at: state.time)
     }
-    if bringsWideIDs { widenIDs() }
+    if bringsWideIDs { requireExtendedIDFormat() }
     if let session { sessions.touch(session) }
     if let cutPage { steps.trimSteps(slot!, cutPage) }
     if walks.hasUnstarted { walks.startAnnouncements() }
@@ -140,7 +140,7 @@ final class ShardEngine {
 
   /// Makes older builds refuse the directory from here on. The effect goes into the same batch as the first wide id,
   /// and later into the shard's head page.
-  private func widenIDs() {
+  private func requireExtendedIDFormat() {
     state.assign(.idsWidened)
     log.append(.idsWidened)
   }
@@ -159,14 +159,14 @@ final class ShardEngine {
     max(dirty.last(slot), dirty.typesLast, dirty.usersLast)
   }
 
-  /// Earliest departure of an answer about this channel: when the last effect on the channel, its type or its members'
+  /// Earliest timing of an answer about this channel: when the last effect on the channel, its type or its members'
   /// privacy settings is durable.
-  func departure(_ slot: ChannelSlot) -> ReplyLane.Departure {
-    departure(lastEffect(slot))
+  func replyTiming(_ slot: ChannelSlot) -> ReplyLane.Timing {
+    replyTiming(lastEffect(slot))
   }
 
-  func departure(_ last: LogIndex) -> ReplyLane.Departure {
-    log.departure(last)
+  func replyTiming(_ last: LogIndex) -> ReplyLane.Timing {
+    log.replyTiming(last)
   }
 
   // MARK: Group commit
@@ -174,7 +174,7 @@ final class ShardEngine {
   /// Closes the gathering batch and sends the events of what happened in it.
   func closeBatch() -> CommitGroup.Batch {
     if !events.isUnwatched { _ = state.advance(clock: loop.clock) }
-    events.sendEvents(.withGathering)
+    events.sendEvents(.afterNextCommit)
     let batch = log.close(
       shard: state.id,
       at: state.time,

@@ -36,7 +36,7 @@ final class TokenRequests: ShardPart {
         }
       } catch {
         let (code, detail) = Self.words(error)
-        return .refused(code, detail, tokenDeparture(request.lane))
+        return .refused(code, detail, tokenReplyTiming(request.lane))
       }
     }
     shard.applyCommand(nil, request)
@@ -87,13 +87,13 @@ final class TokenRequests: ShardPart {
       until: shard.state.revokedTokens.revocation(of: id, at: shard.state.time)?.until ?? .none,
       version: shard.state.revokedTokens.version
     )
-    return shard.reply(request, tokenDeparture(request.lane)) { $0.writeTokenState(fields) }
+    return shard.reply(request, tokenReplyTiming(request.lane)) { $0.writeTokenState(fields) }
   }
 
-  /// Earliest departure of an answer about the list: when the answer is durable. The time is logged if the answer
+  /// Earliest timing of an answer about the list: when the answer is durable. The time is logged if the answer
   /// reveals that revocations have expired (R20).
-  private func tokenDeparture(_ lane: ReplyLane) -> ReplyLane.Departure {
-    shard.departure(
+  private func tokenReplyTiming(_ lane: ReplyLane) -> ReplyLane.Timing {
+    shard.replyTiming(
       shard.dirty.tokensLast,
       revealingExpiryAt: shard.state.revokedTokens.ended(at: shard.state.time),
       lane
@@ -120,6 +120,6 @@ final class TokenRequests: ShardPart {
       ended: tokens.ended(at: time),
       revocations: Array(found.prefix(Self.revocationsPerReply))
     )
-    return shard.reply(request, tokenDeparture(request.lane)) { fields.write(into: &$0) }
+    return shard.reply(request, tokenReplyTiming(request.lane)) { fields.write(into: &$0) }
   }
 }

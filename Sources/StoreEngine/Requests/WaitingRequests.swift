@@ -266,7 +266,7 @@ final class WaitingRequests: ShardPart {
   }
 
   /// Performs the request that has waited longest for a turn.
-  func performTurn() {
+  func performPostponed() {
     guard let next = turns.popFirst() else { return }
     counts[WaitReason.Kind.turn.rawValue] -= 1
     if next.lane.isClosed { shard.recordDrop(next) } else { shard.resume(next) }
@@ -276,7 +276,7 @@ final class WaitingRequests: ShardPart {
   /// Erasures of users in it are completed by the deletion.
   func refuseSliced(_ slot: ChannelSlot) {
     guard hasSlices else { return }
-    let refusal = RefusedRequest(.channelNotFound, "", .withGathering)
+    let refusal = RefusedRequest(.channelNotFound, "", .afterNextCommit)
     for query in slices where query.slot == slot && query.counter == nil && !query.lane.isClosed {
       shard.refuse(query.header, refusal, query.lane)
     }

@@ -6,8 +6,8 @@ import Testing
 
 @testable import Gateway
 
-/// ``UserListWalk`` against a user's channels in memory.
-@Suite struct UserListWalkTests {
+/// ``UserListScan`` against a user's channels in memory.
+@Suite struct UserListScanTests {
   private static let alice = Array("alice".utf8)
 
   /// What a user has: channels with the places that they have in the index, and in each the parents of threads, those
@@ -52,11 +52,11 @@ import Testing
     }
   }
 
-  /// Performs a walk to its end; the answers come last first where `reversed`.
-  private static func run(_ walk: inout UserListWalk, _ channels: Channels, reversed: Bool) throws {
-    var steps = walk.begin()
+  /// Performs a scan to its end; the answers come last first where `reversed`.
+  private static func run(_ scan: inout UserListScan, _ channels: Channels, reversed: Bool) throws {
+    var steps = scan.begin()
     var count = 0
-    while !walk.isDone {
+    while !scan.isDone {
       count += 1
       guard !steps.isEmpty, count < 10_000 else { throw WireError.truncated }
       let step = reversed ? steps.removeLast() : steps.removeFirst()
@@ -64,17 +64,17 @@ import Testing
       case .list(let cursor, let limit):
         let page = channels.page(cursor: cursor, limit: limit)
         var reader = FieldReader(page.readableBytesSpan)
-        steps += try walk.listed(&reader)
+        steps += try scan.listed(&reader)
       case .locate(let cursor, let limit):
         let page = channels.page(cursor: cursor, limit: limit)
         var reader = FieldReader(page.readableBytesSpan)
-        steps += try walk.located(&reader)
+        steps += try scan.located(&reader)
       case .ask(let index):
         var question = ByteBuffer()
-        walk.writeQuestion(index, into: &question)
-        let cid = String(decoding: walk.channel(index), as: UTF8.self)
+        scan.writeQuestion(index, into: &question)
+        let cid = String(decoding: scan.channel(index), as: UTF8.self)
         let reply = try channels.threads(cid, question)
-        steps += try walk.answered(index, reply.readableBytesSpan)
+        steps += try scan.answered(index, reply.readableBytesSpan)
       }
     }
   }
@@ -99,28 +99,28 @@ import Testing
       for parent in channel.read.reversed() { expected.append("\(channel.cid) m\(parent) 0") }
     }
     var shown: [String] = []
-    var cursor: UserListWalk.Cursor?
+    var cursor: UserListScan.Cursor?
     repeat {
-      var walk = UserListWalk(
+      var scan = UserListScan(
         .threads(unreadOnly: false),
         user: Self.alice,
         limit: limit,
         from: cursor,
         channelsMax: 1_000
       )
-      try Self.run(&walk, channels, reversed: reversed)
-      #expect(walk.problem == nil && walk.shownCount <= limit)
+      try Self.run(&scan, channels, reversed: reversed)
+      #expect(scan.problem == nil && scan.shownCount <= limit)
       var buffer = ByteBuffer()
-      OwnListJSON.write(walk, into: &buffer)
+      OwnListJSON.write(scan, into: &buffer)
       let json = try JSONSerialization.jsonObject(with: Data(buffer.readableBytesView)) as? [String: Any]
       for entry in json?["threads"] as? [[String: Any]] ?? [] {
         shown.append("\(entry["cid"] ?? "") \(entry["thread_id"] ?? "") \(entry["unread_messages"] ?? "")")
       }
-      cursor = walk.next
-      if let next = walk.next {
-        #expect(walk.shownCount == limit)
+      cursor = scan.next
+      if let next = scan.next {
+        #expect(scan.shownCount == limit)
         let text = Array(next.text.utf8)
-        let parsed = UserListWalk.Cursor(text.span.bytes)
+        let parsed = UserListScan.Cursor(text.span.bytes)
         #expect(parsed == next)
       }
     } while cursor != nil && shown.count <= expected.count
@@ -133,16 +133,16 @@ import Testing
   )
   func wrongCursors(text: String) {
     let bytes = Array(text.utf8)
-    let cursor = UserListWalk.Cursor(bytes.span.bytes)
+    let cursor = UserListScan.Cursor(bytes.span.bytes)
     #expect(cursor == nil)
   }
 
   @Test("a cursor of a second pass is none of a list that has one")
   func passes() {
-    let cursor = UserListWalk.Cursor(pass: 1)
-    #expect(UserListWalk.isOne(cursor, of: .threads(unreadOnly: false)))
-    #expect(!UserListWalk.isOne(cursor, of: .threads(unreadOnly: true)))
-    #expect(!UserListWalk.isOne(cursor, of: .receipts(.pending)))
+    let cursor = UserListScan.Cursor(pass: 1)
+    #expect(UserListScan.isOne(cursor, of: .threads(unreadOnly: false)))
+    #expect(!UserListScan.isOne(cursor, of: .threads(unreadOnly: true)))
+    #expect(!UserListScan.isOne(cursor, of: .receipts(.pending)))
   }
 
   @Test("a channel that is theirs no more is passed over; any other failure is the answer")
@@ -150,40 +150,40 @@ import Testing
     let channels = Channels(list: [
       (place: 1, cid: "messaging:a", unread: [1], read: []), (2, "messaging:b", [2], []),
     ])
-    var walk = UserListWalk(
+    var scan = UserListScan(
       .threads(unreadOnly: true),
       user: Self.alice,
       limit: 10,
       from: nil,
       channelsMax: 10
     )
-    #expect(walk.begin() == [.list(cursor: nil, limit: UserListWalk.listMax)])
-    let page = channels.page(cursor: nil, limit: UserListWalk.listMax)
+    #expect(scan.begin() == [.list(cursor: nil, limit: UserListScan.listMax)])
+    let page = channels.page(cursor: nil, limit: UserListScan.listMax)
     var reader = FieldReader(page.readableBytesSpan)
-    let asked = try walk.listed(&reader)
+    let asked = try scan.listed(&reader)
     #expect(asked == [.ask(0), .ask(1)])
-    #expect(try walk.refused(0, Problem(.notAMember)) == [])
-    var failed = walk
+    #expect(try scan.refused(0, Problem(.notAMember)) == [])
+    var failed = scan
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
     #expect(failed.isDone && failed.problem?.code == .storeUnavailable)
     var question = ByteBuffer()
-    walk.writeQuestion(1, into: &question)
+    scan.writeQuestion(1, into: &question)
     let reply = try channels.threads("messaging:b", question)
-    let last = try walk.answered(1, reply.readableBytesSpan)
+    let last = try scan.answered(1, reply.readableBytesSpan)
     #expect(last == [])
-    #expect(walk.isDone && walk.shownCount == 1 && walk.next == nil)
+    #expect(scan.isDone && scan.shownCount == 1 && scan.next == nil)
   }
 
   @Test("more channels than a request goes over are told so")
   func tooMany() throws {
     var channels = Channels(list: [])
     for place in 1...3 { channels.list.append((UInt64(place), "messaging:c\(place)", [], [])) }
-    var walk = UserListWalk(.receipts(.pending), user: Self.alice, limit: 10, from: nil, channelsMax: 2)
-    _ = walk.begin()
+    var scan = UserListScan(.receipts(.pending), user: Self.alice, limit: 10, from: nil, channelsMax: 2)
+    _ = scan.begin()
     let page = channels.page(cursor: nil, limit: 100)
     var reader = FieldReader(page.readableBytesSpan)
-    let steps = try walk.listed(&reader)
+    let steps = try scan.listed(&reader)
     #expect(steps == [])
-    #expect(walk.problem?.code == .limitReached)
+    #expect(scan.problem?.code == .limitReached)
   }
 }

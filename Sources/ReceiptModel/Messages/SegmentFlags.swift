@@ -1,6 +1,6 @@
 /// A head page's facts about a segment beyond its number of countable messages. They let unread counts of an unloaded
 /// channel skip segments (R14).
-package struct SegmentNote: Hashable, Sendable {
+package struct SegmentFlags: Hashable, Sendable {
   package var segment: UInt32
   /// A message of the segment did not move its sender's position (R5), so a member's own messages may come after their
   /// position.
@@ -38,9 +38,9 @@ struct NotedSegments: ~Copyable, Sendable {
   private var mentions: [UInt64] = []
 
   /// The notes, in order of segments.
-  var notes: [SegmentNote] {
+  var notes: [SegmentFlags] {
     (0..<UInt32(max(unmovedSenders.count, mentions.count) * 64)).compactMap { segment in
-      let note = SegmentNote(
+      let note = SegmentFlags(
         segment: segment,
         hasUnmovedSender: unmovedSenders.hasBit(Int(segment)),
         hasMentions: mentions.hasBit(Int(segment))

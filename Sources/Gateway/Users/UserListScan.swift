@@ -7,7 +7,7 @@ internal import ReceiptWire
 /// steps, and each answer goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
-struct UserListWalk {
+struct UserListScan {
   /// The kind of list, with the values of the byte *state* or *threads* of Proto/frames.md. Each value is one pass over
   /// the channels.
   enum Subject: Equatable {
@@ -297,7 +297,7 @@ private struct ChannelReplies {
   }
 }
 
-extension UserListWalk.Cursor {
+extension UserListScan.Cursor {
   /// `w`, then the pass, the position, the sequence number and the channel's hash, separated by `-`. Opaque to callers.
   var text: String { "w\(pass)-\(place ?? 0)-\(below ?? 0)-\(channelHash)" }
 

@@ -1,5 +1,5 @@
 /// The names of a batch's entries, kept from its body for the answer: a cid and an id for each entry.
-struct KeptEntries {
+struct BatchEntryNames {
   /// A part of `bytes`; a negative start: the entry has no such name.
   private struct Name {
     var start: Int32

@@ -4,7 +4,7 @@ import ReceiptWire
 
 /// A peek: reads some users' unread counts from channels on storage, without loading the channels (R14). It runs on a
 /// thread that may block and reads only the pages it needs.
-package struct PeekRequest: Hashable, Sendable {
+package struct StorageReadRequest: Hashable, Sendable {
   package struct Entry: Hashable, Sendable {
     package var cid: [UInt8]
     package var user: [UInt8]
@@ -26,18 +26,18 @@ package struct PeekRequest: Hashable, Sendable {
   /// Peeks at all entries; call on a thread that may block.
   ///
   /// - Returns: one result per entry, in order.
-  package func perform(on storage: any StorageEngine) -> [Peeked] {
+  package func perform(on storage: any StorageEngine) -> [StorageUnreadCounts] {
     entries.map { entry in
-      var peek = ChannelPeek(storage: storage, shard: shard, entry: entry)
-      let outcome: Peeked.Outcome
+      var peek = StoredChannelReader(storage: storage, shard: shard, entry: entry)
+      let outcome: StorageUnreadCounts.Outcome
       do throws(StorageError) { outcome = try peek.outcome() } catch { outcome = .failed(error) }
-      return Peeked(channel: peek.number, index: peek.index, outcome: outcome)
+      return StorageUnreadCounts(channel: peek.number, index: peek.index, outcome: outcome)
     }
   }
 }
 
 /// Result of a peek for one channel and one user.
-package struct Peeked: Hashable, Sendable {
+package struct StorageUnreadCounts: Hashable, Sendable {
   package enum Outcome: Hashable, Sendable {
     case counts(UnreadCounts)
     /// Storage has no channel of that name.
@@ -59,7 +59,7 @@ package struct Peeked: Hashable, Sendable {
 /// segment), the page of the user's row (their position) and the segment of that position. After an unread marker it
 /// reads every segment, because the user's own messages do not count. It also reads segments with mentions or with
 /// messages that left their sender's position alone.
-private struct ChannelPeek {
+private struct StoredChannelReader {
   /// Maximum number of segments that are read for one user. With more, the channel is loaded and then serves all
   /// requests.
   static let segmentsMax: UInt32 = 17
@@ -70,7 +70,7 @@ private struct ChannelPeek {
 
   let storage: any StorageEngine
   let shard: ShardID
-  let entry: PeekRequest.Entry
+  let entry: StorageReadRequest.Entry
   private(set) var number = ChannelNumber(0)
   private(set) var index = LogIndex.zero
   private var head = Head()
@@ -92,13 +92,13 @@ private struct ChannelPeek {
     }
   }
 
-  init(storage: any StorageEngine, shard: ShardID, entry: PeekRequest.Entry) {
+  init(storage: any StorageEngine, shard: ShardID, entry: StorageReadRequest.Entry) {
     self.storage = storage
     self.shard = shard
     self.entry = entry
   }
 
-  mutating func outcome() throws(StorageError) -> Peeked.Outcome {
+  mutating func outcome() throws(StorageError) -> StorageUnreadCounts.Outcome {
     let rowPage = PageID.rows(entry.row / PageID.rowsPerPage)
     guard let stored = try storage.readPages(shard, .cid(entry.cid), .pages([.head, rowPage])) else {
       return .absent
@@ -370,7 +370,7 @@ private struct ChannelPeek {
   private mutating func read(
     _ page: PageID,
     _ bytes: ByteBuffer,
-    _ body: (inout ChannelPeek, inout PageScan) throws(WireError) -> Void
+    _ body: (inout StoredChannelReader, inout PageScan) throws(WireError) -> Void
   ) throws(StorageError) {
     do throws(WireError) {
       var scan = try PageScan(bytes.readableBytesSpan)

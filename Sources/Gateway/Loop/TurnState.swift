@@ -1,5 +1,5 @@
 /// What a ``GatewayLoop`` has done since the start of the event loop's turn, and since its last flush to the store.
-struct Turn {
+struct TurnState {
   /// Whether the end of the turn is scheduled.
   private var isEnding = false
   /// Whether a request since the last flush has recorded its sending time.

@@ -3,7 +3,7 @@ internal import NIOCore
 internal import ReceiptModel
 
 /// A request that fans out to several store requests. Its results arrive in any order and are answered together.
-final class Gather {
+final class FanOut {
   /// Result of one entry.
   struct Result {
     /// Nil: it succeeded.
@@ -23,19 +23,19 @@ final class Gather {
   /// How the results are answered.
   enum Answer {
     /// Each on its own.
-    case results(status: Int, _ write: (Gather, inout ByteBuffer) -> Void)
+    case results(status: Int, _ write: (FanOut, inout ByteBuffer) -> Void)
     /// The value that a PUT has made; or the problem of any part.
     case value
     /// The channel types found; or the problem of any part.
     case channelTypes
-    /// One user of a batch: the entry of the batch's gather.
+    /// One user of a batch: the entry of the batch's fan-out.
     case entry(of: SlotIndex, at: Int)
   }
 
-  /// Progress of the PUT of a ``SharedValue``; other gathers stay in `gathering`.
+  /// Progress of the PUT of a ``SharedValue``; other fan-outs stay in `collecting`.
   enum Stage {
     /// The home shard is making the change. Becomes `assigning`.
-    case gathering
+    case collecting
     /// The value is being assigned to the other shards. Becomes `announcing`, or `confirming` where no other user sees
     /// a difference.
     case assigning(SharedValue)
@@ -51,15 +51,15 @@ final class Gather {
   let isServer: Bool
   let answer: Answer
   /// The names that the answer repeats from the request, in its order.
-  var names = KeptEntries()
+  var names = BatchEntryNames()
   /// In the order of the request.
   var results: [Result]
-  /// Entries without a result, plus one for the sending itself: early replies must not complete the gather while
+  /// Entries without a result, plus one for the sending itself: early replies must not complete the fan-out while
   /// requests are still being sent.
   var waiting: Int
   /// The newest version of each channel type found.
   private(set) var records: [String: ChannelTypeRecord] = [:]
-  var stage = Stage.gathering
+  var stage = Stage.collecting
   /// Whether the request changes what a user hides, so that others see the user's rows differently.
   var changesPrivacy = false
   /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.

@@ -19,13 +19,13 @@ enum NamedAnswer {
   /// One status.
   case status(cid: [UInt8], id: [UInt8])
   /// `{"statuses": […]}` of these ids.
-  case statuses(cid: [UInt8], KeptEntries)
+  case statuses(cid: [UInt8], BatchEntryNames)
   /// `{"acknowledged": […], "errors": […]}` of these ids.
-  case acknowledged(KeptEntries)
+  case acknowledged(BatchEntryNames)
 }
 
 /// The requests whose answers repeat names of the request. The names are kept when the request is parsed.
-final class NamedAnswers: GatewayPart {
+final class EchoedNameResponses: GatewayPart {
   private var waiting = SlotTable<NamedAnswer>()
 
   /// Requests that wait for the store.
@@ -97,7 +97,8 @@ final class NamedAnswers: GatewayPart {
     guard let connection = loop.connections.connection(place) else { return }
     loop.connections.markDirty(place)
     guard let kept else {
-      return loop.answerBug("a reply without the names of its request", request.route, stream, connection)
+      let bug = "a reply without the names of its request"
+      return loop.respondInternalError(bug, request.route, stream, connection)
     }
     do throws(WireError) {
       try respond(kept, request, payload, stream, connection)

@@ -5,7 +5,7 @@ import ReceiptWire
 
 /// A scan over channels, for a request or a change of a channel type. It loads channels that are not in memory, a few
 /// at a time.
-struct ChannelWalk {
+struct ChannelScan {
   enum Purpose {
     /// Collect the changes in each channel at or after a time (Proto/frames.md, subscribe).
     case changes(since: Timestamp)
@@ -67,19 +67,19 @@ struct ChannelWalk {
 }
 
 /// The walks of a shard that are in progress.
-final class ChannelWalks: ShardPart {
+final class ChannelScans: ShardPart {
   /// A channel load that a walk waits for.
   struct Place {
     var ticket: UInt32
     var cid: [UInt8]
   }
 
-  private var walks: [UInt32: ChannelWalk] = [:]
+  private var walks: [UInt32: ChannelScan] = [:]
   private var ticket: UInt32 = 0
   /// Walks to resume in a later turn; the first has the next turn.
   private var postponed: Deque<UInt32> = []
   /// Changes of types whose walks have not started, in arrival order.
-  private var unstarted: [ChannelWalk] = []
+  private var unstarted: [ChannelScan] = []
 
   var hasUnstarted: Bool { !unstarted.isEmpty }
 
@@ -88,9 +88,9 @@ final class ChannelWalks: ShardPart {
     return ticket
   }
 
-  private func take(_ ticket: UInt32) -> ChannelWalk? { walks.removeValue(forKey: ticket) }
+  private func take(_ ticket: UInt32) -> ChannelScan? { walks.removeValue(forKey: ticket) }
 
-  private func keep(_ walk: ChannelWalk, _ ticket: UInt32) { walks[ticket] = walk }
+  private func keep(_ walk: ChannelScan, _ ticket: UInt32) { walks[ticket] = walk }
 
   /// Time of the oldest change of a type, expiry or change of a user's privacy that is not sent to all watchers yet;
   /// none if there is none.
@@ -101,7 +101,7 @@ final class ChannelWalks: ShardPart {
     return oldest
   }
 
-  private static func lower(_ oldest: inout Timestamp, _ walk: ChannelWalk) {
+  private static func lower(_ oldest: inout Timestamp, _ walk: ChannelScan) {
     switch walk.purpose {
     case .options(_, let time), .row(_, let time), .expiries(let time):
       oldest = oldest == .none ? time : min(oldest, time)
@@ -117,17 +117,17 @@ final class ChannelWalks: ShardPart {
   private static let rowsPerLook = 64
 
   /// Begins a walk, and runs it as far as one turn has room.
-  func begin(_ walk: ChannelWalk) { begin(walk, nextTicket()) }
+  func begin(_ walk: ChannelScan) { begin(walk, nextTicket()) }
 
   /// Begins a walk that answers a request.
-  func begin(_ walk: ChannelWalk, for request: borrowing Request) -> Outcome {
+  func begin(_ walk: ChannelScan, for request: borrowing Request) -> Outcome {
     let ticket = nextTicket()
     let outcome = shard.waiting.add(request.header, request.lane, for: .walk(ticket))
     if case .waits = outcome { begin(walk, ticket) }
     return outcome
   }
 
-  private func begin(_ walk: ChannelWalk, _ ticket: UInt32) {
+  private func begin(_ walk: ChannelScan, _ ticket: UInt32) {
     var walk = walk
     walk.ticket = ticket
     walk.began = shard.loop.elapsedMilliseconds
@@ -142,7 +142,7 @@ final class ChannelWalks: ShardPart {
   /// Queues a walk for a type whose options change in the gathering batch.
   func announceOptions(ofType name: String) {
     unstarted.append(
-      ChannelWalk(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
+      ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
     )
   }
 
@@ -160,7 +160,7 @@ final class ChannelWalks: ShardPart {
     if !postponed.isEmpty { shard.loop.slices.queueForWork(shard) }
   }
 
-  private func runSlice(_ walk: consuming ChannelWalk, _ ticket: UInt32) {
+  private func runSlice(_ walk: consuming ChannelScan, _ ticket: UInt32) {
     var walk = walk
     // Without its request the walk is dropped: the client asks again on another connection.
     if walk.isRequested, !shard.waiting.hasWaiting(.walk(ticket)) { return }
@@ -185,7 +185,7 @@ final class ChannelWalks: ShardPart {
     finish(walk)
   }
 
-  private func isLate(_ walk: borrowing ChannelWalk) -> Bool {
+  private func isLate(_ walk: borrowing ChannelScan) -> Bool {
     shard.loop.elapsedMilliseconds - walk.began > shard.configuration.walkMilliseconds
   }
 
@@ -194,12 +194,12 @@ final class ChannelWalks: ShardPart {
     shard.loop.slices.queueForWork(shard)
   }
 
-  private func hasNext(_ walk: borrowing ChannelWalk) -> Bool {
+  private func hasNext(_ walk: borrowing ChannelScan) -> Bool {
     guard case .options = walk.purpose else { return !walk.cids.isEmpty }
     return walk.next < shard.events.channelCount
   }
 
-  private func nextChannel(_ walk: inout ChannelWalk) -> [UInt8]? {
+  private func nextChannel(_ walk: inout ChannelScan) -> [UInt8]? {
     guard case .options(let type, _) = walk.purpose else { return walk.cids.popFirst() }
     while walk.next < shard.events.channelCount, shard.loop.budget.rows > 0 {
       shard.loop.budget.useRows(1)
@@ -216,7 +216,7 @@ final class ChannelWalks: ShardPart {
   /// Scans one channel, or loads it first.
   ///
   /// - Returns: false if the walk has ended, with a refusal or without an answer.
-  private func look(_ cid: [UInt8], _ walk: inout ChannelWalk, _ ticket: UInt32) -> Bool {
+  private func look(_ cid: [UInt8], _ walk: inout ChannelScan, _ ticket: UInt32) -> Bool {
     if let slot = shard.state.slot(of: cid.span.bytes) { return look(slot, cid, &walk) }
     if shard.deletions.index(absent: cid) != nil {
       recordAbsence(cid, &walk)
@@ -236,7 +236,7 @@ final class ChannelWalks: ShardPart {
   }
 
   /// - Returns: false if the walk has ended.
-  private func look(_ slot: ChannelSlot, _ cid: [UInt8], _ walk: inout ChannelWalk) -> Bool {
+  private func look(_ slot: ChannelSlot, _ cid: [UInt8], _ walk: inout ChannelScan) -> Bool {
     shard.loop.budget.useRows(Self.rowsPerLook)
     shard.state.refresh(slot)
     switch walk.purpose {
@@ -279,7 +279,7 @@ final class ChannelWalks: ShardPart {
   }
 
   /// Records that a channel does not exist: it has no rows and no options.
-  private func recordAbsence(_ cid: [UInt8], _ walk: inout ChannelWalk) {
+  private func recordAbsence(_ cid: [UInt8], _ walk: inout ChannelScan) {
     shard.loop.budget.useRows(Self.rowsPerLook)
     guard case .changes = walk.purpose else { return }
     walk.last = max(walk.last, shard.deletions.last)
@@ -294,7 +294,7 @@ final class ChannelWalks: ShardPart {
     _ cid: [UInt8],
     _ slot: ChannelSlot?,
     deletedAt: Timestamp,
-    _ walk: inout ChannelWalk
+    _ walk: inout ChannelScan
   ) -> Bool {
     var bytes = ByteBuffer()
     var count = 0
@@ -312,7 +312,7 @@ final class ChannelWalks: ShardPart {
       bytes.writeBuffer(&written)
     }
     walk.add(
-      ChannelWalk.Found(
+      ChannelScan.Found(
         cid: cid,
         bytes: bytes,
         events: count,
@@ -326,22 +326,22 @@ final class ChannelWalks: ShardPart {
   /// left already, and the answer must not revert them.
   ///
   /// - Returns: whether there are any.
-  private func requeueStaleChannels(_ walk: inout ChannelWalk) -> Bool {
+  private func requeueStaleChannels(_ walk: inout ChannelScan) -> Bool {
     walk.requeueStale { $0.changes != shard.events.changes(in: $0.cid) }
     return !walk.cids.isEmpty
   }
 
   // MARK: Completion
 
-  private func finish(_ walk: ChannelWalk) {
+  private func finish(_ walk: ChannelScan) {
     switch walk.purpose {
     case .changes:
       let told = shard.events.progressForReply()
       let last = max(walk.last, shard.dirty.typesLast, shard.dirty.usersLast)
       let found = walk.found.filter { $0.events > 0 }
       for request in shard.waiting.take(.walk(walk.ticket)) {
-        let departure = shard.departure(last, revealingExpiryAt: walk.expiry, request.lane)
-        shard.reply(request.header, max(told.departure, departure), request.lane) { buffer in
+        let replyTiming = shard.replyTiming(last, revealingExpiryAt: walk.expiry, request.lane)
+        shard.reply(request.header, max(told.replyTiming, replyTiming), request.lane) { buffer in
           buffer.writeTime(told.time)
           buffer.writeInteger(UInt8(1))
           buffer.writeVarint(found.count)
@@ -350,15 +350,15 @@ final class ChannelWalks: ShardPart {
       }
     case .row:
       for request in shard.waiting.take(.walk(walk.ticket)) {
-        let departure = shard.departure(max(walk.last, shard.dirty.usersLast))
-        shard.reply(request.header, departure, request.lane) { _ in }
+        let replyTiming = shard.replyTiming(max(walk.last, shard.dirty.usersLast))
+        shard.reply(request.header, replyTiming, request.lane) { _ in }
       }
       shard.events.sendUnbatchedEvents()
     case .options, .expiries: shard.events.sendUnbatchedEvents()
     }
   }
 
-  private func answerIncomplete(_ walk: ChannelWalk) {
+  private func answerIncomplete(_ walk: ChannelScan) {
     for request in shard.waiting.take(.walk(walk.ticket)) {
       answerIncomplete(request.header, request.lane)
     }
@@ -367,8 +367,8 @@ final class ChannelWalks: ShardPart {
   /// Answers that the changes are too many or unknown, so that the gateway must fetch everything.
   @discardableResult
   func answerIncomplete(_ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
-    let (through, departure) = shard.events.progressForReply()
-    return shard.reply(header, departure, lane) { buffer in
+    let (through, replyTiming) = shard.events.progressForReply()
+    return shard.reply(header, replyTiming, lane) { buffer in
       buffer.writeTime(through)
       buffer.writeInteger(UInt8(0))
       buffer.writeVarint(0)
@@ -378,7 +378,7 @@ final class ChannelWalks: ShardPart {
   /// Refuses the walk's request. Its subscriptions stay: another request of the connection may have relied on them
   /// meanwhile.
   private func refuse(
-    _ walk: ChannelWalk,
+    _ walk: ChannelScan,
     _ code: ErrorCode,
     retryAfterMilliseconds: UInt32,
     _ detail: String
@@ -392,7 +392,7 @@ final class ChannelWalks: ShardPart {
   // MARK: Results of reads
 
   /// Handles a finished or failed load of a channel that a walk waits for.
-  func walkLoaded(_ place: ChannelWalks.Place, isReadable: Bool) {
+  func walkLoaded(_ place: ChannelScans.Place, isReadable: Bool) {
     guard var walk = take(place.ticket) else { return }
     walk.loading -= 1
     if let slot = shard.state.slot(of: place.cid.span.bytes) {

@@ -1,7 +1,7 @@
 import ReceiptModel
 
 /// Messages to other shards, which leave at the end of the turn.
-final class ShardMail: LoopPart {
+final class CrossShardMessages: LoopPart {
   private var deliveries: [MembershipDelivery] = []
   private var acknowledgements: [MembershipAcknowledgement] = []
 

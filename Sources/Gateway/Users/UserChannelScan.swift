@@ -8,7 +8,7 @@ internal import ReceiptWire
 ///
 /// Memory does not grow with the number of channels: no page is requested while enough channels are pending, pending
 /// channels are stored as the bytes of their names, and the number of failed channels that are named is limited.
-struct UserWalk {
+struct UserChannelScan {
   /// The operation on each channel.
   enum Work: Equatable {
     case count
@@ -34,10 +34,10 @@ struct UserWalk {
     case threads(Int)
     /// Send mark_read for ``thread(of:)`` in ``channel(of:)``; its answer is ``threadMarked(_:)`` or ``marked(_:_:)``.
     case markThread(Int)
-    /// Send list_channels for the only user, for ``UnreadPage``; its answer is ``located(_:)`` or ``lookFailed(_:)``.
+    /// Send list_channels for the only user, for ``UnreadPage``; its answer is ``located(_:)`` or ``readStateFailed(_:)``.
     case locate(cursor: UInt64?, limit: Int)
-    /// Send read_state for that channel of the page, in the user's view; its answer is ``looked(_:_:)`` or
-    /// ``lookFailed(_:)``.
+    /// Send read_state for that channel of the page, in the user's view; its answer is ``readStateReceived(_:_:)`` or
+    /// ``readStateFailed(_:)``.
     case detail(Int)
   }
 
@@ -52,9 +52,9 @@ struct UserWalk {
   /// mark_read requests in flight at once.
   static let marksMax = 256
 
-  /// Limits of a walk.
+  /// Limits of a scan.
   struct Limits: Equatable {
-    /// Channels that a counting walk covers; it fails for a user with more. Marking covers all channels.
+    /// Channels that a counting scan covers; it fails for a user with more. Marking covers all channels.
     var countedMax = 100_000
     /// Failed channels that are named.
     var failedMax = 1_000
@@ -78,7 +78,7 @@ struct UserWalk {
   private var listsInFlight = 0
   /// Channels listed so far.
   private var channelCount = 0
-  /// The problem that ends the whole walk, whatever is still in flight.
+  /// The problem that ends the whole scan, whatever is still in flight.
   private(set) var problem: Problem?
 
   /// The channels to count or to announce.
@@ -159,7 +159,7 @@ struct UserWalk {
 
   // MARK: Events
 
-  /// Starts the walk.
+  /// Starts the scan.
   mutating func begin() -> [Step] { advance() }
 
   /// Handles a page of a user's channels from list_channels.
@@ -188,7 +188,7 @@ struct UserWalk {
     if work == .count, channelCount > limits.countedMax {
       let detail = "a request covers at most \(limits.countedMax) channels"
       fail(user, Problem(.limitReached, detail))
-    } else if let next, page?.goesOn(from: next) ?? true {
+    } else if let next, page?.hasMore(from: next) ?? true {
       users[user].cursor = next
       due.append(user)
     } else if next == nil, page?.wrap() ?? false {
@@ -272,13 +272,13 @@ struct UserWalk {
   }
 
   /// Handles the read state of a channel on the page.
-  mutating func looked(_ channel: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
-    try page?.looked(channel, user: users[0].id, &reader)
+  mutating func readStateReceived(_ channel: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
+    try page?.readStateReceived(channel, user: users[0].id, &reader)
     return advance()
   }
 
   /// Handles a failed look-up of a channel of the page, or of the next page's start.
-  mutating func lookFailed(_ problem: Problem) -> [Step] {
+  mutating func readStateFailed(_ problem: Problem) -> [Step] {
     switch problem.code {
     case .channelNotFound, .memberNotFound: page?.gone()
     default: fail(0, problem)
@@ -288,7 +288,7 @@ struct UserWalk {
 
   // MARK: -
 
-  /// Fails one user. The whole walk fails with an only user, or with a revoked token.
+  /// Fails one user. The whole scan fails with an only user, or with a revoked token.
   private mutating func fail(_ user: Int, _ problem: Problem) {
     if users[user].problem == nil { users[user].problem = problem }
     if problem.code == .tokenRevoked || users.count == 1 { self.problem = self.problem ?? problem }
