@@ -3,8 +3,8 @@ import TestPrograms
 import Testing
 
 extension RealProcesses {
-  /// The receipt features of the hosted products, one by one against the real pair (docs/semantics.md, "What the
-  /// hosted products do").
+  /// The receipt features of the hosted products, one by one against the real pair (docs/semantics.md, "Feature
+  /// list").
   @Suite struct HostedFeatures {
     @Test func allOfThem() async throws {
       try await Pair.with { pair in
