@@ -93,7 +93,7 @@ import Testing
 
   @Test("one address cannot push out the newcomers of others")
   func unprovenPeersOfOneAddress() throws {
-    let gate = gate(total: 1_000, perAddress: 1_000, unproven: 400)
+    let gate = gate(total: 1_000, perAddress: 900, unproven: 400)
     let newcomer = try peer("10.0.0.2")
     #expect(gate.admits(newcomer))
     let flood = try (0..<500).map { _ in try peer("10.0.0.1") }

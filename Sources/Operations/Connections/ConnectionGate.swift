@@ -17,9 +17,9 @@ package struct ConnectionLimits: Hashable, Sendable {
   /// Limit for unproven peers, which have not yet shown a valid token or finished a handshake. One more connection
   /// closes the oldest of them.
   package var unproven: Int
-  /// Limit for unproven peers of one address: a quarter of ``unproven``, and at least 64, so that a small limit does not
-  /// part an office behind one address.
-  var unauthenticatedPerAddress: Int { max(64, unproven / 4) }
+  /// Limit for unproven peers of one address, where addresses have a limit: a quarter of ``unproven``, and at least 64,
+  /// so that a small limit does not shut out an office behind one address.
+  var unauthenticatedPerAddress: Int { perAddress < total ? max(64, unproven / 4) : unproven }
   /// Proxies and load balancers. They are exempt from ``perAddress`` and ``unproven``, as many clients share a
   /// connection.
   package var trusted: [AddressRange] = []
