@@ -46,7 +46,7 @@ import Testing
   }
 }
 
-@Suite struct KeptEntriesTests {
+@Suite struct BatchEntryNamesTests {
   @Test func keepsWhatEachEntryHas() {
     var names = BatchEntryNames()
     let (cid, id, none) = (Array("team:a".utf8), Array("m1".utf8), [UInt8]())
