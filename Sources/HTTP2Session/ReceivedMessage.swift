@@ -55,6 +55,9 @@ struct ReceivedMessage {
     headerListBytes = 0
   }
 
+  /// Forget whom a proxy named.
+  mutating func forgetForwardedFor() { fields.forwardedFor = ByteRange() }
+
   /// Count a field of the header list. Returns false if the list exceeds its limit.
   @inline(__always)
   mutating func countField(_ byteCount: Int, max: Int) -> Bool {

@@ -81,6 +81,8 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
   let listBytesMax = core.pointee.headers.listBytesMax
   guard slot.pointee.received.countField(nameCount + valueCount + 32, max: listBytesMax) else {
     slot.pointee.flags.insert(.headersTooLarge)
+    // A proxy appends its field last: an earlier one is the client's own, and may name somebody else.
+    slot.pointee.received.forgetForwardedFor()
     return 0
   }
   if slot.pointee.flags.contains(.refused) { return 0 }

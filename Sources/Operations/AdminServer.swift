@@ -1,5 +1,6 @@
 internal import Foundation
 package import Logging
+internal import NIOConcurrencyHelpers
 package import NIOCore
 internal import NIOHTTP1
 internal import NIOPosix
@@ -43,6 +44,7 @@ package final class AdminServer: Service {
       ),
       logger: logger
     )
+    let scrapes = Scrapes(metrics)
     do {
       let channel = try await ServerBootstrap(group: group)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
@@ -56,7 +58,7 @@ package final class AdminServer: Service {
               IdleStateHandler(allTimeout: AdminHandler.idleTimeout)
             )
             try channel.pipeline.syncOperations.addHandler(
-              AdminHandler(readiness: readiness, metrics: metrics)
+              AdminHandler(readiness: readiness, scrapes: scrapes)
             )
           }
         }
@@ -83,6 +85,53 @@ package final class AdminServer: Service {
   }
 }
 
+/// Collects the metrics for all clients of the listener. Requests that arrive while a collection runs, or in the pause
+/// after it, share the next one: however many a client sends, the event loops are asked twenty times a second at most.
+private final class Scrapes: Sendable {
+  private struct State {
+    var waiting: [EventLoopPromise<ByteBuffer>] = []
+    var isRunning = false
+  }
+
+  private static let pause = TimeAmount.milliseconds(50)
+
+  private let metrics: MetricsRegistry
+  private let state = NIOLockedValueBox(State())
+
+  init(_ metrics: MetricsRegistry) { self.metrics = metrics }
+
+  /// The text of a collection that begins after this call.
+  func text(on eventLoop: any EventLoop) -> EventLoopFuture<ByteBuffer> {
+    let promise = eventLoop.makePromise(of: ByteBuffer.self)
+    let isFirst = state.withLockedValue { state in
+      state.waiting.append(promise)
+      defer { state.isRunning = true }
+      return !state.isRunning
+    }
+    if isFirst { collect(on: eventLoop) }
+    return promise.futureResult
+  }
+
+  private func collect(on eventLoop: any EventLoop) {
+    let waiting = state.withLockedValue { state in
+      defer { state.waiting = [] }
+      return state.waiting
+    }
+    metrics.collect(on: eventLoop).whenComplete { result in
+      var buffer = ByteBuffer()
+      if case .success(let samples) = result { samples.write(into: &buffer) }
+      for promise in waiting { promise.succeed(buffer) }
+      eventLoop.scheduleTask(in: Self.pause) {
+        let hasMore = self.state.withLockedValue { state in
+          state.isRunning = !state.waiting.isEmpty
+          return state.isRunning
+        }
+        if hasMore { self.collect(on: eventLoop) }
+      }
+    }
+  }
+}
+
 private final class AdminHandler: ChannelInboundHandler {
   typealias InboundIn = HTTPServerRequestPart
   typealias OutboundOut = HTTPServerResponsePart
@@ -92,13 +141,13 @@ private final class AdminHandler: ChannelInboundHandler {
   static let bodyByteCountMax = 4 * 1024
 
   private let readiness: Readiness
-  private let metrics: MetricsRegistry
+  private let scrapes: Scrapes
   private var head: HTTPRequestHead?
   private var bodyByteCount = 0
 
-  init(readiness: Readiness, metrics: MetricsRegistry) {
+  init(readiness: Readiness, scrapes: Scrapes) {
     self.readiness = readiness
-    self.metrics = metrics
+    self.scrapes = scrapes
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
@@ -112,6 +161,8 @@ private final class AdminHandler: ChannelInboundHandler {
     case .end:
       guard let head else { return }
       self.head = nil
+      // A client that sends requests and reads no answers.
+      guard context.channel.isWritable else { return context.close(promise: nil) }
       answer(head, context)
     }
   }
@@ -143,10 +194,8 @@ private final class AdminHandler: ChannelInboundHandler {
     default:
       // The handler and its context stay on their loop; the future's callback runs there too.
       let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
-      metrics.collect(on: context.eventLoop).whenSuccess { samples in
+      scrapes.text(on: context.eventLoop).whenSuccess { buffer in
         let (handler, context) = bound.value
-        var buffer = context.channel.allocator.buffer(capacity: 16 * 1024)
-        samples.write(into: &buffer)
         handler.write(.ok, buffer, type: "text/plain; version=0.0.4; charset=utf-8", head, context)
       }
     }

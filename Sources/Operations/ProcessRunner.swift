@@ -28,6 +28,9 @@ package enum ProcessRunner {
     MetricsSystem.bootstrap(metrics)
   }
 
+  /// Ignore SIGHUP until ``ReloadService`` handles it: its default would end a process that has only just started.
+  package static func ignoreHangups() { signal(SIGHUP, SIG_IGN) }
+
   /// Set the level of every logger of the process, existing ones included.
   package static func setLogLevel(_ level: Logger.Level) { AdjustableLogHandler.level = level }
 

@@ -165,6 +165,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   }
 
   func run() async throws {
+    ProcessRunner.ignoreHangups()
     if let url = HealthCheck.url(flag: healthCheck) {
       let (exitCode, line) = await HealthCheck.run(url)
       ProcessRunner.printLine(line)

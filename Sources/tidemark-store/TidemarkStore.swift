@@ -153,6 +153,7 @@ struct TidemarkStore: AsyncParsableCommand {
   ]
 
   func run() async throws {
+    ProcessRunner.ignoreHangups()
     if let url = HealthCheck.url(flag: healthCheck) {
       let (exitCode, line) = await HealthCheck.run(url, timeout: .seconds(5))
       ProcessRunner.printLine(line)
@@ -211,8 +212,7 @@ struct TidemarkStore: AsyncParsableCommand {
     try await Settings(
       flags: flags,
       keys: keys,
-      restrictions: ["secret-file", "tls-ca", "connections", "clock-jump-max", "clock-start-max"]
-        .intersection(keys),
+      restrictions: ["secret-file", "tls-ca", "clock-jump-max", "clock-start-max"],
       environment: ProcessInfo.processInfo.environment
     )
   }

@@ -29,7 +29,10 @@ package final class Caller: Sendable {
     tokenID: TokenID? = nil
   ) {
     var hasher = Hasher()
-    hasher.combine(isServer ? token : userID)
+    // Without the signature, which can be written in several ways.
+    hasher.combine(
+      isServer ? Array(token.prefix(upTo: token.lastIndex(of: UInt8(ascii: ".")) ?? token.endIndex)) : userID
+    )
     key = UInt64(bitPattern: Int64(hasher.finalize())) | 1
     self.tokenID = tokenID
     self.issued = isServer || userID.isEmpty ? nil : issued

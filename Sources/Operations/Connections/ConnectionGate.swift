@@ -48,6 +48,8 @@ package final class ConnectionGate: Sendable {
     var open: [ObjectIdentifier: Entry] = [:]
     var perNetwork: [PeerAddress: Int] = [:]
     var unauthenticatedPerNetwork: [PeerAddress: Int] = [:]
+    /// Positions in ``arrivals`` by network, oldest first. Positions of peers that are proven or gone are skipped.
+    var placesPerNetwork: [PeerAddress: [UInt64]] = [:]
     /// Channels of unproven peers, by order of arrival. Entries of peers that are proven or gone by now are skipped.
     var arrivals: [UInt64: any Channel] = [:]
     var oldestPlace: UInt64 = 0
@@ -129,14 +131,16 @@ package final class ConnectionGate: Sendable {
           state.counts.refusedForAddress += 1
           return (false, nil)
         }
-        // One address must not push out the newcomers of all others.
-        guard state.unauthenticatedPerNetwork[network, default: 0] < limits.unauthenticatedPerAddress else {
-          state.counts.refusedForAddress += 1
-          return (false, nil)
-        }
+        // One address must not push out the newcomers of all others, only its own.
+        let isOver = state.unauthenticatedPerNetwork[network, default: 0] >= limits.unauthenticatedPerAddress
+        let ended = isOver ? state.oldestUnauthenticated(of: network) : nil
         state.perNetwork[network] = count + 1
         state.unauthenticatedPerNetwork[network, default: 0] += 1
         state.open[id]?.network = network
+        if isOver {
+          state.arrive(id, channel)
+          return (true, ended)
+        }
       }
       let ended = state.arrivals.count >= limits.unproven ? state.oldestUnauthenticated() : nil
       state.arrive(id, channel)
@@ -232,6 +236,7 @@ extension ConnectionGate.State {
   fileprivate mutating func arrive(_ id: ObjectIdentifier, _ channel: any Channel) {
     open[id]?.place = nextPlace
     arrivals[nextPlace] = channel
+    if let network = open[id]?.network { placesPerNetwork[network, default: []].append(nextPlace) }
     nextPlace += 1
   }
 
@@ -247,6 +252,21 @@ extension ConnectionGate.State {
     guard let network = open[id]?.network else { return }
     let count = unauthenticatedPerNetwork[network, default: 1] - 1
     unauthenticatedPerNetwork[network] = count == 0 ? nil : count
+    // Positions of peers that are proven or gone are dropped in bulk.
+    if count == 0 {
+      placesPerNetwork[network] = nil
+    } else if let places = placesPerNetwork[network], places.count > 2 * count + 64 {
+      placesPerNetwork[network] = places.filter { arrivals[$0] != nil }
+    }
+  }
+
+  fileprivate mutating func oldestUnauthenticated(of network: PeerAddress) -> (any Channel)? {
+    guard let place = placesPerNetwork[network]?.first(where: { arrivals[$0] != nil }),
+      let channel = arrivals.removeValue(forKey: place)
+    else { return nil }
+    leave(ObjectIdentifier(channel))
+    counts.evictedUnauthenticated += 1
+    return channel
   }
 
   fileprivate mutating func oldestUnauthenticated() -> (any Channel)? {
