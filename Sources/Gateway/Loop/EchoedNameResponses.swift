@@ -97,7 +97,7 @@ final class EchoedNameResponses: GatewayPart {
     guard let connection = loop.connections.connection(place) else { return }
     loop.connections.markDirty(place)
     guard let kept else {
-      let bug = "a reply without the names of its request"
+      let bug: StaticString = "a reply without the names of its request"
       return loop.respondInternalError(bug, request.route, stream, connection)
     }
     do throws(WireError) {
