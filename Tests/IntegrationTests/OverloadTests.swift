@@ -139,14 +139,15 @@ extension RealProcesses {
       #expect(flooded?.answers["entry outcome_unknown", default: 0] ?? 0 > 0)
     }
 
-    /// Every sync takes three seconds: strace delays the system call.
+    /// Every sync takes seven seconds: strace delays the system call. A batch waits 5 s for room, so some are refused
+    /// whatever the speed of the machine.
     @Test func slowDisk() async throws {
       try await overload("slow disk") { pair in
         let tracer = try ChildProcess(
           name: "strace",
           executable: "/usr/bin/strace",
           arguments: [
-            "-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=3000000", "-o",
+            "-f", "-e", "trace=fdatasync,fsync", "-e", "inject=fdatasync,fsync:delay_enter=7000000", "-o",
             pair.directory + "/trace", "-p", "\(try await pair.storeProcess.processID)",
           ],
           logFile: pair.directory + "/strace.log"
