@@ -72,8 +72,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
   /// Whether the peer is proven: it has authenticated, or the connection is shared. Until then it may hold
-  /// ``HTTP2Limits/maxUnauthenticatedMemoryBytes``, open ``HTTP2Limits/maxUnauthenticatedStreams``, and send within HTTP/2's default
-  /// window.
+  /// ``HTTP2Limits/maxUnauthenticatedMemoryBytes``, open ``HTTP2Limits/maxUnauthenticatedStreams``, and send within
+  /// HTTP/2's default window.
   package var isAuthenticated: Bool { core.pointee.memory.isAuthenticated }
 
   /// Whether the connection ended because the peer broke the protocol or a limit.

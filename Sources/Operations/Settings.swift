@@ -16,8 +16,8 @@ package struct Settings: Sendable {
   /// - Parameters:
   ///   - flags: the flags that were given, by key; `true` for a switch.
   ///   - keys: all keys of this process. Unknown keys in the file and unknown `TIDEMARK_…` variables are refused.
-  ///   - restrictions: keys that may not be empty, nor have an empty entry: an unset variable in a script would lift the
-  ///     restriction without a trace.
+  ///   - restrictions: keys that may not be empty, nor have an empty entry: an unset variable in a script would lift
+  ///     the restriction without a trace.
   ///   - environment: as in `ProcessInfo.processInfo.environment`.
   package init(
     flags: [String: String],

@@ -211,8 +211,8 @@ final class FrameServerHandler: ChannelInboundHandler {
     decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
-    // Register before reading the serving state: a shutdown or reload closes the connections registered by then, and this one
-    // must not keep routes into the old loops.
+    // Register before reading the serving state: a shutdown or reload closes the connections registered by then, and
+    // this one must not keep routes into the old loops.
     serial = registry.insert(session, context.channel)
     gate.markAuthenticated(context.channel)
     guard let serving = servingState.current() else {

@@ -152,7 +152,8 @@ package enum Route: UInt8, CaseIterable, Sendable {
 
 extension Route {
   /// Approximate size of the route's answer in bytes, where it is more than small. It counts as held memory from the
-  /// request on, so that clients which request much and read nothing are refused early (``HTTP2Limits/maxMemoryBytes``).
+  /// request on, so that clients which request much and read nothing are refused early
+  /// (``HTTP2Limits/maxMemoryBytes``).
   var answerBytes: Int {
     switch self {
     case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,

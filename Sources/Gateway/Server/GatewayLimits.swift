@@ -36,8 +36,8 @@ package struct GatewayLimits: Sendable {
   package var channelsPerRequest = 1_000
   /// Rows of a page: the maximum and the default (Proto/openapi.yaml).
   package var rowsPerPage = 100
-  /// Requests on each event loop that visit all channels of a user (``UserChannelScan``); one more is answered 503. Each takes
-  /// some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
+  /// Requests on each event loop that visit all channels of a user (``UserChannelScan``); one more is answered 503.
+  /// Each takes some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
   package var userJobs = 256
   /// Those of them that count unread totals for `notification.totals`; other users wait. The rest is for requests.
   package var totalsJobs = 64

@@ -2,7 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// The channels of a ``UserChannelScan`` that counts or announces, in frames of one shard: being filled, ready, and in flight.
+/// The channels of a ``UserChannelScan`` that counts or announces, in frames of one shard: being filled, ready, and in
+/// flight.
 struct CountFrames {
   /// Maximum channels of one unread_counts (Proto/frames.md).
   static let channelsMax = 1_024

@@ -2,8 +2,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 
 /// The unread channels that one page shows (R14), in the order of the channel list, whose positions are its cursors.
-/// Part of ``UserChannelScan``: while the scan counts, this keeps the first unread channels from the page's start on. Then it
-/// looks up each of them.
+/// Part of ``UserChannelScan``: while the scan counts, this keeps the first unread channels from the page's start on.
+/// Then it looks up each of them.
 ///
 /// The scan begins at the page's start and lists the channels before the start last. Only list frames have known
 /// positions, single channels have none, so this order tells whether a channel stands before or after the start.

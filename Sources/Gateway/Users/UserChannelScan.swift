@@ -34,7 +34,8 @@ struct UserChannelScan {
     case threads(Int)
     /// Send mark_read for ``thread(of:)`` in ``channel(of:)``; its answer is ``threadMarked(_:)`` or ``marked(_:_:)``.
     case markThread(Int)
-    /// Send list_channels for the only user, for ``UnreadPage``; its answer is ``located(_:)`` or ``readStateFailed(_:)``.
+    /// Send list_channels for the only user, for ``UnreadPage``; its answer is ``located(_:)`` or
+    /// ``readStateFailed(_:)``.
     case locate(cursor: UInt64?, limit: Int)
     /// Send read_state for that channel of the page, in the user's view; its answer is ``readStateReceived(_:_:)`` or
     /// ``readStateFailed(_:)``.

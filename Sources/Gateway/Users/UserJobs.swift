@@ -4,8 +4,8 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its client
-/// disconnects, which the next store reply detects.
+/// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
+/// client disconnects, which the next store reply detects.
 final class UserJobs: GatewayPart {
   /// A job keeps its slot until its last reply has arrived.
   private var jobs = SlotTable<UserJob>()

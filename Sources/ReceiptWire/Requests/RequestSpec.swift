@@ -30,8 +30,9 @@ package struct RequestField: Sendable {
     case options
   }
 
-  /// Name and encoding, as `name`, `name:encoding` or `name:[fields]`. Without an encoding it is a string where the name
-  /// is one of a string, else a varint; `=x` is a value for probes, `@x` names a compound field of Proto/frames.md.
+  /// Name and encoding, as `name`, `name:encoding` or `name:[fields]`. Without an encoding it is a string where the
+  /// name is one of a string, else a varint; `=x` is a value for probes, `@x` names a compound field of
+  /// Proto/frames.md.
   package let notation: String
   /// Nil: in no frame that `POST /v1/frames` accepts.
   package let range: Range?
