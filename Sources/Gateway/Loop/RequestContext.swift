@@ -61,4 +61,7 @@ struct RequestContext {
     guard Identifier.isUser(given) else { throw Problem(.invalidUserID) }
     if !caller.isServer && !given.equals(caller.user) { throw Problem(.userIDMismatch) }
   }
+
+  /// Key by which the caller's own work is limited; 0 for a server.
+  var userKey: UInt64 { caller.isServer ? 0 : caller.key }
 }

@@ -39,6 +39,8 @@ package struct GatewayLimits: Sendable {
   /// Requests on each event loop that visit all channels of a user (``UserChannelScan``); one more is answered 503.
   /// Each takes some 30 bytes for every channel that it has listed and not finished, at most 21,000 of them.
   package var userJobs = 256
+  /// ``userJobs`` that one user may have: an eighth, so that one user cannot refuse the totals of all others.
+  var userJobsPerUser: Int { max(8, userJobs / 8) }
   /// Those of them that count unread totals for `notification.totals`; other users wait. The rest is for requests.
   package var totalsJobs = 64
   /// Channels that one counting request covers; a user with more gets `limit_reached`. Marking covers all channels.

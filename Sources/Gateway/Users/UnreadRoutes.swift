@@ -26,7 +26,7 @@ extension UserRoutes {
   func unreadOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
-    try loop.userJobs.checkRoom()
+    try loop.userJobs.checkRoom(for: context)
     let page = UnreadPage(start: parameters.place, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
     let scan = UserChannelScan(
@@ -47,7 +47,7 @@ extension UserRoutes {
   ) throws(Problem) {
     let body = try loop.object(request, .unreadOfUsers)
     let ids = try body.requiredArray("user_ids", countMax: loop.limits.entriesPerRequest)
-    try loop.userJobs.checkRoom()
+    try loop.userJobs.checkRoom(for: context)
     var users: [[UInt8]] = []
     var entries: [UserJob.Entry] = []
     var elements = ids.elements
@@ -75,7 +75,7 @@ extension UserRoutes {
     user: RawSpan,
     threads: Bool
   ) throws(Problem) {
-    try loop.userJobs.checkRoom()
+    try loop.userJobs.checkRoom(for: context)
     let user = user.withUnsafeBytes { Array($0) }
     let scan = UserChannelScan(
       .markRead,
@@ -98,7 +98,7 @@ extension UserRoutes {
     thread: RawSpan,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    try loop.userJobs.checkRoom()
+    try loop.userJobs.checkRoom(for: context)
     let scan = UserChannelScan(
       .count,
       users: [user.withUnsafeBytes { Array($0) }],

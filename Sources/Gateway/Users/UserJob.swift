@@ -35,6 +35,8 @@ final class UserJob {
   let stream: HTTP2StreamHandle
   let route: Route
   let isServer: Bool
+  /// Key of the user that it counts for; 0 for a server's, and for one without a request.
+  let userKey: UInt64
   /// When the caller's token was issued; see ``Caller``.
   let issued: UInt32?
   var scan: UserChannelScan
@@ -57,6 +59,7 @@ final class UserJob {
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
+    userKey = context.userKey
     issued = context.caller.issued
     self.route = route
     self.scan = scan
@@ -70,6 +73,7 @@ final class UserJob {
     connection = 0
     stream = HTTP2StreamHandle(slot: 0, generation: 0)
     isServer = true
+    userKey = 0
     issued = nil
     route = .unreadOfUser
     self.scan = scan

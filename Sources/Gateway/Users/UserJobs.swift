@@ -13,9 +13,15 @@ final class UserJobs: GatewayPart {
   /// Jobs in progress.
   var count: Int { jobs.count }
 
-  /// Checks that another job may start; throws where the limit is reached or the store is unavailable.
-  func checkRoom() throws(Problem) {
+  /// Checks that another job may start; throws where the limit of the loop or of the user is reached, or the store is
+  /// unavailable.
+  func checkRoom(for context: RequestContext) throws(Problem) {
     guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
+    let key = context.userKey
+    if key != 0 {
+      let own = jobs.indexes.count { jobs[$0]?.userKey == key } + loop.userLists.count(of: key)
+      guard own < loop.limits.userJobsPerUser else { throw Problem(.storeBusy) }
+    }
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
   }
 

@@ -10,6 +10,8 @@ final class UserListJob {
   let stream: HTTP2StreamHandle
   let route: Route
   let isServer: Bool
+  /// Key of the user that it counts for; 0 for a server's, and for one without a request.
+  let userKey: UInt64
   /// When the caller's token was issued; see ``Caller``.
   let issued: UInt32?
   var scan: UserListScan
@@ -21,6 +23,7 @@ final class UserListJob {
     connection = context.connection
     stream = context.stream
     isServer = context.caller.isServer
+    userKey = context.userKey
     issued = context.caller.issued
     self.route = route
     self.scan = scan
@@ -34,6 +37,9 @@ final class UserLists: GatewayPart {
 
   /// Jobs in progress.
   var count: Int { jobs.count }
+
+  /// Jobs in progress of one user.
+  func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.userKey == userKey } }
 
   // MARK: Routes
 
@@ -71,7 +77,7 @@ final class UserLists: GatewayPart {
     _ match: borrowing RouteMatch,
     _ context: RequestContext
   ) throws(Problem) {
-    try loop.userJobs.checkRoom()
+    try loop.userJobs.checkRoom(for: context)
     if let cursor = parameters.cursor, !UserListScan.isOne(cursor, of: subject) {
       throw Problem(.invalidCursor)
     }
