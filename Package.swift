@@ -255,7 +255,7 @@ let package = Package(
     .testTarget(
       name: "TLSSessionTests",
       dependencies: [
-        "TLSSession", "TestPrograms", nioCore, nioEmbedded, nioPosix,
+        "TLSSession", "COpenSSL", "TestPrograms", nioCore, nioEmbedded, nioPosix,
         .product(name: "NIOConcurrencyHelpers", package: "swift-nio"),
       ],
       swiftSettings: strict

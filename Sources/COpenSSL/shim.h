@@ -54,6 +54,13 @@ static inline long COpenSSL_set_host_name(SSL *ssl, const char *name) {
   return SSL_set_tlsext_host_name(ssl, name);
 }
 
+static inline void COpenSSL_set_message_callback(
+    SSL *ssl, void *argument,
+    void (*callback)(int is_sent, int version, int type, const void *bytes, size_t count, SSL *, void *argument)) {
+  SSL_set_msg_callback(ssl, callback);
+  SSL_set_msg_callback_arg(ssl, argument);
+}
+
 static inline void COpenSSL_BIO_set_retry_read(BIO *bio) { BIO_set_retry_read(bio); }
 
 static inline void COpenSSL_BIO_clear_retry(BIO *bio) { BIO_clear_retry_flags(bio); }

@@ -42,9 +42,10 @@ package struct HTTP2Limits: Sendable {
   package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
 
   /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests,
-  /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than 32 KiB get
-  /// no more; above all of it, no connection does. New streams are then refused with REFUSED_STREAM, which a client may
-  /// retry. Streams with an incomplete body are reset with ENHANCE_YOUR_CALM.
+  /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than a 128th
+  /// get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New streams
+  /// are then refused with REFUSED_STREAM, which a client may retry. Streams with an incomplete body are reset with
+  /// ENHANCE_YOUR_CALM.
   package var maxMemoryBytes: Int = 1 << 30
 
   /// The same limit for one connection.
@@ -137,9 +138,9 @@ package struct HTTP2Limits: Sendable {
   package var idleTimeout: TimeAmount = .seconds(180)
 
   /// Time for which output may be pending while the peer takes none. If the socket accepts no bytes, the connection is
-  /// closed. If HTTP/2's windows block a response, so that none of its bytes are sent, its stream is reset with CANCEL.
-  /// This requires that its own window is used up, or that no response of the connection progressed. The application
-  /// must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
+  /// closed. If HTTP/2's windows block a response, so that less than 4 KiB of it are sent, its stream is reset with
+  /// CANCEL. This requires that its own window is used up, or that no response of the connection progressed. The
+  /// application must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
   package var writeTimeout: TimeAmount = .seconds(30)
 
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.

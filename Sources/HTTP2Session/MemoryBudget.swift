@@ -3,11 +3,12 @@ internal import NIOCore
 /// Bytes that the connections of one event loop hold for streams: received requests, unsent responses, and a fixed cost
 /// per stream. All connections share one budget, ``HTTP2Limits/maxMemoryBytes``.
 ///
-/// - Up to half of it, a connection may hold ``HTTP2Limits/maxConnectionMemoryBytes``, or
-///   ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not proven.
-/// - Above half of it, connections that hold more than ``fairShare`` get no more. Their new streams are refused, and
-///   their streams with an incomplete body are reset. The connections that hold least are served longest.
-/// - Above all of it, no connection gets more.
+/// - Up to half of it, a connection, or a user over all connections, may hold ``HTTP2Limits/maxConnectionMemoryBytes``,
+///   or ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not proven.
+/// - Above half of it, who holds more than a 128th gets no more; above three quarters, who holds more than
+///   ``leastShare``. New streams of such a connection are refused, and its streams with an incomplete body are reset.
+///   Those who hold least are served longest.
+/// - Above all of it, nobody gets more.
 /// - Connections with unproven peers together hold a quarter of it. Above that, each of them may hold
 ///   ``newcomerShare``: enough for the request that proves its peer.
 struct MemoryBudget {
@@ -15,8 +16,8 @@ struct MemoryBudget {
   static let streamBytes = 1_536
   /// Estimated cost of an open connection besides its streams: session, pipeline and their buffers.
   private static let connectionBytes = 8 * 1024
-  /// About one or two streams of ordinary size.
-  static let fairShare = 32 * 1024
+  /// Some 20 streams of ordinary size.
+  static let leastShare = 32 * 1024
   /// One stream whose request has ordinary headers, or a small body.
   static let newcomerShare = 4 * 1024
 
@@ -44,8 +45,14 @@ struct MemoryBudget {
   /// Whether a connection that holds this many bytes may hold more.
   @inline(__always)
   func allows(_ connectionHeld: Int) -> Bool {
-    guard connectionHeld <= connectionLimit else { return false }
-    return held <= limit / 2 || (held <= limit && connectionHeld <= Self.fairShare)
+    held <= limit && connectionHeld <= share
+  }
+
+  /// What a connection or a user may hold now.
+  @inline(__always)
+  private var share: Int {
+    if held <= limit / 2 { return connectionLimit }
+    return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.leastShare) : Self.leastShare)
   }
 
   /// Whether a connection with an unproven peer that holds this many bytes may hold more.
@@ -64,8 +71,7 @@ struct MemoryBudget {
   @inline(__always)
   func allows(share key: UInt64) -> Bool {
     if key == 0 { return allowsShared }
-    let shareHeld = shares.held(key)
-    return shareHeld <= connectionLimit && held <= (shareHeld <= Self.fairShare ? limit : limit / 2)
+    return held <= limit && shares.held(key) <= share
   }
 
   /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unproven connection.

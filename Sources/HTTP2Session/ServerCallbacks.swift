@@ -316,7 +316,8 @@ private let onFrameSent: nghttp2_on_frame_send_callback = { _, frame, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
   switch header.pointee.type {
   case 0x3: core(user).pointee.counters.resetsSent += 1
-  case 0x7: core(user).pointee.counters.goAwaysSent += 1
+  case 0x7:
+    core(user).pointee.goAwaySent(frame.unsafelyUnwrapped.pointee.goaway.error_code)
   default: break
   }
   return 0

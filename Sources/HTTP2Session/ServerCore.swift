@@ -85,6 +85,12 @@ struct ServerCore {
     }
   }
 
+  /// Record a GOAWAY that was sent, also those of errors that nghttp2 finds and answers itself.
+  mutating func goAwaySent(_ code: UInt32) {
+    counters.goAwaysSent += 1
+    if code != HTTP2ErrorCode.noError.rawValue { hasFailed = true }
+  }
+
   /// Queue the GOAWAY that ends the connection.
   mutating func terminate(_ code: HTTP2ErrorCode) {
     goAwaySubmitted = true

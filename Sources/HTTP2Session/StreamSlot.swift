@@ -107,9 +107,9 @@ struct StreamDeadlines {
   /// Whether the request takes longer than this.
   func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
 
-  /// Whether the number of unsent bytes has not changed for this long.
+  /// Whether the peer has taken less than ``OutputProgress/leastBytes`` of the unsent bytes for this long.
   mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if unsent != unsentBytes {
+    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= OutputProgress.leastBytes {
       unsentBytes = unsent
       unsentSince = now
       return false

@@ -82,7 +82,7 @@ package final class HandshakeFailures: Sendable {
       ("the peer speaks another protocol over TLS", "only gateways and tidemark's commands connect here")
     case .handshake(let reason): (reason, "compare the TLS flags of gateway and store")
     case .handshakeTimeout: ("the handshake timed out", "look at the network between gateway and store")
-    case .file, .configuration, .record, .truncated, .closed: nil
+    case .file, .configuration, .record, .tooManyKeyUpdates, .truncated, .closed: nil
     }
   }
 
@@ -108,7 +108,7 @@ package final class HandshakeFailures: Sendable {
     case .noPeerCertificate: ("the store presented no certificate", "give the store --tls-cert and --tls-key")
     case .handshake(let reason): (reason, "compare the TLS flags of gateway and store")
     case .handshakeTimeout: ("the handshake timed out", "look at the store, and the network between")
-    case .file, .configuration, .record, .truncated, .closed: nil
+    case .file, .configuration, .record, .tooManyKeyUpdates, .truncated, .closed: nil
     }
   }
 }

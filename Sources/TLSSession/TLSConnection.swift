@@ -5,7 +5,7 @@ package import NIOCore
 /// process them; ``write(_:)`` takes plaintext. ``takeOutput()`` returns bytes for the network. Call it after each of
 /// the others, even one that threw, because an alert may be pending. Not thread-safe.
 package final class TLSConnection {
-  private let ssl: OpaquePointer
+  let ssl: OpaquePointer
   private let buffers: UnsafeMutablePointer<TLSBuffers>
   private let applicationProtocol: TLSApplicationProtocol
   private var isBroken = false
@@ -100,6 +100,7 @@ package final class TLSConnection {
         throw .noApplicationProtocol
       }
       isEstablished = true
+      countKeyUpdates(of: ssl, in: buffers)
       return true
     }
     switch SSL_get_error(ssl, result) {
@@ -148,6 +149,7 @@ package final class TLSConnection {
       }
       if count > 0 {
         total += count
+        buffers.pointee.keyUpdates.recordPlaintext(count)
         continue
       }
       switch SSL_get_error(ssl, result) {
@@ -155,7 +157,7 @@ package final class TLSConnection {
       case SSL_ERROR_ZERO_RETURN: peerHasClosed = true
       case SSL_ERROR_SYSCALL:
         isBroken = true
-        throw .truncated
+        throw buffers.pointee.keyUpdates.isExceeded ? .tooManyKeyUpdates : .truncated
       default:
         isBroken = true
         let (number, reason) = OpenSSLErrors.take()

@@ -30,6 +30,8 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
   case handshakeTimeout
   /// A record after the handshake was invalid.
   case record(reason: String)
+  /// The peer changes its keys, or asks to renegotiate, too often.
+  case tooManyKeyUpdates
   /// The peer closed without close_notify: the data read so far may be incomplete (RFC 8446 section 6.1).
   case truncated
   /// The connection is closed.
@@ -48,6 +50,7 @@ package enum TLSError: Error, Equatable, CustomStringConvertible {
     case .handshake(let reason): "TLS handshake: \(reason)"
     case .handshakeTimeout: "TLS handshake: timed out"
     case .record(let reason): "TLS: \(reason)"
+    case .tooManyKeyUpdates: "TLS: the peer sends too many key updates"
     case .truncated: "TLS: closed without close_notify"
     case .closed: "TLS: connection closed"
     }

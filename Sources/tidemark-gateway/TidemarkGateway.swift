@@ -109,8 +109,8 @@ struct TidemarkGateway: AsyncParsableCommand {
     parsing: .upToNextOption,
     help: ArgumentHelp(
       """
-      Load balancers, such as 10.0.0.0/8: X-Forwarded-For names the client; of all limits only --connections \
-      covers them.
+      Load balancers, such as 10.0.0.0/8. X-Forwarded-For names the client of each request; with --proxy-protocol, \
+      a PROXY header that of a connection. Their own connections count only for --connections.
       """,
       valueName: "cidr"
     )

@@ -612,6 +612,25 @@ import Testing
     }
   }
 
+  @Test func noTokenTakesAllStreams() async throws {
+    var limits = GatewayLimits()
+    limits.requestStreams = 4
+    try await TestGateway.run(limits: limits) { gateway in
+      var frames = TestFrames()
+      frames.add(.getChannel, 1)
+      func isOpened(_ token: String) async throws -> Bool {
+        let stream = try await gateway.client.begin(token: token)
+        try await gateway.client.send(frames.bytes, stream)
+        _ = await stream.frame()
+        return stream.status == 200
+      }
+      var opened: [Bool] = []
+      for _ in 0..<3 { opened.append(try await isOpened(TestTokens.server)) }
+      opened.append(try await isOpened(TestTokens.make(#"{"server":true,"jti":"another"}"#)))
+      #expect(opened == [true, true, false, true])
+    }
+  }
+
   @Test func forgetsStreamsThatAreReset() async throws {
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.store.set(.silent)

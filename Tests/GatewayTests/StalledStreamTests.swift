@@ -175,7 +175,7 @@ import Testing
     var limits = GatewayLimits()
     limits.eventStreamBytes = 512
     limits.heartbeat = .milliseconds(50)
-    limits.eventStallTimeout = .milliseconds(500)
+    limits.eventStallTimeout = .seconds(2)
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp(EventRouteTests.general, members: ["alice"], messages: ["m1"])
       let reader = try await gateway.client.events(token: TestTokens.user("alice"))
@@ -207,6 +207,21 @@ import Testing
       while let event = await reader.event() {
         if (event["message"] as? NSDictionary)?["id"] as? String == "last" { break }
       }
+      try await client.close()
+    }
+  }
+
+  /// The heartbeats alone fill the window.
+  @Test func aQuietEventStreamThatIsNotReadIsReset() async throws {
+    var limits = GatewayLimits()
+    limits.heartbeat = .milliseconds(50)
+    limits.eventStallTimeout = .seconds(2)
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp(EventRouteTests.general, members: ["alice"], messages: ["m1"])
+      let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
+      try await client.beginEvents(window: 100, token: TestTokens.user("alice"))
+      #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
+      #expect(client.answerBytes == 100)
       try await client.close()
     }
   }

@@ -74,8 +74,12 @@ enum TestTokens {
       + "."
     let good = TestTokens.user("alice")
     let parts = good.split(separator: ".")
+    // The last character's two unused bits are 0; the next character has one of them set.
+    let last = try #require(good.unicodeScalars.last.flatMap { Unicode.Scalar($0.value + 1) })
+    let respelled = String(good.dropLast()) + String(Character(last))
     let table: [(String, String)] = [
       (good, "user alice"),
+      (respelled, "token_malformed"),
       (TestTokens.server, "server"),
       (TestTokens.make(#"{"sub":"bob"}"#), "user bob"),
       (TestTokens.make(#"{"user_id":"a@b.c_d-e","sub":"bob"}"#), "user a@b.c_d-e"),

@@ -240,10 +240,17 @@ struct StalledTests {
     #expect(server.isClosed)
   }
 
-  @Test("writeTimeout: an answer that moves, and a finished stream that does not")
+  @Test("writeTimeout: an answer that moves, one that hardly moves, and a finished stream that does not")
   func slowAnswers() throws {
     let server = try TestServer()
-    server.send(settings([(4, 0)]), get(1), get(3, "/hold"), get(5, "/hold"))
+    let large = ByteBuffer(repeating: 7, count: 40_000)
+    server.delegate.onRequest = { stream, connection in
+      guard connection.withRequest(stream, { $0.path.byteCount }) == 6 else {
+        return server.delegate.held.append(stream)
+      }
+      connection.respond(stream, status: 200, contentType: .bytes, body: large)
+    }
+    server.send(settings([(4, 0)]), get(1, "/large"), get(3, "/hold"), get(5, "/hold"), get(7, "/large"))
     for stream in server.delegate.held {
       server.connection.startStreaming(stream, status: 200, contentType: .eventStream)
       server.connection.write(stream, ByteBuffer(string: "event"))
@@ -251,14 +258,29 @@ struct StalledTests {
     server.connection.finish(server.delegate.held[0])
     server.connection.flushIfNeeded()
     for _ in 0..<9 {
-      server.send(windowUpdate(1, 1))
+      server.send(windowUpdate(1, 4_096), windowUpdate(7, 1))
       server.advance(.seconds(20))
     }
-    // 1 gets on by a byte at a time; 5 is the application's to end.
-    #expect(server.frames(.rstStream).map(\.stream) == [3])
+    // 1 takes 4 KiB each time, 7 a byte; 5 is the application's to end.
+    #expect(Set(server.frames(.rstStream).map(\.stream)) == [3, 7])
     #expect(server.delegate.log.filter { $0 == "aborted" }.count == 1)
-    server.send(windowUpdate(1, 1))
+    server.send(windowUpdate(1, 4_096))
     #expect(server.isEnded(1))
+  }
+
+  @Test("writeTimeout: a connection's window that is opened by a byte now and then")
+  func trickledConnectionWindow() throws {
+    let server = try TestServer()
+    let large = ByteBuffer(repeating: 7, count: 100_000)
+    server.delegate.onRequest = { stream, connection in
+      connection.respond(stream, status: 200, contentType: .bytes, body: large)
+    }
+    server.send(settings([(4, 1_000_000)]), get(1), get(3))
+    for _ in 0..<5 {
+      server.send(windowUpdate(0, 1))
+      server.advance(.seconds(20))
+    }
+    #expect(server.connection.openStreams == 0)
   }
 
   @Test("writeTimeout: an answer that waits its turn behind another is not reset")

@@ -27,6 +27,10 @@ extension RealProcesses {
       )
     }
 
+    @Test func noUserTakesAllScans() async throws {
+      try await Self.play("scans", gatewayFlags: [])
+    }
+
     @Test func connectionsWithoutTokenAreRestricted() async throws {
       try await Self.play("strangers", gatewayFlags: [])
     }

@@ -35,6 +35,22 @@ extension RealProcesses {
       }
     }
 
+    @Test func scrapesDoNotStopClients() async throws {
+      try await Self.play("scrapes", gatewayFlags: ["--loops", "1"])
+    }
+
+    @Test func brokenConnectionsAreInTheAuditLog() async throws {
+      try await Self.play("broken_protocol") { pair, driver in
+        let line = try await driver.lastLine()
+        try await eventually("the log counts the connections of the attacker's address") {
+          let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+          let counts = log.matches(of: /address=127\.0\.0\.3 connections=(\d+) .*Refused in the last/)
+          return counts.reduce(0) { $0 + (Int($1.1) ?? 0) } == 5
+        }
+        return line
+      }
+    }
+
     /// Log lines that attackers cause are limited to one per second and kind, with a count.
     @Test func refusedConnectionsAreLoggedRateLimited() async throws {
       try await Self.play("refused") { pair, driver in

@@ -7,14 +7,19 @@ import Testing
 
 extension RealProcesses {
   /// Attackers that make a gateway hold memory or use its time (`Clients/hostile_memory.py`), beside a client that
-  /// sends 50 requests a second. The gateway may hold 64 MiB for all of them, plus the allocator's overhead.
+  /// sends 50 requests a second. The gateway may hold 64 MiB for all of them, plus the allocator's overhead; the store
+  /// holds nothing for them.
   @Suite struct HostileMemory {
-    @Test(arguments: ["headers_held", "headers_decoded", "answers_held", "bodies_held", "tables_held"])
+    @Test(arguments: [
+      "headers_held", "headers_decoded", "answers_held", "answers_of_one_user", "bodies_held", "tables_held",
+    ])
     func memoryIsBoundedAndReleased(_ attack: String) async throws {
       try await Pair.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) { pair in
         let specification: [String: Any] = [
-          "port": pair.h2cPort, "pids": [Int(try await pair.gatewayProcess.processID)], "limit": 96 << 20,
+          "port": pair.h2cPort, "limit": 96 << 20,
+          "pids": try await [pair.gatewayProcess, pair.storeProcess].map { Int($0.processID) },
           "server": pair.serverToken, "token": try await pair.token("bob"),
+          "other": try await pair.token("user-1"),
         ]
         try await Companion.play("hostile_memory.py", attack, specification, pair) { driver in
           try await driver.lastLine()
@@ -31,6 +36,7 @@ extension RealProcesses {
           "pids": await balanced.stack.gatewayProcesses.map { Int($0.processID) },
           "server": balanced.serverToken,
           "token": try await balanced.mint.user("bob", lifetime: .seconds(3600)),
+          "other": try await balanced.mint.user("user-1", lifetime: .seconds(3600)),
         ]
         let directory = balanced.directory
         try await Companion.play("hostile_memory.py", attack, specification, balanced.stack, in: directory) {

@@ -375,5 +375,29 @@ extension RealProcesses {
       )
       #expect(output.status == 1 && (output.out + output.error).hasPrefix(url), "\(output)")
     }
+
+    /// An empty setting that restricts access is a mistake of a template: the process does not start without it.
+    @Test func emptyRestrictionsAreRefused() async throws {
+      let directory = NSTemporaryDirectory() + "tidemark-empty-\(UUID().uuidString)"
+      try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
+      defer { try? FileManager.default.removeItem(atPath: directory) }
+      let secret = directory + "/secret"
+      try "0123456789abcdef0123456789abcdef\n".write(toFile: secret, atomically: true, encoding: .utf8)
+      let withKey = ["--listen", "127.0.0.1:0", "--h2c", "--store", "127.0.0.1:1", "--jwt-secret-file", secret]
+      let store = ["--listen", "127.0.0.1:0", "--data", directory + "/data"]
+      let refused: [(String, [String], String)] = [
+        ("tidemark-gateway", withKey, "secret-file"), ("tidemark-gateway", withKey, "jwt-issuer"),
+        ("tidemark-gateway", withKey, "jwt-audience"), ("tidemark-gateway", withKey, "rate-user"),
+        ("tidemark-gateway", withKey, "rate-address"), ("tidemark-gateway", withKey, "connections-per-address"),
+        ("tidemark-store", store, "secret-file"), ("tidemark-store", store + ["--secret-file", secret], "tls-ca"),
+      ]
+      for (program, flags, name) in refused {
+        let output = try await Command.run(Pair.binaries + "/" + program, flags + ["--" + name, ""])
+        #expect(
+          output.status == 78 && output.error.contains("--\(name) is empty"),
+          "\(program) --\(name): \(output)"
+        )
+      }
+    }
   }
 }

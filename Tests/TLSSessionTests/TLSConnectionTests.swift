@@ -1,3 +1,4 @@
+import COpenSSL
 import NIOCore
 import Testing
 
@@ -190,6 +191,31 @@ struct TLSConnectionTests {
     }
     #expect(plaintext.readableBytes == 0)
     #expect(pair.server.takeOutput() != nil)  // The alert.
+  }
+
+  @Test("key updates: some are accepted, more with more data, a flood ends the connection")
+  func keyUpdates() throws {
+    let pair = try Loopback(
+      client: Contexts.client(versions: .v1_3 ... .v1_3),
+      server: Contexts.server()
+    )
+    pair.run()
+    func update(_ count: Int) throws {
+      for _ in 0..<count {
+        #expect(SSL_key_update(pair.client.ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1)
+        try pair.client.write(ByteBuffer(string: "x"))
+        pair.run()
+      }
+    }
+    try update(30)
+    #expect(pair.serverRead.readableBytes == 30)
+    #expect(pair.serverError == nil)
+    for _ in 0..<5 { try pair.client.write(TLSConnectionTests.large) }
+    pair.run()
+    try update(6)
+    #expect(pair.serverError == nil)
+    try? update(10)
+    #expect(pair.serverError == .tooManyKeyUpdates)
   }
 
   @Test("an end without close_notify is an error, during the handshake and after")

@@ -196,17 +196,29 @@ package struct TokenVerifier: Sendable {
     return true
   }
 
-  /// Whether the bytes are base64url without padding, of a possible length.
+  /// Whether the bytes are base64url without padding, as an encoder writes it: the unused bits of the last character
+  /// are 0, so that no token has a second text (RFC 4648 section 3.5).
   private static func isBase64URL(_ bytes: ArraySlice<UInt8>) -> Bool {
-    bytes.count % 4 != 1
-      && bytes.allSatisfy { byte in
-        switch byte {
-        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-          UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-          true
-        default: false
-        }
-      }
+    guard bytes.allSatisfy({ base64URLValue($0) != nil }) else { return false }
+    let last = bytes.last.flatMap(base64URLValue) ?? 0
+    return switch bytes.count % 4 {
+    case 0: true
+    case 2: last & 0b1111 == 0
+    case 3: last & 0b11 == 0
+    default: false
+    }
+  }
+
+  /// The six bits of a base64url character; nil for any other byte (RFC 4648 section 5).
+  private static func base64URLValue(_ byte: UInt8) -> UInt8? {
+    switch byte {
+    case UInt8(ascii: "A")...UInt8(ascii: "Z"): byte - UInt8(ascii: "A")
+    case UInt8(ascii: "a")...UInt8(ascii: "z"): byte - UInt8(ascii: "a") + 26
+    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0") + 52
+    case UInt8(ascii: "-"): 62
+    case UInt8(ascii: "_"): 63
+    default: nil
+    }
   }
 
   private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {

@@ -14,7 +14,10 @@ final class EventStream {
   let totalsOf: String?
   /// Whether 200 was answered.
   var hasBegun = false
-  /// Ticks since the client last took anything while events waited for it.
+  /// Bytes passed to HTTP/2.
+  var bytesWritten = 0
+  /// Bytes that the client had taken when it last counted as reading, and ticks since.
+  private var bytesTaken = 0
   private var stalledTicks = 0
   /// Events that HTTP/2 has not accepted yet.
   var queue = StreamQueue()
@@ -33,12 +36,21 @@ final class EventStream {
     self.totalsOf = totalsOf
   }
 
-  /// Records that the client has taken queued events.
-  func progressed() { stalledTicks = 0 }
+  /// Bytes that a client has to take to count as reading, unless fewer are waiting for it.
+  private static let progressBytes = 4_096
 
-  /// Checks once a tick for progress. Returns true if events have waited for the client for that many ticks.
-  func stalls(ticksMax: Int) -> Bool {
-    stalledTicks = queue.isEmpty ? 0 : stalledTicks + 1
+  /// Checks once a tick whether the client reads. Returns true if it has not for that many ticks, while something
+  /// waited for it.
+  ///
+  /// - Parameter queued: bytes that HTTP/2 has queued.
+  func stalls(queued: Int, ticksMax: Int) -> Bool {
+    let taken = bytesWritten - queued
+    if queued == 0 && queue.isEmpty || taken - bytesTaken >= Self.progressBytes {
+      bytesTaken = taken
+      stalledTicks = 0
+      return false
+    }
+    stalledTicks += 1
     return stalledTicks > ticksMax
   }
 }

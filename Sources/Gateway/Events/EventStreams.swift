@@ -345,7 +345,7 @@ final class EventStreams: GatewayPart {
     for stream in table.all {
       if now >= stream.caller.expiresAt {
         expire(stream, .tokenExpired)
-      } else if stream.stalls(ticksMax: stallTicks) {
+      } else if stream.stalls(queued: queuedBytes(stream), ticksMax: stallTicks) {
         resetStalled(stream)
       } else if Int(stream.ref.slot) % parts == part {
         sendHeartbeat(stream)
@@ -355,6 +355,10 @@ final class EventStreams: GatewayPart {
     perform()
     countTotals()
     loop.endTurnSoon()
+  }
+
+  private func queuedBytes(_ stream: EventStream) -> Int {
+    loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
   /// Resets a stream whose client takes no events, and drops its queue. The client can resume from its last event.
@@ -398,7 +402,6 @@ final class EventStreams: GatewayPart {
   /// Writes queued events after a stream has become writable again.
   func drained(_ handle: HTTP2StreamHandle) {
     guard let stream = table.stream(of: handle) else { return }
-    stream.progressed()
     writer.writeQueued(of: stream, on: loop)
   }
 

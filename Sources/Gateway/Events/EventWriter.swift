@@ -87,7 +87,9 @@ final class EventWriter {
     // A client that is not reading needs no more heartbeats.
     guard connection.queuedBytes(stream.handle) ?? 0 < loop.limits.eventStreamBytes / 2 else { return }
     let bytes = finished(ByteBuffer(staticString: ":\n"), id: id)
-    connection.write(stream.handle, bytes, queueBytesMax: loop.limits.eventStreamBytes)
+    if connection.write(stream.handle, bytes, queueBytesMax: loop.limits.eventStreamBytes) == .queued {
+      stream.bytesWritten += bytes.readableBytes
+    }
     loop.connections.markDirty(stream.connection)
     loop.endTurnSoon()
   }
@@ -122,6 +124,7 @@ final class EventWriter {
       loop.connections.markDirty(stream.connection)
       loop.endTurnSoon()
       written &+= 1
+      stream.bytesWritten += bytes.readableBytes
       return true
     case .full: return false
     // The stream is closed; the notification is on its way.

@@ -293,6 +293,14 @@ extension GatewayLoop {
     if let told { connection.setApplicationTag(stream, told.note) }
   }
 
+  /// Charges a caller, and the client's address unless it is a server's, for more work than their request's own cost
+  /// stands for. They may come into debt, and wait with their next request.
+  func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
+    guard rates.isOn, cost > 0 else { return }
+    _ = rates.take(cost, from: caller, at: clock, .always)
+    if !caller.isServer { _ = rates.take(cost, from: address, at: clock, .always) }
+  }
+
   /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
   func drawn(
     _ problem: Problem,

@@ -430,7 +430,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     } else {
       return
     }
-    let share = caller.isServer || caller.userID.isEmpty ? 0 : caller.key
+    let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
     switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
     case .admitted: break
     case .connectionIsOverLimit: throw Problem(.overloaded)

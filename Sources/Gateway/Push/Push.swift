@@ -152,6 +152,9 @@ extension Push {
     }
     // Devices' batches have their own limit.
     if context.caller.isServer && !loop.batches.canBegin(batchOf: entries.count, context) { return }
+    // One more for every four entries.
+    let address = loop.client(request, context.connection)
+    loop.chargeMore(entries.count / 4, context.caller, from: address)
     let batch = begin(.body(context, match.route), source: nil, countMax: max(1, entries.count))
     var elements = entries.elements
     while let entry = elements.next() {

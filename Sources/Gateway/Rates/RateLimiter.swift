@@ -166,7 +166,8 @@ extension PeerAddress {
 
 extension Route {
   /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
-  /// line of a streamed body costs one more.
+  /// line of a streamed body costs one more; so do four acknowledgements of a JSON body, and of a scan over a user's
+  /// channels five that are listed or marked or twenty that are counted.
   var requestCost: Int {
     switch self {
     case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,

@@ -70,6 +70,8 @@ package struct GatewayLimits: Sendable {
   var deviceAcks = 8_192
   /// Streamed requests (`POST /v1/frames`, acknowledgements as NDJSON) on each event loop; one more is answered 503.
   package var requestStreams = 256
+  /// The part of ``requestStreams`` that one token may have open.
+  var requestStreamsPerToken: Int { max(1, requestStreams / 2) }
   /// Store requests in flight from all streamed requests of a loop: half of the store connection's window, so that
   /// other requests find room.
   package var streamedInFlight = 16_384

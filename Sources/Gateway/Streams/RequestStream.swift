@@ -122,6 +122,9 @@ struct RequestStreamTable {
 
   var all: [RequestStream] { streams.all.map(\.value) }
 
+  /// Streams of one caller (``Caller/key``).
+  func count(of caller: UInt64) -> Int { streams.indexes.count { streams[$0]?.caller.key == caller } }
+
   subscript(index: SlotIndex) -> RequestStream? { streams[index] }
 
   func stream(of handle: HTTP2StreamHandle) -> RequestStream? {

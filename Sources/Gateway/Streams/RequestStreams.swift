@@ -25,7 +25,7 @@ final class RequestStreams: GatewayPart {
 
   /// Opens a streamed request: answers 200 at once, and reads its body from the end of this turn on.
   ///
-  /// - Throws: `store_busy` where the limit is reached, or while draining.
+  /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
   func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {
     guard !isDraining else { throw Problem(.storeBusy, "this gateway is shutting down") }
     guard count < loop.limits.requestStreams else {
@@ -33,6 +33,10 @@ final class RequestStreams: GatewayPart {
         .storeBusy,
         "this gateway's limit of \(loop.limits.requestStreams) streamed requests is reached"
       )
+    }
+    let own = loop.limits.requestStreamsPerToken
+    guard table.count(of: stream.caller.key) < own else {
+      throw Problem(.storeBusy, "a token may have \(own) streamed requests on an event loop; close some of them")
     }
     guard let connection = loop.connections.connection(stream.connection) else { return }
     loop.connections.markDirty(stream.connection)

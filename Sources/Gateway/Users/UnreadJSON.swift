@@ -9,7 +9,7 @@ enum UnreadJSON {
 
   /// Writes the answer of a finished job.
   static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
-    switch job.route {
+    switch job.request.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)
     case .markReadMany: writeMarked(job.scan, into: &buffer)
     case .unreadOfUsers: writeUsers(job, into: &buffer)

@@ -1,4 +1,3 @@
-internal import HTTP2Session
 internal import NIOCore
 
 /// A request that visits all channels of one or several users (``UserChannelScan``).
@@ -31,14 +30,7 @@ final class UserJob {
   }
 
   let purpose: Purpose
-  let connection: UInt32
-  let stream: HTTP2StreamHandle
-  let route: Route
-  let isServer: Bool
-  /// Key of the user that it counts for; 0 for a server's, and for one without a request.
-  let userKey: UInt64
-  /// When the caller's token was issued; see ``Caller``.
-  let issued: UInt32?
+  var request: ScanRequest
   var scan: UserChannelScan
   /// In the order of the request.
   let entries: [Entry]
@@ -56,12 +48,7 @@ final class UserJob {
     entries: [Entry] = []
   ) {
     purpose = .answer
-    connection = context.connection
-    stream = context.stream
-    isServer = context.caller.isServer
-    userKey = context.userKey
-    issued = context.caller.issued
-    self.route = route
+    request = ScanRequest(context, route)
     self.scan = scan
     self.stage = stage
     self.entries = entries
@@ -70,12 +57,7 @@ final class UserJob {
   /// A job without an HTTP/2 request of its own.
   init(_ purpose: Purpose, _ scan: UserChannelScan) {
     self.purpose = purpose
-    connection = 0
-    stream = HTTP2StreamHandle(slot: 0, generation: 0)
-    isServer = true
-    userKey = 0
-    issued = nil
-    route = .unreadOfUser
+    request = .none
     self.scan = scan
     stage = .walking
     entries = []

@@ -19,7 +19,7 @@ final class UserJobs: GatewayPart {
     guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
     let key = context.userKey
     if key != 0 {
-      let own = jobs.indexes.count { jobs[$0]?.userKey == key } + loop.userLists.count(of: key)
+      let own = jobs.indexes.count { jobs[$0]?.request.userKey == key } + loop.userLists.count(of: key)
       guard own < loop.limits.userJobsPerUser else { throw Problem(.storeBusy) }
     }
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
@@ -43,7 +43,7 @@ final class UserJobs: GatewayPart {
   ) throws(Problem) {
     let index = jobs.insert(job)
     let request = Self.request(job, index, .firstMark)
-    guard loop.ask(kind, cid: cid, request, issued: job.issued, thread: thread, fields) else {
+    guard loop.ask(kind, cid: cid, request, issued: job.request.issued, thread: thread, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -86,7 +86,7 @@ final class UserJobs: GatewayPart {
     case .ended: return false
     case .marking, .walking:
       guard case .answer = job.purpose else { return true }
-      if loop.connections.connection(job.connection)?.isOpen(job.stream) ?? false { return true }
+      if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false { return true }
       job.stage = .ended
       return false
     }
@@ -152,6 +152,7 @@ final class UserJobs: GatewayPart {
       return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserChannelScan.listMax)
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
+      loop.charge(job.scan.channelCount(of: frame), to: &job.request)
       return ask(.unreadCounts, job.scan.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
         job.scan.writeCounts(frame, into: &$0)
       }
@@ -161,12 +162,14 @@ final class UserJobs: GatewayPart {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
+      loop.charge(4, to: &job.request)
       return ask(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)
       }
     case .threads(let mark):
+      loop.charge(4, to: &job.request)
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
       return ask(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
@@ -226,7 +229,7 @@ final class UserJobs: GatewayPart {
   ) -> [UserChannelScan.Step] {
     let request = Self.request(job, index, question)
     let name = name.isEmpty ? nil : name
-    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: job.issued, fields)
+    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: job.request.issued, fields)
     return sent(isSent, job, question)
   }
 
@@ -243,9 +246,9 @@ final class UserJobs: GatewayPart {
     let request = Self.request(job, index, question)
     let isSent =
       if let thread {
-        loop.ask(kind, cid: cid.span.bytes, request, issued: job.issued, thread: thread.span.bytes, fields)
+        loop.ask(kind, cid: cid.span.bytes, request, issued: job.request.issued, thread: thread.span.bytes, fields)
       } else {
-        loop.ask(kind, cid: cid.span.bytes, request, issued: job.issued, fields)
+        loop.ask(kind, cid: cid.span.bytes, request, issued: job.request.issued, fields)
       }
     return sent(isSent, job, question)
   }
@@ -260,7 +263,7 @@ final class UserJobs: GatewayPart {
   private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobStoreRequest)
     -> PendingRequest
   {
-    PendingRequest(.userJob(index, question), route: job.route, isServer: job.isServer)
+    PendingRequest(.userJob(index, question), route: job.request.route, isServer: job.request.isServer)
   }
 
   // MARK: End of a job
@@ -280,16 +283,16 @@ final class UserJobs: GatewayPart {
     case .replication(let replication):
       return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
     }
-    guard let connection = loop.connections.connection(job.connection) else { return }
-    loop.connections.markDirty(job.connection)
+    guard let connection = loop.connections.connection(job.request.connection) else { return }
+    loop.connections.markDirty(job.request.connection)
     // A job that ends within its request's own call needs its own end of turn.
     loop.endTurnSoon()
-    let isBatch = job.route == .unreadOfUsers
+    let isBatch = job.request.route == .unreadOfUsers
     if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
-      return loop.answer(Self.shown(problem, job), job.route.rawValue, job.stream, connection)
+      return loop.answer(Self.shown(problem, job), job.request.route.rawValue, job.request.stream, connection)
     }
-    connection.respond(job.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
-    loop.counters.answered(job.route.rawValue, status: 200)
+    connection.respond(job.request.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
+    loop.counters.answered(job.request.route.rawValue, status: 200)
   }
 
   /// Replaces a code whose title says that nothing was changed if something was.

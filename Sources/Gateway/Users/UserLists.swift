@@ -6,26 +6,14 @@ internal import StoreClient
 
 /// A request for a page of a user's own receipts or threads (``UserListScan``).
 final class UserListJob {
-  let connection: UInt32
-  let stream: HTTP2StreamHandle
-  let route: Route
-  let isServer: Bool
-  /// Key of the user that it counts for; 0 for a server's, and for one without a request.
-  let userKey: UInt64
-  /// When the caller's token was issued; see ``Caller``.
-  let issued: UInt32?
+  var request: ScanRequest
   var scan: UserListScan
   /// Requests to the store in flight.
   var inFlight = 0
   var isEnded = false
 
   init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
-    connection = context.connection
-    stream = context.stream
-    isServer = context.caller.isServer
-    userKey = context.userKey
-    issued = context.caller.issued
-    self.route = route
+    request = ScanRequest(context, route)
     self.scan = scan
   }
 }
@@ -39,7 +27,7 @@ final class UserLists: GatewayPart {
   var count: Int { jobs.count }
 
   /// Jobs in progress of one user.
-  func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.userKey == userKey } }
+  func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.request.userKey == userKey } }
 
   // MARK: Routes
 
@@ -141,7 +129,7 @@ final class UserLists: GatewayPart {
   /// Whether the job's result is still wanted; ends the job where its client has disconnected.
   private func isStillWanted(_ job: UserListJob) -> Bool {
     if job.isEnded { return false }
-    if loop.connections.connection(job.connection)?.isOpen(job.stream) ?? false { return true }
+    if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false { return true }
     job.isEnded = true
     return false
   }
@@ -167,8 +155,10 @@ final class UserLists: GatewayPart {
         UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
       )
       job.inFlight += 1
+      // One more for every five channels.
+      loop.charge(4, to: &job.request)
       let request = Self.request(job, index, question)
-      let isSent = loop.ask(job.scan.kind, cid: cid.span.bytes, request, issued: job.issued) {
+      let isSent = loop.ask(job.scan.kind, cid: cid.span.bytes, request, issued: job.request.issued) {
         job.scan.writeQuestion(channel, into: &$0)
       }
       if !isSent { refuse(question, job, index) }
@@ -186,7 +176,7 @@ final class UserLists: GatewayPart {
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
     let request = Self.request(job, index, question)
-    let isSent = loop.ask(.listChannels, shard: home, name: user, request, issued: job.issued) { buffer in
+    let isSent = loop.ask(.listChannels, shard: home, name: user, request, issued: job.request.issued) { buffer in
       buffer.writeVarint(0)
       buffer.writeVarint(limit)
       buffer.writeOptional(cursor)
@@ -202,20 +192,20 @@ final class UserLists: GatewayPart {
   private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListStoreRequest)
     -> PendingRequest
   {
-    PendingRequest(.userList(index, question), route: job.route, isServer: job.isServer)
+    PendingRequest(.userList(index, question), route: job.request.route, isServer: job.request.isServer)
   }
 
   private func end(_ job: UserListJob, _ problem: Problem?) {
     guard isStillWanted(job) else { return }
     job.isEnded = true
-    guard let connection = loop.connections.connection(job.connection) else { return }
-    loop.connections.markDirty(job.connection)
+    guard let connection = loop.connections.connection(job.request.connection) else { return }
+    loop.connections.markDirty(job.request.connection)
     loop.endTurnSoon()
     if let problem = problem ?? job.scan.problem {
-      return loop.answer(problem, job.route.rawValue, job.stream, connection)
+      return loop.answer(problem, job.request.route.rawValue, job.request.stream, connection)
     }
-    connection.respond(job.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
-    loop.counters.answered(job.route.rawValue, status: 200)
+    connection.respond(job.request.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
+    loop.counters.answered(job.request.route.rawValue, status: 200)
   }
 }
 

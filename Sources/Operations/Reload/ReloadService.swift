@@ -15,6 +15,8 @@ package final class ReloadService: Service {
 
   private struct State {
     var files: [String]
+    /// States of the files when they were last read.
+    var seen: [String: FileState]
     var good: Int64 = 0
     var failed: Int64 = 0
     var lastReloadSucceeded = true
@@ -33,8 +35,6 @@ package final class ReloadService: Service {
   private let logger: Logger
   private let reload: Reload
   private let state: Mutex<State>
-  /// States of the files when they were read at startup.
-  private let initial: [String: FileState]
 
   /// - Parameters:
   ///   - files: paths of the files read at startup.
@@ -48,8 +48,7 @@ package final class ReloadService: Service {
     self.prefix = prefix
     self.logger = logger
     self.reload = reload
-    initial = FileState.of(files)
-    state = Mutex(State(files: files, lastSucceededAt: Times.now))
+    state = Mutex(State(files: files, seen: FileState.of(files), lastSucceededAt: Times.now))
   }
 
   /// Reload on demand until the group shuts down.
@@ -70,20 +69,26 @@ package final class ReloadService: Service {
   }
 
   private func watch(_ changed: () -> Void) async {
-    var last = initial
     while !Task.isCancelled {
       guard (try? await Task.sleep(for: Self.pollInterval)) != nil else { return }
-      var now = await fileStates()
-      guard now != last else { continue }
-      for _ in 0..<Self.stableChecksMax {
-        try? await Task.sleep(for: Self.stableInterval)
-        let next = await fileStates()
-        if next == now { break }
-        now = next
-      }
-      // Keep the states from before the reload, so that the next check sees changes made meanwhile.
-      last = now
-      changed()
+      if await fileStates() != state.withLock({ $0.seen }) { changed() }
+    }
+  }
+
+  /// Wait until the files are unchanged for a while, so that a file is not read while it is written, and a set of files
+  /// is complete. Returns false if they are as they were when they were last read.
+  private func filesHaveChanged() async -> Bool {
+    var now = await fileStates()
+    for _ in 0..<Self.stableChecksMax {
+      try? await Task.sleep(for: Self.stableInterval)
+      let next = await fileStates()
+      if next == now { break }
+      now = next
+    }
+    return state.withLock { [now] state in
+      // These are the states from before the reload, so that the next check sees changes made meanwhile.
+      defer { state.seen = now }
+      return state.seen != now
     }
   }
 
@@ -94,6 +99,8 @@ package final class ReloadService: Service {
   }
 
   private func perform(_ cause: Cause) async {
+    // A signal's reload may have read the changed files by now.
+    guard await filesHaveChanged() || cause == .signal else { return }
     var files: [String] = []
     do {
       let unchanged = try await reload(&files)

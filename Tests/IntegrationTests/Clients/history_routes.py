@@ -325,7 +325,8 @@ def main():
             assert {"member.added", "message.new", "read_state.changed", "channel.updated", "message.status"} <= types, f"{name} {which}: {types}"
             assert name == "resumed" or "message.read" in types, f"{name} {which}: {types}"
             new = {event["message"]["id"] for event in mine if event["type"] == "message.new"}
-            assert {"n1", "n2", "r-new", "r-first", "last"} == new, f"{name} {which}: {new}"
+            order = [(event["type"], event.get("message", {}).get("id"), event["created_at"]) for event in mine]
+            assert {"n1", "n2", "r-new", "r-first", "last"} == new, f"{name} {which}: {new} in {order}, joined {joined[which]}"
         if name == "resumed":
             assert sets["A"] == sets["B"], f"{name}: only in one: {sets['A'] ^ sets['B']}"
 

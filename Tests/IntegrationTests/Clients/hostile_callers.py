@@ -8,7 +8,7 @@ SPECIFICATION is a JSON file: `gateway` (a port without TLS), `admin` (of its op
 (of HS256 tokens) and `server` (a token). 127.0.0.9 is a trusted proxy. The last line on standard output
 begins with `ok`.
 """
-import base64, hashlib, hmac, json, socket, struct, sys, threading, time, urllib.request
+import base64, hashlib, hmac, json, select, socket, struct, sys, threading, time, urllib.request
 import h2.config, h2.connection, h2.events, h2.exceptions, h2.settings
 
 with open(sys.argv[2]) as file:
@@ -55,10 +55,10 @@ class Connection:
         except OSError:
             raise Closed()
 
-    def send(self, path, bearer, method="GET", client=None):
+    def send(self, path, bearer, method="GET", client=None, more=()):
         try:
             stream = self.h2.get_next_available_stream_id()
-            headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost")]
+            headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), *more]
             if bearer:
                 headers.append(("authorization", "Bearer " + bearer))
             if client:
@@ -201,6 +201,13 @@ def rates():
     check(count >= 19, count)
     check(proxy.ask("/v1/nothing", None, client="192.0.2.1, 203.0.113.9")[0] == 404, "the first entry counts")
     check(proxy.ask(READ_STATE, alice, client="192.0.2.2")[0] == 200, "another client on the proxy's connection is limited")
+    # Where the headers are too large for the proxy's field, the client's own does not count.
+    long = [("x-forwarded-for", "192.0.2.7")] + [(f"x-{number}", "x" * 1_000) for number in range(20)]
+    for _ in range(40):
+        status, _, _ = proxy.ask("/v1/nothing", None, client="192.0.2.8", more=long)
+        check(status in (431, 429), f"{status} for headers of 20 KB")
+    status, headers, _ = proxy.ask("/v1/nothing", None, client="192.0.2.7")
+    check((status, headers["ratelimit"][:14]) == (404, '"address";r=19'), f"another's rate was used: {status} {headers}")
     # A caller that is not a trusted proxy cannot name a client.
     stranger = Connection("127.0.0.5")
     check(sum(stranger.ask("/v1/nothing", None, client=f"192.0.2.{n}")[0] == 429 for n in range(40)) > 0, "an untrusted caller chose its address")
@@ -208,32 +215,44 @@ def rates():
 
 
 class Neighbour(threading.Thread):
-    """Sends 50 requests a second on one connection, every fifth with a new token."""
+    """Sends 50 requests a second on one connection, whether earlier ones are answered or not, every fifth with a new
+    token.
 
-    def __init__(self, connection, client=None):
+    `attack`, of another client on the same connection, is continued after each request.
+    """
+
+    def __init__(self, connection, client=None, attack=()):
         super().__init__(daemon=True)
-        self.connection, self.client = connection, client
+        self.connection, self.client, self.attack = connection, client, iter(attack)
         self.times, self.faults, self.ends = [], [], False
 
     def run(self):
-        bearer = token("bob")
-        while not self.ends:
-            if len(self.times) % 5 == 0:
-                bearer = token("bob")
-            start = time.monotonic()
-            try:
-                status = self.connection.ask(READ_STATE, bearer, client=self.client)[0]
-            except Closed:
-                self.faults.append("closed")
-                return
-            if status != 200:
-                self.faults.append(status)
-            self.times.append(time.monotonic() - start)
-            time.sleep(max(0, 0.02 - self.times[-1]))
+        try:
+            self.load()
+        except Closed:
+            self.faults.append("closed")
+
+    def load(self):
+        sent, at, count = {}, time.monotonic(), 0
+        while sent or not self.ends:
+            if not self.ends and time.monotonic() >= at:
+                if count % 5 == 0:
+                    bearer = token("bob")
+                sent[self.connection.send(READ_STATE, bearer, client=self.client)] = at
+                at, count = at + 0.02, count + 1
+                next(self.attack, None)
+            if select.select([self.connection.socket], [], [], max(0, min(0.02, at - time.monotonic())))[0]:
+                self.connection.receive()
+            for stream in [stream for stream in sent if self.connection.answers.get(stream, [0, 0, 0, False])[3]]:
+                status = self.connection.take(stream)[0]
+                if status != 200:
+                    self.faults.append(status)
+                self.times.append(time.monotonic() - sent.pop(stream))
 
     def finish(self):
         self.ends = True
-        self.join(30)
+        self.join(60)
+        check(not self.is_alive(), f"the neighbour has {len(self.times)} answers, and waits for more")
         check(not self.faults and len(self.times) > 10, f"{len(self.faults)} of {len(self.times)} answers: {self.faults[:3]}")
         times = sorted(self.times)
         return f"{len(times)} answers, p99 {times[len(times) * 99 // 100] * 1000:.0f} ms"
@@ -368,7 +387,56 @@ def shared_connection():
     for number in range(200):
         shared.send("/v1/openapi.yaml", None, client=f"2001:db8:5::{number:x}")
     read("documents that are not read")
-    return f"{metric('tidemark_gateway_held_bytes') / 1e6:.1f} MB are held"
+    held = f"{metric('tidemark_gateway_held_bytes') / 1e6:.1f} MB are held"
+    return f"{held}; {beside_one_connection()}"
+
+
+def beside_one_connection():
+    """Another client of the same connection sends what a proxy passes on, beside 50 requests a second."""
+    shared = Connection(PROXY)
+    attacker = "192.0.2.1"
+    shared.ask(READ_STATE, token("alice"), client="192.0.2.2")
+
+    def attack():
+        body, long = b"{" + b" " * 60_000, [(f"x-{number}", "x" * 1_000) for number in range(20)]
+        for number in range(100):
+            # Requests that are given up at once, bodies that do not end, long headers, bad tokens.
+            for _ in range(20):
+                shared.h2.reset_stream(shared.send("/v1/openapi.yaml", None, client=attacker), error_code=8)
+            if number % 5 == 0:
+                shared.feed(shared.begin("/v1/push/acks", None, attacker), body)
+            shared.send(READ_STATE, None, client=attacker, more=long)
+            shared.send(READ_STATE, token("bob", "x" * 32), client=attacker)
+            yield
+
+    neighbour = Neighbour(shared, "192.0.2.2", attack())
+    neighbour.start()
+    time.sleep(3)
+    return neighbour.finish()
+
+
+def scans():
+    """One user's scans over many channels leave places for those of others."""
+    connection, members = Connection(), ["bob", "alice"]
+    for first in range(0, 2_000, 100):
+        channels = [{"cid": f"messaging:scan-{number}", "members": members} for number in range(first, first + 100)]
+        stream = connection.begin("/v1/channels", server)
+        connection.feed(stream, json.dumps({"channels": channels}).encode(), end=True)
+        status, _, answer = connection.take(stream)
+        check(status == 200, f"making channels: {status} {answer}")
+    bob, alice = token("bob"), token("alice")
+    check(connection.ask("/v1/users/bob/threads", bob)[0] == 200, "a scan is refused")
+    streams = [connection.send("/v1/users/bob/threads", bob) for _ in range(300)]
+    others = [connection.send("/v1/users/alice/threads", alice) for _ in range(20)]
+    statuses = {}
+    for stream in streams:
+        status, _, answer = connection.take(stream)
+        check(status == 200 or json.loads(answer)["code"] == "store_busy", f"{status} {answer}")
+        statuses[status] = statuses.get(status, 0) + 1
+    check(statuses.get(503, 0) > 0, f"no scan was refused: {statuses}")
+    refused = [status for status, _, _ in map(connection.take, others) if status != 200]
+    check(not refused, f"{len(refused)} of another user's scans are refused")
+    return f"of 300 scans of one user: {statuses}"
 
 
 def strangers():
@@ -451,6 +519,6 @@ def proxy_headers():
     return "PROXY headers of both versions"
 
 
-cases = {case.__name__: case for case in (rates, bad_tokens, malformed_tokens, bad_tokens_behind_a_proxy, shared_connection, strangers, proxy_headers)}
+cases = {case.__name__: case for case in (rates, bad_tokens, malformed_tokens, bad_tokens_behind_a_proxy, scans, shared_connection, strangers, proxy_headers)}
 set_up()
 print("ok", cases[sys.argv[1]](), flush=True)

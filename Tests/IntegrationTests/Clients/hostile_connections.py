@@ -1,7 +1,7 @@
 """Attackers that occupy connections.
 
 The connections are silent at the store's port, exceed an address's limit at a gateway, exceed the gateway's
-own limit, or are refused.
+own limit, are refused, or ask the operations listener for metrics.
 
 usage: hostile_connections.py CASE SPECIFICATION
 
@@ -16,7 +16,7 @@ import httpx
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-gateway, admin, store, store_admin = (specification[name] for name in ("gateway", "admin", "store", "store_admin"))
+gateway, admin, store, store_admin, pid = (specification[name] for name in ("gateway", "admin", "store", "store_admin", "pid"))
 
 
 def check(holds, what):
@@ -171,7 +171,7 @@ def refused():
 def descriptors():
     """The gateway runs out of descriptors: it waits instead of spinning, serves the connections that it has,
     answers operators, and accepts again afterwards."""
-    caller, pid = set_up(), specification["pid"]
+    caller = set_up()
     operators = [socket.create_connection(("127.0.0.1", admin), timeout=20) for _ in range(2)]
 
     def ask(path):
@@ -209,5 +209,51 @@ def descriptors():
     return f"{used:.2f} s of processor time in 3 s"
 
 
-cases = {"descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
+def scrapes():
+    """Thousands of requests for metrics, of which one client reads none, do not stop the gateway's other clients."""
+    caller = set_up()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read()
+    request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    unread, read = (socket.create_connection(("127.0.0.1", admin), timeout=30) for _ in range(2))
+    before = held(pid)
+    unread.setblocking(False)
+    try:
+        for _ in range(1_000):
+            unread.send(request * 20)
+    except OSError:
+        pass
+    read.sendall(request * 50)
+    for _ in range(50):
+        caller.read()
+    answers = b""
+    while answers.count(b"HTTP/1.1 200 OK") < 50 or len(answers) < 50 * len(text) * 9 // 10:
+        part = read.recv(1 << 20)
+        check(part, f"closed after {answers.count(b'HTTP/1.1 200 OK')} of 50 answers")
+        answers += part
+    # The client that reads nothing is disconnected, and what was kept for it is given back.
+    poll = select.poll()
+    poll.register(unread, 0)
+    check(poll.poll(120_000), "a client that reads nothing is still connected after 120 s")
+    grown = held(pid) - before
+    check(grown < 32 << 20, f"the gateway grew by {grown >> 20} MiB")
+    return f"the gateway grew by {grown >> 20} MiB; the slowest mark took {caller.slowest * 1000:.0f} ms"
+
+
+def held(process):
+    with open(f"/proc/{process}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
+
+
+def broken_protocol():
+    """Connections that break HTTP/2 are closed."""
+    for _ in range(5):
+        connection = socket.create_connection(("127.0.0.1", gateway), timeout=20, source_address=("127.0.0.3", 0))
+        # DATA on stream 0.
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + bytes([0, 0, 1]) + bytes(6) + b"x")
+        while connection.recv(1 << 16):
+            pass
+    return "closed"
+
+
+cases = {"scrapes": scrapes, "broken_protocol": broken_protocol, "descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
 print("ok", cases[sys.argv[1]](), flush=True)

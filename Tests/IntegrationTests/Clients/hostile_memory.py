@@ -6,15 +6,15 @@ The attacks: compressed headers that expand, answers behind closed windows, unfi
 usage: hostile_memory.py CASE SPECIFICATION
 
 SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer),
-`pids` (the gateways' processes), `limit` (the bytes by which each may grow), `server` (a token) and `token`
-(of the user bob). The last line on standard output begins with `ok`.
+`pids` (the gateways' and the store's processes), `limit` (the bytes by which each may grow), `server` (a token),
+`token` (of the user bob) and `other` (of the user user-1). The last line on standard output begins with `ok`.
 """
 import json, resource, socket, ssl, struct, sys, time
 from neighbour import Neighbour, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-port, pids, limit, server = (specification[name] for name in ("port", "pids", "limit", "server"))
+port, pids, limit, server, other = (specification[name] for name in ("port", "pids", "limit", "server", "other"))
 certificate = specification.get("certificate")
 tls = ssl.create_default_context(cafile=certificate)
 if certificate:
@@ -82,14 +82,10 @@ def send(connection, data):
         return False
 
 
-def resident():
-    """The largest resident memory of the processes."""
-
-    def one(pid):
-        with open(f"/proc/{pid}/status") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
-
-    return max(one(pid) for pid in pids)
+def resident(pid):
+    """The resident memory of a process."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
 
 
 def neighbour():
@@ -125,15 +121,20 @@ def headers_decoded():
     yield connect()
 
 
-def answers_held():
+def answers_held(token=server):
     """Pages of read state behind closed windows."""
-    block = request("GET", "/v1/channels/messaging:c/read-state?limit=100", ("authorization", "Bearer " + server))
+    block = request("GET", "/v1/channels/messaging:c/read-state?limit=100", ("authorization", "Bearer " + token))
     for _ in range(60):
         connection = connect(settings(initial_window=0))
         yield connection
         for stream in range(1, 801, 2):
             if not send(connection, frame(HEADERS, END_HEADERS | END_STREAM, stream, block)):
                 break
+
+
+def answers_of_one_user():
+    """The same by one user, over many connections."""
+    return answers_held(other)
 
 
 def bodies_held():
@@ -163,23 +164,33 @@ def tables_held():
 def play(attack):
     client = neighbour()
     time.sleep(1)
-    before, most, kept, begin = resident(), 0, [], time.monotonic()
+    before, kept, begin = {pid: resident(pid) for pid in pids}, [], time.monotonic()
+    most = dict(before)
+
+    def look():
+        for pid in pids:
+            most[pid] = max(most[pid], resident(pid))
+
     for connection in attack():
         kept.append(connection)
-        most = max(most, resident())
+        look()
     for _ in range(20):
         time.sleep(0.1)
-        most = max(most, resident())
-    check(most - before <= limit, f"the gateway grew by {(most - before) >> 20} MiB, from {before >> 20} MiB")
+        look()
+    for pid in pids:
+        check(most[pid] - before[pid] <= limit, f"process {pid} grew by {(most[pid] - before[pid]) >> 20} MiB, from {before[pid] >> 20} MiB")
     for connection in kept:
         connection.close()
     deadline = time.monotonic() + 30
-    while resident() > 1.5 * before and time.monotonic() < deadline:
+    while any(resident(pid) > 1.5 * before[pid] for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.25)
-    check(resident() <= 1.5 * before, f"of {before >> 20} MiB before and {most >> 20} MiB at most {resident() >> 20} MiB are left")
-    figures = client.end(since=begin)
-    return f"{before >> 20} MiB before, {most >> 20} at most, {resident() >> 20} after; {figures}"
+    figures = []
+    for pid in pids:
+        first, highest, last = (size >> 20 for size in (before[pid], most[pid], resident(pid)))
+        check(resident(pid) <= 1.5 * before[pid], f"of {first} MiB before and {highest} MiB at most {last} MiB are left")
+        figures.append(f"{first} MiB before, {highest} at most, {last} after")
+    return "; ".join(figures + [client.end(since=begin)])
 
 
-cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, bodies_held, tables_held)}
+cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held)}
 print("ok", play(cases[sys.argv[1]]), flush=True)
