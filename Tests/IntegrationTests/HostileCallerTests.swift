@@ -14,7 +14,9 @@ extension RealProcesses {
       try await Self.play("rates", gatewayFlags: flags)
     }
 
-    @Test(arguments: ["bad_tokens", "malformed_tokens", "bad_tokens_behind_a_proxy"])
+    @Test(arguments: [
+      "bad_tokens", "bad_tokens_of_many_connections", "malformed_tokens", "bad_tokens_behind_a_proxy",
+    ])
     func refusedTokensAreRateLimited(_ name: String) async throws {
       // With a limit for each address, the addresses of this machine count too.
       try await Self.play(name, gatewayFlags: ["--connections-per-address", "1000"])
