@@ -197,7 +197,7 @@ private final class TestListing {
     let tokens = RevokedTokens()
     #expect(tokens.refusal(of: nil) == nil)
     #expect(tokens.refusal(of: Self.id("a")) == .storeUnavailable)
-    tokens.note(Self.id("b"), until: 5, version: 1)
+    tokens.record(Self.id("b"), until: 5, version: 1)
     #expect(tokens.refusal(of: Self.id("a")) == .storeUnavailable)
     tokens.replace([], version: 0)
     #expect(tokens.refusal(of: Self.id("a")) == nil)
@@ -248,7 +248,7 @@ private final class TestListing {
     // Of a store that was restored the versions are lower: what is known stays until the list was read.
     let restored = listing.reconnected()
     #expect(Self.refused(tokens) == "b")
-    tokens.note(Self.id("c"), until: 9, version: 1)
+    tokens.record(Self.id("c"), until: 9, version: 1)
     #expect(restored.known == 0)
     #expect(listing.answered(Self.answer(1, [("c", 9, 1)], isAnew: true), round: restored.round) == nil)
     #expect(Self.refused(tokens) == "c")
@@ -257,8 +257,8 @@ private final class TestListing {
   @Test func aChangeOfThisGatewayStaysThoughTheListIsOlder() {
     let tokens = RevokedTokens()
     tokens.replace([(Self.id("a"), 50), (Self.id("b"), 50)], version: 5)
-    tokens.note(Self.id("c"), until: 60, version: 7)
-    tokens.note(Self.id("a"), until: nil, version: 8)
+    tokens.record(Self.id("c"), until: 60, version: 7)
+    tokens.record(Self.id("a"), until: nil, version: 8)
     #expect(Self.refused(tokens) == "bc")
     // A part of the list that was asked for before.
     tokens.add([(Self.id("a"), 50), (Self.id("d"), 50)], version: 6)
@@ -290,11 +290,11 @@ private final class TestListing {
     #expect(listing.answered(Self.answer(1), round: again.round) == nil)
     #expect(Self.refused(tokens) == "a")
     #expect(known.withLock { $0 } == [true, false, true])
-    tokens.note(Self.id("a"), until: 6, version: 2)
-    tokens.note(Self.id("b"), until: 6, version: 3)
+    tokens.record(Self.id("a"), until: 6, version: 2)
+    tokens.record(Self.id("b"), until: 6, version: 3)
     #expect(revoked.withLock { $0 } == 2)
     tokens.stopObserving(listing)
-    tokens.note(Self.id("c"), until: 6, version: 4)
+    tokens.record(Self.id("c"), until: 6, version: 4)
     #expect(revoked.withLock { $0 } == 2)
   }
 

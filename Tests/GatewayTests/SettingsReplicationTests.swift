@@ -22,7 +22,7 @@ import Testing
   private func text(_ steps: [SettingsReplication.Step]) -> [String] {
     steps.map { step in
       switch step {
-      case .ask(let shard): "ask \(shard.rawValue)"
+      case .listUnsettled(let shard): "ask \(shard.rawValue)"
       case .assign(let index, let value, let shardCount):
         "assign \(index) v\(value.version) to \(shardCount - 1)"
       case .settle(let index, let value, _): "settle \(index) v\(value.version)"
@@ -39,7 +39,7 @@ import Testing
     var steps: [SettingsReplication.Step] = []
     var asked = replications.roundIsDue(shardCount: shardCount)
     while let step = asked.popLast() {
-      guard case .ask(let shard) = step else {
+      guard case .listUnsettled(let shard) = step else {
         steps.append(step)
         continue
       }
@@ -170,7 +170,7 @@ import Testing
     #expect(!replications.isBusy)
     // Now they are due: the first few at once, another when one is done.
     _ = replications.roundIsDue(shardCount: 40)
-    var steps = replications.found(values, in: ShardID(0)).filter { $0 != .ask(ShardID(16)) }
+    var steps = replications.found(values, in: ShardID(0)).filter { $0 != .listUnsettled(ShardID(16)) }
     #expect(steps.count == SettingsReplication.replicationsMax)
     for _ in 1..<40 { _ = replications.askFailed() }
     var begun = steps.count

@@ -69,7 +69,7 @@ import Testing
         let page = channels.page(cursor: cursor, limit: limit)
         var reader = FieldReader(page.readableBytesSpan)
         steps += try scan.located(&reader)
-      case .ask(let index):
+      case .query(let index):
         var question = ByteBuffer()
         scan.writeQuestion(index, into: &question)
         let cid = String(decoding: scan.channel(index), as: UTF8.self)
@@ -161,7 +161,7 @@ import Testing
     let page = channels.page(cursor: nil, limit: UserListScan.listMax)
     var reader = FieldReader(page.readableBytesSpan)
     let asked = try scan.listed(&reader)
-    #expect(asked == [.ask(0), .ask(1)])
+    #expect(asked == [.query(0), .query(1)])
     #expect(try scan.refused(0, Problem(.notAMember)) == [])
     var failed = scan
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])

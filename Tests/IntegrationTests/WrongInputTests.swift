@@ -383,14 +383,17 @@ extension RealProcesses {
       defer { try? FileManager.default.removeItem(atPath: directory) }
       let secret = directory + "/secret"
       try "0123456789abcdef0123456789abcdef\n".write(toFile: secret, atomically: true, encoding: .utf8)
-      let withKey = ["--listen", "127.0.0.1:0", "--h2c", "--store", "127.0.0.1:1", "--jwt-secret-file", secret]
+      let withKey =
+        ["--listen", "127.0.0.1:0", "--h2c", "--store", "127.0.0.1:1", "--jwt-secret-file"] + [secret]
       let store = ["--listen", "127.0.0.1:0", "--data", directory + "/data"]
-      let refused: [(String, [String], String)] = [
-        ("tidemark-gateway", withKey, "secret-file"), ("tidemark-gateway", withKey, "jwt-issuer"),
-        ("tidemark-gateway", withKey, "jwt-audience"), ("tidemark-gateway", withKey, "rate-user"),
-        ("tidemark-gateway", withKey, "rate-address"), ("tidemark-gateway", withKey, "connections-per-address"),
-        ("tidemark-store", store, "secret-file"), ("tidemark-store", store + ["--secret-file", secret], "tls-ca"),
+      let restrictions = [
+        "secret-file", "jwt-issuer", "jwt-audience", "rate-user", "rate-address", "connections-per-address",
       ]
+      let refused =
+        restrictions.map { ("tidemark-gateway", withKey, $0) } + [
+          ("tidemark-store", store, "secret-file"),
+          ("tidemark-store", store + ["--secret-file", secret], "tls-ca"),
+        ]
       for (program, flags, name) in refused {
         let output = try await Command.run(Pair.binaries + "/" + program, flags + ["--" + name, ""])
         #expect(

@@ -30,10 +30,10 @@ import Testing
     log.write()
     #expect(lines.withLockedValue { $0 }.isEmpty)
     for last in 1...12 as ClosedRange<UInt64> {
-      for _ in 0..<last { log.note(.token, from: PeerAddress(high: 0, low: 0xFFFF_C000_0200 | last)) }
+      for _ in 0..<last { log.record(.token, from: PeerAddress(high: 0, low: 0xFFFF_C000_0200 | last)) }
     }
-    log.note(.rate, from: PeerAddress(high: 0, low: 0xFFFF_C000_020C))
-    log.note(.connection, from: nil)
+    log.record(.rate, from: PeerAddress(high: 0, low: 0xFFFF_C000_020C))
+    log.record(.connection, from: nil)
     log.write()
     let written = lines.withLockedValue { $0 }
     #expect(written.count == 11)

@@ -92,7 +92,7 @@ extension EventHub {
       place = taken
     }
     guard let place else { return }
-    ask([place], since: since, .attach(refs.filter { self[$0] != nil }))
+    subscribeChannels([place], since: since, .attach(refs.filter { self[$0] != nil }))
   }
 
   // MARK: Channel events
@@ -198,7 +198,7 @@ extension EventHub {
       }
       if stream.phase == .listing {
         // Events of the channel must follow the answer.
-        if case .since(let time) = stream.start { note(entry, ref, since: time) }
+        if case .since(let time) = stream.start { record(entry, ref, since: time) }
       } else if let channel, !isLeaving(ref, channel) {
         streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
       } else {
@@ -226,7 +226,7 @@ extension EventHub {
 
   /// Subscribes to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
   /// was carried out.
-  mutating func ask(_ places: [UInt32], since: Timestamp?, _ purpose: Purpose) {
+  mutating func subscribeChannels(_ places: [UInt32], since: Timestamp?, _ purpose: Purpose) {
     for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
       let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
       guard let shard = channels[part[0]]?.shard else { continue }
@@ -282,8 +282,8 @@ extension EventHub {
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
       let middle = frame.channels.count / 2
-      ask(Array(frame.channels[..<middle]), since: frame.since, .resync)
-      ask(Array(frame.channels[middle...]), since: frame.since, .resync)
+      subscribeChannels(Array(frame.channels[..<middle]), since: frame.since, .resync)
+      subscribeChannels(Array(frame.channels[middle...]), since: frame.since, .resync)
       return
     }
     for ref in refs(ofChannel: frame.channels[0]) {
@@ -392,7 +392,7 @@ extension EventHub {
   private mutating func resync(_ isMeant: (Channel) -> Bool) {
     let places = channels.places.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
     for (shard, places) in byShard(places).enumerated() {
-      ask(places, since: progress.through(shard) ?? Timestamp.none, .resync)
+      subscribeChannels(places, since: progress.through(shard) ?? Timestamp.none, .resync)
     }
   }
 

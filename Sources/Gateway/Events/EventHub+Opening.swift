@@ -211,7 +211,7 @@ extension EventHub {
     guard let stream = self[ref] else { return }
     let isRelisting = stream.phase == .live
     for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
-      if case .since(let time) = stream.start, !isRelisting { note(entry, ref, since: time) }
+      if case .since(let time) = stream.start, !isRelisting { record(entry, ref, since: time) }
       guard entry.isMember else { continue }
       streams[ref]?.found.append((entry.cid, entry.joinedAt))
       if !isRelisting { continue }
@@ -236,7 +236,7 @@ extension EventHub {
   }
 
   /// Records the index's changes for a stream that resumes from a time.
-  mutating func note(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
+  mutating func record(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
     if entry.deletedAt != .none {
       streams[ref]?.deleted.append((entry.cid, entry.deletedAt))
     } else if !entry.isMember {
@@ -314,13 +314,13 @@ extension EventHub {
     }
     // Counted before the first request is sent: an early reply must not complete the opening.
     streams[ref]?.pending += 1
-    for places in byShard(places) { ask(places, since: since, .open(ref)) }
+    for places in byShard(places) { subscribeChannels(places, since: since, .open(ref)) }
     for (cid, time) in stream.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
       attachAndReplay([ref], cid.text, since: time)
     }
     if let since {
       let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { take(channel: $0) }
-      for places in byShard(gone) { ask(places, since: membershipStart(since), .gone(ref)) }
+      for places in byShard(gone) { subscribeChannels(places, since: membershipStart(since), .gone(ref)) }
     }
     answered(ref)
   }

@@ -142,11 +142,11 @@ final class EventStreams: GatewayPart {
   private func perform(_ step: EventHub.Step) {
     switch step {
     case .subscribeUser(let place, let name):
-      ask(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeInteger(UInt8(1)) }
+      trySend(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeInteger(UInt8(1)) }
     case .unsubscribeUser(let place, let name):
-      ask(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) { $0.writeInteger(UInt8(0)) }
+      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) { $0.writeInteger(UInt8(0)) }
     case .list(let ref, let user, let issued, let cursor, let since):
-      ask(.listChannels, home(of: user), user, .list(ref), issued: issued) {
+      trySend(.listChannels, home(of: user), user, .list(ref), issued: issued) {
         // Flags: 1 adds channels that the user has left, 2 those deleted.
         $0.writeVarint(since == nil ? 0 : 3)
         $0.writeVarint(UserChannelScan.listMax)
@@ -155,7 +155,7 @@ final class EventStreams: GatewayPart {
       }
     case .subscribe(let frame, let since):
       let cids = hub.cids(of: frame)
-      ask(.subscribe, hub.shard(of: frame), nil, .subscribe(frame: UInt32(truncatingIfNeeded: frame))) {
+      trySend(.subscribe, hub.shard(of: frame), nil, .subscribe(frame: UInt32(truncatingIfNeeded: frame))) {
         buffer in
         buffer.writeVarint(since == nil ? 0 : 1)
         buffer.writeTime(since ?? .none)
@@ -164,7 +164,8 @@ final class EventStreams: GatewayPart {
       }
     case .unsubscribe(let frame):
       let cids = hub.cids(of: frame)
-      ask(.unsubscribe, hub.shard(of: frame), nil, .unsubscribe(frame: UInt32(truncatingIfNeeded: frame))) {
+      trySend(.unsubscribe, hub.shard(of: frame), nil, .unsubscribe(frame: UInt32(truncatingIfNeeded: frame)))
+      {
         buffer in
         buffer.writeVarint(cids.count)
         for cid in cids { buffer.writeField(cid) }
@@ -194,7 +195,7 @@ final class EventStreams: GatewayPart {
 
   private func home(of user: String) -> ShardID { ShardID(UInt16(hub.home(of: user))) }
 
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: String?,
@@ -204,7 +205,7 @@ final class EventStreams: GatewayPart {
   ) {
     let request = PendingRequest(.events(question), route: .events, isServer: false)
     let name = name.map { Array($0.utf8) }
-    if loop.ask(kind, shard: shard, name: name, request, issued: issued, fields) { return }
+    if loop.trySend(kind, shard: shard, name: name, request, issued: issued, fields) { return }
     failed(question, Problem(.storeBusy))
   }
 

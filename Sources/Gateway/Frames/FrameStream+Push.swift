@@ -71,7 +71,7 @@ extension FrameStream {
       answerBytes: UInt32(truncatingIfNeeded: answerBytes)
     )
     let place = ticket.place
-    let isSent = loop.ask(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(question)) {
+    let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(question)) {
       buffer in
       buffer.writeRaw(place)
       buffer.writeTime(acked)

@@ -136,7 +136,7 @@ final class FrameStream: RequestStream {
       correlation: header.correlation,
       answerBytes: UInt32(truncatingIfNeeded: answerBytes)
     )
-    let isSent = loop.ask(
+    let isSent = loop.trySend(
       header.kind,
       cid: request.cid,
       self.request(question),

@@ -98,7 +98,7 @@ struct ConnectionTable {
   }
 
   /// Records where a connection comes from.
-  mutating func note(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
+  mutating func recordClient(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
     entries[Int(index)].client = client
     entries[Int(index)].isShared = isShared
   }

@@ -47,7 +47,7 @@ final class EchoedNameResponses: GatewayPart {
   ) throws(Problem) {
     let index = waiting.insert(answer)
     let request = Self.request(index, context, route)
-    let isSent = loop.ask(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
+    let isSent = loop.trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
     if !isSent { throw refused(index) }
   }
 
@@ -65,7 +65,7 @@ final class EchoedNameResponses: GatewayPart {
   ) throws(Problem) {
     let index = waiting.insert(answer)
     let request = Self.request(index, context, route)
-    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
+    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
     if !isSent { throw refused(index) }
   }
 
@@ -165,7 +165,7 @@ final class EchoedNameResponses: GatewayPart {
     case .token(let id):
       let state = try TokenStateFields(&reader)
       try reader.end()
-      loop.tokens.note(id, state)
+      loop.tokens.record(id, state)
       connection.respond(stream, status: status) {
         TokenJSON.write(id.span.bytes, until: state.until == .none ? nil : state.until, into: &$0)
       }

@@ -78,7 +78,7 @@ final class FanOut {
   }
 
   /// Stores a record unless a newer version is known.
-  func note(_ record: ChannelTypeRecord) {
+  func keep(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }
     records[record.name] = record
   }

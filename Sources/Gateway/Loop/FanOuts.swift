@@ -42,7 +42,7 @@ final class FanOuts: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let request = Self.request(index, entry, route, isServer: context.caller.isServer)
-    let isSent = loop.ask(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
+    let isSent = loop.trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
     if !isSent { finish(index, entry, .storeBusy) }
   }
 
@@ -58,7 +58,7 @@ final class FanOuts: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let request = Self.request(index, entry, route, isServer: context.caller.isServer)
-    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
+    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
     if !isSent { finish(index, entry, .storeBusy) }
   }
 
@@ -87,7 +87,7 @@ final class FanOuts: GatewayPart {
   func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
     guard let fanOut = fanOuts[index] else { return }
     do throws(WireError) {
-      try note(payload, kind, Int(entry), in: fanOut, index)
+      try take(payload, kind, Int(entry), in: fanOut, index)
     } catch {
       fanOut.results[Int(entry)].code = .internalError
       fanOut.problem = Problem(.internalError)
@@ -104,7 +104,7 @@ final class FanOuts: GatewayPart {
     answerIfComplete(fanOut, index)
   }
 
-  private func note(
+  private func take(
     _ payload: RawSpan,
     _ kind: FrameKind,
     _ entry: Int,
@@ -137,7 +137,7 @@ final class FanOuts: GatewayPart {
     case .patchUserReply:
       assignEverywhere(.user(try reader.userSettings()), fanOut, index)
     case .listChannelTypesReply:
-      for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.note(try reader.channelTypeRecord()) }
+      for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.keep(try reader.channelTypeRecord()) }
     case .markReadReply, .markDeliveredReply:
       // A batch's answer does not show rows.
       _ = try RowFields(&reader)
@@ -307,7 +307,7 @@ final class FanOuts: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let request = Self.request(index, entry, fanOut.route, isServer: fanOut.isServer)
-    if loop.ask(kind, shard: shard, name: Array(value.name.utf8), request, fields) { return }
+    if loop.trySend(kind, shard: shard, name: Array(value.name.utf8), request, fields) { return }
     finish(index, entry, .storeBusy)
   }
 }

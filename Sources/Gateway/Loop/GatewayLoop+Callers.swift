@@ -11,14 +11,14 @@ extension GatewayLoop {
   /// request.
   ///
   /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
-  func note(
+  func recordClient(
     _ index: UInt32,
     client: PeerAddress?,
     isNamed: Bool,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     let isShared = !isNamed && client.map { gate?.isTrusted($0) ?? false } ?? false
-    connections.note(index, client: client, isShared: isShared)
+    connections.recordClient(index, client: client, isShared: isShared)
     connection.isShared = isShared
   }
 
@@ -156,11 +156,11 @@ extension GatewayLoop {
     if let address = chargedAddress(request, index), let decision = rates.canVerifyToken(address, at: clock),
       !decision.isAllowed
     {
-      refusals?.note(.token, from: address)
+      refusals?.record(.token, from: address)
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
     if connections.entries[Int(index)].badTokens >= limits.badTokensPerConnection {
-      refusals?.note(.token, from: client(request, index))
+      refusals?.record(.token, from: client(request, index))
       throw tooManyBadTokens(1)
     }
     try authenticator.enqueueVerification(
@@ -229,7 +229,7 @@ extension GatewayLoop {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
     counters.tokenRefusals &+= 1
-    refusals?.note(.token, from: client(request, index))
+    refusals?.record(.token, from: client(request, index))
     guard code.isSignatureFailure else { return Problem(code) }
     if let address = chargedAddress(request, index) { rates.recordBadToken(address, at: clock) }
     guard !connections.entries[Int(index)].isShared else { return Problem(code) }
@@ -251,7 +251,7 @@ extension GatewayLoop {
   private func closeAfterDelay(_ index: UInt32) {
     guard let connection = connections.connection(index) else { return }
     counters.connectionsEndedForTokens &+= 1
-    refusals?.note(.connection, from: connections.entries[Int(index)].client)
+    refusals?.record(.connection, from: connections.entries[Int(index)].client)
     eventLoop.assumeIsolated().scheduleTask(in: limits.badTokenDelay) {
       guard self.connections.entries[Int(index)].badTokens >= self.limits.badTokensPerConnection else {
         return
@@ -340,7 +340,7 @@ extension GatewayLoop {
   ) -> Problem {
     connections.connection(index)?.setApplicationTag(stream, answer.note)
     counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
-    refusals?.note(.rate, from: client(request, index))
+    refusals?.record(.rate, from: client(request, index))
     return rates.problem(answer)
   }
 

@@ -376,7 +376,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     // A shared connection's clients are not known here.
     if connection.hasFailed {
       let entry = connections.entries[Int(connection.userData)]
-      refusals?.note(.connection, from: entry.isShared ? nil : entry.client)
+      refusals?.record(.connection, from: entry.isShared ? nil : entry.client)
     }
     connections.remove(connection)
     counters.connectionClosed(connection.counters)
@@ -396,7 +396,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     let connection = HTTP2ServerConnection(delegate: self, resources: resources)
     let index = connections.insert(connection)
     counters.connectionsOpened &+= 1
-    note(index, client: client, isNamed: isNamed, connection)
+    recordClient(index, client: client, isNamed: isNamed, connection)
     return connection
   }
 
@@ -484,7 +484,7 @@ extension GatewayLoop {
   /// - Parameters:
   ///   - issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
   ///   - thread: the parent of the thread; nil: the channel itself.
-  func ask(
+  func trySend(
     _ kind: FrameKind,
     cid: RawSpan,
     _ request: PendingRequest,
@@ -501,7 +501,7 @@ extension GatewayLoop {
   /// Sends a request to a shard. False: as for a channel.
   ///
   /// - Parameter name: a channel type, a user or a token; nil: the frame kind has no name.
-  func ask(
+  func trySend(
     _ kind: FrameKind,
     shard: ShardID,
     name: RawSpan?,
@@ -516,7 +516,7 @@ extension GatewayLoop {
   }
 
   /// Sends a request to a shard, with a name from memory.
-  func ask(
+  func trySend(
     _ kind: FrameKind,
     shard: ShardID,
     name: [UInt8]?,
@@ -525,9 +525,9 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     guard let name else {
-      return ask(kind, shard: shard, name: RawSpan?.none, request, issued: issued, fields)
+      return trySend(kind, shard: shard, name: RawSpan?.none, request, issued: issued, fields)
     }
-    return ask(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
+    return trySend(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
   }
 
   /// Registers a request until the store replies; returns its token. The first since the last flush has its round trip
@@ -558,7 +558,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = Self.request(context, route, form)
-    guard ask(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields) else {
+    guard trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields) else {
       throw Problem(.storeBusy)
     }
   }
@@ -576,7 +576,7 @@ extension GatewayLoop {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = Self.request(context, route, form)
-    guard ask(kind, shard: shard, name: name, request, issued: context.caller.issued, fields) else {
+    guard trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields) else {
       throw Problem(.storeBusy)
     }
   }

@@ -65,7 +65,7 @@ final class Hooks: GatewayPart {
       events: events
     )
     let index = jobs.insert(job)
-    guard ask(.webhookKnown, .isReplay, index, job, { _ in }) else {
+    guard trySend(.webhookKnown, .isReplay, index, job, { _ in }) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -112,7 +112,7 @@ final class Hooks: GatewayPart {
   }
 
   /// Asks the store about a webhook's key. False: the store takes no more requests.
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ question: HookStoreRequest,
     _ index: SlotIndex,
@@ -122,7 +122,7 @@ final class Hooks: GatewayPart {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
     let request = PendingRequest(.hook(index, question), route: .receiveHook)
-    return loop.ask(kind, shard: shard, name: key, request, fields)
+    return loop.trySend(kind, shard: shard, name: key, request, fields)
   }
 
   // MARK: Store replies
@@ -217,7 +217,7 @@ final class Hooks: GatewayPart {
       return end(index, job, Problem(code))
     }
     let until = Timestamp(milliseconds: job.until)
-    if ask(.noteWebhook, .record, index, job, { $0.writeTime(until) }) {
+    if trySend(.noteWebhook, .record, index, job, { $0.writeTime(until) }) {
       loop.endTurnSoon()
     } else {
       end(index, job, Problem(.storeBusy))

@@ -280,7 +280,7 @@ extension Push {
     guard ack.isByTicket else {
       order.begin(loop.counters.pushes.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
-      let isSent = loop.ask(.acknowledgePush, cid: ack.cid, request(true)) { buffer in
+      let isSent = loop.trySend(.acknowledgePush, cid: ack.cid, request(true)) { buffer in
         buffer.writeField(user)
         buffer.writeField(message)
         buffer.writeTime(ackedAt)
@@ -300,7 +300,7 @@ extension Push {
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
       let place = ticket.place
-      let isSent = loop.ask(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(false)) {
+      let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(false)) {
         buffer in
         buffer.writeRaw(place)
         buffer.writeTime(ackedAt)

@@ -98,7 +98,7 @@ package final class RevokedTokens: Sendable {
   // MARK: Changes
 
   /// Records the state of one token as of a version of the list; `until` nil: not revoked.
-  package func note(_ id: TokenID, until: Int64?, version: UInt64) {
+  package func record(_ id: TokenID, until: Int64?, version: UInt64) {
     change { state in
       guard version >= state.entries[id]?.version ?? 0 else { return false }
       let isNew = until != nil && state.entries[id]?.until == nil

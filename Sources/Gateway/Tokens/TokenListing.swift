@@ -45,10 +45,11 @@ package struct TokenListing {
 
   private mutating func nextRound() -> Question {
     round &+= 1
-    return ask(Question(known: known, after: known, round: round), nil)
+    return request(Question(known: known, after: known, round: round), nil)
   }
 
-  private mutating func ask(_ question: Question, _ collected: [(id: TokenID, until: Int64)]?) -> Question {
+  private mutating func request(_ question: Question, _ collected: [(id: TokenID, until: Int64)]?) -> Question
+  {
     state = .asking(question, collected: collected)
     return question
   }
@@ -66,7 +67,7 @@ package struct TokenListing {
     if answer.hasMore, let last = answer.revocations.last {
       // The version of the first part. If a token is restored after it, the store restarts the list.
       let known = answer.isAnew || question.known == 0 ? answer.version : question.known
-      return ask(Question(known: known, after: last.version, round: round), collected)
+      return request(Question(known: known, after: last.version, round: round), collected)
     }
     if let collected { tokens.replace(collected, version: answer.version) }
     tokens.confirm(version: answer.version, ended: answer.ended.milliseconds)

@@ -43,19 +43,20 @@ final class Tokens: GatewayPart {
   /// Reads the list from its beginning, after a reconnect to the store.
   func restartList() {
     guard ticker != nil else { return }
-    ask(listing.reconnected())
+    trySend(listing.reconnected())
     loop.endTurnSoon()
   }
 
   private func readList() {
     guard let question = listing.roundIsDue(canAsk: loop.store.isReady) else { return }
-    ask(question)
+    trySend(question)
     loop.endTurnSoon()
   }
 
-  private func ask(_ question: TokenListing.Question) {
+  private func trySend(_ question: TokenListing.Question) {
     let request = PendingRequest(.tokenList(round: question.round), route: .getToken)
-    let isSent = loop.ask(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request) {
+    let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request)
+    {
       $0.writeVarint(question.known)
       $0.writeVarint(question.after)
     }
@@ -68,7 +69,7 @@ final class Tokens: GatewayPart {
       let answer = try RevokedTokenListFields(&reader)
       try reader.end()
       if let question = listing.answered(answer, round: round) {
-        ask(question)
+        trySend(question)
         loop.endTurnSoon()
       }
     } catch {
@@ -80,9 +81,9 @@ final class Tokens: GatewayPart {
   func failed(_ round: UInt32) { listing.failed(round: round) }
 
   /// Records a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
-  func note(_ id: [UInt8], _ state: TokenStateFields) {
+  func record(_ id: [UInt8], _ state: TokenStateFields) {
     let until = state.until == .none ? nil : state.until.milliseconds
-    revoked.note(TokenID(id), until: until, version: state.version)
+    revoked.record(TokenID(id), until: until, version: state.version)
   }
 
   // MARK: Streams

@@ -87,7 +87,7 @@ final class Erasures: GatewayPart {
     job.inFlight -= 1
     do throws(WireError) {
       var reader = FieldReader(payload)
-      let steps = try note(question, job, &reader)
+      let steps = try take(question, job, &reader)
       perform(steps, job, index)
     } catch {
       loop.logMalformedReply(error, kind)
@@ -103,7 +103,7 @@ final class Erasures: GatewayPart {
     go(job, index) { Self.fail(&$0, question, problem.code) }
   }
 
-  private func note(
+  private func take(
     _ question: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
@@ -172,17 +172,17 @@ final class Erasures: GatewayPart {
     let home = job.erasure.home
     switch step {
     case .begin:
-      return ask(.patchUser, home, job, index, .begin) { buffer in
+      return trySend(.patchUser, home, job, index, .begin) { buffer in
         buffer.writeVarint(8)
         buffer.writeVarint(0)
         buffer.writeTime(.none)
       }
     case .assign(let shard):
       let value = SharedValue.user(job.erasure.settings)
-      return ask(.assignUser, shard, job, index, .assign) { value.writeAssignment(into: &$0) }
-    case .check: return ask(.getUser, home, job, index, .check) { _ in }
+      return trySend(.assignUser, shard, job, index, .assign) { value.writeAssignment(into: &$0) }
+    case .check: return trySend(.getUser, home, job, index, .check) { _ in }
     case .list(let cursor):
-      return ask(.listChannels, home, job, index, .list) { buffer in
+      return trySend(.listChannels, home, job, index, .list) { buffer in
         buffer.writeVarint(1)
         buffer.writeVarint(UserChannelScan.listMax)
         buffer.writeOptional(cursor)
@@ -190,19 +190,19 @@ final class Erasures: GatewayPart {
     case .erase(let number):
       let user = job.erasure.user
       let cid = job.erasure.channel(number)
-      return ask(.eraseMember, nil, job, index, .erase(channel: UInt32(number)), cid) { buffer in
+      return trySend(.eraseMember, nil, job, index, .erase(channel: UInt32(number)), cid) { buffer in
         buffer.writeField(user.span.bytes)
       }
     case .forget(let shard):
       let version = job.erasure.forgottenVersion
-      return ask(.assignUser, shard, job, index, .forget) { buffer in
+      return trySend(.assignUser, shard, job, index, .forget) { buffer in
         buffer.writeVarint(version)
         buffer.writeVarint(8)
         for _ in 0..<3 { buffer.writeTime(.none) }
       }
     case .purge(let shard):
       let round = job.erasure.round(shard)
-      return ask(.purge, shard, job, index, .purge(shard), []) { $0.writeVarint(round) }
+      return trySend(.purge, shard, job, index, .purge(shard), []) { $0.writeVarint(round) }
     case .wait(let milliseconds):
       if loop.isClosed { return job.erasure.failed() }
       loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [loop] in
@@ -217,7 +217,7 @@ final class Erasures: GatewayPart {
   /// - Parameters:
   ///   - shard: nil: derived from the name, a cid.
   ///   - name: nil: the user; empty: the frame kind has no name.
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ shard: ShardID?,
     _ job: ErasureJob,
@@ -230,9 +230,9 @@ final class Erasures: GatewayPart {
     let name = name ?? job.erasure.user
     let isSent =
       if let shard {
-        loop.ask(kind, shard: shard, name: name.isEmpty ? nil : name, request, fields)
+        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, request, fields)
       } else {
-        loop.ask(kind, cid: name.span.bytes, request, fields)
+        loop.trySend(kind, cid: name.span.bytes, request, fields)
       }
     if isSent {
       job.inFlight += 1

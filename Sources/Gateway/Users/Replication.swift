@@ -81,13 +81,13 @@ final class Replication: GatewayPart {
 
   private func perform(_ step: SettingsReplication.Step) -> [SettingsReplication.Step] {
     switch step {
-    case .ask(let shard): return ask(.listUnsettled, shard, nil, .unsettled(shard)) { _ in }
+    case .listUnsettled(let shard): return trySend(.listUnsettled, shard, nil, .unsettled(shard)) { _ in }
     case .assign(let replication, let value, let shardCount):
       loop.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
       let name = Array(value.name.utf8)
       let home = Int(value.home(shardCount: shardCount).rawValue)
       return (0..<shardCount).filter { $0 != home }.flatMap { shard in
-        ask(value.assignKind, ShardID(UInt16(shard)), name, .assignment(UInt32(replication))) {
+        trySend(value.assignKind, ShardID(UInt16(shard)), name, .assignment(UInt32(replication))) {
           value.writeAssignment(into: &$0)
         }
       }
@@ -98,14 +98,16 @@ final class Replication: GatewayPart {
     case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)
       let home = value.home(shardCount: shardCount)
-      return ask(.settle, home, name, .settlement(UInt32(replication))) { value.writeSettlement(into: &$0) }
+      return trySend(.settle, home, name, .settlement(UInt32(replication))) {
+        value.writeSettlement(into: &$0)
+      }
     case .erase(let replication, let settings, let shardCount):
       if loop.erasures.resume(settings, shardCount: shardCount, replication: replication) { return [] }
       return machine.settled(replication, isDone: false)
     }
   }
 
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: [UInt8]?,
@@ -113,7 +115,7 @@ final class Replication: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
     let request = PendingRequest(.replication(question), route: .putChannelType)
-    if loop.ask(kind, shard: shard, name: name, request, fields) { return [] }
+    if loop.trySend(kind, shard: shard, name: name, request, fields) { return [] }
     machine.storeIsBusy()
     return failure(of: question)
   }

@@ -19,7 +19,7 @@ struct SettingsReplication {
   /// A request to send.
   enum Step: Equatable {
     /// Send list_unsettled to this shard; its answer is ``found(_:in:)`` or ``askFailed()``.
-    case ask(ShardID)
+    case listUnsettled(ShardID)
     /// Assign this value to every shard but its home; each answer is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
     /// Send announce_row for all channels of the user, whose rows others now see differently (R7); its end is
@@ -152,7 +152,7 @@ struct SettingsReplication {
     var round = current
     var steps: [Step] = []
     while round.nextShard < round.shardCount, round.asksInFlight < Self.asksMax {
-      steps.append(.ask(ShardID(UInt16(round.nextShard))))
+      steps.append(.listUnsettled(ShardID(UInt16(round.nextShard))))
       round.nextShard += 1
       round.asksInFlight += 1
     }

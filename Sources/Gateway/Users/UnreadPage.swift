@@ -90,7 +90,7 @@ struct UnreadPage {
   }
 
   /// Adds an unread channel.
-  mutating func note(_ cid: [UInt8], place: Int) {
+  mutating func add(_ cid: [UInt8], place: Int) {
     if channels.count > limit {
       guard place < channels[limit].place else { return }
       channels.removeLast()
@@ -102,7 +102,7 @@ struct UnreadPage {
   // MARK: Looking up
 
   /// Starts the look-ups after counting: the next page's start, and each channel's row.
-  mutating func look() -> [UserChannelScan.Step] {
+  mutating func beginDetails() -> [UserChannelScan.Step] {
     switch state {
     case .looking: return []
     case .first, .wrapped: break

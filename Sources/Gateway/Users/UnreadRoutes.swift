@@ -6,7 +6,7 @@ internal import StoreClient
 
 /// A user's channels and their unread counts (R13, R14). Users may only query themselves.
 extension UserRoutes {
-  private var walkLimits: UserChannelScan.Limits {
+  private var scanLimits: UserChannelScan.Limits {
     UserChannelScan.Limits(countedMax: loop.limits.countedChannels, failedMax: loop.limits.failedChannels)
   }
 
@@ -34,9 +34,9 @@ extension UserRoutes {
       users: [user],
       shardCount: loop.store.shardCount,
       page: page,
-      limits: walkLimits
+      limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, scan, .walking))
+    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
   }
 
   /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -64,8 +64,8 @@ extension UserRoutes {
         entries.append(.refused(id: bytes, .invalidUserID))
       }
     }
-    let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: walkLimits)
-    loop.userJobs.begin(UserJob(context, match.route, scan, .walking, entries: entries))
+    let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
+    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning, entries: entries))
   }
 
   /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
@@ -82,9 +82,9 @@ extension UserRoutes {
       users: [user],
       shardCount: loop.store.shardCount,
       includesThreads: threads,
-      limits: walkLimits
+      limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, scan, .walking))
+    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
   }
 
   /// Marks a channel with `?totals=true`: the totals are counted after the mark.
@@ -103,7 +103,7 @@ extension UserRoutes {
       .count,
       users: [user.withUnsafeBytes { Array($0) }],
       shardCount: loop.store.shardCount,
-      limits: walkLimits
+      limits: scanLimits
     )
     let job = UserJob(context, match.route, scan, .marking)
     let parent = thread.isEmpty ? nil : thread

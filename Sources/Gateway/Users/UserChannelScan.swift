@@ -112,11 +112,11 @@ struct UserChannelScan {
 
   /// Whether nothing is left to send or to wait for.
   var isDone: Bool {
-    problem != nil || isWalkComplete && !(page?.isWaiting ?? false)
+    problem != nil || isScanComplete && !(page?.isWaiting ?? false)
   }
 
   /// Whether all channels are listed and processed.
-  private var isWalkComplete: Bool {
+  private var isScanComplete: Bool {
     listsInFlight == 0 && due.isEmpty && frames.isEmpty && marks.isEmpty
   }
 
@@ -220,7 +220,7 @@ struct UserChannelScan {
       case .found(let counts):
         users[channel.user].totals.add(counts)
         if let place = channel.place, counts.isUnreadChannel {
-          page?.note(channel.cid.bytes, place: place)
+          page?.add(channel.cid.bytes, place: place)
         }
       // The index may lag: a channel that is no longer the user's has nothing unread.
       case .refused(.channelNotFound), .refused(.notAMember): break
@@ -322,7 +322,7 @@ struct UserChannelScan {
       sendReady(&steps)
     }
     while let mark = marks.next(inFlightMax: Self.marksMax) { steps.append(.mark(mark)) }
-    if isWalkComplete, let looking = page?.look() { steps += looking }
+    if isScanComplete, let looking = page?.beginDetails() { steps += looking }
     return steps
   }
 

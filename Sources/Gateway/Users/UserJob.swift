@@ -3,9 +3,9 @@ internal import NIOCore
 /// A request that visits all channels of one or several users (``UserChannelScan``).
 final class UserJob {
   enum Stage {
-    /// The user's position is moved first; the totals reflect the result. Becomes `walking`.
+    /// The user's position is moved first; the totals reflect the result. Becomes `scanning`.
     case marking
-    case walking
+    case scanning
     /// Answered, or its client has disconnected.
     case ended
   }
@@ -59,7 +59,7 @@ final class UserJob {
     self.purpose = purpose
     request = .none
     self.scan = scan
-    stage = .walking
+    stage = .scanning
     entries = []
   }
 }

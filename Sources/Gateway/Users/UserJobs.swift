@@ -43,7 +43,7 @@ final class UserJobs: GatewayPart {
   ) throws(Problem) {
     let index = jobs.insert(job)
     let request = Self.request(job, index, .firstMark)
-    guard loop.ask(kind, cid: cid, request, issued: job.request.issued, thread: thread, fields) else {
+    guard loop.trySend(kind, cid: cid, request, issued: job.request.issued, thread: thread, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -57,7 +57,7 @@ final class UserJobs: GatewayPart {
     job.inFlight -= 1
     if isStillWanted(job) {
       do throws(WireError) {
-        let steps = try note(question, payload, job)
+        let steps = try take(question, payload, job)
         perform(steps, job, index)
       } catch {
         loop.logMalformedReply(error, kind)
@@ -84,9 +84,11 @@ final class UserJobs: GatewayPart {
   private func isStillWanted(_ job: UserJob) -> Bool {
     switch job.stage {
     case .ended: return false
-    case .marking, .walking:
+    case .marking, .scanning:
       guard case .answer = job.purpose else { return true }
-      if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false { return true }
+      if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false {
+        return true
+      }
       job.stage = .ended
       return false
     }
@@ -96,7 +98,7 @@ final class UserJobs: GatewayPart {
     if case .ended = job.stage, job.inFlight == 0 { jobs.remove(index) }
   }
 
-  private func note(
+  private func take(
     _ question: UserJobStoreRequest,
     _ payload: RawSpan,
     _ job: UserJob
@@ -106,7 +108,7 @@ final class UserJobs: GatewayPart {
     case .firstMark:
       let row = try RowFields(&reader)
       RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
-      job.stage = .walking
+      job.stage = .scanning
       return job.scan.begin()
     case .list(let user): return try job.scan.listed(Int(user), &reader)
     case .count(let frame): return try job.scan.counted(Int(frame), &reader)
@@ -153,17 +155,17 @@ final class UserJobs: GatewayPart {
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
       loop.charge(job.scan.channelCount(of: frame), to: &job.request)
-      return ask(.unreadCounts, job.scan.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
+      return trySend(.unreadCounts, job.scan.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
         job.scan.writeCounts(frame, into: &$0)
       }
     case .announce(let frame):
       let shard = job.scan.shard(of: frame)
-      return ask(.announceRow, shard, user, job, index, .announce(frame: UInt32(frame))) {
+      return trySend(.announceRow, shard, user, job, index, .announce(frame: UInt32(frame))) {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
       loop.charge(4, to: &job.request)
-      return ask(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
+      return trySend(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)
@@ -172,7 +174,7 @@ final class UserJobs: GatewayPart {
       loop.charge(4, to: &job.request)
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
-      return ask(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
+      return trySend(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
         buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeInteger(ShardState.ThreadSelection.unread.rawValue)
@@ -181,14 +183,14 @@ final class UserJobs: GatewayPart {
       }
     case .markThread(let mark):
       let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
-      return ask(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) { buffer in
+      return trySend(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) { buffer in
         buffer.writeField(user.span.bytes)
         buffer.writeEmptyField()
         buffer.writeOptional(nil)
       }
     case .detail(let channel):
       let cid = job.scan.page?.channel(channel) ?? []
-      return ask(.readState, cid, job, index, .detail(channel: UInt32(channel))) { buffer in
+      return trySend(.readState, cid, job, index, .detail(channel: UInt32(channel))) { buffer in
         // The user's own view, in which their own row comes first.
         buffer.writeVarint(0)
         buffer.writeField(user.span.bytes)
@@ -208,7 +210,7 @@ final class UserJobs: GatewayPart {
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return ask(.listChannels, home, id, job, index, question) { buffer in
+    return trySend(.listChannels, home, id, job, index, question) { buffer in
       buffer.writeVarint(0)
       buffer.writeVarint(limit)
       buffer.writeOptional(cursor)
@@ -218,7 +220,7 @@ final class UserJobs: GatewayPart {
   /// Asks a shard.
   ///
   /// - Parameter name: empty: the frame kind has no name.
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: [UInt8],
@@ -229,12 +231,12 @@ final class UserJobs: GatewayPart {
   ) -> [UserChannelScan.Step] {
     let request = Self.request(job, index, question)
     let name = name.isEmpty ? nil : name
-    let isSent = loop.ask(kind, shard: shard, name: name, request, issued: job.request.issued, fields)
+    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: job.request.issued, fields)
     return sent(isSent, job, question)
   }
 
   /// Asks about a channel.
-  private func ask(
+  private func trySend(
     _ kind: FrameKind,
     _ cid: [UInt8],
     thread: [UInt8]? = nil,
@@ -246,9 +248,16 @@ final class UserJobs: GatewayPart {
     let request = Self.request(job, index, question)
     let isSent =
       if let thread {
-        loop.ask(kind, cid: cid.span.bytes, request, issued: job.request.issued, thread: thread.span.bytes, fields)
+        loop.trySend(
+          kind,
+          cid: cid.span.bytes,
+          request,
+          issued: job.request.issued,
+          thread: thread.span.bytes,
+          fields
+        )
       } else {
-        loop.ask(kind, cid: cid.span.bytes, request, issued: job.request.issued, fields)
+        loop.trySend(kind, cid: cid.span.bytes, request, issued: job.request.issued, fields)
       }
     return sent(isSent, job, question)
   }

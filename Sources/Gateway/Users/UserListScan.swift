@@ -32,7 +32,7 @@ struct UserListScan {
     case list(cursor: UInt64?, limit: Int)
     /// Send user_receipts or user_threads for that channel of the frame; its answer is ``answered(_:_:)`` or
     /// ``refused(_:_:)``.
-    case ask(Int)
+    case query(Int)
     /// Send list_channels to learn the list position of the channel where the next page starts; its answer is
     /// ``located(_:)``.
     case locate(cursor: UInt64?, limit: Int)
@@ -41,7 +41,7 @@ struct UserListScan {
   /// Channels of one list_channels.
   static let listMax = 100
   /// Channels queried at once.
-  static let askedMax = 16
+  static let queriedMax = 16
 
   /// The start of a page.
   struct Cursor: Equatable {
@@ -195,13 +195,13 @@ struct UserListScan {
       case .entries(let bytes):
         if let steps = try consume(bytes) { return steps }
         // The channel has more entries than one reply holds.
-        if below != nil { return [.ask(frame.consumed)] }
+        if below != nil { return [.query(frame.consumed)] }
       }
       frame.advance()
     }
     if frame.isConsumed { return frameIsConsumed() }
     var steps: [Step] = []
-    while let channel = frame.ask(ahead: Self.askedMax) { steps.append(.ask(channel)) }
+    while let channel = frame.nextToQuery(ahead: Self.queriedMax) { steps.append(.query(channel)) }
     return steps
   }
 
@@ -290,7 +290,7 @@ private struct ChannelReplies {
   mutating func advance() { consumed += 1 }
 
   /// The next channel to ask, at most this many ahead of the consumed ones.
-  mutating func ask(ahead: Int) -> Int? {
+  mutating func nextToQuery(ahead: Int) -> Int? {
     guard asked < channels.count, asked - consumed < ahead else { return nil }
     defer { asked += 1 }
     return asked

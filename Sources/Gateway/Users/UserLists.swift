@@ -129,7 +129,9 @@ final class UserLists: GatewayPart {
   /// Whether the job's result is still wanted; ends the job where its client has disconnected.
   private func isStillWanted(_ job: UserListJob) -> Bool {
     if job.isEnded { return false }
-    if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false { return true }
+    if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false {
+      return true
+    }
     job.isEnded = true
     return false
   }
@@ -150,7 +152,7 @@ final class UserLists: GatewayPart {
     switch step {
     case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
     case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
-    case .ask(let channel):
+    case .query(let channel):
       let (question, cid) = (
         UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
       )
@@ -158,7 +160,7 @@ final class UserLists: GatewayPart {
       // One more for every five channels.
       loop.charge(4, to: &job.request)
       let request = Self.request(job, index, question)
-      let isSent = loop.ask(job.scan.kind, cid: cid.span.bytes, request, issued: job.request.issued) {
+      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, request, issued: job.request.issued) {
         job.scan.writeQuestion(channel, into: &$0)
       }
       if !isSent { refuse(question, job, index) }
@@ -176,7 +178,8 @@ final class UserLists: GatewayPart {
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
     let request = Self.request(job, index, question)
-    let isSent = loop.ask(.listChannels, shard: home, name: user, request, issued: job.request.issued) { buffer in
+    let isSent = loop.trySend(.listChannels, shard: home, name: user, request, issued: job.request.issued) {
+      buffer in
       buffer.writeVarint(0)
       buffer.writeVarint(limit)
       buffer.writeOptional(cursor)

@@ -156,7 +156,7 @@ package final class ConnectionGate: Sendable {
 
   private func refused(_ reason: String, _ channel: any Channel, _ address: PeerAddress?) {
     note(reason, address: address, channel)
-    refusals?.note(.connection, from: address)
+    refusals?.record(.connection, from: address)
   }
 
   /// Mark the peer of a connection as proven.
@@ -169,7 +169,7 @@ package final class ConnectionGate: Sendable {
     state.withLockedValue { $0.counts.refusedForProxyHeader += 1 }
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
     note("proxy_header", detail: reason, address: address, channel)
-    refusals?.note(.connection, from: address)
+    refusals?.record(.connection, from: address)
   }
 
   /// Record that nothing could be accepted: the process is out of descriptors, or the system out of memory.

@@ -40,7 +40,7 @@ package final class RefusalLog: Sendable {
   /// Count a refusal.
   ///
   /// - Parameter address: nil if it is unknown.
-  package func note(_ kind: Kind, from address: PeerAddress?) {
+  package func record(_ kind: Kind, from address: PeerAddress?) {
     state.withLockedValue { state in
       guard let network = address?.network,
         state.addresses.count < Self.addressesMax || state.addresses[network] != nil
