@@ -18,53 +18,50 @@ struct ThreadContents {
   }
 
   /// Whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
-  mutating func follows(_ effect: Effect, _ parent: SequenceNumber) -> Bool {
-    guard effect.isThreadable else { return false }
+  mutating func follows(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
+    guard effect.traits.contains(.threadable) else { return false }
     return threads[parent, default: Thread()].follows(effect)
   }
 }
 
 extension ThreadContents.Thread {
-  fileprivate mutating func follows(_ effect: Effect) -> Bool {
+  fileprivate mutating func follows(_ effect: ChannelEffect) -> Bool {
     switch effect {
-    case .rowAssigned(_, let row, let record):
+    case .rowAssigned(let row, let record):
       guard row.rawValue <= rows, record.user.utf8.count <= Identifier.userLengthMax else { return false }
       rows = max(rows, row.rawValue + 1)
       named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
       named = max(named, record.marker?.rawValue ?? 0)
       return true
-    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
-      .deliveredAcked(_, let row, let sequence, _, _, _):
+    case .readMoved(let row, let sequence, _, _), .deliveredMoved(let row, let sequence, _, _),
+      .deliveredAcked(let row, let sequence, _, _, _):
       named = max(named, sequence.rawValue)
       return row.rawValue < rows
-    case .markerAssigned(_, let row, let marker, _, _):
+    case .markerAssigned(let row, let marker, _, _):
       named = max(named, marker?.rawValue ?? 0)
       return row.rawValue < rows
-    case .rowLeft(_, let row, _), .rowErased(_, let row, _):
+    case .rowLeft(let row, _), .rowErased(let row, _):
       return row.rawValue < rows
-    case .messageAssigned(_, let sequence, let record):
+    case .messageAssigned(let sequence, let record):
       guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
       guard record.id.utf8.count <= Identifier.messageLengthMax, !record.flags.contains(.receipt) else {
         return false
       }
       newest = max(newest, sequence.rawValue)
       return true
-    case .messageDeleted(_, let sequence, _), .senderErased(_, let sequence):
+    case .messageDeleted(let sequence, _), .senderErased(let sequence):
       return sequence.rawValue <= newest
-    case .stepsTrimmed(_, let rowPage, let first):
+    case .stepsTrimmed(let rowPage, let first):
       return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
-    case .stepTailAssigned(_, let rowPage, let record):
+    case .stepTailAssigned(let rowPage, let record):
       // None of its steps are on storage.
       return rowPage * PageID.rowsPerPage < rows && record.isWhole && record.ends.isEmpty
     // The steps of a thread are never sealed, so its tail is never cut.
     case .stepTailCut, .stepsSealed:
       return false
     case .channelAssigned, .optionsChanged, .roleAssigned, .muteAssigned, .unreadFlagAssigned, .acknowledged,
-      .acknowledgementForgotten, .acknowledgedThrough, .channelTypeAssigned, .typeSettled, .userAssigned,
-      .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned, .idsWidened, .inThread,
-      .truncated, .deletionBegun, .channelDeleted, .userErased, .messageCountsAssigned, .segmentsNoted,
-      .membershipAssigned, .membershipRemoved, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned:
+      .acknowledgementForgotten, .acknowledgedThrough, .inThread, .truncated, .deletionBegun, .channelDeleted,
+      .messageCountsAssigned, .segmentsNoted, .membershipAssigned, .membershipRemoved:
       return false
     }
   }
