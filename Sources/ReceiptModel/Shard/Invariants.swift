@@ -102,16 +102,6 @@ extension ChannelState {
     /// Checks only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
     package func checkInvariants(touchedBy effect: ChannelEffect) -> String? {
       switch effect {
-      case .rowAssigned(let row, _), .rowLeft(let row, _), .roleAssigned(let row, _),
-        .readMoved(let row, _, _, _), .deliveredMoved(let row, _, _, _),
-        .deliveredAcked(let row, _, _, _, _),
-        .markerAssigned(let row, _, _, _), .muteAssigned(let row, _),
-        .unreadFlagAssigned(let row, _, _, _), .acknowledgedThrough(let row, _),
-        .rowErased(let row, _):
-        return checkRow(row)
-      case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _),
-        .senderErased(let sequence):
-        return messages.checkMessage(sequence)
       case .acknowledged(let sequence, let acknowledgement):
         return checkAcknowledged(sequence, acknowledgement.row)
       case .acknowledgementForgotten(let sequence, let row):
@@ -120,15 +110,22 @@ extension ChannelState {
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
       case .inThread(let parent, let effect):
         return checkThread(parent, touchedBy: effect)
-      case .stepsSealed, .stepTailCut, .stepsTrimmed, .stepTailAssigned, .channelAssigned, .optionsChanged,
-        .truncated, .deletionBegun, .channelDeleted, .messageCountsAssigned, .segmentsNoted:
-        return nil
       case .membershipAssigned(let place, let membership):
         return memberships.place(of: membership.cid) == place
           ? nil : "membership \(place): not found by its cid"
       case .membershipRemoved(let place):
         return place < memberships.placeCount && memberships.isOccupied(place)
           ? "membership \(place): is still there" : nil
+      default:
+        return check(effect.part)
+      }
+    }
+
+    private func check(_ part: ChannelEffect.Part) -> String? {
+      switch part {
+      case .row(let row): checkRow(row)
+      case .message(let sequence): messages.checkMessage(sequence)
+      case .head, .stepState, .stepSegment, .receipt, .membership: nil
       }
     }
 

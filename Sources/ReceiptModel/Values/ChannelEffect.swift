@@ -127,8 +127,22 @@ extension ChannelEffect {
 
   // MARK: Addressing
 
-  /// The page this effect is addressed to.
-  package var page: PageID {
+  /// The part of a channel, or of a thread, that an effect assigns. The part determines the page. It must exist when the
+  /// effect is assigned, unless the effect creates it.
+  package enum Part: Hashable, Sendable {
+    case head
+    case row(MemberOrdinal)
+    /// The step state of a row page.
+    case stepState(rowPage: UInt32)
+    case stepSegment(rowPage: UInt32, UInt32)
+    case message(SequenceNumber)
+    /// A message's acknowledgements.
+    case receipt(SequenceNumber)
+    /// A place in a user's index.
+    case membership(UInt32)
+  }
+
+  package var part: Part {
     switch self {
     case .channelAssigned, .optionsChanged, .truncated, .deletionBegun, .channelDeleted,
       .messageCountsAssigned, .segmentsNoted:
@@ -137,16 +151,29 @@ extension ChannelEffect {
       .readMoved(let row, _, _, _), .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _),
       .markerAssigned(let row, _, _, _), .muteAssigned(let row, _), .unreadFlagAssigned(let row, _, _, _),
       .acknowledgedThrough(let row, _), .rowErased(let row, _):
-      .rows(row.rawValue / PageID.rowsPerPage)
+      .row(row)
     case .stepTailCut(let rowPage, _), .stepsTrimmed(let rowPage, _), .stepTailAssigned(let rowPage, _):
-      .rows(rowPage)
-    case .stepsSealed(let rowPage, let segment, _): .steps(rowPage, segment)
+      .stepState(rowPage: rowPage)
+    case .stepsSealed(let rowPage, let segment, _): .stepSegment(rowPage: rowPage, segment)
     case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence):
-      .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
-    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .receipts(sequence)
-    case .inThread(let parent, let effect): effect.page.inThread(parent)
-    case .membershipAssigned(let place, _), .membershipRemoved(let place):
-      .memberships(place / PageID.membershipsPerPage)
+      .message(sequence)
+    case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .receipt(sequence)
+    case .membershipAssigned(let place, _), .membershipRemoved(let place): .membership(place)
+    case .inThread(_, let effect): effect.part
+    }
+  }
+
+  /// The page this effect is addressed to.
+  package var page: PageID {
+    if case .inThread(let parent, let effect) = self { return effect.page.inThread(parent) }
+    switch part {
+    case .head: return .head
+    case .row(let row): return .rows(row.rawValue / PageID.rowsPerPage)
+    case .stepState(let rowPage): return .rows(rowPage)
+    case .stepSegment(let rowPage, let segment): return .steps(rowPage, segment)
+    case .message(let sequence): return .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
+    case .receipt(let sequence): return .receipts(sequence)
+    case .membership(let place): return .memberships(place / PageID.membershipsPerPage)
     }
   }
 

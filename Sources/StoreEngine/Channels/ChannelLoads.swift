@@ -334,10 +334,7 @@ private struct LoadedContent {
   private(set) var effects: [ChannelEffect] = []
   /// Pages with effects that are only in the log, and the log index of each such effect.
   private(set) var newer: [(page: PageID, index: LogIndex)] = []
-  private var rows: UInt32 = 0
-  private var newest: UInt32 = 0
-  /// Highest position that a row names.
-  private var named: UInt32 = 0
+  private var parts = LoadedParts()
   private var threads = ThreadContents()
   /// Messages up to here are truncated.
   private var truncated: UInt32 = 0
@@ -384,11 +381,11 @@ private struct LoadedContent {
       }
     }
     for (index, effect) in tail { noteEmptied(by: effect, at: index, contents) }
-    guard truncated <= newest else {
-      throw .corrupt("\(place): truncated up to message \(truncated), there are \(newest)")
+    guard truncated <= parts.newest else {
+      throw .corrupt("\(place): truncated up to message \(truncated), there are \(parts.newest)")
     }
-    guard named <= newest else {
-      throw .corrupt("\(place): a row names message \(named), there are \(newest)")
+    guard parts.named <= parts.newest else {
+      throw .corrupt("\(place): a row names message \(parts.named), there are \(parts.newest)")
     }
     if let parent = threads.firstBroken {
       throw .corrupt("\(place), thread of message \(parent.rawValue): a row names a reply that is not there")
@@ -415,67 +412,20 @@ private struct LoadedContent {
 
   private mutating func follows(_ effect: ChannelEffect) -> Bool {
     switch effect {
-    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .segmentsNoted, .deletionBegun:
-      return true
     case .truncated(let through, _):
       // The segments follow later in page order.
       truncated = max(truncated, through.rawValue)
-      return true
-    case .rowErased(let row, _):
-      return row.rawValue < rows
-    case .senderErased(let sequence):
-      return sequence.rawValue <= newest
-    case .rowAssigned(let row, let record):
-      guard row.rawValue <= rows, record.hasLeft || !record.user.isEmpty else { return false }
-      // Rows are written into buffers that are sized for the longest ids.
-      guard record.user.utf8.count <= Identifier.userLengthMax,
-        record.role.utf8.count <= Identifier.roleLengthMax
-      else { return false }
-      rows = max(rows, row.rawValue + 1)
-      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
-      named = max(named, record.marker?.rawValue ?? 0)
-      return true
-    case .readMoved(let row, let sequence, _, _), .deliveredMoved(let row, let sequence, _, _),
-      .deliveredAcked(let row, let sequence, _, _, _),
-      .acknowledgedThrough(let row, let sequence):
-      named = max(named, sequence.rawValue)
-      return row.rawValue < rows
-    case .markerAssigned(let row, let marker, _, _):
-      named = max(named, marker?.rawValue ?? 0)
-      return row.rawValue < rows
-    case .rowLeft(let row, _), .roleAssigned(let row, _), .muteAssigned(let row, _),
-      .unreadFlagAssigned(let row, _, _, _):
-      return row.rawValue < rows
-    case .messageAssigned(let sequence, let record):
-      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
-      guard record.id.utf8.count <= Identifier.messageLengthMax else { return false }
-      newest = max(newest, sequence.rawValue)
-      return true
-    case .messageDeleted(let sequence, _):
-      return sequence.rawValue <= newest
-    case .acknowledged(let sequence, let acknowledgement):
-      return sequence.rawValue <= newest && acknowledgement.row.rawValue < rows
-    case .acknowledgementForgotten(let sequence, let row):
-      return sequence.rawValue <= newest && row.rawValue < rows
-    case .stepTailCut(let rowPage, _):
-      return rowPage * PageID.rowsPerPage < rows
-    case .stepsTrimmed(let rowPage, let first):
-      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
-    case .stepTailAssigned(let rowPage, let record):
-      return rowPage * PageID.rowsPerPage < rows && record.isWhole
-    case .stepsSealed(let rowPage, let segment, let bytes):
-      return rowPage * PageID.rowsPerPage < rows && segment < StepTable.segmentsMax
-        && StepBytes.areWhole(bytes)
+    case .rowAssigned(_, let record):
+      guard record.hasLeft || !record.user.isEmpty, record.role.utf8.count <= Identifier.roleLengthMax else {
+        return false
+      }
     case .inThread(let parent, let effect):
-      return parent.rawValue <= newest && threads.follows(effect, parent)
-    case .membershipAssigned(let place, let membership):
-      return place < MembershipTable.placesMax && membership.cid.utf8.count <= Identifier.cidLengthMax
-        && (membership.row != nil || !membership.isMember)
-    case .membershipRemoved(let place):
-      return place < MembershipTable.placesMax
+      return parent.rawValue <= parts.newest && threads.follows(effect, parent)
     case .channelDeleted:
       return false
+    default: break
     }
+    return parts.follows(effect)
   }
 }
 
