@@ -148,9 +148,8 @@ struct UserSettingsTests {
     var copy = ShardState(id: ShardID(0))
     for page in 0..<4 as Range<UInt32> {
       let effects = state.userEffects(page)
-      #expect(
-        effects.count { if case .shard(.userAssigned) = $0 { true } else { false } } == [256, 256, 88, 0][Int(page)]
-      )
+      let assigned = effects.count { if case .shard(.userAssigned) = $0 { true } else { false } }
+      #expect(assigned == [256, 256, 88, 0][Int(page)])
       for effect in effects {
         #expect(effect.page == .users(page))
         copy.assign(effect)

@@ -127,8 +127,8 @@ extension ChannelEffect {
 
   // MARK: Addressing
 
-  /// The part of a channel, or of a thread, that an effect assigns. The part determines the page. It must exist when the
-  /// effect is assigned, unless the effect creates it.
+  /// The part of a channel, or of a thread, that an effect assigns. The part determines the page. It must exist when
+  /// the effect is assigned, unless the effect creates it.
   package enum Part: Hashable, Sendable {
     case head
     case row(MemberOrdinal)
