@@ -56,45 +56,52 @@ extension ByteBuffer {
   /// Writes an effect: byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {
     switch effect {
-    case .readMoved(let channel, let row, let sequence, let time, let isHidden):
+    case .channel(let channel, let effect): writeEffect(effect, on: channel)
+    case .shard(let effect): writeEffect(effect)
+    }
+  }
+
+  private mutating func writeEffect(_ effect: ChannelEffect, on channel: ChannelNumber) {
+    switch effect {
+    case .readMoved(let row, let sequence, let time, let isHidden):
       writeMove(isHidden ? .readMovedHidden : .readMoved, channel, row, sequence, time)
-    case .deliveredMoved(let channel, let row, let sequence, let time, let isHidden):
+    case .deliveredMoved(let row, let sequence, let time, let isHidden):
       writeMove(isHidden ? .deliveredMovedHidden : .deliveredMoved, channel, row, sequence, time)
-    case .deliveredAcked(let channel, let row, let sequence, let time, let acked, let isHidden):
+    case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
       writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked, channel, row) { buffer in
         buffer.writeSequence(sequence)
         buffer.writeTime(time)
         buffer.writeTime(acked)
       }
-    case .channelAssigned(let channel, let cid, let created, let own):
+    case .channelAssigned(let cid, let created, let own):
       writeEffect(.channelAssigned, channel) { buffer in
         buffer.writeField(cid)
         buffer.writeTime(created)
         buffer.writeOptionPatch(own)
       }
-    case .optionsChanged(let channel, let time):
+    case .optionsChanged(let time):
       writeEffect(.optionsChanged, channel) { $0.writeTime(time) }
-    case .rowAssigned(let channel, let row, let record):
+    case .rowAssigned(let row, let record):
       writeEffect(.rowAssigned, channel, row) { $0.writeRow(record) }
-    case .rowLeft(let channel, let row, let time):
+    case .rowLeft(let row, let time):
       writeEffect(.rowLeft, channel, row) { $0.writeTime(time) }
-    case .roleAssigned(let channel, let row, let role):
+    case .roleAssigned(let row, let role):
       writeEffect(.roleAssigned, channel, row) { $0.writeField(role) }
-    case .markerAssigned(let channel, let row, let marker, let epoch, let time):
+    case .markerAssigned(let row, let marker, let epoch, let time):
       writeEffect(.markerAssigned, channel, row) { buffer in
         buffer.writeOptional(marker.map { UInt64($0.rawValue) })
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
-    case .muteAssigned(let channel, let row, let isMuted):
+    case .muteAssigned(let row, let isMuted):
       writeEffect(.muteAssigned, channel, row) { $0.writeInteger(UInt8(isMuted ? 1 : 0)) }
-    case .unreadFlagAssigned(let channel, let row, let isSet, let epoch, let time):
+    case .unreadFlagAssigned(let row, let isSet, let epoch, let time):
       writeEffect(.unreadFlagAssigned, channel, row) { buffer in
         buffer.writeInteger(UInt8(isSet ? 1 : 0))
         buffer.writeVarint(epoch)
         buffer.writeTime(time)
       }
-    case .messageAssigned(let channel, let sequence, let record):
+    case .messageAssigned(let sequence, let record):
       writeEffect(.messageAssigned, channel, sequence) { buffer in
         buffer.writeVarint(UInt64(record.flags.rawValue))
         buffer.writeField(record.id)
@@ -104,36 +111,36 @@ extension ByteBuffer {
         if record.flags.contains(.receipt) { buffer.writeTime(record.receiptExpiresAt) }
         buffer.writeMentions(record.mentions)
       }
-    case .messageDeleted(let channel, let sequence, let time):
+    case .messageDeleted(let sequence, let time):
       writeEffect(.messageDeleted, channel, sequence) { $0.writeTime(time) }
-    case .acknowledged(let channel, let sequence, let acknowledgement):
+    case .acknowledged(let sequence, let acknowledgement):
       writeEffect(.acknowledged, channel, sequence) { buffer in
         buffer.writeVarint(acknowledgement.row.rawValue)
         buffer.writeVarint(UInt64(acknowledgement.isHidden ? 1 : 0))
         buffer.writeTime(acknowledgement.at)
         buffer.writeField(acknowledgement.note)
       }
-    case .acknowledgementForgotten(let channel, let sequence, let row):
+    case .acknowledgementForgotten(let sequence, let row):
       writeEffect(.acknowledgementForgotten, channel, sequence) { $0.writeVarint(row.rawValue) }
-    case .acknowledgedThrough(let channel, let row, let sequence):
+    case .acknowledgedThrough(let row, let sequence):
       writeEffect(.acknowledgedThrough, channel, row) { $0.writeSequence(sequence) }
-    case .stepsSealed(let channel, let rowPage, let segment, let bytes):
+    case .stepsSealed(let rowPage, let segment, let bytes):
       writeEffect(.stepsSealed, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(segment)
         buffer.writeField(bytes.span.bytes)
       }
-    case .stepTailCut(let channel, let rowPage, let end):
+    case .stepTailCut(let rowPage, let end):
       writeEffect(.stepTailCut, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeTime(end)
       }
-    case .stepsTrimmed(let channel, let rowPage, let first):
+    case .stepsTrimmed(let rowPage, let first):
       writeEffect(.stepsTrimmed, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(first)
       }
-    case .stepTailAssigned(let channel, let rowPage, let record):
+    case .stepTailAssigned(let rowPage, let record):
       writeEffect(.stepTailAssigned, channel) { buffer in
         buffer.writeVarint(rowPage)
         buffer.writeVarint(record.first)
@@ -141,6 +148,47 @@ extension ByteBuffer {
         for end in record.ends { buffer.writeTime(end) }
         buffer.writeField(record.tail.span.bytes)
       }
+    case .inThread(let parent, let effect):
+      writeEffect(.inThread) { buffer in
+        buffer.writeSequence(parent)
+        buffer.writeEffect(effect, on: channel)
+      }
+    case .truncated(let sequence, let time):
+      writeEffect(.truncated, channel, sequence) { $0.writeTime(time) }
+    case .deletionBegun:
+      writeEffect(.deletionBegun, channel) { _ in }
+    case .channelDeleted(let cid):
+      writeEffect(.channelDeleted, channel) { $0.writeField(cid) }
+    case .rowErased(let row, let time):
+      writeEffect(.rowErased, channel, row) { $0.writeTime(time) }
+    case .senderErased(let sequence):
+      writeEffect(.senderErased, channel, sequence) { _ in }
+    case .messageCountsAssigned(let newest, let counts):
+      writeEffect(.messageCountsAssigned, channel) { buffer in
+        buffer.writeSequence(newest)
+        buffer.writeVarint(counts.count)
+        for count in counts { buffer.writeVarint(count) }
+      }
+    case .segmentsNoted(let notes):
+      writeEffect(.segmentsNoted, channel) { buffer in
+        buffer.writeVarint(notes.count)
+        for note in notes {
+          buffer.writeVarint(note.segment)
+          buffer.writeInteger(note.what)
+        }
+      }
+    case .membershipAssigned(let place, let membership):
+      writeEffect(.membershipAssigned, channel) { buffer in
+        buffer.writeVarint(place)
+        buffer.writeMembership(membership)
+      }
+    case .membershipRemoved(let place):
+      writeEffect(.membershipRemoved, channel) { $0.writeVarint(place) }
+    }
+  }
+
+  private mutating func writeEffect(_ effect: ShardEffect) {
+    switch effect {
     case .typeSettled(let name, let version):
       writeEffect(.typeSettled) { buffer in
         buffer.writeField(name)
@@ -169,42 +217,6 @@ extension ByteBuffer {
       }
     case .sessionAssigned(let record):
       writeEffect(.sessionAssigned) { $0.writeSessionRecord(record) }
-    case .inThread(let parent, let effect):
-      writeEffect(.inThread) { buffer in
-        buffer.writeSequence(parent)
-        buffer.writeEffect(effect)
-      }
-    case .truncated(let channel, let sequence, let time):
-      writeEffect(.truncated, channel, sequence) { $0.writeTime(time) }
-    case .deletionBegun(let channel):
-      writeEffect(.deletionBegun, channel) { _ in }
-    case .channelDeleted(let channel, let cid):
-      writeEffect(.channelDeleted, channel) { $0.writeField(cid) }
-    case .rowErased(let channel, let row, let time):
-      writeEffect(.rowErased, channel, row) { $0.writeTime(time) }
-    case .senderErased(let channel, let sequence):
-      writeEffect(.senderErased, channel, sequence) { _ in }
-    case .messageCountsAssigned(let channel, let newest, let counts):
-      writeEffect(.messageCountsAssigned, channel) { buffer in
-        buffer.writeSequence(newest)
-        buffer.writeVarint(counts.count)
-        for count in counts { buffer.writeVarint(count) }
-      }
-    case .segmentsNoted(let channel, let notes):
-      writeEffect(.segmentsNoted, channel) { buffer in
-        buffer.writeVarint(notes.count)
-        for note in notes {
-          buffer.writeVarint(note.segment)
-          buffer.writeInteger(note.what)
-        }
-      }
-    case .membershipAssigned(let channel, let place, let membership):
-      writeEffect(.membershipAssigned, channel) { buffer in
-        buffer.writeVarint(place)
-        buffer.writeMembership(membership)
-      }
-    case .membershipRemoved(let channel, let place):
-      writeEffect(.membershipRemoved, channel) { $0.writeVarint(place) }
     case .userErased(let number, let version, let hash, let time):
       writeEffect(.userErased) { buffer in
         buffer.writeVarint(number)
@@ -358,26 +370,29 @@ extension FieldReader {
       let channel = try channel()
       let cid = try text()
       let created = try time()
-      return .channelAssigned(channel, cid: cid, created: created, own: try optionPatch())
+      return .channel(channel, .channelAssigned(cid: cid, created: created, own: try optionPatch()))
     case .optionsChanged:
-      return .optionsChanged(try channel(), at: try time())
+      return .channel(try channel(), .optionsChanged(at: try time()))
     case .rowAssigned:
-      return .rowAssigned(try channel(), try row(), try rowRecord())
+      return .channel(try channel(), .rowAssigned(try row(), try rowRecord()))
     case .rowLeft:
-      return .rowLeft(try channel(), try row(), at: try time())
+      return .channel(try channel(), .rowLeft(try row(), at: try time()))
     case .roleAssigned:
-      return .roleAssigned(try channel(), try row(), role: try text())
+      return .channel(try channel(), .roleAssigned(try row(), role: try text()))
     case .readMoved, .readMovedHidden:
       let channel = try channel()
       let row = try row()
       let sequence = try sequence()
-      return .readMoved(channel, row, to: sequence, at: try time(), isHidden: number == .readMovedHidden)
+      return .channel(
+        channel,
+        .readMoved(row, to: sequence, at: try time(), isHidden: number == .readMovedHidden)
+      )
     case .deliveredMoved, .deliveredMovedHidden:
       let channel = try channel()
       let row = try row()
       let sequence = try sequence()
       let isHidden = number == .deliveredMovedHidden
-      return .deliveredMoved(channel, row, to: sequence, at: try time(), isHidden: isHidden)
+      return .channel(channel, .deliveredMoved(row, to: sequence, at: try time(), isHidden: isHidden))
     case .deliveredAcked, .deliveredAckedHidden:
       let channel = try channel()
       let row = try row()
@@ -387,21 +402,24 @@ extension FieldReader {
       // The acknowledged time is shown instead of the move's own, so it must exist and be earlier.
       guard acked > .none, acked < logged else { throw .badValue(.effect) }
       let isHidden = number == .deliveredAckedHidden
-      return .deliveredAcked(channel, row, to: sequence, at: logged, acked: acked, isHidden: isHidden)
+      return .channel(
+        channel,
+        .deliveredAcked(row, to: sequence, at: logged, acked: acked, isHidden: isHidden)
+      )
     case .markerAssigned:
       let channel = try channel()
       let row = try row()
       let marker = try optional32().map(SequenceNumber.init)
       let epoch = try varint32()
-      return .markerAssigned(channel, row, marker: marker, epoch: epoch, at: try time())
+      return .channel(channel, .markerAssigned(row, marker: marker, epoch: epoch, at: try time()))
     case .muteAssigned:
-      return .muteAssigned(try channel(), try row(), isMuted: try flag())
+      return .channel(try channel(), .muteAssigned(try row(), isMuted: try flag()))
     case .unreadFlagAssigned:
       let channel = try channel()
       let row = try row()
       let isSet = try flag()
       let epoch = try varint32()
-      return .unreadFlagAssigned(channel, row, isSet: isSet, epoch: epoch, at: try time())
+      return .channel(channel, .unreadFlagAssigned(row, isSet: isSet, epoch: epoch, at: try time()))
     case .messageAssigned:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -420,9 +438,9 @@ extension FieldReader {
       )
       if record.flags.contains(.receipt) { record.receiptExpiresAt = try time() }
       if flags & MessageRecord.Flags.mentions.rawValue != 0 { record.mentions = try mentions() }
-      return .messageAssigned(channel, sequence, record)
+      return .channel(channel, .messageAssigned(sequence, record))
     case .messageDeleted:
-      return .messageDeleted(try channel(), try messageSequence(), at: try time())
+      return .channel(try channel(), .messageDeleted(try messageSequence(), at: try time()))
     case .acknowledged:
       let channel = try channel()
       let sequence = try messageSequence()
@@ -432,65 +450,68 @@ extension FieldReader {
       let time = try time()
       let note = try text()
       guard note.utf8.count <= Acknowledgement.noteLengthMax else { throw .badValue(.text) }
-      return .acknowledged(
+      return .channel(
         channel,
-        sequence,
-        Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note)
+        .acknowledged(
+          sequence,
+          Acknowledgement(row: row, at: time, isHidden: flags == 1, note: note)
+        )
       )
     case .acknowledgementForgotten:
-      return .acknowledgementForgotten(try channel(), try messageSequence(), try row())
+      return .channel(try channel(), .acknowledgementForgotten(try messageSequence(), try row()))
     case .acknowledgedThrough:
-      return .acknowledgedThrough(try channel(), try row(), to: try sequence())
+      return .channel(try channel(), .acknowledgedThrough(try row(), to: try sequence()))
     case .stepsSealed:
       let channel = try channel()
       let rowPage = try rowPage()
       let segment = try varint32()
       let bytes = try string().withUnsafeBytes { Array($0) }
-      return .stepsSealed(channel, rowPage: rowPage, segment: segment, bytes: bytes)
+      return .channel(channel, .stepsSealed(rowPage: rowPage, segment: segment, bytes: bytes))
     case .stepTailCut:
-      return .stepTailCut(try channel(), rowPage: try rowPage(), end: try time())
+      return .channel(try channel(), .stepTailCut(rowPage: try rowPage(), end: try time()))
     case .stepsTrimmed:
-      return .stepsTrimmed(try channel(), rowPage: try rowPage(), first: try varint32())
+      return .channel(try channel(), .stepsTrimmed(rowPage: try rowPage(), first: try varint32()))
     case .stepTailAssigned:
       let channel = try channel()
       let rowPage = try rowPage()
       var record = StepTailRecord(first: try varint32())
       for _ in 0..<(try count()) { record.ends.append(try time()) }
       record.tail = try string().withUnsafeBytes { Array($0) }
-      return .stepTailAssigned(channel, rowPage: rowPage, record)
+      return .channel(channel, .stepTailAssigned(rowPage: rowPage, record))
     case .typeSettled:
-      return .typeSettled(name: try text(), version: try varint())
+      return .shard(.typeSettled(name: try text(), version: try varint()))
     case .userAssigned:
       let number = try varint32()
       var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
       settings.takenAt = try time()
-      return .userAssigned(number, settings)
+      return .shard(.userAssigned(number, settings))
     case .userSettled:
-      return .userSettled(try varint32(), version: try varint())
+      return .shard(.userSettled(try varint32(), version: try varint()))
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
       record.takenAt = try time()
-      return .channelTypeAssigned(record)
+      return .shard(.channelTypeAssigned(record))
     case .countersAssigned:
-      return .countersAssigned(nextChannel: try channel(), time: try time())
+      return .shard(.countersAssigned(nextChannel: try channel(), time: try time()))
     case .sessionAssigned:
-      return .sessionAssigned(try sessionRecord())
+      return .shard(.sessionAssigned(try sessionRecord()))
     case .inThread:
       let parent = try messageSequence()
-      let effect = try effect(isInThread: true)
-      guard effect.isThreadable else { throw .badValue(.effect) }
-      return .inThread(parent, effect)
+      guard case .channel(let channel, let effect) = try effect(isInThread: true),
+        effect.traits.contains(.threadable)
+      else { throw .badValue(.effect) }
+      return .channel(channel, .inThread(parent, effect))
     case .truncated:
-      return .truncated(try channel(), through: try messageSequence(), at: try time())
+      return .channel(try channel(), .truncated(through: try messageSequence(), at: try time()))
     case .deletionBegun:
-      return .deletionBegun(try channel())
+      return .channel(try channel(), .deletionBegun)
     case .channelDeleted:
-      return .channelDeleted(try channel(), cid: try text())
+      return .channel(try channel(), .channelDeleted(cid: try text()))
     case .rowErased:
-      return .rowErased(try channel(), try row(), at: try time())
+      return .channel(try channel(), .rowErased(try row(), at: try time()))
     case .senderErased:
-      return .senderErased(try channel(), try messageSequence())
+      return .channel(try channel(), .senderErased(try messageSequence()))
     case .messageCountsAssigned:
       let channel = try channel()
       let newest = try sequence()
@@ -506,36 +527,38 @@ extension FieldReader {
         guard count <= PageID.messagesPerSegment else { throw .badValue(.count) }
         counts.append(count)
       }
-      return .messageCountsAssigned(channel, newest: newest, counts)
+      return .channel(channel, .messageCountsAssigned(newest: newest, counts))
     case .segmentsNoted:
-      return .segmentsNoted(try channel(), try segmentNotes())
+      return .channel(try channel(), .segmentsNoted(try segmentNotes()))
     case .membershipAssigned:
-      return .membershipAssigned(try channel(), place: try varint32(), try membership())
+      return .channel(try channel(), .membershipAssigned(place: try varint32(), try membership()))
     case .membershipRemoved:
-      return .membershipRemoved(try channel(), place: try varint32())
+      return .channel(try channel(), .membershipRemoved(place: try varint32()))
     case .userErased:
       let number = try varint32()
       let version = try varint()
       let hash = UInt64(bigEndian: try raw(8).unsafeLoadUnaligned(as: UInt64.self))
-      return .userErased(number, version: version, hash: hash, at: try time())
+      return .shard(.userErased(number, version: version, hash: hash, at: try time()))
     case .membershipQueued:
       let number = try varint()
       let user = try text()
       let flags = try byte()
       guard flags <= 1, number > 0 else { throw .badValue(.effect) }
-      return .membershipQueued(number, MembershipChange(user: user, try membership(), isGone: flags == 1))
+      return .shard(
+        .membershipQueued(number, MembershipChange(user: user, try membership(), isGone: flags == 1))
+      )
     case .membershipsSent:
-      return .membershipsSent(to: try shardID(), through: try varint())
+      return .shard(.membershipsSent(to: try shardID(), through: try varint()))
     case .membershipsTaken:
-      return .membershipsTaken(from: try shardID(), through: try varint())
+      return .shard(.membershipsTaken(from: try shardID(), through: try varint()))
     case .idsWidened:
-      return .idsWidened
+      return .shard(.idsWidened)
     case .indexEpochAssigned:
-      return .indexEpochAssigned(try varint())
+      return .shard(.indexEpochAssigned(try varint()))
     case .webhookNoted:
-      return .webhookNoted(try hash(), until: try time())
+      return .shard(.webhookNoted(try hash(), until: try time()))
     case .tokenRevoked:
-      return .tokenRevoked(try tokenRevocation())
+      return .shard(.tokenRevoked(try tokenRevocation()))
     }
   }
 }

@@ -41,7 +41,7 @@ extension FakeModel {
       }
     }
     try reader.end()
-    for effect in effects { tokens.assign(effect) }
+    for case .shard(let effect) in effects { tokens.assign(effect) }
     let until = tokens.revokedTokens.revocation(of: id, at: time)?.until ?? .none
     fields.writeTokenState(TokenStateFields(until: until, version: tokens.revokedTokens.version))
   }

@@ -309,20 +309,20 @@ extension RealProcesses {
       func note(_ effects: [Effect]) throws {
         for effect in effects {
           var effect = effect
-          if case .messageAssigned(let number, let sequence, var record) = effect {
+          if case .channel(let number, .messageAssigned(let sequence, var record)) = effect {
             record.receiptExpiresAt = .none
-            effect = .messageAssigned(number, sequence, record)
+            effect = .channel(number, .messageAssigned(sequence, record))
           }
           // The caller chooses when a revocation ends.
-          if case .tokenRevoked = effect { continue }
+          if case .shard(.tokenRevoked) = effect { continue }
           // Finds times at any depth: every timestamp prints in this form.
           for match in "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/) {
             found.append(try #require(Int64(match.1)))
           }
           switch effect {
-          case .stepsSealed(_, _, _, let bytes):
+          case .channel(_, .stepsSealed(_, _, let bytes)):
             found += try #require(StepBytes.steps(bytes)).map(\.time.milliseconds)
-          case .stepTailAssigned(_, _, let record):
+          case .channel(_, .stepTailAssigned(_, let record)):
             found += try #require(StepBytes.steps(record.tail)).map(\.time.milliseconds)
           default: break
           }

@@ -111,11 +111,11 @@ extension RealProcesses {
       for (id, bytes) in index.pages where id == .memberships(0) {
         var page = try Page(bytes.readableBytesSpan)
         var entries = page.effects.compactMap { effect -> Membership? in
-          if case .membershipAssigned(_, _, let entry) = effect { entry } else { nil }
+          if case .channel(_, .membershipAssigned(_, let entry)) = effect { entry } else { nil }
         }
         change(&entries)
         page.effects = entries.enumerated().map { place, entry in
-          .membershipAssigned(index.number, place: UInt32(place), entry)
+          .channel(index.number, .membershipAssigned(place: UInt32(place), entry))
         }
         var altered = ByteBuffer()
         page.write(into: &altered)

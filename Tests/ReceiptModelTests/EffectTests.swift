@@ -13,12 +13,13 @@ struct EffectTests {
     for (row, page) in [(0, 0), (255, 0), (256, 1), (511, 1), (512, 2), (65_536, 256)] as [(UInt32, UInt32)] {
       let row = MemberOrdinal(row)
       let effects: [Effect] = [
-        .rowAssigned(Self.channel, row, RowRecord(user: "a", joined: .zero, joinedAt: .none)),
-        .rowLeft(Self.channel, row, at: .none), .roleAssigned(Self.channel, row, role: ""),
-        .readMoved(Self.channel, row, to: .zero, at: .none),
-        .deliveredMoved(Self.channel, row, to: .zero, at: .none),
-        .deliveredAcked(Self.channel, row, to: .zero, at: .none, acked: .none),
-        .markerAssigned(Self.channel, row, marker: nil, epoch: 0),
+        .channel(Self.channel, .rowAssigned(row, RowRecord(user: "a", joined: .zero, joinedAt: .none))),
+        .channel(Self.channel, .rowLeft(row, at: .none)),
+        .channel(Self.channel, .roleAssigned(row, role: "")),
+        .channel(Self.channel, .readMoved(row, to: .zero, at: .none)),
+        .channel(Self.channel, .deliveredMoved(row, to: .zero, at: .none)),
+        .channel(Self.channel, .deliveredAcked(row, to: .zero, at: .none, acked: .none)),
+        .channel(Self.channel, .markerAssigned(row, marker: nil, epoch: 0)),
       ]
       for effect in effects {
         #expect(effect.page == .rows(page), "\(row)")
@@ -28,23 +29,29 @@ struct EffectTests {
     for (message, page) in [(1, 0), (256, 0), (257, 1), (512, 1), (513, 2)] as [(UInt32, UInt32)] {
       let sequence = SequenceNumber(message)
       let record = MessageRecord(id: "m", sender: "", flags: [], registeredAt: .none)
-      #expect(Effect.messageAssigned(Self.channel, sequence, record).page == .segment(page), "\(message)")
-      #expect(Effect.messageDeleted(Self.channel, sequence, at: .none).page == .segment(page), "\(message)")
+      #expect(
+        Effect.channel(Self.channel, .messageAssigned(sequence, record)).page == .segment(page),
+        "\(message)"
+      )
+      #expect(
+        Effect.channel(Self.channel, .messageDeleted(sequence, at: .none)).page == .segment(page),
+        "\(message)"
+      )
     }
-    let head = Effect.channelAssigned(Self.channel, cid: "a:b", created: .none, own: OptionPatch())
+    let head = Effect.channel(Self.channel, .channelAssigned(cid: "a:b", created: .none, own: OptionPatch()))
     #expect(head.page == .head)
     #expect(head.channel == Self.channel)
-    let type = Effect.channelTypeAssigned(ChannelTypeRecord(name: "team"))
+    let type = Effect.shard(.channelTypeAssigned(ChannelTypeRecord(name: "team")))
     #expect(type.page == .types)
     #expect(type.channel == nil)
-    let session = Effect.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2)))
+    let session = Effect.shard(.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2))))
     #expect(session.page == .shardHead)
     #expect(session.channel == nil)
   }
 
   @Test("an effect takes five words: large payloads are indirect")
   func layout() {
-    #expect(MemoryLayout<Effect>.size <= 40)
+    #expect(MemoryLayout<Effect>.size <= 33)
     #expect(MemoryLayout<Effect>.stride == 40)
   }
 
@@ -77,18 +84,20 @@ struct EffectTests {
       marker: .zero,
       unreadEpoch: 4
     )
-    let head = Effect.channelAssigned(
+    let head = Effect.channel(
       Self.channel,
-      cid: "team:x",
-      created: Timestamp(milliseconds: 9),
-      own: OptionPatch(["history": "hidden"])
+      .channelAssigned(
+        cid: "team:x",
+        created: Timestamp(milliseconds: 9),
+        own: OptionPatch(["history": "hidden"])
+      )
     )
-    let messageEffect = Effect.messageAssigned(Self.channel, SequenceNumber(1), message)
-    let rowEffect = Effect.rowAssigned(Self.channel, MemberOrdinal(0), row)
+    let messageEffect = Effect.channel(Self.channel, .messageAssigned(SequenceNumber(1), message))
+    let rowEffect = Effect.channel(Self.channel, .rowAssigned(MemberOrdinal(0), row))
     shard.assign(messageEffect, to: slot)
     shard.assign(rowEffect, to: slot)
     // The page's message is silent.
-    let counts = Effect.messageCountsAssigned(Self.channel, newest: SequenceNumber(1), [0])
+    let counts = Effect.channel(Self.channel, .messageCountsAssigned(newest: SequenceNumber(1), [0]))
     #expect(shard.effects(of: .head, in: slot) == [head, counts])
     #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
@@ -102,7 +111,7 @@ struct EffectTests {
     #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
     #expect(shard[slot].rows.activeCount == 1)
     // A former member keeps the row, the name and the times of joining and leaving.
-    shard.assign(.rowLeft(Self.channel, MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
+    shard.assign(.rowLeft(MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
     let left = RowRecord(
       user: "alice",
       hasLeft: true,
@@ -112,7 +121,7 @@ struct EffectTests {
       readAt: Timestamp(milliseconds: 20)
     )
     #expect(
-      shard.effects(of: .rows(0), in: slot) == [.rowAssigned(Self.channel, MemberOrdinal(0), left)]
+      shard.effects(of: .rows(0), in: slot) == [.channel(Self.channel, .rowAssigned(MemberOrdinal(0), left))]
     )
     #expect(shard[slot].rows.activeCount == 0)
   }
@@ -167,11 +176,11 @@ struct EffectTests {
     }
     let number = story.state[slot].number
     let newest = SequenceNumber(514)
-    #expect(counts() == [.messageCountsAssigned(number, newest: newest, [254, 253, 2])])
+    #expect(counts() == [.channel(number, .messageCountsAssigned(newest: newest, [254, 253, 2]))])
     for message in ["m1", "m256", "m257", "m514"] {
       _ = story.perform(.delete(cid: "team:x", id: message), clock: 3)
     }
-    #expect(counts() == [.messageCountsAssigned(number, newest: newest, [252, 252, 1])])
+    #expect(counts() == [.channel(number, .messageCountsAssigned(newest: newest, [252, 252, 1]))])
   }
 
   @Test("a session covers command numbers up to its highest, except those still waiting")

@@ -192,22 +192,24 @@ struct IdentifierTests {
 
   static let wide: [(Effect, Bool)] = {
     let number = ChannelNumber(1)
-    func row(_ user: String) -> Effect {
+    func rowAssigned(_ user: String) -> ChannelEffect {
       .rowAssigned(
-        number,
         MemberOrdinal(0),
         RowRecord(user: user, role: "", hidesHistory: false, joined: .zero, joinedAt: .none, read: .zero)
       )
     }
+    func row(_ user: String) -> Effect { .channel(number, rowAssigned(user)) }
     func message(_ id: String, _ sender: String) -> Effect {
-      .messageAssigned(
+      .channel(
         number,
-        SequenceNumber(1),
-        MessageRecord(id: id, sender: sender, flags: [], registeredAt: .none, createdAt: .none)
+        .messageAssigned(
+          SequenceNumber(1),
+          MessageRecord(id: id, sender: sender, flags: [], registeredAt: .none, createdAt: .none)
+        )
       )
     }
     func head(_ cid: String) -> Effect {
-      .channelAssigned(number, cid: cid, created: .none, own: OptionPatch())
+      .channel(number, .channelAssigned(cid: cid, created: .none, own: OptionPatch()))
     }
     let membership = Membership(
       cid: "a:b",
@@ -226,13 +228,14 @@ struct IdentifierTests {
       (message("m", "a:b"), true),
       (head("team:general"), false), (head("team:gen.eral"), true), (head("alice"), false),
       (head("\u{0}a:b"), true), (head("Zoë"), true),
-      (.inThread(SequenceNumber(1), row("alice")), false), (.inThread(SequenceNumber(1), row("a b")), true),
-      (.membershipQueued(1, MembershipChange(user: "alice", membership)), false),
-      (.membershipQueued(1, MembershipChange(user: "a|b", membership)), true),
-      (.membershipQueued(1, MembershipChange(user: "alice", wideMembership)), true),
-      (.membershipAssigned(number, place: 0, membership), false),
-      (.membershipAssigned(number, place: 0, wideMembership), true),
-      (.rowLeft(number, MemberOrdinal(0), at: .none), false),
+      (.channel(number, .inThread(SequenceNumber(1), rowAssigned("alice"))), false),
+      (.channel(number, .inThread(SequenceNumber(1), rowAssigned("a b"))), true),
+      (.shard(.membershipQueued(1, MembershipChange(user: "alice", membership))), false),
+      (.shard(.membershipQueued(1, MembershipChange(user: "a|b", membership))), true),
+      (.shard(.membershipQueued(1, MembershipChange(user: "alice", wideMembership))), true),
+      (.channel(number, .membershipAssigned(place: 0, membership)), false),
+      (.channel(number, .membershipAssigned(place: 0, wideMembership)), true),
+      (.channel(number, .rowLeft(MemberOrdinal(0), at: .none)), false),
     ]
   }()
 

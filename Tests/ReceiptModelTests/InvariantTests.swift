@@ -14,15 +14,15 @@ import Testing
     }
 
     /// A channel with two messages, and alice in row 0, who has read and received the first.
-    private static func channel(_ effects: [Effect] = []) -> Shard {
+    private static func channel(_ effects: [ChannelEffect] = []) -> Shard {
       var state = ShardState(id: ShardID(0))
       state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: time(1)))
       let slot = state.insert(channel, cid: "team:room", created: time(1), own: OptionPatch())
       for (number, id) in ["m1", "m2"].enumerated() {
         let record = MessageRecord(id: id, sender: "bob", flags: [], registeredAt: time(2))
-        state.assign(.messageAssigned(channel, SequenceNumber(UInt32(number + 1)), record), to: slot)
+        state.assign(.messageAssigned(SequenceNumber(UInt32(number + 1)), record), to: slot)
       }
-      state.assign(.rowAssigned(channel, MemberOrdinal(0), alice), to: slot)
+      state.assign(.rowAssigned(MemberOrdinal(0), alice), to: slot)
       for effect in effects { state.assign(effect, to: slot) }
       return Shard(state: state, slot: slot)
     }
@@ -39,18 +39,18 @@ import Testing
 
     private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-    private static func row(_ number: UInt32, _ change: (inout RowRecord) -> Void) -> Effect {
+    private static func row(_ number: UInt32, _ change: (inout RowRecord) -> Void) -> ChannelEffect {
       var record = alice
       change(&record)
-      return .rowAssigned(channel, MemberOrdinal(number), record)
+      return .rowAssigned(MemberOrdinal(number), record)
     }
 
     struct Break: Sendable, CustomTestStringConvertible {
       let testDescription: String
-      let effects: [Effect]
+      let effects: [ChannelEffect]
       /// Whether checking the effect's own row or message finds the violation.
       let isLocal: Bool
-      init(_ fault: String, isLocal: Bool = true, _ effects: Effect...) {
+      init(_ fault: String, isLocal: Bool = true, _ effects: ChannelEffect...) {
         testDescription = fault
         self.effects = effects
         self.isLocal = isLocal
@@ -62,12 +62,12 @@ import Testing
     static let breaks: [Break] = [
       Break(
         "marker not below the watermark",
-        .markerAssigned(channel, first, marker: SequenceNumber(1), epoch: 1)
+        .markerAssigned(first, marker: SequenceNumber(1), epoch: 1)
       ),
-      Break("a marker without an epoch", .markerAssigned(channel, first, marker: .zero, epoch: 0)),
-      Break("read past the newest", .readMoved(channel, first, to: SequenceNumber(3), at: time(4))),
-      Break("received past the newest", .deliveredMoved(channel, first, to: SequenceNumber(3), at: time(4))),
-      Break("moved before it joined", .readMoved(channel, first, to: SequenceNumber(2), at: time(-1))),
+      Break("a marker without an epoch", .markerAssigned(first, marker: .zero, epoch: 0)),
+      Break("read past the newest", .readMoved(first, to: SequenceNumber(3), at: time(4))),
+      Break("received past the newest", .deliveredMoved(first, to: SequenceNumber(3), at: time(4))),
+      Break("moved before it joined", .readMoved(first, to: SequenceNumber(2), at: time(-1))),
       Break("read without a time", row(0) { $0.readAt = .none }),
       Break("delivered without a time", row(0) { $0.deliveredAt = .none }),
       Break("joined after the newest", row(0) { $0.joined = SequenceNumber(3) }),
@@ -85,7 +85,7 @@ import Testing
       Break("acknowledged past the newest", row(0) { $0.acknowledgedThrough = SequenceNumber(3) }),
       Break(
         "acknowledged without a receipt",
-        .acknowledged(channel, SequenceNumber(1), Acknowledgement(row: first, at: time(4)))
+        .acknowledged(SequenceNumber(1), Acknowledgement(row: first, at: time(4)))
       ),
       Break("a member has two rows", isLocal: false, row(1) { $0.user = "alice" }),
     ]
@@ -128,7 +128,7 @@ import Testing
     func message() {
       let shard = Self.channel()
       for number in [UInt32(0), 3] {
-        let effect = Effect.messageDeleted(Self.channel, SequenceNumber(number), at: Self.time(1))
+        let effect = ChannelEffect.messageDeleted(SequenceNumber(number), at: Self.time(1))
         #expect(shard.state[shard.slot].checkInvariants(touchedBy: effect) != nil, "\(number)")
       }
     }

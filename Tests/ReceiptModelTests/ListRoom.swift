@@ -21,7 +21,7 @@ final class ListRoom {
 
   private func assign(_ effect: Effect) {
     state.assign(time: now)
-    if effect.channel == nil { state.assign(effect) } else { state.assign(effect, to: slot) }
+    state.assign(effect, to: slot)
     state.refresh(slot)
   }
 
@@ -33,7 +33,7 @@ final class ListRoom {
 
   func set(_ change: (inout OptionPatch) -> Void) {
     change(&options)
-    assign(.channelAssigned(number, cid: "team:room", created: .none, own: options))
+    assign(.channel(number, .channelAssigned(cid: "team:room", created: .none, own: options)))
   }
 
   func join(_ members: [String]) {
@@ -45,30 +45,32 @@ final class ListRoom {
         read: SequenceNumber(newest)
       )
       rows.append(user)
-      assign(.rowAssigned(number, row(user), record))
+      assign(.channel(number, .rowAssigned(row(user), record)))
     }
   }
 
   func leave(_ user: String) {
-    assign(.rowLeft(number, row(user), at: now))
+    assign(.channel(number, .rowLeft(row(user), at: now)))
     rows[Int(row(user).rawValue)] = ""
   }
 
   func post(_ id: String, by sender: String = "", receipt: Bool = false) {
     newest += 1
     let record = MessageRecord(id: id, sender: sender, flags: receipt ? .receipt : [], registeredAt: now)
-    assign(.messageAssigned(number, SequenceNumber(newest), record))
+    assign(.channel(number, .messageAssigned(SequenceNumber(newest), record)))
     if rows.contains(sender) {
       read(sender, newest)
       receive(sender, newest)
     }
   }
 
-  func delete(_ sequence: UInt32) { assign(.messageDeleted(number, SequenceNumber(sequence), at: now)) }
+  func delete(_ sequence: UInt32) {
+    assign(.channel(number, .messageDeleted(SequenceNumber(sequence), at: now)))
+  }
 
   func read(_ user: String, _ sequence: UInt32) {
     let hides = state[slot].rows.hidesRead(row(user))
-    assign(.readMoved(number, row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
+    assign(.channel(number, .readMoved(row(user), to: SequenceNumber(sequence), at: now, isHidden: hides)))
   }
 
   /// - Parameter acked: the time given in the acknowledgement; nil if none was given.
@@ -77,24 +79,28 @@ final class ListRoom {
     if let acked {
       let shown = Timestamp(milliseconds: acked)
       let sequence = SequenceNumber(sequence)
-      return assign(.deliveredAcked(number, row(user), to: sequence, at: now, acked: shown, isHidden: hides))
+      return assign(
+        .channel(number, .deliveredAcked(row(user), to: sequence, at: now, acked: shown, isHidden: hides))
+      )
     }
-    assign(.deliveredMoved(number, row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
+    assign(
+      .channel(number, .deliveredMoved(row(user), to: SequenceNumber(sequence), at: now, isHidden: hides))
+    )
   }
 
   func markUnread(_ user: String, after sequence: UInt32?) {
-    assign(.markerAssigned(number, row(user), marker: sequence.map(SequenceNumber.init), epoch: 1))
+    assign(.channel(number, .markerAssigned(row(user), marker: sequence.map(SequenceNumber.init), epoch: 1)))
   }
 
   func acknowledge(_ user: String, _ sequence: UInt32, note: String = "", isKept: Bool = true) {
     let hides = state[slot].rows.hidesRead(row(user))
     let made = Acknowledgement(row: row(user), at: isKept ? now : .none, isHidden: hides, note: note)
-    assign(.acknowledged(number, SequenceNumber(sequence), made))
+    assign(.channel(number, .acknowledged(SequenceNumber(sequence), made)))
   }
 
   /// Drops the time and note of an acknowledgement, as an eviction does.
   func forget(_ user: String, _ sequence: UInt32) {
-    assign(.acknowledgementForgotten(number, SequenceNumber(sequence), row(user)))
+    assign(.channel(number, .acknowledgementForgotten(SequenceNumber(sequence), row(user))))
   }
 
   /// Sets what a user hides from now on; receipts that they no longer hide are shown since now.
@@ -108,7 +114,7 @@ final class ListRoom {
     settings.hidesDelivered = delivered
     if known.hidesRead, !read { settings.readShownSince = now }
     if known.hidesDelivered, !delivered { settings.deliveredShownSince = now }
-    assign(.userAssigned(UInt32(place ?? users.count - 1), settings))
+    assign(.shard(.userAssigned(UInt32(place ?? users.count - 1), settings)))
   }
 
   /// Rebuilds the channel from pages, as after a restart.

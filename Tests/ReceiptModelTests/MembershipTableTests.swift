@@ -52,7 +52,7 @@ struct MembershipTableTests {
     for page in 0..<3 as Range<UInt32> {
       for effect in table.effects(of: page, number: ChannelNumber(2)) {
         #expect(effect.page == .memberships(page))
-        guard case .membershipAssigned(_, let place, let membership) = effect else { continue }
+        guard case .channel(_, .membershipAssigned(let place, let membership)) = effect else { continue }
         again.assign(place, membership)
       }
     }
@@ -125,12 +125,10 @@ struct MembershipTableTests {
       state.decideApplyMembership(change, slot, at: Timestamp(milliseconds: time), into: &effects)
       #expect(effects.count <= 4)
       for effect in effects {
-        if case .channelAssigned(let number, let cid, let created, let own) = effect {
+        if case .channel(let number, .channelAssigned(let cid, let created, let own)) = effect {
           slot = state.insert(number, cid: cid, created: created, own: own)
-        } else if effect.channel == nil {
-          state.assign(effect)
         } else {
-          state.assign(effect, to: slot!)
+          state.assign(effect, to: slot)
         }
       }
     }
@@ -186,12 +184,10 @@ struct MembershipTableTests {
       let change = MembershipChange(user: "alice", Self.membership(cid), isGone: isGone)
       state.decideApplyMembership(change, slot, at: Timestamp(milliseconds: 5), into: &effects)
       for effect in effects {
-        if case .channelAssigned(let number, let cid, let created, let own) = effect {
+        if case .channel(let number, .channelAssigned(let cid, let created, let own)) = effect {
           slot = state.insert(number, cid: cid, created: created, own: own)
-        } else if effect.channel == nil {
-          state.assign(effect)
         } else {
-          state.assign(effect, to: slot!)
+          state.assign(effect, to: slot)
         }
       }
       return effects.count

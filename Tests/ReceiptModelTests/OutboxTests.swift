@@ -70,7 +70,7 @@ struct OutboxTests {
     for page in 0..<UInt32(PageID.outboxPages) {
       for effect in outbox.effects(of: page) {
         #expect(effect.page == .outbox(page))
-        guard case .membershipQueued(let number, let change) = effect else {
+        guard case .shard(.membershipQueued(let number, let change)) = effect else {
           Issue.record("\(effect)")
           continue
         }
@@ -114,7 +114,7 @@ struct OutboxTests {
 
   private static func words(_ effects: [Effect]) -> [String] {
     effects.compactMap { effect in
-      guard case .membershipQueued(let number, let change) = effect else { return nil }
+      guard case .shard(.membershipQueued(let number, let change)) = effect else { return nil }
       let row = change.membership.row.map { " \($0.rawValue)" }
       let what = change.membership.isMember ? "member" : row == nil ? "sent" : "left"
       return "\(number) \(change.user) \(what)\(row ?? "")"

@@ -12,7 +12,9 @@ struct PrivacyStoryTests {
     try room.post("m2", by: "alice")
     try room.hide("bob", .read)
     try room.read("bob", "m1")
-    #expect(room.effects.contains { if case .readMoved(_, _, _, _, true) = $0 { true } else { false } })
+    #expect(
+      room.effects.contains { if case .channel(_, .readMoved(_, _, _, true)) = $0 { true } else { false } }
+    )
     #expect(try room.status("m1") == "sent 0 0 of 2")
     #expect(room.shown("bob") == "read 0 at 1000, delivered 0 at 0")
     // Bob sees his own read position.
@@ -89,7 +91,7 @@ struct PrivacyStoryTests {
     try room.post("m2", by: "alice")
     let hidden = room.effects.count {
       switch $0 {
-      case .readMoved(_, _, _, _, true), .deliveredMoved(_, _, _, _, true): true
+      case .channel(_, .readMoved(_, _, _, true)), .channel(_, .deliveredMoved(_, _, _, true)): true
       default: false
       }
     }

@@ -278,7 +278,8 @@ struct WebhookTableTests {
     let effects = table.effects(of: 7, at: Self.at(1))
     #expect(
       effects == [
-        .webhookNoted(keys[1], until: Self.at(1_001)), .webhookNoted(keys[0], until: Self.at(1_000)),
+        .shard(.webhookNoted(keys[1], until: Self.at(1_001))),
+        .shard(.webhookNoted(keys[0], until: Self.at(1_000))),
       ]
     )
     #expect(table.effects(of: 7, at: Self.at(1_001)).count == 1)
@@ -297,9 +298,9 @@ struct WebhookTableTests {
       return effects
     }
     #expect(decided(until: 9_999) == [])
-    #expect(decided(until: 10_000) == [.webhookNoted(5, until: Self.at(10_000))])
-    #expect(decided(until: 3_610_000) == [.webhookNoted(5, until: Self.at(3_610_000))])
-    #expect(decided(until: 3_610_001) == [.webhookNoted(5, until: Self.at(3_610_000))])
+    #expect(decided(until: 10_000) == [.shard(.webhookNoted(5, until: Self.at(10_000)))])
+    #expect(decided(until: 3_610_000) == [.shard(.webhookNoted(5, until: Self.at(3_610_000)))])
+    #expect(decided(until: 3_610_001) == [.shard(.webhookNoted(5, until: Self.at(3_610_000)))])
   }
 
   @Test("a full table refuses webhooks, and reports when it has room again")

@@ -40,7 +40,10 @@ final class ReceiptShard {
     state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: Timestamp(milliseconds: 1)))
     slot = Self.insert(into: &state, options)
     log.append(
-      .channelAssigned(Self.channel, cid: "team:room", created: Timestamp(milliseconds: 1), own: options)
+      .channel(
+        Self.channel,
+        .channelAssigned(cid: "team:room", created: Timestamp(milliseconds: 1), own: options)
+      )
     )
   }
 
@@ -215,8 +218,8 @@ final class ReceiptShard {
     }
     return log[start...].compactMap { effect in
       switch effect {
-      case .acknowledged(_, let sequence, _): state[slot].messages.text(sequence)
-      case .acknowledgedThrough(_, _, let sequence): "through \(sequence.rawValue)"
+      case .channel(_, .acknowledged(let sequence, _)): state[slot].messages.text(sequence)
+      case .channel(_, .acknowledgedThrough(_, let sequence)): "through \(sequence.rawValue)"
       default: nil
       }
     }
@@ -272,13 +275,13 @@ final class ReceiptShard {
     try body(time, &effects)
     for effect in effects {
       log.append(effect)
-      guard effect.channel != nil else {
-        state.assign(effect)
-        continue
-      }
       state.assign(effect, to: slot)
       #if DEBUG
-        if let fault = state[slot].checkInvariants(touchedBy: effect) { throw Fault(text: fault) }
+        if case .channel(_, let effect) = effect,
+          let fault = state[slot].checkInvariants(touchedBy: effect)
+        {
+          throw Fault(text: fault)
+        }
       #endif
     }
     state.refresh(slot)
@@ -332,7 +335,7 @@ final class ReceiptShard {
       var fresh = ShardState(id: state.id)
       fresh.assign(time: state.time)
       fresh.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: .none))
-      for effect in log where effect.channel == nil { fresh.assign(effect) }
+      for case .shard(let effect) in log { fresh.assign(effect) }
       let slot = Self.insert(into: &fresh, OptionPatch())
       for page in [PageID.head] + order {
         let stored = self.pages[page] ?? (0, [])

@@ -426,18 +426,18 @@ private final class LargeChannel {
     slot = state.insert(number, cid: "team:room", created: time, own: OptionPatch())
     for row in 0..<members {
       let record = RowRecord(user: "u\(row)", joined: .zero, joinedAt: time)
-      state.assign(.rowAssigned(number, MemberOrdinal(row), record), to: slot)
+      state.assign(.rowAssigned(MemberOrdinal(row), record), to: slot)
     }
     let message = MessageRecord(id: "m1", sender: "u0", flags: .receipt, registeredAt: time)
-    state.assign(.messageAssigned(number, SequenceNumber(1), message), to: slot)
+    state.assign(.messageAssigned(SequenceNumber(1), message), to: slot)
   }
 
   var progress: ReceiptTable.Progress { state[slot].receiptProgress(SequenceNumber(1)) }
 
   func acknowledge(_ row: UInt32) {
     let record = Acknowledgement(row: MemberOrdinal(row), at: time)
-    state.assign(.acknowledged(number, SequenceNumber(1), record), to: slot)
+    state.assign(.acknowledged(SequenceNumber(1), record), to: slot)
   }
 
-  func leave(_ row: UInt32) { state.assign(.rowLeft(number, MemberOrdinal(row), at: time), to: slot) }
+  func leave(_ row: UInt32) { state.assign(.rowLeft(MemberOrdinal(row), at: time), to: slot) }
 }

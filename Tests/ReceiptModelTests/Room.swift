@@ -38,10 +38,8 @@ final class Room {
   private func applyEffects(sourceLocation: SourceLocation = #_sourceLocation) throws {
     _ = state.advance(clock: now)
     for effect in effects {
-      if case .channelAssigned(let number, let cid, let created, let own) = effect {
+      if case .channel(let number, .channelAssigned(let cid, let created, let own)) = effect {
         slot = state.insert(number, cid: cid, created: created, own: own)
-      } else if effect.channel == nil {
-        state.assign(effect)
       } else {
         state.assign(effect, to: slot)
       }
@@ -101,7 +99,7 @@ final class Room {
         registeredAt: now,
         receiptExpiresAt: Timestamp(milliseconds: expiresAt)
       )
-      $1.append(.messageAssigned($0[slot].number, $0[slot].messages.newest.next, record))
+      $1.append(.channel($0[slot].number, .messageAssigned($0[slot].messages.newest.next, record)))
     }
   }
 
@@ -252,7 +250,7 @@ final class Room {
     }
     state.remove(slot)
     for effect in effects {
-      if case .channelAssigned(let number, let cid, let created, let own) = effect {
+      if case .channel(let number, .channelAssigned(let cid, let created, let own)) = effect {
         slot = state.insert(number, cid: cid, created: created, own: own)
       } else {
         state.assign(effect, to: slot)

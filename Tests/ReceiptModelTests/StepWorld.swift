@@ -28,7 +28,10 @@ final class StepWorld {
     slot = state.insert(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
     state.assign(.countersAssigned(nextChannel: ChannelNumber(2), time: Timestamp(milliseconds: 1)))
     log.append(
-      .channelAssigned(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
+      .channel(
+        number,
+        .channelAssigned(cid: "team:a", created: Timestamp(milliseconds: 1), own: OptionPatch())
+      )
     )
     for row in 0..<rows { join(row, "u\(row)") }
     keep(kept)
@@ -41,7 +44,7 @@ final class StepWorld {
       joinedAt: Timestamp(milliseconds: 1),
       read: SequenceNumber(newest)
     )
-    assign(.rowAssigned(number, MemberOrdinal(UInt32(row)), record))
+    assign(.channel(number, .rowAssigned(MemberOrdinal(UInt32(row)), record)))
   }
 
   private func assign(_ effect: Effect) {
@@ -52,7 +55,7 @@ final class StepWorld {
   func keep(_ steps: UInt16) {
     var own = OptionPatch()
     own.keptSteps = steps
-    assign(.channelAssigned(number, cid: "team:a", created: Timestamp(milliseconds: 1), own: own))
+    assign(.channel(number, .channelAssigned(cid: "team:a", created: Timestamp(milliseconds: 1), own: own)))
   }
 
   var kept: UInt16 { state.options(slot).keptSteps }
@@ -71,7 +74,7 @@ final class StepWorld {
       flags: [],
       registeredAt: Timestamp(milliseconds: time)
     )
-    assign(.messageAssigned(number, SequenceNumber(newest), record))
+    assign(.channel(number, .messageAssigned(SequenceNumber(newest), record)))
   }
 
   static func key(_ kind: StepKind, _ row: Int) -> UInt64 { UInt64(row) << 1 | UInt64(kind.rawValue) }
@@ -87,8 +90,8 @@ final class StepWorld {
       let at = Timestamp(milliseconds: time)
       effects.append(
         kind == .read
-          ? .readMoved(number, ordinal, to: reached, at: at, isHidden: isHidden)
-          : .deliveredMoved(number, ordinal, to: reached, at: at, isHidden: isHidden)
+          ? .channel(number, .readMoved(ordinal, to: reached, at: at, isHidden: isHidden))
+          : .channel(number, .deliveredMoved(ordinal, to: reached, at: at, isHidden: isHidden))
       )
       moves[Self.key(kind, row), default: []].append(
         Move(sequence: sequence, time: time, isHidden: isHidden)

@@ -358,8 +358,10 @@ extension ShardDigest.Channel {
     }
     for page in 0..<(rowCount + 255) / 256 { rows += state.effects(of: .rows(UInt32(page)), in: slot) }
     for number in 0..<UInt32(state[slot].messages.segmentCount) {
-      for case .messageAssigned(_, let sequence, let record) in state.effects(of: .segment(number), in: slot)
-      {
+      for case .channel(_, .messageAssigned(let sequence, let record)) in state.effects(
+        of: .segment(number),
+        in: slot
+      ) {
         receipts += state.effects(of: .receipts(sequence), in: slot)
         messages.append(record)
         statuses.append(state.statusResult(slot, record.id))

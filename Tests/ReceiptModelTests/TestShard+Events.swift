@@ -12,7 +12,8 @@ extension TestShard {
   }
 
   func recordBeforeAssign(_ effect: Effect) {
-    guard let number = effect.channel, let slot = slots[number], !state[slot].isIndex else { return }
+    guard case .channel(let number, let effect) = effect, let slot = slots[number], !state[slot].isIndex
+    else { return }
     if case .channelDeleted = effect {
       notes![number] = nil
       return
@@ -24,10 +25,10 @@ extension TestShard {
   func recordAfterAssign(_ effect: Effect) {
     for (number, slot) in slots where !state[slot].isIndex {
       switch effect {
-      case .channelTypeAssigned(let record):
+      case .shard(.channelTypeAssigned(let record)):
         guard state.types[state[slot].type].name == record.name else { continue }
         state.recordOptionsChange(in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
-      case .userAssigned(_, let settings):
+      case .shard(.userAssigned(_, let settings)):
         let user = Array(settings.user.utf8)
         state.recordSettingsChange(
           of: user.span.bytes,

@@ -132,7 +132,9 @@ extension TestShard {
 
   /// In a thread, storage drops a whole segment of steps at once, so only the shard knows which moves lose their times.
   func recordDroppedTimes(_ effect: Effect) {
-    guard case .inThread(let parent, .stepsTrimmed(let number, let rowPage, _)) = effect else { return }
+    guard case .channel(let number, .inThread(let parent, .stepsTrimmed(let rowPage, _))) = effect else {
+      return
+    }
     let first = Int(rowPage * PageID.rowsPerPage)
     forgotten.append(
       DroppedTimes(
@@ -181,12 +183,12 @@ extension TestShard {
       state.decideApplyMembership(queued.change, slot, at: state.time, into: &effects)
       apply(effects)
     }
-    apply([.membershipsTaken(from: source, through: last.number)])
+    apply([.shard(.membershipsTaken(from: source, through: last.number))])
   }
 
   /// Notes that another shard has received changes up to this number.
   func sent(to target: ShardID, through number: UInt64) {
-    apply([.membershipsSent(to: target, through: number)])
+    apply([.shard(.membershipsSent(to: target, through: number))])
   }
 }
 

@@ -105,7 +105,7 @@ final class TestShard {
       lastEffectCount = 0
       return .refused(error.wireName)
     }
-    let isNew = effects.contains { if case .countersAssigned = $0 { true } else { false } }
+    let isNew = effects.contains { if case .shard(.countersAssigned) = $0 { true } else { false } }
     apply(effects)
     switch command {
     case .patchType(let name, _), .assignType(let name, _, _):
@@ -304,7 +304,7 @@ final class TestShard {
 
   private func check(touchedBy effect: Effect) {
     #if DEBUG
-      guard let number = effect.channel, let slot = slots[number] else { return }
+      guard case .channel(let number, let effect) = effect, let slot = slots[number] else { return }
       if let fault = state[slot].checkInvariants(touchedBy: effect) {
         faults.append("after \(effect): \(fault)")
       }
@@ -374,7 +374,7 @@ final class TestShard {
   func steps(_ number: ChannelNumber, _ rowPage: UInt32, _ segment: UInt32) -> [UInt8] {
     if let bytes = state[slots[number]!].steps.segment(rowPage, segment) { return bytes }
     let stored = pages[PageKey(channel: number, page: .steps(rowPage, segment))]?.effects.first
-    guard case .stepsSealed(_, _, _, let bytes) = stored else {
+    guard case .channel(_, .stepsSealed(_, _, let bytes)) = stored else {
       faults.append("segment \(segment) of the steps of row page \(rowPage) is nowhere")
       return []
     }
@@ -460,7 +460,7 @@ final class TestShard {
           if batch.index > shardPages[effect.page]?.index ?? .zero { fresh.assign(effect) }
           continue
         }
-        if case .channelDeleted = effect { deleted.insert(channel) }
+        if case .channel(_, .channelDeleted) = effect { deleted.insert(channel) }
         let key = PageKey(channel: channel, page: effect.page)
         numbers.insert(channel)
         if batch.index > pages[key]?.index ?? .zero { tails[key, default: []].append(effect) }
@@ -535,13 +535,12 @@ extension PageID {
 extension ShardState {
   /// Assigns an effect to its target; a channel that is not in memory is created by its head.
   mutating func assign(addressed effect: Effect, slots: inout [ChannelNumber: ChannelSlot]) {
-    guard let number = effect.channel else { return assign(effect) }
-    if case .channelDeleted = effect {
-      assign(effect, to: slots.removeValue(forKey: number)!)
-    } else if case .channelAssigned(_, let cid, let created, let own) = effect, slots[number] == nil {
+    switch effect {
+    case .channel(let number, .channelDeleted): assign(effect, to: slots.removeValue(forKey: number)!)
+    case .channel(let number, .channelAssigned(let cid, let created, let own)) where slots[number] == nil:
       slots[number] = insert(number, cid: cid, created: created, own: own)
-    } else {
-      assign(effect, to: slots[number]!)
+    case .channel(let number, let effect): assign(effect, to: slots[number]!)
+    case .shard(let effect): assign(effect)
     }
   }
 }

@@ -676,14 +676,12 @@ struct ThreadStoryTests {
     let shard = TestShard()
     _ = shard.perform(.put(cid: "team:x", settings: [:], members: [MemberSpec(user: "bob")]), clock: 1)
     let slot = shard.slot("team:x")!
-    let number = shard.state[slot].number
     for n in 1...UInt32(ThreadTable.threadsMax + 1) {
       let message = MessageRecord(id: "m\(n)", sender: "", flags: [], registeredAt: .none)
-      shard.state.assign(.messageAssigned(number, SequenceNumber(n), message), to: slot)
+      shard.state.assign(.messageAssigned(SequenceNumber(n), message), to: slot)
       guard n < ThreadTable.threadsMax else { continue }
       let reply = MessageRecord(id: "r\(n)", sender: "", flags: [], registeredAt: .none)
-      let effect = Effect.messageAssigned(number, SequenceNumber(1), reply)
-      shard.state.assign(.inThread(SequenceNumber(n), effect), to: slot)
+      shard.state.assign(.inThread(SequenceNumber(n), .messageAssigned(SequenceNumber(1), reply)), to: slot)
     }
     func reply(_ id: String, to parent: String) -> Outcome {
       shard.reply("team:x", to: parent, id, by: "bob", clock: 2)

@@ -148,9 +148,8 @@ struct UserSettingsTests {
     var copy = ShardState(id: ShardID(0))
     for page in 0..<4 as Range<UInt32> {
       let effects = state.userEffects(page)
-      #expect(
-        effects.count { if case .userAssigned = $0 { true } else { false } } == [256, 256, 88, 0][Int(page)]
-      )
+      let assigned = effects.count { if case .shard(.userAssigned) = $0 { true } else { false } }
+      #expect(assigned == [256, 256, 88, 0][Int(page)])
       for effect in effects {
         #expect(effect.page == .users(page))
         copy.assign(effect)
@@ -261,7 +260,7 @@ struct UserSettingsTests {
     let slot = state.insert(ChannelNumber(1), cid: "team:room", created: Self.time(1), own: OptionPatch())
     for (row, user) in members.enumerated() {
       let record = RowRecord(user: user, joined: .zero, joinedAt: Self.time(1))
-      state.assign(.rowAssigned(ChannelNumber(1), MemberOrdinal(UInt32(row)), record), to: slot)
+      state.assign(.rowAssigned(MemberOrdinal(UInt32(row)), record), to: slot)
     }
     // Three rounds: changes of members among those of users who are no members, then a check.
     for round in 0..<3 {

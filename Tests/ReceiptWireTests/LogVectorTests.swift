@@ -14,7 +14,7 @@ struct LogVectorTests {
       do throws(WireError) {
         // One has no fields at all.
         let effect = try reader.effect()
-        #expect(effect == .idsWidened, "\(number): an effect without fields")
+        #expect(effect == .shard(.idsWidened), "\(number): an effect without fields")
         known.insert(number)
       } catch {
         #expect(error == .truncated || error == .badValue(.effect), "\(number)")
@@ -27,7 +27,7 @@ struct LogVectorTests {
 
   /// Every effect that the model allows in a thread has a vector in one.
   @Test func everyEffectOfAThreadHasAVector() {
-    let all = Set(Vectors.log.effects.filter { Self.effect($0).isThreadable }.map(\.effect))
+    let all = Set(Vectors.log.effects.filter { Self.isThreadable(Self.effect($0)) }.map(\.effect))
     let inThreads = Vectors.log.effects.filter { $0.effect == "in_thread" }.map { $0.fields.text("inner") }
     #expect(Set(inThreads.map { $0.split(separator: ":")[0] }) == Set(all.map { $0[...] }))
     // The others are refused there.
@@ -137,6 +137,10 @@ struct LogVectorTests {
     }
   }
 
+  private static func isThreadable(_ effect: Effect) -> Bool {
+    if case .channel(_, let effect) = effect { effect.traits.contains(.threadable) } else { false }
+  }
+
   static func effect(named name: String) -> Effect { effect(Vectors.log.effects.first { $0.name == name }!) }
 
   static func session(_ fields: [Vectors.Field]) -> SessionRecord {
@@ -166,11 +170,13 @@ struct LogVectorTests {
     func epoch() -> UInt32 { UInt32(fields.number("unread_epoch")) }
     switch vector.effect {
     case "channel_assigned":
-      return .channelAssigned(
+      return .channel(
         channel(),
-        cid: fields.text("cid"),
-        created: time(fields, "created"),
-        own: patch(fields.list("own"))
+        .channelAssigned(
+          cid: fields.text("cid"),
+          created: time(fields, "created"),
+          own: patch(fields.list("own"))
+        )
       )
     case "row_assigned":
       let flags = fields.number("flags")
@@ -203,40 +209,49 @@ struct LogVectorTests {
         record.deliveredSteps = UInt32(fields.number("delivered_steps"))
         record.acknowledgedThrough = sequence("acknowledged_through")
       }
-      return .rowAssigned(channel(), row(), record)
-    case "row_left": return .rowLeft(channel(), row(), at: time(fields, "time"))
-    case "role_assigned": return .roleAssigned(channel(), row(), role: fields.text("role"))
+      return .channel(channel(), .rowAssigned(row(), record))
+    case "row_left": return .channel(channel(), .rowLeft(row(), at: time(fields, "time")))
+    case "role_assigned": return .channel(channel(), .roleAssigned(row(), role: fields.text("role")))
     case "read_moved", "read_moved_hidden":
       let isHidden = vector.effect == "read_moved_hidden"
-      return .readMoved(channel(), row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
+      return .channel(
+        channel(),
+        .readMoved(row(), to: sequence(), at: time(fields, "time"), isHidden: isHidden)
+      )
     case "delivered_moved", "delivered_moved_hidden":
       let isHidden = vector.effect == "delivered_moved_hidden"
-      return .deliveredMoved(
+      return .channel(
         channel(),
-        row(),
-        to: sequence(),
-        at: time(fields, "time"),
-        isHidden: isHidden
+        .deliveredMoved(
+          row(),
+          to: sequence(),
+          at: time(fields, "time"),
+          isHidden: isHidden
+        )
       )
     case "delivered_acked", "delivered_acked_hidden":
       let isHidden = vector.effect == "delivered_acked_hidden"
-      return .deliveredAcked(
+      return .channel(
         channel(),
-        row(),
-        to: sequence(),
-        at: time(fields, "time"),
-        acked: time(fields, "acked"),
-        isHidden: isHidden
+        .deliveredAcked(
+          row(),
+          to: sequence(),
+          at: time(fields, "time"),
+          acked: time(fields, "acked"),
+          isHidden: isHidden
+        )
       )
     case "marker_assigned":
-      return .markerAssigned(
+      return .channel(
         channel(),
-        row(),
-        marker: marker(),
-        epoch: epoch(),
-        at: time(fields, "time")
+        .markerAssigned(
+          row(),
+          marker: marker(),
+          epoch: epoch(),
+          at: time(fields, "time")
+        )
       )
-    case "options_changed": return .optionsChanged(channel(), at: time(fields, "time"))
+    case "options_changed": return .channel(channel(), .optionsChanged(at: time(fields, "time")))
     case "message_assigned":
       var record = MessageRecord(
         id: fields.text("id"),
@@ -251,134 +266,169 @@ struct LogVectorTests {
         record.mentions =
           isAll ? .all : .rows(fields.list("mentions").map { UInt32($0.number("row")) })
       }
-      return .messageAssigned(channel(), sequence(), record)
-    case "message_deleted": return .messageDeleted(channel(), sequence(), at: time(fields, "time"))
+      return .channel(channel(), .messageAssigned(sequence(), record))
+    case "message_deleted": return .channel(channel(), .messageDeleted(sequence(), at: time(fields, "time")))
     case "channel_type_assigned":
-      return .channelTypeAssigned(
-        ChannelTypeRecord(
-          name: fields.text("type"),
-          version: fields.number("version"),
-          options: ChannelTypeOptions().applying(patch(fields.list("options"))),
-          takenAt: time(fields, "taken")
+      return .shard(
+        .channelTypeAssigned(
+          ChannelTypeRecord(
+            name: fields.text("type"),
+            version: fields.number("version"),
+            options: ChannelTypeOptions().applying(patch(fields.list("options"))),
+            takenAt: time(fields, "taken")
+          )
         )
       )
     case "counters_assigned":
-      return .countersAssigned(
-        nextChannel: ChannelNumber(fields.number("next_channel")),
-        time: time(fields, "time")
-      )
-    case "session_assigned": return .sessionAssigned(session(fields))
-    case "type_settled": return .typeSettled(name: fields.text("type"), version: fields.number("version"))
-    case "acknowledged":
-      return .acknowledged(
-        channel(),
-        sequence(),
-        Acknowledgement(
-          row: row(),
-          at: time(fields, "time"),
-          isHidden: fields.number("flags") == 1,
-          note: fields.text("note")
+      return .shard(
+        .countersAssigned(
+          nextChannel: ChannelNumber(fields.number("next_channel")),
+          time: time(fields, "time")
         )
       )
-    case "acknowledgement_forgotten": return .acknowledgementForgotten(channel(), sequence(), row())
-    case "acknowledged_through": return .acknowledgedThrough(channel(), row(), to: sequence())
-    case "steps_sealed":
-      return .stepsSealed(
+    case "session_assigned": return .shard(.sessionAssigned(session(fields)))
+    case "type_settled":
+      return .shard(.typeSettled(name: fields.text("type"), version: fields.number("version")))
+    case "acknowledged":
+      return .channel(
         channel(),
-        rowPage: UInt32(fields.number("row_page")),
-        segment: UInt32(fields.number("segment")),
-        bytes: fields.bytes("steps")
+        .acknowledged(
+          sequence(),
+          Acknowledgement(
+            row: row(),
+            at: time(fields, "time"),
+            isHidden: fields.number("flags") == 1,
+            note: fields.text("note")
+          )
+        )
+      )
+    case "acknowledgement_forgotten": return .channel(channel(), .acknowledgementForgotten(sequence(), row()))
+    case "acknowledged_through": return .channel(channel(), .acknowledgedThrough(row(), to: sequence()))
+    case "steps_sealed":
+      return .channel(
+        channel(),
+        .stepsSealed(
+          rowPage: UInt32(fields.number("row_page")),
+          segment: UInt32(fields.number("segment")),
+          bytes: fields.bytes("steps")
+        )
       )
     case "step_tail_cut":
-      return .stepTailCut(channel(), rowPage: UInt32(fields.number("row_page")), end: time(fields, "end"))
-    case "steps_trimmed":
-      return .stepsTrimmed(
+      return .channel(
         channel(),
-        rowPage: UInt32(fields.number("row_page")),
-        first: UInt32(fields.number("first"))
+        .stepTailCut(rowPage: UInt32(fields.number("row_page")), end: time(fields, "end"))
+      )
+    case "steps_trimmed":
+      return .channel(
+        channel(),
+        .stepsTrimmed(
+          rowPage: UInt32(fields.number("row_page")),
+          first: UInt32(fields.number("first"))
+        )
       )
     case "step_tail_assigned":
       var record = StepTailRecord(first: UInt32(fields.number("first")))
       record.ends = fields.list("ends").map { time($0, "end") }
       record.tail = fields.bytes("steps")
-      return .stepTailAssigned(channel(), rowPage: UInt32(fields.number("row_page")), record)
+      return .channel(channel(), .stepTailAssigned(rowPage: UInt32(fields.number("row_page")), record))
     case "user_assigned":
-      return .userAssigned(
-        UInt32(fields.number("number")),
-        UserSettings(
-          user: fields.text("user"),
-          version: fields.number("version"),
-          hidesRead: fields.number("flags") & 1 != 0,
-          hidesDelivered: fields.number("flags") & 2 != 0,
-          readShownSince: time(fields, "read_shown_since"),
-          deliveredShownSince: time(fields, "delivered_shown_since"),
-          tokensRevokedBefore: time(fields, "tokens_revoked_before"),
-          isErasing: fields.number("flags") & 4 != 0,
-          takenAt: time(fields, "taken")
+      return .shard(
+        .userAssigned(
+          UInt32(fields.number("number")),
+          UserSettings(
+            user: fields.text("user"),
+            version: fields.number("version"),
+            hidesRead: fields.number("flags") & 1 != 0,
+            hidesDelivered: fields.number("flags") & 2 != 0,
+            readShownSince: time(fields, "read_shown_since"),
+            deliveredShownSince: time(fields, "delivered_shown_since"),
+            tokensRevokedBefore: time(fields, "tokens_revoked_before"),
+            isErasing: fields.number("flags") & 4 != 0,
+            takenAt: time(fields, "taken")
+          )
         )
       )
     case "user_settled":
-      return .userSettled(UInt32(fields.number("number")), version: fields.number("version"))
+      return .shard(.userSettled(UInt32(fields.number("number")), version: fields.number("version")))
     case "user_erased":
-      return .userErased(
-        UInt32(fields.number("number")),
-        version: fields.number("version"),
-        hash: fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) },
-        at: time(fields, "time")
+      return .shard(
+        .userErased(
+          UInt32(fields.number("number")),
+          version: fields.number("version"),
+          hash: fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) },
+          at: time(fields, "time")
+        )
       )
-    case "truncated": return .truncated(channel(), through: sequence(), at: time(fields, "time"))
-    case "deletion_begun": return .deletionBegun(channel())
-    case "channel_deleted": return .channelDeleted(channel(), cid: fields.text("cid"))
-    case "in_thread": return .inThread(sequence("parent"), effect(named: fields.text("inner")))
-    case "row_erased": return .rowErased(channel(), row(), at: time(fields, "time"))
-    case "sender_erased": return .senderErased(channel(), sequence())
+    case "truncated": return .channel(channel(), .truncated(through: sequence(), at: time(fields, "time")))
+    case "deletion_begun": return .channel(channel(), .deletionBegun)
+    case "channel_deleted": return .channel(channel(), .channelDeleted(cid: fields.text("cid")))
+    case "in_thread":
+      guard case .channel(let channel, let inner) = effect(named: fields.text("inner")) else {
+        preconditionFailure("an effect of the shard in a thread")
+      }
+      return .channel(channel, .inThread(sequence("parent"), inner))
+    case "row_erased": return .channel(channel(), .rowErased(row(), at: time(fields, "time")))
+    case "sender_erased": return .channel(channel(), .senderErased(sequence()))
     case "message_counts_assigned":
       let counts = fields.list("counts").map { UInt32($0.number("count")) }
-      return .messageCountsAssigned(channel(), newest: sequence("newest"), counts)
-    case "mute_assigned": return .muteAssigned(channel(), row(), isMuted: fields.number("muted") == 1)
+      return .channel(channel(), .messageCountsAssigned(newest: sequence("newest"), counts))
+    case "mute_assigned":
+      return .channel(channel(), .muteAssigned(row(), isMuted: fields.number("muted") == 1))
     case "unread_flag_assigned":
-      return .unreadFlagAssigned(
+      return .channel(
         channel(),
-        row(),
-        isSet: fields.number("set") == 1,
-        epoch: UInt32(fields.number("unread_epoch")),
-        at: time(fields, "time")
+        .unreadFlagAssigned(
+          row(),
+          isSet: fields.number("set") == 1,
+          epoch: UInt32(fields.number("unread_epoch")),
+          at: time(fields, "time")
+        )
       )
     case "segments_noted":
       let notes = fields.list("segments").map {
         SegmentFlags(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
       }
-      return .segmentsNoted(channel(), notes)
+      return .channel(channel(), .segmentsNoted(notes))
     case "membership_assigned":
-      return .membershipAssigned(channel(), place: UInt32(fields.number("place")), membership(fields))
-    case "membership_removed": return .membershipRemoved(channel(), place: UInt32(fields.number("place")))
+      return .channel(
+        channel(),
+        .membershipAssigned(place: UInt32(fields.number("place")), membership(fields))
+      )
+    case "membership_removed":
+      return .channel(channel(), .membershipRemoved(place: UInt32(fields.number("place"))))
     case "membership_queued":
       let isGone = fields.number("gone") == 1
       let change = MembershipChange(user: fields.text("user"), membership(fields), isGone: isGone)
-      return .membershipQueued(fields.number("number"), change)
+      return .shard(.membershipQueued(fields.number("number"), change))
     case "memberships_sent":
-      return .membershipsSent(
-        to: ShardID(UInt16(fields.number("shard"))),
-        through: fields.number("through")
+      return .shard(
+        .membershipsSent(
+          to: ShardID(UInt16(fields.number("shard"))),
+          through: fields.number("through")
+        )
       )
     case "memberships_taken":
-      return .membershipsTaken(
-        from: ShardID(UInt16(fields.number("shard"))),
-        through: fields.number("through")
+      return .shard(
+        .membershipsTaken(
+          from: ShardID(UInt16(fields.number("shard"))),
+          through: fields.number("through")
+        )
       )
     case "webhook_noted":
       let key = fields.bytes("hash").reduce(0) { $0 << 8 | UInt64($1) }
-      return .webhookNoted(key, until: time(fields, "until"))
+      return .shard(.webhookNoted(key, until: time(fields, "until")))
     case "token_revoked":
-      return .tokenRevoked(
-        TokenRevocation(
-          id: fields.text("jti"),
-          until: time(fields, "until"),
-          version: fields.number("version")
+      return .shard(
+        .tokenRevoked(
+          TokenRevocation(
+            id: fields.text("jti"),
+            until: time(fields, "until"),
+            version: fields.number("version")
+          )
         )
       )
-    case "ids_widened": return .idsWidened
-    case "index_epoch_assigned": return .indexEpochAssigned(fields.number("epoch"))
+    case "ids_widened": return .shard(.idsWidened)
+    case "index_epoch_assigned": return .shard(.indexEpochAssigned(fields.number("epoch")))
     default: fatalError("no effect \(vector.effect)")
     }
   }

@@ -31,7 +31,7 @@ struct TimeRepairTests {
       Step(row: 0, kind: .read, sequence: SequenceNumber(1), time: Self.late, number: 1)
     ])
     let tail = StepTailRecord(ends: [Self.late], tail: steps)
-    let assigned = try repair.repaired(.stepTailAssigned(ChannelNumber(1), rowPage: 0, tail))
+    let assigned = try repair.repaired(.channel(ChannelNumber(1), .stepTailAssigned(rowPage: 0, tail)))
     #expect(Self.times(in: assigned).allSatisfy { $0 == 1 })
     #expect(Set(repair.counts.keys) == Set(TimeRepair.Kind.allCases))
   }
@@ -64,19 +64,25 @@ struct TimeRepairTests {
         registeredAt: at(registered),
         receiptExpiresAt: at(expires)
       )
-      let effect = Effect.messageAssigned(ChannelNumber(1), SequenceNumber(1), record)
-      guard case .messageAssigned(_, _, let repaired) = try repair.repaired(effect) else { continue }
+      let effect = Effect.channel(ChannelNumber(1), .messageAssigned(SequenceNumber(1), record))
+      guard case .channel(_, .messageAssigned(_, let repaired)) = try repair.repaired(effect) else {
+        continue
+      }
       #expect(repaired.receiptExpiresAt == at(expected) && repaired.registeredAt <= limit)
     }
     // An acknowledgement's own time stays where it is before now, and is none where it is not.
     let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
     #expect(
-      try repair.repaired(.deliveredAcked(channel, row, to: sequence, at: at(5_000), acked: at(900)))
-        == .deliveredAcked(channel, row, to: sequence, at: limit, acked: at(900))
+      try repair.repaired(
+        .channel(channel, .deliveredAcked(row, to: sequence, at: at(5_000), acked: at(900)))
+      )
+        == .channel(channel, .deliveredAcked(row, to: sequence, at: limit, acked: at(900)))
     )
     #expect(
-      try repair.repaired(.deliveredAcked(channel, row, to: sequence, at: at(5_000), acked: at(4_000)))
-        == .deliveredMoved(channel, row, to: sequence, at: limit)
+      try repair.repaired(
+        .channel(channel, .deliveredAcked(row, to: sequence, at: at(5_000), acked: at(4_000)))
+      )
+        == .channel(channel, .deliveredMoved(row, to: sequence, at: limit))
     )
     let steps = [
       Step(row: 0, kind: .read, sequence: SequenceNumber(1), time: at(900), number: 1),
@@ -90,17 +96,17 @@ struct TimeRepairTests {
         number: 2
       ),
     ]
-    let sealed = Effect.stepsSealed(channel, rowPage: 0, segment: 0, bytes: StepBytes.bytes(steps))
-    guard case .stepsSealed(_, _, _, let bytes) = try repair.repaired(sealed) else { return }
+    let sealed = Effect.channel(channel, .stepsSealed(rowPage: 0, segment: 0, bytes: StepBytes.bytes(steps)))
+    guard case .channel(_, .stepsSealed(_, _, let bytes)) = try repair.repaired(sealed) else { return }
     let repaired = try #require(StepBytes.steps(bytes))
     #expect(repaired.map(\.time.milliseconds) == [900, 1_000, 1_000])
     #expect(repaired.map(\.acked.milliseconds) == [0, 950, 0])
     #expect(repaired.map(\.sequence) == steps.map(\.sequence))
     // A webhook is remembered as long as one can be from now on.
-    let noted = try repair.repaired(.webhookNoted(7, until: Self.late))
-    #expect(noted == .webhookNoted(7, until: at(1_000 + WebhookTable.lifetimeMax)))
+    let noted = try repair.repaired(.shard(.webhookNoted(7, until: Self.late)))
+    #expect(noted == .shard(.webhookNoted(7, until: at(1_000 + WebhookTable.lifetimeMax))))
     #expect(throws: TimeRepair.Damage.self) {
-      try repair.repaired(.stepsSealed(channel, rowPage: 0, segment: 0, bytes: [0xFF]))
+      try repair.repaired(.channel(channel, .stepsSealed(rowPage: 0, segment: 0, bytes: [0xFF])))
     }
   }
 
@@ -109,11 +115,11 @@ struct TimeRepairTests {
   /// It may lie in the future: a receipt ends then, a webhook or a revoked token is remembered until then.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
-    case .webhookNoted, .tokenRevoked: true
-    case .messageAssigned(_, _, let record):
+    case .shard(.webhookNoted), .shard(.tokenRevoked): true
+    case .channel(_, .messageAssigned(_, let record)):
       record.registeredAt <= Timestamp(milliseconds: 1)
         && record.createdAt <= Timestamp(milliseconds: 1)
-    case .inThread(_, let effect): mayBeInFuture(effect)
+    case .channel(let number, .inThread(_, let effect)): mayBeInFuture(.channel(number, effect))
     default: false
     }
   }
@@ -121,9 +127,9 @@ struct TimeRepairTests {
   /// Some vectors have bytes for steps that are none.
   private static func isRead(_ effect: Effect) -> Bool {
     switch effect {
-    case .stepsSealed(_, _, _, let bytes): StepBytes.areWhole(bytes)
-    case .stepTailAssigned(_, _, let record): StepBytes.areWhole(record.tail)
-    case .inThread(_, let effect): isRead(effect)
+    case .channel(_, .stepsSealed(_, _, let bytes)): StepBytes.areWhole(bytes)
+    case .channel(_, .stepTailAssigned(_, let record)): StepBytes.areWhole(record.tail)
+    case .channel(let number, .inThread(_, let effect)): isRead(.channel(number, effect))
     default: true
     }
   }
@@ -132,11 +138,11 @@ struct TimeRepairTests {
   private static func times(in effect: Effect) -> [Int64] {
     var found = "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/).compactMap { Int64($0.1) }
     switch effect {
-    case .stepsSealed(_, _, _, let bytes):
+    case .channel(_, .stepsSealed(_, _, let bytes)):
       found += (StepBytes.steps(bytes) ?? []).map(\.time.milliseconds)
-    case .stepTailAssigned(_, _, let record):
+    case .channel(_, .stepTailAssigned(_, let record)):
       found += (StepBytes.steps(record.tail) ?? []).map(\.time.milliseconds)
-    case .inThread(_, let effect): found += times(in: effect)
+    case .channel(let number, .inThread(_, let effect)): found += times(in: .channel(number, effect))
     default: break
     }
     return found

@@ -174,8 +174,8 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     var endings: Set<ChannelNumber> = []
     for (_, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
       for effect in (try? LogBatch(bytes.readableBytesSpan))?.effects ?? [] {
-        if case .deletionBegun(let number) = effect { endings.insert(number) }
-        if case .channelDeleted(let number, _) = effect { endings.remove(number) }
+        if case .channel(let number, .deletionBegun) = effect { endings.insert(number) }
+        if case .channel(let number, .channelDeleted(_)) = effect { endings.remove(number) }
       }
     }
     return endings
@@ -190,8 +190,8 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     if let bytes = pages[head], let page = try? Page(bytes.readableBytesSpan) {
       included = page.index.rawValue
       for effect in page.effects {
-        if case .sessionAssigned(let record) = effect { sessions[record.session] = record }
-        if case .countersAssigned(_, let at) = effect { time = at.milliseconds }
+        if case .shard(.sessionAssigned(let record)) = effect { sessions[record.session] = record }
+        if case .shard(.countersAssigned(_, let at)) = effect { time = at.milliseconds }
       }
     }
     for (index, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {

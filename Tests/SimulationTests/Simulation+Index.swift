@@ -44,13 +44,13 @@ extension Simulation {
   /// Whether an effect comes from a request, not from a membership change or a continuing deletion.
   func isCausedByRequest(_ effect: Effect, in shard: Int) -> Bool {
     switch effect {
-    case .membershipAssigned, .membershipRemoved, .membershipsSent, .membershipsTaken, .countersAssigned,
-      .membershipQueued, .idsWidened:
+    case .channel(_, .membershipAssigned), .channel(_, .membershipRemoved), .shard(.membershipsSent),
+      .shard(.membershipsTaken), .shard(.countersAssigned), .shard(.membershipQueued), .shard(.idsWidened):
       false
     // A request asks for the start of a sliced deletion; its end follows from that.
-    case .channelDeleted(let number, let cid):
+    case .channel(let number, .channelDeleted(let cid)):
       !IndexName.isIndex(Array(cid.utf8)) && !oracles[shard].begun.contains(number)
-    case .channelAssigned(_, let cid, _, _): !IndexName.isIndex(Array(cid.utf8))
+    case .channel(_, .channelAssigned(let cid, _, _)): !IndexName.isIndex(Array(cid.utf8))
     default: true
     }
   }

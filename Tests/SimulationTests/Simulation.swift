@@ -464,8 +464,10 @@ final class Simulation {
         continue
       }
       for effect in content.effects {
-        if case .channelAssigned(let number, let cid, _, _) = effect { oracles[shard].names[number] = cid }
-        if case .deletionBegun(let number) = effect {
+        if case .channel(let number, .channelAssigned(let cid, _, _)) = effect {
+          oracles[shard].names[number] = cid
+        }
+        if case .channel(let number, .deletionBegun) = effect {
           oracles[shard].begun.insert(number)
           count("deletions in slices")
         }

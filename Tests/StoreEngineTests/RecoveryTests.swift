@@ -141,23 +141,31 @@ struct RecoveryTests {
     },
     Damage("a page of another channel", "channel 1, page head") { storage in
       var bytes = ByteBuffer()
-      let effect = Effect.channelAssigned(ChannelNumber(2), cid: "team:a", created: .none, own: OptionPatch())
+      let effect = Effect.channel(
+        ChannelNumber(2),
+        .channelAssigned(cid: "team:a", created: .none, own: OptionPatch())
+      )
       Page(index: LogIndex(1), effects: [effect]).write(into: &bytes)
       storage.pages[page(.head)] = bytes
     },
     Damage("a page from the future", "channel 1, page head: of log index 900") { storage in
       var bytes = ByteBuffer()
-      let effect = Effect.channelAssigned(ChannelNumber(1), cid: "team:a", created: .none, own: OptionPatch())
+      let effect = Effect.channel(
+        ChannelNumber(1),
+        .channelAssigned(cid: "team:a", created: .none, own: OptionPatch())
+      )
       Page(index: LogIndex(900), effects: [effect]).write(into: &bytes)
       storage.pages[page(.head)] = bytes
     },
     Damage("the directory leads to another channel", "the cid of another channel") { storage in
       var bytes = ByteBuffer()
-      let effect = Effect.channelAssigned(
+      let effect = Effect.channel(
         ChannelNumber(1),
-        cid: "team:other",
-        created: .none,
-        own: OptionPatch()
+        .channelAssigned(
+          cid: "team:other",
+          created: .none,
+          own: OptionPatch()
+        )
       )
       Page(index: LogIndex(1), effects: [effect]).write(into: &bytes)
       storage.pages[page(.head)] = bytes

@@ -290,8 +290,12 @@ struct RemovalTests {
     try turn(world)
     var users: [String] = []
     for effect in try Self.effects(world) {
-      if case .userAssigned(let number, let settings) = effect { users.append("\(number) \(settings.user)") }
-      if case .userErased(let number, let version, _, _) = effect { users.append("\(number) - \(version)") }
+      if case .shard(.userAssigned(let number, let settings)) = effect {
+        users.append("\(number) \(settings.user)")
+      }
+      if case .shard(.userErased(let number, let version, _, _)) = effect {
+        users.append("\(number) - \(version)")
+      }
     }
     #expect(
       users == [

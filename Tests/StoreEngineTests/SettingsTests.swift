@@ -566,7 +566,7 @@ struct SettingsTests {
 extension Effect {
   /// The same settings under the next number.
   fileprivate var twin: Effect {
-    guard case .userAssigned(let number, let settings) = self else { return self }
-    return .userAssigned(number + 1, settings)
+    guard case .shard(.userAssigned(let number, let settings)) = self else { return self }
+    return .shard(.userAssigned(number + 1, settings))
   }
 }

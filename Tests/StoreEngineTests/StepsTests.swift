@@ -322,7 +322,10 @@ struct StepsTests {
         rowPage: 0,
         segments: range.segments
       ) {
-        guard case .stepsSealed(_, _, _, let bytes) = try Page(stored.bytes.readableBytesSpan).effects[0]
+        guard
+          case .channel(_, .stepsSealed(_, _, let bytes)) = try Page(stored.bytes.readableBytesSpan).effects[
+            0
+          ]
         else { continue }
         read.add(0, stored.segment, bytes)
       }
@@ -383,7 +386,7 @@ struct StepsTests {
       storage.log = world.storage.log
       if isInLog {
         let last = try #require(storage.log[ShardID(0)]?.keys.max())
-        let sealed = Effect.stepsSealed(number, rowPage: 0, segment: 1, bytes: [0x80])
+        let sealed = Effect.channel(number, .stepsSealed(rowPage: 0, segment: 1, bytes: [0x80]))
         var effects = ByteBuffer()
         effects.writeEffect(sealed)
         var bytes = ByteBuffer()
@@ -402,8 +405,8 @@ struct StepsTests {
         Page(
           index: LogIndex(1),
           effects: [
-            .rowAssigned(number, MemberOrdinal(0), row),
-            .stepTailAssigned(number, rowPage: 0, StepTailRecord(tail: [0xFF, 0xFF])),
+            .channel(number, .rowAssigned(MemberOrdinal(0), row)),
+            .channel(number, .stepTailAssigned(rowPage: 0, StepTailRecord(tail: [0xFF, 0xFF]))),
           ]
         ).write(into: &bytes)
         storage.pages[PageKey(shard: ShardID(0), channel: number, page: .rows(0))] = bytes

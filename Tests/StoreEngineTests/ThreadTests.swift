@@ -325,18 +325,17 @@ struct ThreadTests {
     let parent = SequenceNumber(1)
     let row = MemberOrdinal(0)
     let time = Timestamp(milliseconds: 9)
-    func message(_ sequence: UInt32, _ id: String, _ flags: MessageRecord.Flags = []) -> Effect {
+    func message(_ sequence: UInt32, _ id: String, _ flags: MessageRecord.Flags = []) -> ChannelEffect {
       .messageAssigned(
-        channel,
         SequenceNumber(sequence),
         MessageRecord(id: id, sender: "", flags: flags, registeredAt: time)
       )
     }
-    func joined(_ number: UInt32, read: UInt32 = 0) -> Effect {
+    func joined(_ number: UInt32, read: UInt32 = 0) -> ChannelEffect {
       let record = RowRecord(user: "alice", joined: .zero, joinedAt: time, read: SequenceNumber(read))
-      return .rowAssigned(channel, MemberOrdinal(number), record)
+      return .rowAssigned(MemberOrdinal(number), record)
     }
-    let cases: [(String, SequenceNumber, [Effect])] = [
+    let cases: [(String, SequenceNumber, [ChannelEffect])] = [
       ("whole", parent, [joined(0, read: 1), message(1, "r1")]),
       ("no such parent", SequenceNumber(9), [message(1, "r1")]),
       ("a gap between replies", parent, [message(2, "r2")]),
@@ -344,21 +343,21 @@ struct ThreadTests {
       ("a receipt", parent, [message(1, "r1", .receipt)]),
       ("a gap between rows", parent, [joined(1), message(1, "r1")]),
       ("a row that names no reply", parent, [joined(0, read: 2), message(1, "r1")]),
-      ("a move of no row", parent, [.readMoved(channel, row, to: SequenceNumber(1), at: time)]),
-      ("a marker of no row", parent, [.markerAssigned(channel, row, marker: nil, epoch: 1)]),
-      ("a leave of no row", parent, [.rowLeft(channel, row, at: time)]),
-      ("a deletion of no reply", parent, [.messageDeleted(channel, SequenceNumber(1), at: time)]),
-      ("steps of no row", parent, [.stepsTrimmed(channel, rowPage: 0, first: 1)]),
+      ("a move of no row", parent, [.readMoved(row, to: SequenceNumber(1), at: time)]),
+      ("a marker of no row", parent, [.markerAssigned(row, marker: nil, epoch: 1)]),
+      ("a leave of no row", parent, [.rowLeft(row, at: time)]),
+      ("a deletion of no reply", parent, [.messageDeleted(SequenceNumber(1), at: time)]),
+      ("steps of no row", parent, [.stepsTrimmed(rowPage: 0, first: 1)]),
       (
         "steps that are none", parent,
         [
-          joined(0), .stepTailAssigned(channel, rowPage: 0, StepTailRecord(tail: [0xFF])),
+          joined(0), .stepTailAssigned(rowPage: 0, StepTailRecord(tail: [0xFF])),
         ]
       ),
       (
         "segments of steps", parent,
         [
-          joined(0), .stepTailAssigned(channel, rowPage: 0, StepTailRecord(ends: [time])),
+          joined(0), .stepTailAssigned(rowPage: 0, StepTailRecord(ends: [time])),
         ]
       ),
     ]
@@ -366,7 +365,7 @@ struct ThreadTests {
       for (name, parent, effects) in cases {
         let (world, _) = try world()
         try world.checkpoint()
-        let wrapped = effects.map { Effect.inThread(parent, $0) }
+        let wrapped = effects.map { Effect.channel(channel, .inThread(parent, $0)) }
         if isInLog {
           var bytes = ByteBuffer()
           var encoded = ByteBuffer()

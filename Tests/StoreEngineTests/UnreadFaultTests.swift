@@ -83,10 +83,9 @@ struct UnreadFaultTests {
       world.storage.pages[PageKey(shard: ShardID(0), channel: channel, page: page)] = bytes
     }
     func row(_ row: UInt32, _ user: String, read: UInt32, marker: UInt32? = nil, hasLeft: Bool = false)
-      -> Effect
+      -> ChannelEffect
     {
       .rowAssigned(
-        channel,
         MemberOrdinal(row),
         RowRecord(
           user: user,
@@ -98,19 +97,19 @@ struct UnreadFaultTests {
         )
       )
     }
-    func reply(_ number: UInt32, by sender: String, _ flags: MessageRecord.Flags = []) -> Effect {
+    func reply(_ number: UInt32, by sender: String, _ flags: MessageRecord.Flags = []) -> ChannelEffect {
       let record = MessageRecord(
         id: "r\(number)",
         sender: sender,
         flags: flags,
         registeredAt: Timestamp(milliseconds: 1)
       )
-      return .messageAssigned(channel, SequenceNumber(number), record)
+      return .messageAssigned(SequenceNumber(number), record)
     }
-    func thread(_ parent: UInt32, _ rows: [Effect], _ replies: [Effect]) {
+    func thread(_ parent: UInt32, _ rows: [ChannelEffect], _ replies: [ChannelEffect]) {
       let parent = SequenceNumber(parent)
-      put(.threadRows(parent, 0), rows.map { .inThread(parent, $0) })
-      put(.threadSegment(parent, 0), replies.map { .inThread(parent, $0) })
+      put(.threadRows(parent, 0), rows.map { .channel(channel, .inThread(parent, $0)) })
+      put(.threadSegment(parent, 0), replies.map { .channel(channel, .inThread(parent, $0)) })
     }
     // m4 is deleted below: its thread counts nowhere.
     thread(
@@ -136,9 +135,11 @@ struct UnreadFaultTests {
     let bytes = try #require(world.storage.pages[key])
     var page = try Page(bytes.readableBytesSpan)
     page.effects = page.effects.map { effect in
-      guard case .messageAssigned(channel, SequenceNumber(4), var record) = effect else { return effect }
+      guard case .channel(channel, .messageAssigned(SequenceNumber(4), var record)) = effect else {
+        return effect
+      }
       record.flags.insert(.deleted)
-      return .messageAssigned(channel, SequenceNumber(4), record)
+      return .channel(channel, .messageAssigned(SequenceNumber(4), record))
     }
     put(.segment(0), page.effects)
     #expect(ask() == "unread 4/0 4/0")

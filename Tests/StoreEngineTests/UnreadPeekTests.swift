@@ -34,7 +34,7 @@ struct UnreadPeekTests {
     for (key, bytes) in world.storage.pages where key.page == .head {
       var page = try Page(bytes.readableBytesSpan)
       page.effects.removeAll { effect in
-        if case .messageCountsAssigned = effect { return true }
+        if case .channel(_, .messageCountsAssigned) = effect { return true }
         return false
       }
       var rewritten = ByteBuffer()

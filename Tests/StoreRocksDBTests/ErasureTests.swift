@@ -152,7 +152,7 @@ struct ErasureTests {
     #expect(Set(try world.traces(Array(Self.cids[1...9]))) == Set(Self.cids[1...9].map { "pages: \($0)" }))
     let left = try world.traces(Array(Self.cids[1...9])) { page in
       page.effects.allSatisfy {
-        if case .membershipAssigned(_, _, let entry) = $0 { entry.isGone } else { false }
+        if case .channel(_, .membershipAssigned(_, let entry)) = $0 { entry.isGone } else { false }
       }
     }
     #expect(left == [])

@@ -14,19 +14,19 @@ struct ShardCounting: ~Copyable {
     for member in 0..<plan.members {
       let row = MemberOrdinal(UInt32(member))
       state.assign(
-        .rowAssigned(number, row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)),
+        .rowAssigned(row, RowRecord(user: "member-\(member)", joined: .zero, joinedAt: time)),
         to: slot
       )
     }
     for message in 1...plan.messageCount {
       let record = MessageRecord(id: "m\(message)", sender: "", flags: [], registeredAt: time)
-      state.assign(.messageAssigned(number, SequenceNumber(UInt32(message)), record), to: slot)
+      state.assign(.messageAssigned(SequenceNumber(UInt32(message)), record), to: slot)
     }
     for member in 0..<plan.members {
       let row = MemberOrdinal(UInt32(member))
       let (read, delivered) = (UInt32(plan.read(member)), UInt32(plan.delivered(member)))
-      state.assign(.readMoved(number, row, to: SequenceNumber(read), at: time), to: slot)
-      state.assign(.deliveredMoved(number, row, to: SequenceNumber(delivered), at: time), to: slot)
+      state.assign(.readMoved(row, to: SequenceNumber(read), at: time), to: slot)
+      state.assign(.deliveredMoved(row, to: SequenceNumber(delivered), at: time), to: slot)
     }
     for member in 0..<hiding {
       state.assign(.userAssigned(UInt32(member), UserSettings(user: "member-\(member)", hidesRead: true)))

@@ -113,7 +113,7 @@ extension ChannelState {
         return false
       }
     }
-    if let held = scan.held { effects.append(held) }
+    if let held = scan.held { effects.append(.channel(number, held)) }
     return true
   }
 
@@ -130,7 +130,7 @@ extension ChannelState {
       for row in rows {
         looks -= 1
         guard let record = receipts.record(sequence, row), record.at != .none else { continue }
-        effects.append(.acknowledgementForgotten(number, sequence, row))
+        effects.append(.channel(number, .acknowledgementForgotten(sequence, row)))
         looks -= EraseScan.looksPerEffect
       }
       looks -= 1
@@ -142,7 +142,7 @@ extension ChannelState {
   private func decideEraseMessages(
     of user: UserNumber,
     _ part: inout EraseScan.Part,
-    _ held: inout Effect?,
+    _ held: inout ChannelEffect?,
     _ looks: inout Int,
     into effects: inout [Effect]
   ) -> Bool {
@@ -154,7 +154,7 @@ extension ChannelState {
       part.messages = found ?? end
       looks -= Int(part.messages.rawValue - start)
       guard let found else { continue }
-      Self.hold(.senderErased(number, found), &held, into: &effects)
+      hold(.senderErased(found), &held, into: &effects)
       looks -= EraseScan.looksPerEffect
     }
     return true
@@ -163,14 +163,14 @@ extension ChannelState {
   private func decideEraseRows(
     of user: UserNumber,
     _ part: inout EraseScan.Part,
-    _ held: inout Effect?,
+    _ held: inout ChannelEffect?,
     _ looks: inout Int,
     at time: Timestamp,
     into effects: inout [Effect]
   ) -> Bool {
     for row in rows.rows(of: user) where row.rawValue >= part.rows {
       guard looks > 0 else { return false }
-      Self.hold(.rowErased(number, row, at: time), &held, into: &effects)
+      hold(.rowErased(row, at: time), &held, into: &effects)
       looks -= EraseScan.looksPerEffect
       part.rows = row.rawValue + 1
     }
@@ -179,16 +179,16 @@ extension ChannelState {
 
   /// Holds back the first of the effects that would remove the last reference to the user: until the end they stay
   /// known.
-  private static func hold(_ effect: Effect, _ held: inout Effect?, into effects: inout [Effect]) {
-    if held == nil { held = effect } else { effects.append(effect) }
+  private func hold(_ effect: ChannelEffect, _ held: inout ChannelEffect?, into effects: inout [Effect]) {
+    if held == nil { held = effect } else { effects.append(.channel(number, effect)) }
   }
 
   /// The receipt pages that an effect empties besides the page that it is addressed to.
-  package func receiptsEmptied(by effect: Effect) -> [SequenceNumber] {
+  package func receiptsEmptied(by effect: ChannelEffect) -> [SequenceNumber] {
     switch effect {
-    case .messageDeleted(_, let sequence, _):
+    case .messageDeleted(let sequence, _):
       receipts.acknowledged(after: SequenceNumber(sequence.rawValue - 1), through: sequence)
-    case .truncated(_, let sequence, _):
+    case .truncated(let sequence, _):
       receipts.acknowledged(after: messages.truncatedThrough, through: sequence)
     default: []
     }
@@ -213,7 +213,7 @@ package struct EraseScan: Sendable {
   var threads = 0
   var inThread = Part()
   /// The held-back effect that removes the last reference to the user.
-  var held: Effect?
+  var held: ChannelEffect?
 
   package init() {}
 

@@ -7,7 +7,7 @@ extension ChannelState {
   func isClosed(_ place: Int) -> Bool { messages.flags(threads[place].parent).contains(.deleted) }
 
   /// Assigns an effect to a thread; the first effect creates the thread.
-  mutating func assign(_ effect: Effect, inThread parent: SequenceNumber) {
+  mutating func assign(_ effect: ChannelEffect, inThread parent: SequenceNumber) {
     threads.assign(effect, at: threads.place(of: parent) ?? makeThread(parent))
   }
 
@@ -27,7 +27,9 @@ extension ChannelState {
   /// The effects that reproduce a page of a thread.
   func effects(of page: PageID, inThread parent: SequenceNumber) -> [Effect] {
     guard let place = threads.place(of: parent) else { return [] }
-    return threads[place].effects(of: page).map { .inThread(parent, $0) }
+    var effects = threads[place].effects(of: page)
+    effects.wrapInThread(parent, from: 0)
+    return effects
   }
 
   /// Makes a member who leaves the channel leave its threads.
@@ -37,7 +39,7 @@ extension ChannelState {
     for place in threads.places(of: user) {
       guard let row = threads[place].row(of: user) else { continue }
       let start = effects.count
-      effects.append(.rowLeft(number, row, at: time))
+      effects.append(.channel(number, .rowLeft(row, at: time)))
       effects.wrapInThread(threads[place].parent, from: start)
     }
   }
@@ -160,7 +162,7 @@ extension ChannelState {
     }
 
     /// Checks the part of a thread that an effect touched.
-    func checkThread(_ parent: SequenceNumber, touchedBy effect: Effect) -> String? {
+    func checkThread(_ parent: SequenceNumber, touchedBy effect: ChannelEffect) -> String? {
       guard parent > .zero, parent <= messages.newest, let place = threads.place(of: parent) else {
         return "thread of \(parent.rawValue): not there"
       }

@@ -255,7 +255,7 @@ package struct ChannelState: ~Copyable, Sendable {
   ) {
     let read = max(rows.read[row], sequence)
     if read > rows.read[row] {
-      effects.append(.readMoved(number, row, to: read, at: time, isHidden: rows.hidesRead(row)))
+      effects.append(.channel(number, .readMoved(row, to: read, at: time, isHidden: rows.hidesRead(row))))
     }
     decideUnflag(row, epoch: epoch, at: time, into: &effects)
     guard let marker = rows.marker(row), !isStale(epoch, row) else { return }
@@ -264,7 +264,7 @@ package struct ChannelState: ~Copyable, Sendable {
     let left = moved >= read ? nil : moved
     if left != marker {
       effects.append(
-        .markerAssigned(number, row, marker: left, epoch: rows.epoch(row), at: time)
+        .channel(number, .markerAssigned(row, marker: left, epoch: rows.epoch(row), at: time))
       )
     }
   }
@@ -282,7 +282,7 @@ package struct ChannelState: ~Copyable, Sendable {
       return
     }
     let epoch = rows.markers.raisedEpoch(row)
-    effects.append(.markerAssigned(number, row, marker: marker, epoch: epoch, at: time))
+    effects.append(.channel(number, .markerAssigned(row, marker: marker, epoch: epoch, at: time)))
   }
 
   /// Flags the channel unread as a whole (R4); does nothing if the flag is set already.
@@ -294,7 +294,7 @@ package struct ChannelState: ~Copyable, Sendable {
   ) {
     guard !rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
     let epoch = rows.markers.raisedEpoch(row)
-    effects.append(.unreadFlagAssigned(number, row, isSet: true, epoch: epoch, at: time))
+    effects.append(.channel(number, .unreadFlagAssigned(row, isSet: true, epoch: epoch, at: time)))
   }
 
   /// Clears the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
@@ -306,7 +306,7 @@ package struct ChannelState: ~Copyable, Sendable {
     into effects: inout [Effect]
   ) {
     guard rows.isFlaggedUnread(row), !isStale(epoch, row) else { return }
-    effects.append(.unreadFlagAssigned(number, row, isSet: false, epoch: rows.epoch(row), at: time))
+    effects.append(.channel(number, .unreadFlagAssigned(row, isSet: false, epoch: rows.epoch(row), at: time)))
   }
 
   /// Whether a read or unread carries an older epoch than the row's: its device has not seen the latest choice (R4).
@@ -359,23 +359,23 @@ package struct ChannelState: ~Copyable, Sendable {
   // MARK: Assignment
 
   /// Assigns an effect addressed to one of this channel's pages.
-  mutating func assign(_ effect: Effect) {
+  mutating func assign(_ effect: ChannelEffect) {
     switch effect {
-    case .channelAssigned(_, _, let created, let own):
+    case .channelAssigned(_, let created, let own):
       assignHead(created: created, ownOptions: own)
-    case .rowAssigned(_, let row, let record):
+    case .rowAssigned(let row, let record):
       let user = users.intern(record.user)
       users.retain(user)
       if Int(row.rawValue) < rows.rowCount { users.release(rows.user(row)) }
       rows.assign(row, record, user: user)
       if let marker = record.marker { messages.trackOwn(rows.user(row), after: marker) }
-    case .optionsChanged(_, let time):
+    case .optionsChanged(let time):
       optionsChangedAt = time
-    case .rowLeft(_, let row, let time):
+    case .rowLeft(let row, let time):
       rows.leave(row, at: time)
-    case .roleAssigned(_, let row, let role):
+    case .roleAssigned(let row, let role):
       rows.assignRole(row, role)
-    case .readMoved(_, let row, let sequence, let time, let isHidden):
+    case .readMoved(let row, let sequence, let time, let isHidden):
       rows.moveRead(row, to: sequence, at: time, isHidden: isHidden)
       steps.append(
         .read,
@@ -385,7 +385,7 @@ package struct ChannelState: ~Copyable, Sendable {
         isHidden: isHidden,
         number: rows.read.stepCount(row)
       )
-    case .deliveredMoved(_, let row, let sequence, let time, let isHidden):
+    case .deliveredMoved(let row, let sequence, let time, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
       steps.append(
         .delivered,
@@ -395,7 +395,7 @@ package struct ChannelState: ~Copyable, Sendable {
         isHidden: isHidden,
         number: rows.delivered.stepCount(row)
       )
-    case .deliveredAcked(_, let row, let sequence, let time, let acked, let isHidden):
+    case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
       rows.moveDelivered(row, to: sequence, at: time, isHidden: isHidden)
       rows.assignAcked(row, at: acked)
       steps.append(
@@ -407,57 +407,53 @@ package struct ChannelState: ~Copyable, Sendable {
         isHidden: isHidden,
         number: rows.delivered.stepCount(row)
       )
-    case .markerAssigned(_, let row, let marker, let epoch, let time):
+    case .markerAssigned(let row, let marker, let epoch, let time):
       rows.assignMarker(row, marker, epoch: epoch, at: time)
       if let marker { messages.trackOwn(rows.user(row), after: marker) }
-    case .muteAssigned(_, let row, let isMuted):
+    case .muteAssigned(let row, let isMuted):
       rows.assignMuted(row, isMuted)
-    case .unreadFlagAssigned(_, let row, let isSet, let epoch, let time):
+    case .unreadFlagAssigned(let row, let isSet, let epoch, let time):
       rows.assignFlag(row, isSet: isSet, epoch: epoch, at: time)
-    case .messageAssigned(_, let sequence, let record):
+    case .messageAssigned(let sequence, let record):
       assignMessage(sequence, record)
       if record.flags.contains(.receipt) {
         assignReceipt(of: sequence, expiresAt: record.receiptExpiresAt)
       }
-    case .messageDeleted(_, let sequence, let time):
+    case .messageDeleted(let sequence, let time):
       delete(sequence, at: time)
-    case .acknowledged(_, let sequence, let acknowledgement):
+    case .acknowledged(let sequence, let acknowledgement):
       if !isGone(sequence) { receipts.assign(sequence, acknowledgement) }
-    case .acknowledgementForgotten(_, let sequence, let row):
+    case .acknowledgementForgotten(let sequence, let row):
       receipts.forget(sequence, row)
-    case .acknowledgedThrough(_, let row, let sequence):
+    case .acknowledgedThrough(let row, let sequence):
       rows.acknowledge(row, through: sequence)
-    case .stepsSealed(_, let rowPage, let segment, let bytes):
+    case .stepsSealed(let rowPage, let segment, let bytes):
       steps.seal(rowPage, segment, bytes)
-    case .stepTailCut(_, let rowPage, let end):
+    case .stepTailCut(let rowPage, let end):
       steps.cutTail(rowPage, end: end)
-    case .stepsTrimmed(_, let rowPage, let first):
+    case .stepsTrimmed(let rowPage, let first):
       steps.trim(rowPage, before: first)
-    case .stepTailAssigned(_, let rowPage, let record):
+    case .stepTailAssigned(let rowPage, let record):
       steps.assign(rowPage, record)
     case .inThread(let parent, let effect):
       assign(effect, inThread: parent)
-    case .truncated(_, let sequence, let time):
+    case .truncated(let sequence, let time):
       truncate(through: sequence, at: time)
     case .deletionBegun:
       isBeingDeleted = true
-    case .rowErased(_, let row, let time):
+    case .rowErased(let row, let time):
       eraseRow(row, at: time)
-    case .senderErased(_, let sequence):
+    case .senderErased(let sequence):
       eraseSender(sequence)
-    case .membershipAssigned(_, let place, let membership):
+    case .membershipAssigned(let place, let membership):
       memberships.assign(place, membership)
-    case .membershipRemoved(_, let place):
+    case .membershipRemoved(let place):
       memberships.remove(place)
     case .messageCountsAssigned, .segmentsNoted:
       // Only for readers of the head page alone; in memory the messages determine both.
       break
     case .channelDeleted:
       preconditionFailure("the shard removes the channel")
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .sessionAssigned, .membershipQueued, .membershipsSent, .membershipsTaken, .indexEpochAssigned,
-      .webhookNoted, .tokenRevoked, .idsWidened:
-      preconditionFailure("addressed to the shard, not to a channel")
     }
   }
 
@@ -468,19 +464,19 @@ package struct ChannelState: ~Copyable, Sendable {
     switch page {
     case .head:
       let cid = String(decoding: cid, as: UTF8.self)
-      var effects = [Effect.channelAssigned(number, cid: cid, created: created, own: ownOptions)]
-      if optionsChangedAt != .none { effects.append(.optionsChanged(number, at: optionsChangedAt)) }
+      var effects = [Effect.channel(number, .channelAssigned(cid: cid, created: created, own: ownOptions))]
+      if optionsChangedAt != .none { effects.append(.channel(number, .optionsChanged(at: optionsChangedAt))) }
       if messages.truncatedThrough > .zero {
         effects.append(
-          .truncated(number, through: messages.truncatedThrough, at: messages.deletions.truncatedAt)
+          .channel(number, .truncated(through: messages.truncatedThrough, at: messages.deletions.truncatedAt))
         )
       }
-      if isBeingDeleted { effects.append(.deletionBegun(number)) }
+      if isBeingDeleted { effects.append(.channel(number, .deletionBegun)) }
       if messages.newest > .zero {
         let counts = messages.countablePerSegment
-        effects.append(.messageCountsAssigned(number, newest: messages.newest, counts))
+        effects.append(.channel(number, .messageCountsAssigned(newest: messages.newest, counts)))
         let notes = messages.segmentNotes
-        if !notes.isEmpty { effects.append(.segmentsNoted(number, notes)) }
+        if !notes.isEmpty { effects.append(.channel(number, .segmentsNoted(notes))) }
       }
       return effects
     case .rows(let page):
@@ -489,10 +485,10 @@ package struct ChannelState: ~Copyable, Sendable {
       var effects: [Effect] = []
       for position in first..<max(first, end) {
         let row = MemberOrdinal(UInt32(position))
-        effects.append(.rowAssigned(number, row, record(of: row)))
+        effects.append(.channel(number, .rowAssigned(row, record(of: row))))
       }
       if let record = steps.record(of: page) {
-        effects.append(.stepTailAssigned(number, rowPage: page, record))
+        effects.append(.channel(number, .stepTailAssigned(rowPage: page, record)))
       }
       return effects
     case .segment(let page):
@@ -502,14 +498,14 @@ package struct ChannelState: ~Copyable, Sendable {
       var effects: [Effect] = []
       for raw in first...last {
         let sequence = SequenceNumber(raw)
-        effects.append(.messageAssigned(number, sequence, record(of: sequence)))
+        effects.append(.channel(number, .messageAssigned(sequence, record(of: sequence))))
       }
       return effects
     case .receipts(let sequence):
-      return receipts.acknowledgements(of: sequence).map { .acknowledged(number, sequence, $0) }
+      return receipts.acknowledgements(of: sequence).map { .channel(number, .acknowledged(sequence, $0)) }
     case .steps(let rowPage, let segment):
       guard let bytes = steps.segment(rowPage, segment) else { return [] }
-      return [.stepsSealed(number, rowPage: rowPage, segment: segment, bytes: bytes)]
+      return [.channel(number, .stepsSealed(rowPage: rowPage, segment: segment, bytes: bytes))]
     case .threadRows(let parent, let page):
       return effects(of: .rows(page), inThread: parent)
     case .threadSegment(let parent, let segment):

@@ -16,7 +16,7 @@ extension ShardState {
       through = SequenceNumber(first.rawValue - 1)
     }
     guard through > self[slot].messages.truncatedThrough else { return }
-    effects.append(.truncated(self[slot].number, through: through, at: time))
+    effects.append(.channel(self[slot].number, .truncated(through: through, at: time)))
   }
 
   /// Deletes a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
@@ -32,10 +32,10 @@ extension ShardState {
   ) -> Bool {
     let start = effects.count
     guard decideRequeueMemberships(slot, &scan, isGone: true, limit: &limit, into: &effects) else {
-      if !self[slot].isBeingDeleted { effects.insert(.deletionBegun(self[slot].number), at: start) }
+      if !self[slot].isBeingDeleted { effects.insert(.channel(self[slot].number, .deletionBegun), at: start) }
       return false
     }
-    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+    effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot))))
     return true
   }
 
@@ -118,7 +118,7 @@ extension ShardState {
     erasing.isErased = false
     erasing.isSettled = false
     erasing.version += 1
-    effects.append(.userAssigned(number(of: user), erasing))
+    effects.append(.shard(.userAssigned(number(of: user), erasing)))
   }
 
   /// Removes a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
@@ -132,6 +132,6 @@ extension ShardState {
     guard version > userSettings(user).version else { return }
     var name = user
     let hash = name.withUTF8 { StableHash.hash($0.span.bytes) }
-    effects.append(.userErased(number(of: user), version: version, hash: hash, at: time))
+    effects.append(.shard(.userErased(number(of: user), version: version, hash: hash, at: time)))
   }
 }

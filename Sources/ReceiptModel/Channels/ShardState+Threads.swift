@@ -107,10 +107,10 @@ extension ShardState {
       var record = newRow(member, of: thread, in: thread.channel, at: time)
       record.joinedByReading = true
       let number = self[thread].number
-      effects.append(.rowAssigned(number, row, record))
+      effects.append(.channel(number, .rowAssigned(row, record)))
       if self[thread].isTailFull(row) { effects.append(droppingSteps(thread, row)) }
       let isHidden = self[thread.channel].rows.hidesRead(member)
-      effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: isHidden))
+      effects.append(.channel(number, .readMoved(row, to: sequence, at: time, isHidden: isHidden)))
     } else {
       _ = try decideRead(thread, user: user, message: message, epoch: epoch, at: time, into: &effects)
     }
@@ -330,7 +330,7 @@ extension ShardState {
       if mentions == .all { record.mentions = .all }
       if !mentionedRows.isEmpty { record.mentions = .rows(mentionedRows.sorted()) }
     }
-    effects.append(.messageAssigned(number, sequence, record))
+    effects.append(.channel(number, .messageAssigned(sequence, record)))
     guard let sender, !record.flags.contains(.keepsSenderPosition) else { return sequence }
     if let thread {
       if Int(senderRow.rawValue) < self[thread].rows.rowCount {
@@ -406,7 +406,7 @@ extension ShardState {
       record.joinedByReading = false
       guard !self[channel].rows.showsRead(member, options(channel)) else {
         // The member has read visibly, so others have already seen them in the thread.
-        effects.append(.rowAssigned(number, known, record))
+        effects.append(.channel(number, .rowAssigned(known, record)))
         return known
       }
       // Others have not seen the member in the thread. They take part from here on, and keep their read position.
@@ -414,13 +414,13 @@ extension ShardState {
       (record.joined, record.joinedAt, record.countedAfter) = (anew.joined, anew.joinedAt, anew.countedAfter)
       let unreadAfter = self[thread].rows.bounds.unreadAfter(known)
       record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
-      effects.append(.rowLeft(number, known, at: time))
+      effects.append(.channel(number, .rowLeft(known, at: time)))
     } else {
       record = newRow(member, of: thread, in: channel, at: time)
     }
     let row = MemberOrdinal(UInt32(next))
     next += 1
-    effects.append(.rowAssigned(number, row, record))
+    effects.append(.channel(number, .rowAssigned(row, record)))
     return row
   }
 
@@ -442,21 +442,21 @@ extension ShardState {
     let number = self[channel].number
     let hidesRead = self[channel].rows.hidesRead(member)
     let hidesDelivered = self[channel].rows.hidesDelivered(member)
-    effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
-    effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
+    effects.append(.channel(number, .readMoved(row, to: sequence, at: time, isHidden: hidesRead)))
+    effects.append(.channel(number, .deliveredMoved(row, to: sequence, at: time, isHidden: hidesDelivered)))
     // A new row takes over the marker of its predecessor.
     guard let thread, let known = withUser(channel, member, { self[thread].row(of: $0) }),
       self[thread].rows.marker(known) != nil
     else { return }
     let epoch = self[thread].rows.epoch(known)
-    effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
+    effects.append(.channel(number, .markerAssigned(row, marker: nil, epoch: epoch, at: time)))
   }
 
   /// The effect that drops a thread's full tail of steps; a thread's steps are never sealed.
   func droppingSteps(_ slot: ChannelSlot, _ row: MemberOrdinal) -> Effect {
     let rowPage = row.rawValue / PageID.rowsPerPage
     let next = self[slot].steps.segments(rowPage).upperBound
-    return .stepsTrimmed(self[slot].number, rowPage: rowPage, first: next + 1)
+    return .channel(self[slot].number, .stepsTrimmed(rowPage: rowPage, first: next + 1))
   }
 
   /// A known reply, by its id; refused if the reply or its parent was deleted.
@@ -483,7 +483,7 @@ extension ShardState {
     else { return nil }
     guard !isDeleted(sequence, in: slot.thread(place)) else { return sequence }
     let start = effects.count
-    effects.append(.messageDeleted(self[slot].number, sequence, at: time))
+    effects.append(.channel(self[slot].number, .messageDeleted(sequence, at: time)))
     effects.wrapInThread(self[slot].threads[place].parent, from: start)
     return sequence
   }
@@ -577,8 +577,10 @@ extension [Effect] {
   mutating func wrapInThread(_ parent: SequenceNumber, from start: Int) {
     for place in start..<count {
       // A log with any other effect in a thread is refused when it is read again.
-      precondition(self[place].isThreadable, "an effect that a thread cannot have")
-      self[place] = .inThread(parent, self[place])
+      guard case .channel(let number, let effect) = self[place], effect.traits.contains(.threadable) else {
+        preconditionFailure("an effect that a thread cannot have")
+      }
+      self[place] = .channel(number, .inThread(parent, effect))
     }
   }
 }

@@ -95,14 +95,14 @@ package struct ThreadTable: ~Copyable, Sendable {
   }
 
   /// Assigns an effect to one of the threads, and indexes the thread's participants and replies.
-  mutating func assign(_ effect: Effect, at place: Int) {
+  mutating func assign(_ effect: ChannelEffect, at place: Int) {
     let row = participant(touchedBy: effect, at: place)
     let before = row.flatMap { participant($0, at: place) }
     let newest = states[place].messages.newest
     stateBytes -= states[place].heapByteCount
     states[place].assign(effect)
     stateBytes += states[place].heapByteCount
-    if case .messageAssigned(_, _, let record) = effect, record.mentions != .nobody { hasMentions = true }
+    if case .messageAssigned(_, let record) = effect, record.mentions != .nobody { hasMentions = true }
     if states[place].messages.newest > newest {
       let hash = states[place].messages.withID(states[place].messages.newest) { StableHash.hash($0) }
       replies.insert(hash, UInt32(place))
@@ -120,12 +120,12 @@ package struct ThreadTable: ~Copyable, Sendable {
 
   /// The row that an effect assigns to a user or takes from them. An erased user loses their id with the first effect
   /// of the erasure. That may concern one of their messages, or a row that they left before.
-  private func participant(touchedBy effect: Effect, at place: Int) -> MemberOrdinal? {
+  private func participant(touchedBy effect: ChannelEffect, at place: Int) -> MemberOrdinal? {
     switch effect {
-    case .rowAssigned(_, let row, _), .rowLeft(_, let row, _): return row
-    case .rowErased(_, let row, _):
+    case .rowAssigned(let row, _), .rowLeft(let row, _): return row
+    case .rowErased(let row, _):
       return states[place].rows.row(of: states[place].rows.user(row)) ?? row
-    case .senderErased(_, let sequence):
+    case .senderErased(let sequence):
       return states[place].rows.row(of: states[place].messages.sender(sequence))
     default: return nil
     }

@@ -7,9 +7,8 @@ extension ShardState {
   /// decides which messages' statuses may change.
   ///
   /// - Parameter time: the command's time.
-  /// - Parameter time: of the command.
   package func note(
-    _ effect: Effect,
+    _ effect: ChannelEffect,
     in slot: ChannelSlot,
     at time: Timestamp,
     _ notes: inout PendingChannelEvents
@@ -23,7 +22,7 @@ extension ShardState {
   }
 
   private func note(
-    _ effect: Effect,
+    _ effect: ChannelEffect,
     in place: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
@@ -31,21 +30,21 @@ extension ShardState {
   ) {
     let newest = place.map { self[$0].messages.newest } ?? .zero
     switch effect {
-    case .readMoved(_, let row, let sequence, _, _)
+    case .readMoved(let row, let sequence, _, _)
     where isSend(to: sequence, of: row, in: place, thread: thread, notes):
       noteSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
-    case .deliveredMoved(_, let row, let sequence, _, _)
+    case .deliveredMoved(let row, let sequence, _, _)
     where isSend(to: sequence, of: row, in: place, thread: thread, notes):
       noteSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
-    case .markerAssigned(_, let row, nil, _, _) where notes.isSending(row, inThread: thread):
+    case .markerAssigned(let row, nil, _, _) where notes.isSending(row, inThread: thread):
       // Sending cleared the marker; the message event implies that.
       guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
       noteStatuses(row, in: place, thread: thread, at: time, &notes)
-    case .readMoved(_, let row, _, _, _):
+    case .readMoved(let row, _, _, _):
       noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
-    case .deliveredMoved(_, let row, _, _, _), .deliveredAcked(_, let row, _, _, _, _):
+    case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
       noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
-    case .markerAssigned(_, let row, let marker, let epoch, _):
+    case .markerAssigned(let row, let marker, let epoch, _):
       // Mark-unread raises the epoch. Once the epoch has reached its maximum, the marker's direction decides: mark-read
       // never sets or lowers a marker.
       var isUnread = true
@@ -57,7 +56,7 @@ extension ShardState {
       noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
-    case .muteAssigned(_, let row, _):
+    case .muteAssigned(let row, _):
       // Muting changes the totals on the user's own devices.
       let options = notes.optionsBefore
       notes.touch(
@@ -68,10 +67,10 @@ extension ShardState {
         before: { shownBefore(row, in: place, options) },
         { $0.isRead = true }
       )
-    case .unreadFlagAssigned(_, let row, false, _, _) where notes.isSending(row, inThread: thread):
+    case .unreadFlagAssigned(let row, false, _, _) where notes.isSending(row, inThread: thread):
       // Sending cleared the flag; the message event implies that.
       break
-    case .unreadFlagAssigned(_, let row, let isSet, _, _):
+    case .unreadFlagAssigned(let row, let isSet, _, _):
       // The flag is visible to its user only (R4).
       let options = notes.optionsBefore
       notes.touch(
@@ -82,7 +81,7 @@ extension ShardState {
         before: { shownBefore(row, in: place, options) },
         { if isSet { $0.isUnread = true } else { $0.isRead = true } }
       )
-    case .rowAssigned(_, let row, let record):
+    case .rowAssigned(let row, let record):
       // A user who had only read the thread and now takes part keeps their row.
       if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
       if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
@@ -100,7 +99,7 @@ extension ShardState {
       // change.
       guard thread != .zero, !isUnseen else { return }
       notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
-    case .rowLeft(_, let row, let time), .rowErased(_, let row, let time):
+    case .rowLeft(let row, let time), .rowErased(let row, let time):
       // A thread member whom others did not see leaves without an event.
       guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else {
         return
@@ -116,14 +115,14 @@ extension ShardState {
       notes.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.anew.include(StatusSpan(after: start))
       }
-    case .messageAssigned(_, let sequence, _):
+    case .messageAssigned(let sequence, _):
       notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
       notes.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
-    case .messageDeleted(_, let sequence, let time):
+    case .messageDeleted(let sequence, let time):
       notes.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
-    case .truncated(_, let sequence, let time):
+    case .truncated(let sequence, let time):
       notes.add(.truncated(through: sequence, at: time), at: time)
-    case .acknowledged(_, let sequence, let acknowledgement):
+    case .acknowledged(let sequence, let acknowledgement):
       // An acknowledgement made while hidden changes nothing for others (R7).
       guard let place, !acknowledgement.isHidden, !self[place].rows.hidesRead(acknowledgement.row) else {
         return
@@ -132,7 +131,7 @@ extension ShardState {
       notes.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.acknowledged[sequence, default: []].insert(acknowledgement.row)
       }
-    case .channelAssigned(_, _, _, let own):
+    case .channelAssigned(_, _, let own):
       guard let place, own != self[place].ownOptions else { return }
       let now = types.options(self[place].type).applying(own)
       recordOptionsChange(from: options(place), to: now, in: place, at: time, &notes)

@@ -222,7 +222,7 @@ package struct MembershipTable: ~Copyable, Sendable {
     let first = min(page * PageID.membershipsPerPage, placeCount)
     let end = min(first + PageID.membershipsPerPage, placeCount)
     return (first..<end).compactMap { place in
-      self[place].map { .membershipAssigned(number, place: place, $0) }
+      self[place].map { .channel(number, .membershipAssigned(place: place, $0)) }
     }
   }
 

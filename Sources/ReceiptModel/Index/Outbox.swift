@@ -218,16 +218,16 @@ package struct Outbox: ~Copyable, Sendable {
       first += round
     }
     found.sort { $0.number < $1.number }
-    return found.map { .membershipQueued($0.number, $0.change) }
+    return found.map { .shard(.membershipQueued($0.number, $0.change)) }
   }
 
   /// The effects that reproduce the page of the progress of sent and received changes.
   var indexEffects: [Effect] {
-    var effects: [Effect] = epoch == 0 ? [] : [.indexEpochAssigned(epoch)]
+    var effects: [Effect] = epoch == 0 ? [] : [.shard(.indexEpochAssigned(epoch))]
     for (position, peer) in peers.enumerated() {
       let shard = ShardID(UInt16(position))
-      if peer.sent > 0 { effects.append(.membershipsSent(to: shard, through: peer.sent)) }
-      if peer.taken > 0 { effects.append(.membershipsTaken(from: shard, through: peer.taken)) }
+      if peer.sent > 0 { effects.append(.shard(.membershipsSent(to: shard, through: peer.sent))) }
+      if peer.taken > 0 { effects.append(.shard(.membershipsTaken(from: shard, through: peer.taken))) }
     }
     return effects
   }

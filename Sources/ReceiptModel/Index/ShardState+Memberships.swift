@@ -18,7 +18,7 @@ extension ShardState {
     var membership = membership
     membership.epoch = outbox.epoch
     let change = MembershipChange(user: user, membership, isGone: isGone)
-    effects.append(.membershipQueued(nextChange(behind: effects), change))
+    effects.append(.shard(.membershipQueued(nextChange(behind: effects), change)))
   }
 
   /// The number of the next change, after those already decided but not yet assigned.
@@ -26,7 +26,9 @@ extension ShardState {
     var position = effects.count
     while position > 0 {
       position -= 1
-      if case .membershipQueued(let number, _) = effects[position] { return max(number, outbox.last) + 1 }
+      if case .shard(.membershipQueued(let number, _)) = effects[position] {
+        return max(number, outbox.last) + 1
+      }
     }
     return outbox.last + 1
   }
@@ -90,11 +92,16 @@ extension ShardState {
   ) {
     guard let slot else {
       guard !change.isGone else { return }
-      effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
       effects.append(
-        .channelAssigned(nextChannel, cid: IndexName.text(of: change.user), created: time, own: OptionPatch())
+        .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
       )
-      effects.append(.membershipAssigned(nextChannel, place: 0, change.membership))
+      effects.append(
+        .channel(
+          nextChannel,
+          .channelAssigned(cid: IndexName.text(of: change.user), created: time, own: OptionPatch())
+        )
+      )
+      effects.append(.channel(nextChannel, .membershipAssigned(place: 0, change.membership)))
       return
     }
     let number = self[slot].number
@@ -109,7 +116,7 @@ extension ShardState {
       // The deletion of an earlier channel of this name is reported with this entry.
       membership.deletedAt = known.map { deletion($0, of: slot, keptAt: time) } ?? .none
       guard self[slot].memberships[place] != membership else { return }
-      effects.append(.membershipAssigned(number, place: place, membership))
+      effects.append(.channel(number, .membershipAssigned(place: place, membership)))
     }
     decideForget(slot, behind: start, at: time, into: &effects)
   }
@@ -129,12 +136,14 @@ extension ShardState {
     deletedAt = max(deletedAt, deletion(place, of: slot, keptAt: time))
     let isErased = isErasing(change.user)
     guard isErased || deletedAt == .none else {
-      effects.append(.membershipAssigned(self[slot].number, place: place, known.tombstone(at: deletedAt)))
+      effects.append(
+        .channel(self[slot].number, .membershipAssigned(place: place, known.tombstone(at: deletedAt)))
+      )
       return
     }
-    effects.append(.membershipRemoved(self[slot].number, place: place))
+    effects.append(.channel(self[slot].number, .membershipRemoved(place: place)))
     let isLast = self[slot].memberships.knownCount == 1
-    if isErased && isLast { effects.append(.channelDeleted(self[slot].number, cid: change.user)) }
+    if isErased && isLast { effects.append(.channel(self[slot].number, .channelDeleted(cid: change.user))) }
   }
 
   /// The deletion kept with an entry; none: there is none, or it has expired.
@@ -166,14 +175,14 @@ extension ShardState {
     var room = MembershipTable.deletionsMax - self[slot].memberships.deletions.count
     for effect in effects[start...] {
       switch effect {
-      case .membershipAssigned(_, let place, let membership):
+      case .channel(_, .membershipAssigned(let place, let membership)):
         changed = place
         if self[slot].memberships.place(of: membership.cid) == nil { left += 1 }
         let isCounted =
           place < self[slot].memberships.placeCount
           && self[slot].memberships.deletedAt(place) != .none
         if membership.deletedAt != .none, !isCounted { room -= 1 }
-      case .membershipRemoved(_, let place):
+      case .channel(_, .membershipRemoved(let place)):
         changed = place
         left -= 1
       default: return
@@ -185,20 +194,20 @@ extension ShardState {
       room += 1
       if entry.isGone {
         left -= 1
-        effects.append(.membershipRemoved(self[slot].number, place: deletion.place))
+        effects.append(.channel(self[slot].number, .membershipRemoved(place: deletion.place)))
       } else {
         entry.deletedAt = .none
-        effects.append(.membershipAssigned(self[slot].number, place: deletion.place, entry))
+        effects.append(.channel(self[slot].number, .membershipAssigned(place: deletion.place, entry)))
       }
     }
-    if left == 0 { effects.append(.channelDeleted(self[slot].number, cid: text(of: slot))) }
+    if left == 0 { effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot)))) }
   }
 
   /// Drops the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
   /// channels that know the user, and finds none.
   package func decideDropErasedIndex(_ slot: ChannelSlot, into effects: inout [Effect]) {
     guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
-    effects.append(.channelDeleted(self[slot].number, cid: text(of: slot)))
+    effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot))))
   }
 
   // MARK: All users of a channel
@@ -315,7 +324,7 @@ extension ShardState {
         ? self[slot].memberships.epoch(place) < epoch
         : self[slot].memberships.isOccupied(place) && deletion(place, of: slot, keptAt: time) == .none
       if isWrong {
-        effects.append(.membershipRemoved(self[slot].number, place: place))
+        effects.append(.channel(self[slot].number, .membershipRemoved(place: place)))
       }
       place += 1
       left -= 1

@@ -114,7 +114,7 @@ extension ShardState {
       else { continue }
       self[slot].acknowledge(message, row, note: "", keptMax: keptMax, at: time, into: &effects)
     }
-    effects.append(.acknowledgedThrough(self[slot].number, row, to: sequence))
+    effects.append(.channel(self[slot].number, .acknowledgedThrough(row, to: sequence)))
   }
 }
 
@@ -171,12 +171,12 @@ extension ChannelState {
       isHidden: isHidden,
       note: keepsNone ? "" : note
     )
-    effects.append(.acknowledged(number, sequence, record))
+    effects.append(.channel(number, .acknowledged(sequence, record)))
     guard let keptMax, !isHidden else { return }
     let kept = receipts.keptCount(sequence, isHidden: false) + (keepsNone ? 0 : 1)
     guard kept > keptMax else { return }
     for oldest in receipts.oldest(kept - keptMax, of: sequence, isHidden: false) {
-      effects.append(.acknowledgementForgotten(number, sequence, oldest))
+      effects.append(.channel(number, .acknowledgementForgotten(sequence, oldest)))
     }
   }
 }

@@ -35,8 +35,8 @@ extension ShardState {
       return
     }
     let tail = self[slot].steps.tail(rowPage)
-    effects.append(.stepsSealed(number, rowPage: rowPage, segment: next, bytes: tail.bytes))
-    effects.append(.stepTailCut(number, rowPage: rowPage, end: tail.end))
+    effects.append(.channel(number, .stepsSealed(rowPage: rowPage, segment: next, bytes: tail.bytes)))
+    effects.append(.channel(number, .stepTailCut(rowPage: rowPage, end: tail.end)))
   }
 
   /// Whether a row page has about twice the segments that its kept steps need, so that rewriting them pays off.
@@ -69,10 +69,10 @@ extension ShardState {
     let first = range.upperBound - UInt32(merged.count)
     for (offset, bytes) in merged.enumerated() {
       effects.append(
-        .stepsSealed(number, rowPage: rowPage, segment: first + UInt32(offset), bytes: bytes)
+        .channel(number, .stepsSealed(rowPage: rowPage, segment: first + UInt32(offset), bytes: bytes))
       )
     }
-    effects.append(.stepsTrimmed(number, rowPage: rowPage, first: first))
+    effects.append(.channel(number, .stepsTrimmed(rowPage: rowPage, first: first)))
     return true
   }
 }

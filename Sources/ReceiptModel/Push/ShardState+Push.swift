@@ -95,8 +95,11 @@ extension ShardState {
     decideCloseSegment(place, row, .delivered, to: target.sequence, into: &effects)
     effects.append(
       shown == time
-        ? .deliveredMoved(number, row, to: target.sequence, at: time, isHidden: isHidden)
-        : .deliveredAcked(number, row, to: target.sequence, at: time, acked: shown, isHidden: isHidden)
+        ? .channel(number, .deliveredMoved(row, to: target.sequence, at: time, isHidden: isHidden))
+        : .channel(
+          number,
+          .deliveredAcked(row, to: target.sequence, at: time, acked: shown, isHidden: isHidden)
+        )
     )
     if place.isThread { effects.wrapInThread(self[place].parent, from: start) }
   }
@@ -164,6 +167,6 @@ extension ShardState {
   ) {
     let latest = Timestamp(milliseconds: time.milliseconds + WebhookTable.lifetimeMax)
     guard until >= time else { return }
-    effects.append(.webhookNoted(key, until: min(until, latest)))
+    effects.append(.shard(.webhookNoted(key, until: min(until, latest))))
   }
 }

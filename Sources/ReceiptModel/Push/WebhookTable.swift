@@ -51,7 +51,7 @@ package struct WebhookTable: Sendable {
   func effects(of page: UInt32, at time: Timestamp) -> [Effect] {
     guard !pages.isEmpty else { return [] }
     return pages[Int(page)].filter { $0.value >= time.milliseconds }.sorted { $0.key < $1.key }
-      .map { .webhookNoted($0.key, until: Timestamp(milliseconds: $0.value)) }
+      .map { .shard(.webhookNoted($0.key, until: Timestamp(milliseconds: $0.value))) }
   }
 
   /// Size in bytes. A dictionary entry is 16 bytes and its share of empty slots.

@@ -121,14 +121,14 @@ struct ChannelDirectory: ~Copyable, Sendable {
 
   /// Assigns an effect of a mark to a channel: it appends a few bytes to its page's tail of steps, which may grow.
   @inline(__always)
-  mutating func assignMark(_ effect: Effect, to slot: ChannelSlot) {
+  mutating func assignMark(_ effect: ChannelEffect, to slot: ChannelSlot) {
     let before = channels[Int(slot.rawValue)].steps.byteCount
     channels[Int(slot.rawValue)].assign(effect)
     residentBytes += channels[Int(slot.rawValue)].steps.byteCount - before
   }
 
   /// Assigns an effect that may change the channel's size.
-  mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
+  mutating func assign(_ effect: ChannelEffect, to slot: ChannelSlot) {
     residentBytes -= channels[Int(slot.rawValue)].byteCount
     channels[Int(slot.rawValue)].assign(effect)
     residentBytes += channels[Int(slot.rawValue)].byteCount

@@ -38,9 +38,9 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   /// The effects that reproduce the types page.
   var effects: [Effect] {
     setRecords.flatMap { record -> [Effect] in
-      let assigned = Effect.channelTypeAssigned(record)
+      let assigned = Effect.shard(.channelTypeAssigned(record))
       return record.isSettled
-        ? [assigned, .typeSettled(name: record.name, version: record.version)] : [assigned]
+        ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
     }
   }
 

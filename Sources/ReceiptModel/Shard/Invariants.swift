@@ -2,7 +2,7 @@ extension ChannelState {
   /// Checks the invariants after a newly decided effect was assigned. Not for use while pages and log are read back: a
   /// row may then name a message whose segment is not loaded yet. Does nothing in release builds.
   @inline(__always)
-  package func assertInvariants(touchedBy effect: Effect) {
+  package func assertInvariants(touchedBy effect: ChannelEffect) {
     #if DEBUG
       if let fault = checkInvariants(touchedBy: effect) {
         preconditionFailure("\(String(decoding: cid, as: UTF8.self)), after \(effect): \(fault)")
@@ -100,41 +100,32 @@ extension ChannelState {
     }
 
     /// Checks only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
-    package func checkInvariants(touchedBy effect: Effect) -> String? {
+    package func checkInvariants(touchedBy effect: ChannelEffect) -> String? {
       switch effect {
-      case .rowAssigned(_, let row, _), .rowLeft(_, let row, _), .roleAssigned(_, let row, _),
-        .readMoved(_, let row, _, _, _), .deliveredMoved(_, let row, _, _, _),
-        .deliveredAcked(_, let row, _, _, _, _),
-        .markerAssigned(_, let row, _, _, _), .muteAssigned(_, let row, _),
-        .unreadFlagAssigned(_, let row, _, _, _), .acknowledgedThrough(_, let row, _),
-        .rowErased(_, let row, _):
-        return checkRow(row)
-      case .messageAssigned(_, let sequence, _), .messageDeleted(_, let sequence, _),
-        .senderErased(_, let sequence):
-        return messages.checkMessage(sequence)
-      case .acknowledged(_, let sequence, let acknowledgement):
+      case .acknowledged(let sequence, let acknowledgement):
         return checkAcknowledged(sequence, acknowledgement.row)
-      case .acknowledgementForgotten(_, let sequence, let row):
+      case .acknowledgementForgotten(let sequence, let row):
         let record = receipts.record(sequence, row)
         return record?.at == Timestamp.none
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
       case .inThread(let parent, let effect):
         return checkThread(parent, touchedBy: effect)
-      case .stepsSealed, .stepTailCut, .stepsTrimmed,
-        .stepTailAssigned, .channelAssigned, .optionsChanged, .channelTypeAssigned, .typeSettled,
-        .userAssigned,
-        .userSettled, .userErased, .countersAssigned, .sessionAssigned, .truncated, .deletionBegun,
-        .channelDeleted,
-        .messageCountsAssigned, .segmentsNoted, .membershipQueued, .membershipsSent, .membershipsTaken,
-        .indexEpochAssigned,
-        .webhookNoted, .tokenRevoked, .idsWidened:
-        return nil
-      case .membershipAssigned(_, let place, let membership):
+      case .membershipAssigned(let place, let membership):
         return memberships.place(of: membership.cid) == place
           ? nil : "membership \(place): not found by its cid"
-      case .membershipRemoved(_, let place):
+      case .membershipRemoved(let place):
         return place < memberships.placeCount && memberships.isOccupied(place)
           ? "membership \(place): is still there" : nil
+      default:
+        return check(effect.part)
+      }
+    }
+
+    private func check(_ part: ChannelEffect.Part) -> String? {
+      switch part {
+      case .row(let row): checkRow(row)
+      case .message(let sequence): messages.checkMessage(sequence)
+      case .head, .stepState, .stepSegment, .receipt, .membership: nil
       }
     }
 

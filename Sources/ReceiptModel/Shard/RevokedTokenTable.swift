@@ -116,7 +116,7 @@ package struct RevokedTokenTable: Sendable {
     if let takenBack {
       kept.insert(takenBack, at: kept.firstIndex { $0.version > takenBack.version } ?? kept.count)
     }
-    return kept.map { .tokenRevoked($0) }
+    return kept.map { .shard(.tokenRevoked($0)) }
   }
 
   /// Size in bytes. Ids of more than 15 bytes are on the heap, and shared.

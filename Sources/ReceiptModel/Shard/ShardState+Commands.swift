@@ -77,7 +77,9 @@ extension ShardState {
     if sequence > self[slot].rows.delivered[row] {
       let isHidden = self[slot].rows.hidesDelivered(row)
       decideCloseSegment(slot, row, .delivered, to: sequence, into: &effects)
-      effects.append(.deliveredMoved(self[slot].number, row, to: sequence, at: time, isHidden: isHidden))
+      effects.append(
+        .channel(self[slot].number, .deliveredMoved(row, to: sequence, at: time, isHidden: isHidden))
+      )
     }
     return MarkedPlace(row: row, sequence: sequence)
   }
@@ -231,16 +233,16 @@ extension ShardState {
     if mentions != .nobody, record.flags.isCountable {
       record.mentions = self[slot].resolve(mentions, sender: record.sender)
     }
-    effects.append(.messageAssigned(number, sequence, record))
+    effects.append(.channel(number, .messageAssigned(sequence, record)))
     if !sender.isEmpty, let row = self[slot].row(of: sender) {
       guard movesPosition else { return .created(sequence) }
       let (hidesRead, hidesDelivered) = (self[slot].rows.hidesRead(row), self[slot].rows.hidesDelivered(row))
       decideCloseSegment(slot, row, .read, to: sequence, into: &effects)
-      effects.append(.readMoved(number, row, to: sequence, at: time, isHidden: hidesRead))
-      effects.append(.deliveredMoved(number, row, to: sequence, at: time, isHidden: hidesDelivered))
+      effects.append(.channel(number, .readMoved(row, to: sequence, at: time, isHidden: hidesRead)))
+      effects.append(.channel(number, .deliveredMoved(row, to: sequence, at: time, isHidden: hidesDelivered)))
       if self[slot].rows.marker(row) != nil {
         let epoch = self[slot].rows.epoch(row)
-        effects.append(.markerAssigned(number, row, marker: nil, epoch: epoch, at: time))
+        effects.append(.channel(number, .markerAssigned(row, marker: nil, epoch: epoch, at: time)))
       }
       self[slot].decideUnflag(row, epoch: nil, at: time, into: &effects)
     } else {
@@ -281,7 +283,7 @@ extension ShardState {
       throw .messageNotFound
     }
     if !self[slot].messages.flags(sequence).contains(.deleted) {
-      effects.append(.messageDeleted(self[slot].number, sequence, at: time))
+      effects.append(.channel(self[slot].number, .messageDeleted(sequence, at: time)))
     }
     return sequence
   }
@@ -299,8 +301,10 @@ extension ShardState {
     try refuseErasing(members)
     let start = effects.count
     let inForce = channelType(String(cid.prefix { $0 != ":" })).options.applying(options)
-    effects.append(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
-    effects.append(.channelAssigned(nextChannel, cid: cid, created: time, own: options))
+    effects.append(
+      .shard(.countersAssigned(nextChannel: ChannelNumber(nextChannel.rawValue + 1), time: time))
+    )
+    effects.append(.channel(nextChannel, .channelAssigned(cid: cid, created: time, own: options)))
     try decideJoin(
       nextChannel,
       cid: cid,
@@ -328,8 +332,8 @@ extension ShardState {
     let merged = self[slot].ownOptions.merging(options)
     if merged != self[slot].ownOptions {
       let cid = String(decoding: self[slot].cid, as: UTF8.self)
-      effects.append(.channelAssigned(number, cid: cid, created: self[slot].created, own: merged))
-      effects.append(.optionsChanged(number, at: time))
+      effects.append(.channel(number, .channelAssigned(cid: cid, created: self[slot].created, own: merged)))
+      effects.append(.channel(number, .optionsChanged(at: time)))
     }
     let history = types.options(self[slot].type).applying(merged).history
     try decideJoin(
@@ -360,7 +364,7 @@ extension ShardState {
     let cid = text(of: slot)
     for user in remove where removed.insert(ExactText(user)).inserted {
       guard let row = self[slot].row(of: user) else { continue }
-      effects.append(.rowLeft(number, row, at: time))
+      effects.append(.channel(number, .rowLeft(row, at: time)))
       self[slot].decideLeaveThreads(row, at: time, into: &effects)
       decideMembershipLeft(user, row, of: slot, cid, into: &effects)
     }
@@ -401,7 +405,7 @@ extension ShardState {
     let row = known ?? MemberOrdinal(UInt32(self[slot].rows.rowCount))
     let wasMuted = known.map { self[slot].rows.isMuted($0) } ?? false
     if let isMuted, isMuted != wasMuted {
-      effects.append(.muteAssigned(self[slot].number, row, isMuted: isMuted))
+      effects.append(.channel(self[slot].number, .muteAssigned(row, isMuted: isMuted)))
     }
     return (row, known == nil)
   }
@@ -431,7 +435,7 @@ extension ShardState {
         let role = roles[current.rawValue] ?? channel.rows.role(current) ?? ""
         if !member.role.isEmpty, role != member.role {
           roles[current.rawValue] = member.role
-          effects.append(.roleAssigned(number, current, role: member.role))
+          effects.append(.channel(number, .roleAssigned(current, role: member.role)))
         }
         continue
       }
@@ -448,7 +452,7 @@ extension ShardState {
         joinedAt: time,
         read: history == .visible ? newest : .zero
       )
-      effects.append(.rowAssigned(number, MemberOrdinal(next), record))
+      effects.append(.channel(number, .rowAssigned(MemberOrdinal(next), record)))
       let membership = Membership(
         cid: cid,
         channel: number,
@@ -472,8 +476,10 @@ extension ShardState {
     let options = current.options.applying(patch)
     guard options != current.options || current.version == 0 else { return }
     effects.append(
-      .channelTypeAssigned(
-        ChannelTypeRecord(name: name, version: current.version + 1, options: options, takenAt: time)
+      .shard(
+        .channelTypeAssigned(
+          ChannelTypeRecord(name: name, version: current.version + 1, options: options, takenAt: time)
+        )
       )
     )
   }
@@ -483,7 +489,7 @@ extension ShardState {
     guard record.version > channelType(record.name).version else { return }
     var taken = record
     taken.takenAt = time
-    effects.append(.channelTypeAssigned(taken))
+    effects.append(.shard(.channelTypeAssigned(taken)))
   }
 
   static func text(_ bytes: RawSpan) -> String {

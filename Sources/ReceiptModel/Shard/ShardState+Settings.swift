@@ -36,7 +36,7 @@ extension ShardState {
     changed.version += 1
     changed.isSettled = false
     changed.isErased = false
-    effects.append(.userAssigned(number(of: user), changed))
+    effects.append(.shard(.userAssigned(number(of: user), changed)))
   }
 
   /// Applies a user's settings from their home shard, unless this shard has newer ones.
@@ -47,7 +47,7 @@ extension ShardState {
     assigned.takenAt = assigned.showsAs(current) ? current.takenAt : time
     assigned.isSettled = false
     assigned.isErased = false
-    effects.append(.userAssigned(number(of: settings.user), assigned))
+    effects.append(.shard(.userAssigned(number(of: settings.user), assigned)))
   }
 
   /// Records that subscribers were notified of the user's new settings now. A client that resumes from a time between
@@ -59,8 +59,8 @@ extension ShardState {
     let isSettled = announced.isSettled
     announced.takenAt = time
     announced.isSettled = false
-    effects.append(.userAssigned(number, announced))
-    if isSettled { effects.append(.userSettled(number, version: announced.version)) }
+    effects.append(.shard(.userAssigned(number, announced)))
+    if isSettled { effects.append(.shard(.userSettled(number, version: announced.version))) }
   }
 
   /// Marks a version of a user's settings as settled: every shard has it.
@@ -71,7 +71,7 @@ extension ShardState {
     let current = userSettings(user)
     guard current.version == version, !current.isErasing else { return false }
     if let number = settings.find(user), !current.isSettled {
-      effects.append(.userSettled(number, version: version))
+      effects.append(.shard(.userSettled(number, version: version)))
     }
     return true
   }
@@ -82,7 +82,7 @@ extension ShardState {
   package func decideSettle(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = channelType(name)
     guard current.version == version else { return false }
-    if version > 0, !current.isSettled { effects.append(.typeSettled(name: name, version: version)) }
+    if version > 0, !current.isSettled { effects.append(.shard(.typeSettled(name: name, version: version))) }
     return true
   }
 

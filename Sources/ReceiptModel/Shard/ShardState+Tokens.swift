@@ -21,7 +21,7 @@ extension ShardState {
     guard current?.until != until else { return }
     guard current != nil || revokedTokens.hasRoom(at: time) else { throw .limitReached }
     effects.append(
-      .tokenRevoked(TokenRevocation(id: id, until: until, version: revokedTokens.version + 1))
+      .shard(.tokenRevoked(TokenRevocation(id: id, until: until, version: revokedTokens.version + 1)))
     )
   }
 
@@ -29,7 +29,7 @@ extension ShardState {
   package func decideLiftRevocation(token id: String, into effects: inout [Effect]) {
     guard revokedTokens.revocation(of: id, at: time) != nil else { return }
     effects.append(
-      .tokenRevoked(TokenRevocation(id: id, until: .none, version: revokedTokens.version + 1))
+      .shard(.tokenRevoked(TokenRevocation(id: id, until: .none, version: revokedTokens.version + 1)))
     )
   }
 }

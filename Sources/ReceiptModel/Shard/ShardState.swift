@@ -145,19 +145,19 @@ package struct ShardState: ~Copyable, Sendable {
   // MARK: Assignment
 
   /// Assigns an effect that is addressed to a channel in memory, not to the shard.
-  package mutating func assign(_ effect: Effect, to slot: ChannelSlot) {
-    guard effect.takesRoom else { return directory.assignMark(effect, to: slot) }
+  package mutating func assign(_ effect: ChannelEffect, to slot: ChannelSlot) {
+    guard effect.traits.contains(.takesRoom) else { return directory.assignMark(effect, to: slot) }
     assignLarge(effect, to: slot)
   }
 
   /// Assigns an effect that may change the channel's size.
   @inline(never)
-  private mutating func assignLarge(_ effect: Effect, to slot: ChannelSlot) {
+  private mutating func assignLarge(_ effect: ChannelEffect, to slot: ChannelSlot) {
     if case .channelDeleted = effect { return remove(slot) }
     directory.assign(effect, to: slot)
     guard !settings.isEmpty else { return }
-    if case .rowAssigned(_, let row, _) = effect { applySettings(row, slot) }
-    if case .inThread(let parent, .rowAssigned(_, let row, _)) = effect,
+    if case .rowAssigned(let row, _) = effect { applySettings(row, slot) }
+    if case .inThread(let parent, .rowAssigned(let row, _)) = effect,
       let place = self[slot].threads.place(of: parent)
     {
       applySettings(row, slot.thread(place))
@@ -165,7 +165,7 @@ package struct ShardState: ~Copyable, Sendable {
   }
 
   /// Assigns an effect addressed to the shard's own pages.
-  package mutating func assign(_ effect: Effect) {
+  package mutating func assign(_ effect: ShardEffect) {
     switch effect {
     case .channelTypeAssigned(let record):
       types.assign(record)
@@ -197,8 +197,6 @@ package struct ShardState: ~Copyable, Sendable {
     case .sessionAssigned:
       // Sessions are part of the log, not of the model.
       break
-    default:
-      preconditionFailure("effect is addressed to a channel, not to the shard")
     }
   }
 

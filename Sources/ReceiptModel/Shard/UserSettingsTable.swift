@@ -262,15 +262,15 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       let number = UInt32(position)
       if let tombstone = tombstones[number] {
         return [
-          .userErased(number, version: tombstone.version, hash: tombstone.hash, at: tombstone.at)
+          .shard(.userErased(number, version: tombstone.version, hash: tombstone.hash, at: tombstone.at))
         ]
       }
       var record = self[number]
       // The settled state is an effect of its own.
       let isSettled = record.isSettled
       record.isSettled = false
-      let assigned = Effect.userAssigned(number, record)
-      return isSettled ? [assigned, .userSettled(number, version: record.version)] : [assigned]
+      let assigned = Effect.shard(.userAssigned(number, record))
+      return isSettled ? [assigned, .shard(.userSettled(number, version: record.version))] : [assigned]
     }
   }
 

@@ -100,7 +100,7 @@ final class ChannelDeletions: ShardPart {
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     shard.waiting.refuseSliced(slot)
     if !shard.events.isUnwatched { shard.events.recordDeletion(slot) }
-    shard.state.assign(.channelDeleted(number, cid: cid), to: slot)
+    shard.state.assign(.channelDeleted(cid: cid), to: slot)
     shard.dirty.forget(slot)
     drop(number, cid, at: index)
   }

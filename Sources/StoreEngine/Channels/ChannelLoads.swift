@@ -30,7 +30,7 @@ package struct LoadRequest: Hashable, Sendable {
 
 /// Effects of the log's tail for channels that are not in memory. Recovery indexes them, and loads apply them.
 struct LogTail: ~Copyable {
-  private var effects: [ChannelNumber: [(index: LogIndex, effect: Effect)]] = [:]
+  private var effects: [ChannelNumber: [(index: LogIndex, effect: ChannelEffect)]] = [:]
   /// Channels created in the tail, which storage does not find by their cid yet.
   private var numbers: [[UInt8]: ChannelNumber] = [:]
   private var order: Deque<ChannelNumber> = []
@@ -38,11 +38,10 @@ struct LogTail: ~Copyable {
   var isEmpty: Bool { effects.isEmpty }
   var count: Int { effects.count }
 
-  mutating func append(_ effect: Effect, at index: LogIndex) {
-    guard let channel = effect.channel else { return }
+  mutating func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
     if effects[channel] == nil { order.append(channel) }
     effects[channel, default: []].append((index, effect))
-    if case .channelAssigned(_, let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
+    if case .channelAssigned(let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
   }
 
   func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
@@ -66,7 +65,9 @@ struct LogTail: ~Copyable {
     postponed = []
   }
 
-  func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: Effect)] { effects[channel] ?? [] }
+  func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: ChannelEffect)] {
+    effects[channel] ?? []
+  }
 
   func hasEffects(on channel: ChannelNumber) -> Bool { effects[channel] != nil }
 
@@ -78,7 +79,7 @@ struct LogTail: ~Copyable {
   /// Cid, creation time and own options of a channel that was created in the tail.
   func head(of channel: ChannelNumber) -> (cid: String, created: Timestamp, own: OptionPatch)? {
     for (_, effect) in effects[channel] ?? [] {
-      if case .channelAssigned(_, let cid, let created, let own) = effect { return (cid, created, own) }
+      if case .channelAssigned(let cid, let created, let own) = effect { return (cid, created, own) }
     }
     return nil
   }
@@ -277,7 +278,8 @@ final class ChannelLoads: ShardPart {
       pages.append((page, content))
     }
     var head = shard.tail.head(of: number)
-    if case .channelAssigned(_, let cid, let created, let own)? = pages.first?.content.effects.first {
+    if case .channel(_, .channelAssigned(let cid, let created, let own))? = pages.first?.content.effects.first
+    {
       head = (cid, created, own)
     }
     guard let head else {
@@ -293,7 +295,7 @@ final class ChannelLoads: ShardPart {
     let content = try LoadedContent(number, pages, shard.tail.effects(of: number), place)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
-    let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun(number) }?.index
+    let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
     shard.dirty.insert(slot)
     shard.clock.insert(slot)
@@ -315,7 +317,8 @@ final class ChannelLoads: ShardPart {
   func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
     let place = "shard \(shard.state.id.rawValue), channel \(number.rawValue), head page"
     if let head = stored?.pages.first, head.page == .head,
-      case .channelAssigned(number, let cid, _, _)? = try ShardEngine.page(head.bytes, place).effects.first
+      case .channel(number, .channelAssigned(let cid, _, _))? = try ShardEngine.page(head.bytes, place)
+        .effects.first
     {
       return Array(cid.utf8)
     }
@@ -328,13 +331,10 @@ final class ChannelLoads: ShardPart {
 /// Contents of a channel: per page its effects, then the newer effects of the tail for that page. Pages are
 /// independent, but a segment must be complete before the next one begins.
 private struct LoadedContent {
-  private(set) var effects: [Effect] = []
+  private(set) var effects: [ChannelEffect] = []
   /// Pages with effects that are only in the log, and the log index of each such effect.
   private(set) var newer: [(page: PageID, index: LogIndex)] = []
-  private var rows: UInt32 = 0
-  private var newest: UInt32 = 0
-  /// Highest position that a row names.
-  private var named: UInt32 = 0
+  private var parts = LoadedParts()
   private var threads = ThreadContents()
   /// Messages up to here are truncated.
   private var truncated: UInt32 = 0
@@ -345,10 +345,10 @@ private struct LoadedContent {
   init(
     _ number: ChannelNumber,
     _ pages: [(page: PageID, content: Page)],
-    _ tail: [(index: LogIndex, effect: Effect)],
+    _ tail: [(index: LogIndex, effect: ChannelEffect)],
     _ place: String
   ) throws(StorageError) {
-    var tails: [PageID: [(index: LogIndex, effect: Effect)]] = [:]
+    var tails: [PageID: [(index: LogIndex, effect: ChannelEffect)]] = [:]
     for item in tail { tails[item.effect.page, default: []].append(item) }
     var contents: [PageID: Page] = [:]
     for (page, content) in pages { contents[page] = content }
@@ -361,7 +361,7 @@ private struct LoadedContent {
         membershipPages += 1
       }
       for effect in contents[page]?.effects ?? [] {
-        guard effect.channel == number, effect.page == page, follows(effect) else {
+        guard case .channel(number, let effect) = effect, effect.page == page, follows(effect) else {
           throw .corrupt("\(place), page \(page): an effect that does not belong to the page")
         }
         effects.append(effect)
@@ -376,16 +376,16 @@ private struct LoadedContent {
         newer.append((page, index))
       }
       // A segment may have been written while its channel's head was not yet.
-      for (index, effect) in tails[page] ?? [] where effect.changesMessageCounts {
+      for (index, effect) in tails[page] ?? [] where effect.traits.contains(.changesMessageCounts) {
         if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
       }
     }
     for (index, effect) in tail { noteEmptied(by: effect, at: index, contents) }
-    guard truncated <= newest else {
-      throw .corrupt("\(place): truncated up to message \(truncated), there are \(newest)")
+    guard truncated <= parts.newest else {
+      throw .corrupt("\(place): truncated up to message \(truncated), there are \(parts.newest)")
     }
-    guard named <= newest else {
-      throw .corrupt("\(place): a row names message \(named), there are \(newest)")
+    guard parts.named <= parts.newest else {
+      throw .corrupt("\(place): a row names message \(parts.named), there are \(parts.newest)")
     }
     if let parent = threads.firstBroken {
       throw .corrupt("\(place), thread of message \(parent.rawValue): a row names a reply that is not there")
@@ -394,14 +394,15 @@ private struct LoadedContent {
 
   /// Records receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
   /// page may be older than the deletion.
-  private mutating func noteEmptied(by effect: Effect, at index: LogIndex, _ contents: [PageID: Page]) {
+  private mutating func noteEmptied(by effect: ChannelEffect, at index: LogIndex, _ contents: [PageID: Page])
+  {
     func isStale(_ page: PageID) -> Bool {
       contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
     }
     switch effect {
-    case .messageDeleted(_, let sequence, _):
+    case .messageDeleted(let sequence, _):
       if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
-    case .truncated(_, let through, _):
+    case .truncated(let through, _):
       for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
         if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
       }
@@ -409,71 +410,22 @@ private struct LoadedContent {
     }
   }
 
-  private mutating func follows(_ effect: Effect) -> Bool {
+  private mutating func follows(_ effect: ChannelEffect) -> Bool {
     switch effect {
-    case .channelAssigned, .optionsChanged, .messageCountsAssigned, .segmentsNoted, .deletionBegun:
-      return true
-    case .truncated(_, let through, _):
+    case .truncated(let through, _):
       // The segments follow later in page order.
       truncated = max(truncated, through.rawValue)
-      return true
-    case .rowErased(_, let row, _):
-      return row.rawValue < rows
-    case .senderErased(_, let sequence):
-      return sequence.rawValue <= newest
-    case .rowAssigned(_, let row, let record):
-      guard row.rawValue <= rows, record.hasLeft || !record.user.isEmpty else { return false }
-      // Rows are written into buffers that are sized for the longest ids.
-      guard record.user.utf8.count <= Identifier.userLengthMax,
-        record.role.utf8.count <= Identifier.roleLengthMax
-      else { return false }
-      rows = max(rows, row.rawValue + 1)
-      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
-      named = max(named, record.marker?.rawValue ?? 0)
-      return true
-    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
-      .deliveredAcked(_, let row, let sequence, _, _, _),
-      .acknowledgedThrough(_, let row, let sequence):
-      named = max(named, sequence.rawValue)
-      return row.rawValue < rows
-    case .markerAssigned(_, let row, let marker, _, _):
-      named = max(named, marker?.rawValue ?? 0)
-      return row.rawValue < rows
-    case .rowLeft(_, let row, _), .roleAssigned(_, let row, _), .muteAssigned(_, let row, _),
-      .unreadFlagAssigned(_, let row, _, _, _):
-      return row.rawValue < rows
-    case .messageAssigned(_, let sequence, let record):
-      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
-      guard record.id.utf8.count <= Identifier.messageLengthMax else { return false }
-      newest = max(newest, sequence.rawValue)
-      return true
-    case .messageDeleted(_, let sequence, _):
-      return sequence.rawValue <= newest
-    case .acknowledged(_, let sequence, let acknowledgement):
-      return sequence.rawValue <= newest && acknowledgement.row.rawValue < rows
-    case .acknowledgementForgotten(_, let sequence, let row):
-      return sequence.rawValue <= newest && row.rawValue < rows
-    case .stepTailCut(_, let rowPage, _):
-      return rowPage * PageID.rowsPerPage < rows
-    case .stepsTrimmed(_, let rowPage, let first):
-      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
-    case .stepTailAssigned(_, let rowPage, let record):
-      return rowPage * PageID.rowsPerPage < rows && record.isWhole
-    case .stepsSealed(_, let rowPage, let segment, let bytes):
-      return rowPage * PageID.rowsPerPage < rows && segment < StepTable.segmentsMax
-        && StepBytes.areWhole(bytes)
+    case .rowAssigned(_, let record):
+      guard record.hasLeft || !record.user.isEmpty, record.role.utf8.count <= Identifier.roleLengthMax else {
+        return false
+      }
     case .inThread(let parent, let effect):
-      return parent.rawValue <= newest && threads.follows(effect, parent)
-    case .membershipAssigned(_, let place, let membership):
-      return place < MembershipTable.placesMax && membership.cid.utf8.count <= Identifier.cidLengthMax
-        && (membership.row != nil || !membership.isMember)
-    case .membershipRemoved(_, let place):
-      return place < MembershipTable.placesMax
-    case .channelTypeAssigned, .typeSettled, .userAssigned, .userSettled, .userErased, .countersAssigned,
-      .sessionAssigned, .channelDeleted, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned, .webhookNoted, .tokenRevoked, .idsWidened:
+      return parent.rawValue <= parts.newest && threads.follows(effect, parent)
+    case .channelDeleted:
       return false
+    default: break
     }
+    return parts.follows(effect)
   }
 }
 

@@ -198,7 +198,8 @@ final class StepSegments: ShardPart {
       let place = "\(channel), page \(page)"
       let stored = try ShardEngine.page(segment.bytes, place)
       guard stored.index <= shard.log.closed, stored.effects.count == 1,
-        case .stepsSealed(request.channel, segment.rowPage, segment.segment, let bytes) = stored.effects[0],
+        case .channel(request.channel, .stepsSealed(segment.rowPage, segment.segment, let bytes)) =
+          stored.effects[0],
         StepBytes.areWhole(bytes)
       else { throw .corrupt("\(place): is no valid segment of steps") }
       found[SegmentPlace(rowPage: segment.rowPage, segment: segment.segment)] = bytes

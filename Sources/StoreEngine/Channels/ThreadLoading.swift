@@ -3,14 +3,7 @@ import ReceiptModel
 /// Consistency check of a channel's threads while the channel loads. A thread's rows come before its replies
 /// (``PageID/sortKey``), and both after the channel's messages.
 struct ThreadContents {
-  fileprivate struct Thread {
-    var rows: UInt32 = 0
-    var newest: UInt32 = 0
-    /// Highest position that a row names.
-    var named: UInt32 = 0
-  }
-
-  private var threads: [SequenceNumber: Thread] = [:]
+  private var threads: [SequenceNumber: LoadedParts] = [:]
 
   /// First thread with a row that names a missing reply; valid once all effects were checked.
   var firstBroken: SequenceNumber? {
@@ -18,54 +11,19 @@ struct ThreadContents {
   }
 
   /// Whether an effect on a thread is consistent with those before it; assigning an inconsistent one would trap.
-  mutating func follows(_ effect: Effect, _ parent: SequenceNumber) -> Bool {
-    guard effect.isThreadable else { return false }
-    return threads[parent, default: Thread()].follows(effect)
-  }
-}
-
-extension ThreadContents.Thread {
-  fileprivate mutating func follows(_ effect: Effect) -> Bool {
+  mutating func follows(_ effect: ChannelEffect, _ parent: SequenceNumber) -> Bool {
+    guard effect.traits.contains(.threadable) else { return false }
     switch effect {
-    case .rowAssigned(_, let row, let record):
-      guard row.rawValue <= rows, record.user.utf8.count <= Identifier.userLengthMax else { return false }
-      rows = max(rows, row.rawValue + 1)
-      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
-      named = max(named, record.marker?.rawValue ?? 0)
-      return true
-    case .readMoved(_, let row, let sequence, _, _), .deliveredMoved(_, let row, let sequence, _, _),
-      .deliveredAcked(_, let row, let sequence, _, _, _):
-      named = max(named, sequence.rawValue)
-      return row.rawValue < rows
-    case .markerAssigned(_, let row, let marker, _, _):
-      named = max(named, marker?.rawValue ?? 0)
-      return row.rawValue < rows
-    case .rowLeft(_, let row, _), .rowErased(_, let row, _):
-      return row.rawValue < rows
-    case .messageAssigned(_, let sequence, let record):
-      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
-      guard record.id.utf8.count <= Identifier.messageLengthMax, !record.flags.contains(.receipt) else {
-        return false
-      }
-      newest = max(newest, sequence.rawValue)
-      return true
-    case .messageDeleted(_, let sequence, _), .senderErased(_, let sequence):
-      return sequence.rawValue <= newest
-    case .stepsTrimmed(_, let rowPage, let first):
-      return rowPage * PageID.rowsPerPage < rows && first < StepTable.segmentsMax
-    case .stepTailAssigned(_, let rowPage, let record):
+    case .messageAssigned(_, let record):
+      guard !record.flags.contains(.receipt) else { return false }
+    case .stepTailAssigned(_, let record):
       // None of its steps are on storage.
-      return rowPage * PageID.rowsPerPage < rows && record.isWhole && record.ends.isEmpty
-    // The steps of a thread are never sealed, so its tail is never cut.
-    case .stepTailCut, .stepsSealed:
+      guard record.ends.isEmpty else { return false }
+    case .stepTailCut:
+      // The steps of a thread are never sealed, so its tail is never cut.
       return false
-    case .channelAssigned, .optionsChanged, .roleAssigned, .muteAssigned, .unreadFlagAssigned, .acknowledged,
-      .acknowledgementForgotten, .acknowledgedThrough, .channelTypeAssigned, .typeSettled, .userAssigned,
-      .userSettled, .countersAssigned, .webhookNoted, .tokenRevoked, .sessionAssigned, .idsWidened, .inThread,
-      .truncated, .deletionBegun, .channelDeleted, .userErased, .messageCountsAssigned, .segmentsNoted,
-      .membershipAssigned, .membershipRemoved, .membershipQueued, .membershipsSent, .membershipsTaken,
-      .indexEpochAssigned:
-      return false
+    default: break
     }
+    return threads[parent, default: LoadedParts()].follows(effect)
   }
 }

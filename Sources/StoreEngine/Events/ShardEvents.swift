@@ -80,12 +80,17 @@ final class ShardEvents: ShardPart {
   /// - Parameter slot: slot of the effect's channel; nil for an effect on the shard itself, or one that creates a
   ///   channel.
   func note(_ effect: Effect, _ slot: ChannelSlot?) {
-    guard effect.channel != nil else { return recordShardEvent(effect) }
-    guard let slot else { return }
+    switch effect {
+    case .channel(_, let effect): if let slot { recordChannelEvent(effect, slot) }
+    case .shard(let effect): recordShardEvent(effect)
+    }
+  }
+
+  private func recordChannelEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     if let number = subscriptions.number(in: slot) {
       let place = subscriptions.place(number)
       shard.state.note(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
-      if case .messageAssigned(_, _, let record) = effect, record.receiptExpiresAt != .none {
+      if case .messageAssigned(_, let record) = effect, record.receiptExpiresAt != .none {
         subscriptions.expiresToo(number, at: record.receiptExpiresAt)
       }
     } else if subscriptions.watchesUsers, shard.state[slot].isIndex {
@@ -93,7 +98,7 @@ final class ShardEvents: ShardPart {
     }
   }
 
-  private func recordShardEvent(_ effect: Effect) {
+  private func recordShardEvent(_ effect: ShardEffect) {
     switch effect {
     case .channelTypeAssigned(let record):
       if shard.state.channelType(record.name).options != record.options {
@@ -117,9 +122,9 @@ final class ShardEvents: ShardPart {
   }
 
   /// Records a membership change in a user's index. An entry that a rebuild confirms unchanged is no event.
-  private func recordMembershipEvent(_ effect: Effect, _ slot: ChannelSlot) {
+  private func recordMembershipEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     switch effect {
-    case .membershipAssigned(_, let place, var membership):
+    case .membershipAssigned(let place, var membership):
       let known = shard.state[slot].memberships[place]
       if membership.isGone {
         recordMembershipRemoval(known, slot)
@@ -132,7 +137,7 @@ final class ShardEvents: ShardPart {
         user: IndexName.user(shard.state[slot].cid),
         .membership(membership, at: shard.state.time, isGone: false)
       )
-    case .membershipRemoved(_, let place): recordMembershipRemoval(shard.state[slot].memberships[place], slot)
+    case .membershipRemoved(let place): recordMembershipRemoval(shard.state[slot].memberships[place], slot)
     default: break
     }
   }

@@ -140,7 +140,7 @@ final class IndexRebuilds: ShardPart {
   private func begin(_ phase: RebuildFields.Phase, _ epoch: UInt64) {
     if epoch > shard.state.outbox.epoch {
       shard.effects.removeAll(keepingCapacity: true)
-      shard.effects.append(.indexEpochAssigned(epoch))
+      shard.effects.append(.shard(.indexEpochAssigned(epoch)))
       shard.applyEffects(nil, session: nil)
     }
     rebuild = IndexRebuild(phase: phase, epoch: epoch, end: shard.state.nextChannel)

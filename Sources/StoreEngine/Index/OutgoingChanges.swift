@@ -294,7 +294,7 @@ final class OutgoingChanges: ShardPart {
     loggedAt = shard.loop.elapsedMilliseconds
     shard.effects.removeAll(keepingCapacity: true)
     for sending in sendings where sending.acknowledged > shard.state.outbox.sent(to: sending.target) {
-      shard.effects.append(.membershipsSent(to: sending.target, through: sending.acknowledged))
+      shard.effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
     }
     guard !shard.effects.isEmpty else { return }
     shard.applyEffects(nil, session: nil)
@@ -342,7 +342,7 @@ final class OutgoingChanges: ShardPart {
   // MARK: Recovery
 
   /// Whether an effect that was read back is valid for the outbox or the index; true for other effects.
-  func isValidOutboxEffect(_ effect: Effect) -> Bool {
+  func isValidOutboxEffect(_ effect: ShardEffect) -> Bool {
     switch effect {
     case .membershipQueued(let number, let change):
       number <= Outbox.numberMax && ShardEngine.isValid(change.user, Identifier.isUser)
@@ -355,7 +355,7 @@ final class OutgoingChanges: ShardPart {
 
   /// Restores an effect of the outbox. A page with changes that were already taken is marked dirty and rewritten: it
   /// may name a user who was erased since.
-  func recoverChange(_ effect: Effect) {
+  func recoverChange(_ effect: ShardEffect) {
     var pages: [UInt32] = []
     switch effect {
     case .membershipQueued(let number, let change):

@@ -101,7 +101,7 @@ final class UserIndexes: ShardPart {
         let source = inboxes[position].source
         // In the same batch as the changes that it acknowledges.
         shard.effects.removeAll(keepingCapacity: true)
-        shard.effects.append(.membershipsTaken(from: source, through: through))
+        shard.effects.append(.shard(.membershipsTaken(from: source, through: through)))
         shard.applyEffects(nil, session: nil)
         note(source, through: through)
       }

@@ -83,43 +83,24 @@ final class ShardEngine {
     let begins = !log.isGathering
     for effect in effects {
       if !events.isUnwatched { events.note(effect, slot) }
+      if isFirstWideID(effect) { bringsWideIDs = true }
       switch effect {
-      case .stepTailCut(_, let rowPage, _): cutPage = rowPage
-      case .stepsTrimmed(let number, let rowPage, let first):
-        steps.noteTrim(slot!, number, rowPage, before: first, at: index)
-      case .messageDeleted, .truncated:
-        changesMessageCounts = true
-        for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
-      case .messageAssigned:
-        changesMessageCounts = true
-        bringsWideIDs = bringsWideIDs || isFirstWideID(effect)
-      case .channelAssigned, .rowAssigned, .userAssigned, .membershipQueued, .membershipAssigned, .inThread:
-        bringsWideIDs = bringsWideIDs || isFirstWideID(effect)
-      case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
-      case .membershipsSent(let target, let number): touchAcknowledged(target, number, index)
-      default: break
-      }
-      if case .channelDeleted(let number, let cid) = effect {
-        deletions.end(slot!, number, cid, at: index)
-        slot = nil
-      } else if effect.channel == nil {
+      case .channel(let number, let effect):
+        if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
+        switch effect {
+        case .stepTailCut(let rowPage, _): cutPage = rowPage
+        case .stepsTrimmed(let rowPage, let first):
+          steps.noteTrim(slot!, number, rowPage, before: first, at: index)
+        case .messageDeleted, .truncated:
+          for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
+        case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
+        default: break
+        }
+        slot = assign(effect, on: number, to: slot, at: index)
+      case .shard(let effect):
+        if case .membershipsSent(let target, let number) = effect { touchAcknowledged(target, number, index) }
         state.assign(effect)
         touch(nil, effect.page, index)
-      } else {
-        if slot == nil, case .channelAssigned(let number, let cid, let created, let own) = effect {
-          slot = state.insert(number, cid: cid, created: created, own: own)
-          dirty.insert(slot!)
-          clock.insert(slot!)
-          deletions.nameReused(cid)
-          unreadQueries.entered(state[slot!].cid)
-          if !events.isUnwatched { events.recordCreation(slot!) }
-        } else {
-          state.assign(effect, to: slot!)
-          #if DEBUG
-            state[slot!].assertInvariants(touchedBy: effect)
-          #endif
-        }
-        touch(slot, effect.page, index)
       }
       log.append(effect)
     }
@@ -135,6 +116,38 @@ final class ShardEngine {
     return slot
   }
 
+  /// Assigns an effect on a channel and marks its page dirty.
+  ///
+  /// - Returns: the channel's slot; nil if the effect deleted the channel.
+  private func assign(
+    _ effect: ChannelEffect,
+    on number: ChannelNumber,
+    to known: ChannelSlot?,
+    at index: LogIndex
+  ) -> ChannelSlot? {
+    let slot: ChannelSlot
+    switch effect {
+    case .channelDeleted(let cid):
+      deletions.end(known!, number, cid, at: index)
+      return nil
+    case .channelAssigned(let cid, let created, let own) where known == nil:
+      slot = state.insert(number, cid: cid, created: created, own: own)
+      dirty.insert(slot)
+      clock.insert(slot)
+      deletions.nameReused(cid)
+      unreadQueries.entered(state[slot].cid)
+      if !events.isUnwatched { events.recordCreation(slot) }
+    default:
+      slot = known!
+      state.assign(effect, to: slot)
+      #if DEBUG
+        state[slot].assertInvariants(touchedBy: effect)
+      #endif
+    }
+    touch(slot, effect.page, index)
+    return slot
+  }
+
   /// Whether an effect brings the shard's first wide id, which older builds reject.
   private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.bringsWideIDs }
 
@@ -142,7 +155,7 @@ final class ShardEngine {
   /// and later into the shard's head page.
   private func requireExtendedIDFormat() {
     state.assign(.idsWidened)
-    log.append(.idsWidened)
+    log.append(.shard(.idsWidened))
   }
 
   private func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
@@ -256,8 +269,8 @@ final class ShardEngine {
         lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
       )
       effects =
-        [.countersAssigned(nextChannel: state.nextChannel, time: state.time)]
-        + (state.hasWideIDs ? [.idsWidened] : []) + kept.map(Effect.sessionAssigned)
+        [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
+        + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + kept.map { .shard(.sessionAssigned($0)) }
     }
     var bytes = ByteBuffer()
     Page(index: log.closed, effects: effects).write(into: &bytes)
@@ -295,12 +308,14 @@ final class ShardEngine {
       state.assign(time: batch.time)
       if index > headIndex { for session in batch.sessions { sessions.assign(session) } }
       for effect in batch.effects {
-        if case .channelDeleted(let number, let cid) = effect {
+        switch effect {
+        case .channel(let number, .channelDeleted(let cid)):
           deletions.dropFromTail(number, cid, at: index)
-        } else if effect.channel != nil {
-          if case .channelAssigned(_, let cid, _, _) = effect { deletions.nameReused(cid) }
-          tail.append(effect, at: index)
-        } else if index > included[effect.page] ?? .zero {
+        case .channel(let number, let effect):
+          if case .channelAssigned(let cid, _, _) = effect { deletions.nameReused(cid) }
+          tail.append(effect, on: number, at: index)
+        case .shard(let effect):
+          guard index > included[effect.page] ?? .zero else { continue }
           try checkFollows(effect, place)
           assignToShard(effect)
           dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
@@ -319,7 +334,7 @@ final class ShardEngine {
 
   private func assign(_ effects: [Effect], of page: PageID, _ place: String) throws(StorageError) {
     for effect in effects {
-      guard effect.channel == nil, effect.page == page else {
+      guard case .shard(let effect) = effect, effect.page == page else {
         throw .corrupt("\(place): holds an effect of another page")
       }
       try checkFollows(effect, place)
@@ -342,7 +357,7 @@ final class ShardEngine {
   }
 
   /// Throws where assigning the effect would trap: users must appear in the order of their numbers.
-  private func checkFollows(_ effect: Effect, _ place: String) throws(StorageError) {
+  private func checkFollows(_ effect: ShardEffect, _ place: String) throws(StorageError) {
     let follows =
       switch effect {
       case .userAssigned(let number, let settings):
@@ -363,7 +378,7 @@ final class ShardEngine {
     }
   }
 
-  private func assignToShard(_ effect: Effect) {
+  private func assignToShard(_ effect: ShardEffect) {
     switch effect {
     case .sessionAssigned(let record): sessions.assign(record)
     case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
@@ -405,7 +420,7 @@ final class ShardEngine {
   /// - Parameter session: session of the request that needs it; nil if the shard does.
   func logTimeNow(session: Int32? = nil) {
     effects.removeAll(keepingCapacity: true)
-    effects.append(.countersAssigned(nextChannel: state.nextChannel, time: state.time))
+    effects.append(.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time)))
     applyEffects(nil, session: session)
   }
 }

@@ -1,0 +1,58 @@
+import ReceiptModel
+
+/// Consistency check of the effects from which a channel or a thread is loaded: assigning an inconsistent effect would
+/// trap. Effects come in page order: rows before messages.
+struct LoadedParts {
+  private(set) var rows: UInt32 = 0
+  private(set) var newest: UInt32 = 0
+  /// Highest position that a row names; valid once all effects were checked.
+  private(set) var named: UInt32 = 0
+
+  /// Whether an effect is consistent with those before it. The part that it assigns must exist; further conditions
+  /// stand here.
+  mutating func follows(_ effect: ChannelEffect) -> Bool {
+    switch effect {
+    case .rowAssigned(let row, let record):
+      // Rows are written into buffers that are sized for the longest ids.
+      guard row.rawValue <= rows, record.user.utf8.count <= Identifier.userLengthMax else { return false }
+      rows = max(rows, row.rawValue + 1)
+      named = max(named, record.joined.rawValue, record.read.rawValue, record.delivered.rawValue)
+      named = max(named, record.marker?.rawValue ?? 0)
+    case .messageAssigned(let sequence, let record):
+      guard sequence.rawValue <= newest || sequence.rawValue - 1 == newest else { return false }
+      guard record.id.utf8.count <= Identifier.messageLengthMax else { return false }
+      newest = max(newest, sequence.rawValue)
+    case .readMoved(_, let sequence, _, _), .deliveredMoved(_, let sequence, _, _),
+      .deliveredAcked(_, let sequence, _, _, _), .acknowledgedThrough(_, let sequence):
+      named = max(named, sequence.rawValue)
+    case .markerAssigned(_, let marker, _, _):
+      named = max(named, marker?.rawValue ?? 0)
+    case .acknowledged(_, let acknowledgement):
+      guard acknowledgement.row.rawValue < rows else { return false }
+    case .acknowledgementForgotten(_, let row):
+      guard row.rawValue < rows else { return false }
+    case .stepsTrimmed(_, let first):
+      guard first < StepTable.segmentsMax else { return false }
+    case .stepTailAssigned(_, let record):
+      guard record.isWhole else { return false }
+    case .stepsSealed(_, let segment, let bytes):
+      guard segment < StepTable.segmentsMax, StepBytes.areWhole(bytes) else { return false }
+    case .membershipAssigned(_, let membership):
+      guard membership.cid.utf8.count <= Identifier.cidLengthMax,
+        membership.row != nil || !membership.isMember
+      else { return false }
+    default: break
+    }
+    return has(effect.part)
+  }
+
+  private func has(_ part: ChannelEffect.Part) -> Bool {
+    switch part {
+    case .head: true
+    case .row(let row): row.rawValue < rows
+    case .stepState(let rowPage), .stepSegment(let rowPage, _): rowPage * PageID.rowsPerPage < rows
+    case .message(let sequence), .receipt(let sequence): sequence.rawValue <= newest
+    case .membership(let place): place < MembershipTable.placesMax
+    }
+  }
+}
