@@ -95,8 +95,8 @@ package struct HTTP2Limits: Sendable {
   /// HPACK dynamic table offered to the peer, in bytes (SETTINGS_HEADER_TABLE_SIZE, RFC 7541 section 4.2).
   package var headerTableSize: UInt32 = 4_096
 
-  /// Bytes collected for one write before the channel's writability is checked again.
-  package var maxWriteBytes: Int = 256 * 1024
+  /// Bytes that one connection writes before the other connections of its event loop have their turn.
+  package var maxWriteBytes: Int = 64 * 1024
 
   // MARK: Floods
 

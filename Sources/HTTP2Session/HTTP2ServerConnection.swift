@@ -9,8 +9,9 @@ package import NIOCore
 /// read loop ends.
 ///
 /// Only nghttp2 allocates memory per request: streams live in slots that are reused.
-package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: ChannelInboundHandler {
+package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: ChannelDuplexHandler {
   package typealias InboundIn = ByteBuffer
+  package typealias OutboundIn = ByteBuffer
   package typealias OutboundOut = ByteBuffer
 
   /// Delegate that receives the requests. Retained until the connection has closed.
@@ -34,6 +35,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private var lastActivity = NIODeadline.uptimeNanoseconds(0)
   /// Time since which the channel has not been writable; nil while it is.
   private var blockedSince: NIODeadline?
+  /// The channel was asked to read while it was not writable.
+  private var isReadPending = false
+  /// More output is written in a later turn of the event loop.
+  private var continuesLater = false
   /// Streams answered before their request was complete. They are reset once the response is sent (RFC 9113 section
   /// 8.1).
   var answeredEarly: [HTTP2StreamHandle] = []
@@ -160,8 +165,23 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       core.pointee.receiveFailed(result)
       lifecycle.sessionFailed()
     }
+    if !core.pointee.chargeOutboundQueue(), lifecycle.acceptsInput {
+      core.pointee.terminate(.enhanceYourCalm)
+      lifecycle.sessionFailed()
+    }
     notifyDelegate()
     isBusy = false
+  }
+
+  /// Read only while the channel is writable. A peer that sends and does not read would otherwise make nghttp2 queue
+  /// answers and resets without end.
+  package func read(context: ChannelHandlerContext) {
+    if context.channel.isWritable || !lifecycle.acceptsInput {
+      context.read()
+    } else {
+      isReadPending = true
+      if blockedSince == nil { blockedSince = context.eventLoop.now }
+    }
   }
 
   /// Send the responses of this read loop in one write.
@@ -179,6 +199,10 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       blockedSince = nil
       isDirty = true
       flushIfNeeded()
+      if isReadPending {
+        isReadPending = false
+        context.read()
+      }
     }
     context.fireChannelWritabilityChanged()
   }
@@ -339,18 +363,20 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
 
   // MARK: Output
 
-  /// Write the responses queued since the last flush, in as few writes as the limits allow. Cheap when nothing is
-  /// queued. Does nothing inside a read, which flushes at its end.
+  /// Write the responses queued since the last flush, in one write of some ``HTTP2Limits/maxWriteBytes``. What is left
+  /// is written in the loop's next turn, so that no connection delays the others. Cheap when nothing is queued. Does
+  /// nothing inside a read, which flushes at its end.
   package func flushIfNeeded() {
     guard isDirty, !isBusy, let context else { return }
     isBusy = true
-    while isDirty, lifecycle.acceptsOutput, let session = core.pointee.session {
+    while isDirty, !continuesLater, lifecycle.acceptsOutput, let session = core.pointee.session {
       isDirty = false
       send(session, context)
       resetAnsweredEarly()
       notifyDelegate()
     }
     isBusy = false
+    _ = core.pointee.chargeOutboundQueue()
     guard let session = core.pointee.session, lifecycle.acceptsOutput, blockedSince == nil else { return }
     if nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0 {
       if lifecycle.flushed(sessionDone: true) { closeOutput(context) }
@@ -358,33 +384,38 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   private func send(_ session: OpaquePointer, _ context: ChannelHandlerContext) {
+    guard context.channel.isWritable else {
+      // channelWritabilityChanged resumes from here. The channel's high-water mark and one write bound the output so
+      // far.
+      if blockedSince == nil { blockedSince = context.eventLoop.now }
+      return
+    }
     let maxWriteBytes = resources.limits.maxWriteBytes
-    while true {
-      guard context.channel.isWritable else {
-        // channelWritabilityChanged resumes from here. The channel's high-water mark and one write bound the output so
-        // far.
-        if blockedSince == nil { blockedSince = context.eventLoop.now }
-        isDirty = false
-        return
-      }
-      var output = resources.output
-      resources.output = ByteBuffer()
-      output.clear()
-      let drained = drain(session, into: &output, maxBytes: maxWriteBytes)
-      if output.readableBytes > 0 {
-        core.pointee.counters.bytesOut &+= UInt64(output.readableBytes)
-        context.writeAndFlush(wrapOutboundOut(output), promise: nil)
-      }
-      if output.capacity <= maxWriteBytes * 2 { resources.output = output }
-      // The write may have failed and closed the channel, and with it the session.
-      guard core.pointee.session != nil else { return }
-      switch drained {
-      case .more: continue
-      case .all: return
-      case .failed:
-        context.close(promise: nil)
-        return
-      }
+    var output = resources.output
+    resources.output = ByteBuffer()
+    output.clear()
+    let drained = drain(session, into: &output, maxBytes: maxWriteBytes)
+    if output.readableBytes > 0 {
+      core.pointee.counters.bytesOut &+= UInt64(output.readableBytes)
+      context.writeAndFlush(wrapOutboundOut(output), promise: nil)
+    }
+    if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+    // The write may have failed and closed the channel, and with it the session.
+    guard core.pointee.session != nil else { return }
+    switch drained {
+    case .more: sendLater(context)
+    case .all: break
+    case .failed: context.close(promise: nil)
+    }
+  }
+
+  /// Go on with the output after the other connections of the event loop had their turn.
+  private func sendLater(_ context: ChannelHandlerContext) {
+    continuesLater = true
+    context.eventLoop.assumeIsolated().execute {
+      self.continuesLater = false
+      self.isDirty = true
+      self.flushIfNeeded()
     }
   }
 

@@ -14,6 +14,8 @@ internal import NIOCore
 struct MemoryBudget {
   /// Cost of an open stream here and in nghttp2, besides its bytes.
   static let streamBytes = 1_536
+  /// Estimated cost of a frame in nghttp2's queue.
+  static let queuedFrameBytes = 256
   /// Estimated cost of an open connection besides its streams: session, pipeline and their buffers.
   private static let connectionBytes = 8 * 1024
   /// Some 20 streams of ordinary size.
@@ -140,6 +142,10 @@ struct StreamCharge {
 struct ConnectionMemory {
   private let budget: UnsafeMutablePointer<MemoryBudget>
   private var held = 0
+  /// The part of ``held`` that frames in nghttp2's queue hold.
+  private var queued = 0
+  /// Frames that are queued in any turn: the answers of as many streams.
+  private static let freeFrames = 1_000
   /// Set with ``markAuthenticated()``, or before the first stream.
   private(set) var isAuthenticated = false
   private(set) var isShared = false
@@ -150,6 +156,22 @@ struct ConnectionMemory {
   mutating func setShared(_ isShared: Bool) {
     isAuthenticated = isShared
     self.isShared = isShared
+  }
+
+  /// Update the charge of the frames that nghttp2 has queued for the connection. A few frames are not charged: they are
+  /// written at the end of the turn.
+  ///
+  /// - Returns: whether the connection is within its limit, as far as these frames matter.
+  @inline(__always)
+  mutating func chargeQueue(_ frames: Int) -> Bool {
+    let bytes = frames > Self.freeFrames ? frames * MemoryBudget.queuedFrameBytes : 0
+    if bytes == queued { return true }
+    let added = bytes - queued
+    queued = bytes
+    held += added
+    if !isAuthenticated { budget.pointee.addUnauthenticated(added) }
+    budget.pointee.add(added, share: 0)
+    return bytes == 0 || canOpenStream
   }
 
   /// Whether a stream of this connection may hold more.

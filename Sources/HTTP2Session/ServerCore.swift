@@ -148,11 +148,19 @@ struct ServerCore {
     if slot.pointee.links.isWaiting { slot.pointee.phase = .aborted } else { pool.pointee.put(slot) }
   }
 
+  /// Charge the connection for the frames that nghttp2 has queued. Returns false if it holds too much with them: its
+  /// peer provokes more frames than it reads.
+  mutating func chargeOutboundQueue() -> Bool {
+    guard let session else { return true }
+    return memory.chargeQueue(nghttp2_session_get_outbound_queue_size(session))
+  }
+
   /// End the session and close every open stream.
   mutating func destroy() {
     guard let session else { return }
     nghttp2_session_del(session)
     self.session = nil
+    _ = memory.chargeQueue(0)
     while streams.oldest != StreamSlot.none { close(pool.pointee.pointer(streams.oldest)) }
   }
 }

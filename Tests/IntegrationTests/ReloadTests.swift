@@ -252,7 +252,9 @@ extension RealProcesses {
       // An empty limit is a mistake of a template, not the wish to have none.
       try files.replace(files.path("config.yaml"), "rate-user: \"\"\n")
       try await Self.hangUp(pair)
-      try await eventually("an empty limit is refused") { try log("gateway-h2c").contains("--rate-user is empty") }
+      try await eventually("an empty limit is refused") {
+        try log("gateway-h2c").contains("--rate-user is empty")
+      }
 
       // A FIFO has no writer: reading it would never end, and the processes could not be stopped.
       for name in ["store-cert.pem", "config.yaml"] {

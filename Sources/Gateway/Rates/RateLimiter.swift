@@ -176,10 +176,10 @@ extension Route {
       2
     case .events, .frames, .unreadOfUser, .statuses, .markReadMany, .acknowledgeReceipts: 5
     case .readStates, .unreadOfUsers, .registerMessages, .putChannels, .putUsers, .issueTickets,
-      .truncateChannel, .deleteChannel, .deleteUser:
+      .truncateChannel, .deleteChannel, .deleteUser, .apiDocument:
       10
     case .markRead, .markUnread, .markDelivered, .registerMessage, .deleteMessage, .getChannel,
-      .putMember, .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .readState,
+      .putMember, .putChannelType, .getChannelType, .listChannelTypes, .readState,
       .messageStatus, .putUser, .getUser, .putToken, .getToken, .receiveHook, .notImplemented,
       .notImplementedPublic:
       1

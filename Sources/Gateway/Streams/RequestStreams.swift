@@ -36,7 +36,8 @@ final class RequestStreams: GatewayPart {
     }
     let own = loop.limits.requestStreamsPerToken
     guard table.count(of: stream.caller.key) < own else {
-      throw Problem(.storeBusy, "a token may have \(own) streamed requests on an event loop; close some of them")
+      let detail = "a token may have \(own) streamed requests on an event loop; close some of them"
+      throw Problem(.storeBusy, detail)
     }
     guard let connection = loop.connections.connection(stream.connection) else { return }
     loop.connections.markDirty(stream.connection)
