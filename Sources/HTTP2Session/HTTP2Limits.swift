@@ -115,9 +115,9 @@ package struct HTTP2Limits: Sendable {
   /// SETTINGS and PING acknowledgements that may be queued for sending. Above it the connection ends.
   package var maxOutboundAcks: Int = 1_000
 
-  /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, empty DATA and unknown types, which
-  /// ask for work and carry none. Above it the connection ends with ENHANCE_YOUR_CALM. Each request adds one to the
-  /// allowance.
+  /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown
+  /// types, which ask for work and carry none. Above it the connection ends with ENHANCE_YOUR_CALM. Each request adds
+  /// one to the allowance, each DATA frame sent two.
   package var controlFrameBurst: Int = 2_000
   /// Control frames per second after the burst, see ``controlFrameBurst``.
   package var controlFramesPerSecond: Int = 200
@@ -153,14 +153,15 @@ package struct HTTP2Limits: Sendable {
   package init() {}
 
   /// Limits of a connection that many clients share (``HTTP2ServerConnection/isShared``): a hundred times each limit on
-  /// one client's behaviour.
+  /// one client's behaviour, and none on resets.
   var shared: HTTP2Limits {
     var limits = self
     // Streams are bounded per client, by the bytes that each of them holds.
     limits.maxConcurrentStreams = min(100 * maxConcurrentStreams, UInt32(Int32.max))
     limits.maxOutboundAcks *= 100
-    limits.streamResetBurst *= 100
-    limits.streamResetsPerSecond *= 100
+    // A proxy passes on the resets of its clients: one of them could end the connection of all.
+    limits.streamResetBurst = 1 << 62
+    limits.streamResetsPerSecond = 1 << 32
     limits.controlFrameBurst *= 100
     limits.controlFramesPerSecond *= 100
     limits.maxDecodedHeaderBytes *= 100

@@ -412,11 +412,12 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Go on with the output after the other connections of the event loop had their turn.
   private func sendLater(_ context: ChannelHandlerContext) {
     continuesLater = true
-    context.eventLoop.assumeIsolated().execute {
+    let proceed = {
       self.continuesLater = false
       self.isDirty = true
       self.flushIfNeeded()
     }
+    resources.turns.append(proceed, on: context.eventLoop)
   }
 
   /// Reset streams that were answered before their request was complete: the rest is not needed (RFC 9113 section 8.1).

@@ -29,6 +29,7 @@ package final class HTTP2ServerResources {
   /// Output buffer of the connection that is flushing. It is reused between flushes: by then the channel has usually
   /// released it.
   var output = ByteBuffer()
+  let turns = OutputTurns()
 
   /// Create resources with empty pools.
   ///

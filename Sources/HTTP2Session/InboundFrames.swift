@@ -160,7 +160,7 @@ struct InboundFrames {
       if id > history.highest {
         if frame.type == 0x1 {
           if history.opened(id) { isUncertain = true }
-          controlFrames.addToken()
+          controlFrames.addTokens(1)
         }
         return .fine
       }
@@ -169,7 +169,7 @@ struct InboundFrames {
     case 0x3:  // RST_STREAM
       isUncertain = true
       return .fine
-    case 0x7, 0x8, 0x9: return .fine  // GOAWAY, WINDOW_UPDATE, CONTINUATION
+    case 0x7, 0x9: return .fine  // GOAWAY, CONTINUATION
     case 0x2:  // PRIORITY
       if id == 0 { return .fail(.protocolError) }
       if frame.length == 5 {
@@ -181,6 +181,10 @@ struct InboundFrames {
     default: return takeControlFrameToken(now: now) ? .fine : .fail(.enhanceYourCalm)
     }
   }
+
+  /// Allow the WINDOW_UPDATE frames, of the stream and of the connection, that acknowledge a DATA frame of ours.
+  @inline(__always)
+  mutating func dataSent() { controlFrames.addTokens(2) }
 
   /// Charge a control frame; returns false if there have been too many.
   @inline(never)

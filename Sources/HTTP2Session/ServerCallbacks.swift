@@ -32,7 +32,10 @@ let readResponse: nghttp2_data_source_read_callback = { _, _, buffer, length, da
     return Int(NGHTTP2_ERR_DEFERRED.rawValue)
   }
   let count = slot.pointee.outgoing.read(into: buffer.unsafelyUnwrapped, max: length)
-  if count > 0 { core.pointee.progress.sent(count) }
+  if count > 0 {
+    core.pointee.progress.sent(count)
+    core.pointee.inbound.dataSent()
+  }
   if count == available {
     if !streaming || slot.pointee.flags.contains(.finished) {
       dataFlags.unsafelyUnwrapped.pointee |= UInt32(NGHTTP2_DATA_FLAG_EOF.rawValue)

@@ -69,10 +69,11 @@ struct ControlFrameBudget {
     refilled = now
   }
 
-  /// Add a token for a request: clients send control frames, mainly priorities, in proportion to their requests.
+  /// Add tokens for a request or for data sent: clients send control frames, mainly priorities and window updates, in
+  /// proportion to these.
   @inline(__always)
-  mutating func addToken() {
-    if tokens < burst { tokens += 1 }
+  mutating func addTokens(_ count: Int) {
+    tokens = min(burst, tokens + count)
   }
 
   /// Take a token; returns false if there is none.

@@ -226,9 +226,10 @@ struct TidemarkGateway: AsyncParsableCommand {
       "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
     line += ", \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
+      // On threads of its own: whoever reaches this listener cannot delay the clients.
       let admin = try await AdminServer.start(
         at: endpoint,
-        group: group,
+        group: MultiThreadedEventLoopGroup.singleton,
         readiness: readiness,
         metrics: metrics,
         logger: logger

@@ -212,7 +212,10 @@ struct TidemarkStore: AsyncParsableCommand {
     try await Settings(
       flags: flags,
       keys: keys,
-      restrictions: ["secret-file", "tls-ca", "clock-jump-max", "clock-start-max"],
+      restrictions: [
+        "secret-file", "tls-ca", "tls-cert", "tls-key", "erasure-ledger", "memory", "clock-jump-max",
+        "clock-start-max",
+      ],
       environment: ProcessInfo.processInfo.environment
     )
   }

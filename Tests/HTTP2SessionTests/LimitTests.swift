@@ -260,8 +260,45 @@ struct LimitTests {
     server.channel.isWritable = true
     server.channel.pipeline.fireChannelWritabilityChanged()
     server.collect()
+    // One write at a time: between two, the event loop serves other connections.
+    for turn in 1...200 where server.connection.openStreams > 0 {
+      let before = server.writes.count
+      server.advance(.microseconds(200))
+      #expect(server.writes.count <= before + 1, "turn \(turn)")
+    }
     #expect(server.frames(.data).reduce(0) { $0 + $1.payload.count } == 50 * 100_000)
     #expect(server.writes.max() ?? 0 <= 32 * 1024 + 16_384 + 9)
+  }
+
+  @Test("resets of a peer that does not read count as its memory, and end its connection")
+  func resetsOfAPeerThatDoesNotRead() throws {
+    // Each lacks its path, and is reset. The client does not acknowledge SETTINGS, which would make it an error to open
+    // too many streams.
+    let begin = TestServer.preface + settings().bytes
+    let malformed = (0..<Int32(3_000)).flatMap {
+      headers($0 * 2 + 1, [(":method", "GET"), (":scheme", "http")], end: true).bytes
+    }
+    var limits = HTTP2Limits()
+    let resources = HTTP2ServerResources(limits: limits)
+    let server = try TestServer(preface: false, resources: resources)
+    server.send(begin)
+    server.channel.isWritable = false
+    server.send(malformed)
+    #expect(resources.heldBytes > 500_000 && server.frames(.rstStream).isEmpty && !server.isClosed)
+    server.channel.isWritable = true
+    server.channel.pipeline.fireChannelWritabilityChanged()
+    for _ in 0..<100 { server.advance(.microseconds(200)) }
+    #expect(resources.heldBytes == 0 && server.frames(.rstStream).count == 3_000)
+
+    limits.maxConnectionMemoryBytes = 100_000
+    let greedy = try TestServer(limits: limits, preface: false)
+    greedy.send(begin)
+    greedy.channel.isWritable = false
+    greedy.send(malformed)
+    greedy.channel.isWritable = true
+    greedy.channel.pipeline.fireChannelWritabilityChanged()
+    for _ in 0..<100 { greedy.advance(.microseconds(200)) }
+    #expect(greedy.frames(.goAway).last?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
   }
 
   @Test("writeTimeout: a peer that takes nothing")

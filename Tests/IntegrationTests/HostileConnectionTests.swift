@@ -35,6 +35,10 @@ extension RealProcesses {
       }
     }
 
+    @Test func fastReadersDoNotDelayOthers() async throws {
+      try await Self.play("documents", gatewayFlags: ["--loops", "1"])
+    }
+
     @Test func scrapesDoNotStopClients() async throws {
       try await Self.play("scrapes", gatewayFlags: ["--loops", "1"])
     }

@@ -11,6 +11,8 @@ package struct Problem: Error, Equatable {
   package var detail: String
   /// Seconds; nil where a retry does not help.
   package var retryAfterSeconds: Int?
+  /// Whether a 429 is for bad tokens (``RateLimiter/badTokensPerSecond``): it has rate headers of its own.
+  package var isForBadTokens = false
   /// The methods that the route allows, for 405.
   package var allow: AllowedMethods?
 
@@ -34,6 +36,11 @@ package struct Problem: Error, Equatable {
   package func headers(requestID: String) -> [HTTP2Header] {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
+    if isForBadTokens {
+      let perSecond = RateLimiter.badTokensPerSecond
+      headers.append(HTTP2Header("ratelimit-policy", "\"token\";q=\(2 * perSecond);w=2"))
+      headers.append(HTTP2Header("ratelimit", "\"token\";r=0;t=\(retryAfterSeconds ?? 1)"))
+    }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
     if status == 401 && code != .webhookSignatureInvalid {
       // RFC 6750 section 3.1: a request without a token gets the bare challenge.

@@ -25,6 +25,9 @@ final class FrameStream: RequestStream {
   private var reserved = 0
   /// Answers not yet passed to HTTP/2.
   private var output = ByteBuffer()
+  /// Whether the token and the connection may hold more answers, and how many bytes a stream keeps if not.
+  private var mayHold = true
+  private static let leastAnswerBytes = 16_384
 
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     self.limits = limits
@@ -82,8 +85,8 @@ final class FrameStream: RequestStream {
 
   /// Whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
-    lacksRoom =
-      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= limits.streamAnswerBytes
+    let answerBytes = mayHold ? limits.streamAnswerBytes : Self.leastAnswerBytes
+    lacksRoom = inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes
     return !lacksRoom && loop.streams.canSend(self)
   }
 
@@ -223,6 +226,7 @@ final class FrameStream: RequestStream {
     isFull = !loop.streams.write(self, output)
     // HTTP/2 retains the buffer.
     if !isFull { output = ByteBuffer() }
+    if isFull || !mayHold { mayHold = loop.streams.setHeldBytes(self, output.readableBytes) }
   }
 
   override func finish(_ loop: GatewayLoop) {

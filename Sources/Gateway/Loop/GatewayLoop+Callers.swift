@@ -244,6 +244,7 @@ extension GatewayLoop {
       "too many tokens with invalid signatures came from here; retry later"
     )
     problem.retryAfterSeconds = retryAfterSeconds
+    problem.isForBadTokens = true
     return problem
   }
 

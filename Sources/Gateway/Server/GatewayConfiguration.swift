@@ -133,7 +133,8 @@ package struct GatewayConfiguration: Sendable {
 
   /// Settings that restrict what callers may do: empty, they would lift the restriction.
   package static let restrictions: Set<String> = [
-    "secret-file", "tls-ca", "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
+    "secret-file", "tls-ca", "tls-cert", "tls-key", "store-tls-cert", "store-tls-key", "ticket-secret-file",
+    "hooks-file", "jwks-file", "jwt-issuer", "jwt-audience", "jwt-max-age", "jwt-require-exp",
     "trusted-proxies", "proxy-protocol", "connections", "connections-per-address", "gateway-memory",
     "rate-user", "rate-server", "rate-address",
   ]

@@ -133,6 +133,11 @@ final class RequestStreams: GatewayPart {
     }
   }
 
+  /// Counts answers that HTTP/2 has not accepted as held memory. False: the token or the connection holds too much.
+  func setHeldBytes(_ stream: RequestStream, _ byteCount: Int) -> Bool {
+    loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, byteCount) ?? true
+  }
+
   /// Ends the answer after what was written, and removes the stream.
   func finish(_ stream: RequestStream) {
     table.remove(stream)

@@ -11,7 +11,7 @@ SPECIFICATION is a JSON file: `gateway`, `admin`, `store` and `store_admin` (por
 Output lines: `restart` asks the test to restart the gateway; the test answers `done` on standard input. The
 last line begins with `ok`.
 """
-import json, os, resource, select, socket, sys, time, urllib.request
+import json, os, resource, select, socket, struct, sys, threading, time, urllib.request
 import httpx
 
 with open(sys.argv[2]) as file:
@@ -244,6 +244,48 @@ def held(process):
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
 
 
+def documents():
+    """Connections that read a large public document as fast as it comes, 20 times at once, without a token."""
+    def frame(kind, flags, stream, payload=b""):
+        return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+    caller = set_up()
+    # GET, http, /v1/openapi.yaml, an authority.
+    block = b"\x82\x86\x01\x01x\x04\x10/v1/openapi.yaml"
+    ended, taken = threading.Event(), [0] * 8
+
+    def attack(number):
+        connection = socket.create_connection(("127.0.0.1", gateway), timeout=20)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, (1 << 31) - 1)) + frame(8, 0, 0, struct.pack(">I", 1 << 30)))
+        room = bytearray(1 << 20)
+        stream = 1
+        while not ended.is_set():
+            connection.sendall(b"".join(frame(1, 5, number, block) for number in range(stream, stream + 40, 2)))
+            stream += 40
+            left = 20 * 200_000
+            while left > 0 and not ended.is_set():
+                count = connection.recv_into(room)
+                check(count, "an attacker's connection was closed")
+                left, taken[number] = left - count, taken[number] + count
+            if taken[number] > 900 << 20:
+                break
+        connection.close()
+
+    attackers = [threading.Thread(target=attack, args=(number,), daemon=True) for number in range(8)]
+    for attacker in attackers:
+        attacker.start()
+    time.sleep(0.5)
+    caller.slowest, begin, count = 0, time.monotonic(), 0
+    while time.monotonic() - begin < 3:
+        caller.read()
+        count += 1
+        time.sleep(0.02)
+    ended.set()
+    for attacker in attackers:
+        attacker.join(30)
+    return f"{count} marks beside {sum(taken) >> 20} MiB of documents, the slowest took {caller.slowest * 1000:.0f} ms"
+
+
 def broken_protocol():
     """Connections that break HTTP/2 are closed."""
     for _ in range(5):
@@ -255,5 +297,5 @@ def broken_protocol():
     return "closed"
 
 
-cases = {"scrapes": scrapes, "broken_protocol": broken_protocol, "descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
+cases = {"documents": documents, "scrapes": scrapes, "broken_protocol": broken_protocol, "descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
 print("ok", cases[sys.argv[1]](), flush=True)

