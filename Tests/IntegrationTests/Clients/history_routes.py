@@ -321,13 +321,18 @@ def main():
             # The number of repeated events depends on the batches, and a whole row stands for its positions.
             sets[which] = {normalized(e, which, joined[which]) for e in mine if e["type"] not in ("message.read", "message.delivered")}
             told += len(mine)
+            # After a reset, as when a busy machine cuts the gateway's connection to the store, the client queries its
+            # state instead: events from before it may be missing.
+            if any(event["type"] == "stream.reset" for event in events):
+                print(f"the {name} stream was reset", file=sys.stderr)
+                continue
             types = {event["type"] for event in mine}
             assert {"member.added", "message.new", "read_state.changed", "channel.updated", "message.status"} <= types, f"{name} {which}: {types}"
             assert name == "resumed" or "message.read" in types, f"{name} {which}: {types}"
             new = {event["message"]["id"] for event in mine if event["type"] == "message.new"}
             order = [(event["type"], event.get("message", {}).get("id"), event["created_at"]) for event in mine]
             assert {"n1", "n2", "r-new", "r-first", "last"} == new, f"{name} {which}: {new} in {order}, joined {joined[which]}"
-        if name == "resumed":
+        if name == "resumed" and not any(event["type"] == "stream.reset" for event in events):
             assert sets["A"] == sets["B"], f"{name}: only in one: {sets['A'] ^ sets['B']}"
 
     # Controls: an old member of each channel sees the difference, and so does a server that names no user.
