@@ -128,5 +128,14 @@ struct StoredKinds {
     for effect in try Page(bytes.readableBytesSpan).effects { paged.insert(Self.name(of: effect)) }
   }
 
-  private static func name(of value: some Any) -> String { String("\(value)".prefix { $0.isLetter }) }
+  private static func name(of page: PageID) -> String { firstWord(of: page) }
+
+  private static func name(of effect: Effect) -> String {
+    switch effect {
+    case .channel(_, let effect): firstWord(of: effect)
+    case .shard(let effect): firstWord(of: effect)
+    }
+  }
+
+  private static func firstWord(of value: some Any) -> String { String("\(value)".prefix { $0.isLetter }) }
 }

@@ -18,6 +18,28 @@ extension RealProcesses {
       "tidemark_store_tls_handshakes_failed_total",
     ]
 
+    @Test func alertsNameDocumentedMetrics() throws {
+      let documents = try ["/docs/metrics.md", "/Deploy/prometheus/alerts.yaml"].map {
+        try String(contentsOfFile: Pair.packageRoot + $0, encoding: .utf8)
+      }
+      let names = documents.map { Set($0.matches(of: /tidemark_[a-z_]+/).map { String($0.output) }) }
+      #expect(names[1].count > 5 && names[1].isSubset(of: names[0]), "\(names[1].subtracting(names[0]))")
+    }
+
+    /// The units for systemd pass only flags that the programs have.
+    @Test(arguments: ["tidemark-store", "tidemark-gateway"])
+    func unitsPassKnownFlags(_ program: String) async throws {
+      let unit = try String(
+        contentsOfFile: Pair.packageRoot + "/Deploy/systemd/\(program).service",
+        encoding: .utf8
+      )
+      let command = try #require(unit.split(separator: "ExecStart=").last?.split(separator: "ExecReload=").first)
+      let help = try await Command.run(Pair.binaries + "/" + program, ["--help"]).out
+      let flags = command.matches(of: /--[a-z-]+/).map { String($0.output) }
+      #expect(flags.count >= 4)
+      for flag in flags { #expect(help.contains(flag + " "), "\(flag)") }
+    }
+
     @Test func eachMetricIsDocumented() async throws {
       let text = try String(contentsOfFile: Pair.packageRoot + "/docs/metrics.md", encoding: .utf8)
       var documented: [String: (type: String, help: String)] = [:]
