@@ -21,7 +21,7 @@ extension RealProcesses {
       let output = try await Command.run(
         Pair.binaries + "/tidemark",
         [
-          "bench", "recovery", "--channels", "2000", "--members", "3", "--load", "2", "--directory",
+          "bench", "recovery", "--channels", "2000", "--members", "3", "--load", "6", "--directory",
           directory,
           "--json",
         ]
