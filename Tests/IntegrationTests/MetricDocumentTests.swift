@@ -33,7 +33,8 @@ extension RealProcesses {
         contentsOfFile: Pair.packageRoot + "/Deploy/systemd/\(program).service",
         encoding: .utf8
       )
-      let command = try #require(unit.split(separator: "ExecStart=").last?.split(separator: "ExecReload=").first)
+      let start = try #require(unit.split(separator: "ExecStart=").last)
+      let command = try #require(start.split(separator: "ExecReload=").first)
       let help = try await Command.run(Pair.binaries + "/" + program, ["--help"]).out
       let flags = command.matches(of: /--[a-z-]+/).map { String($0.output) }
       #expect(flags.count >= 4)
