@@ -1,8 +1,8 @@
 internal import NIOCore
 
-/// Turns of the connections of one event loop that have more output than ``HTTP2Limits/maxWriteBytes``. Each turn writes
-/// for a few of them, and then leaves the loop to its other events: a peer that reads large answers as fast as they come
-/// does not delay others.
+/// Turns of the connections of one event loop that have more output than ``HTTP2Limits/maxWriteBytes``. Each turn
+/// writes for a few of them, and then leaves the loop to its other events: a peer that reads large answers as fast as
+/// they come does not delay others.
 ///
 /// A task that submits itself again, with `execute`, would keep the loop from reading: NIO runs all tasks that are due
 /// before it looks at its sockets again.
