@@ -143,6 +143,10 @@ package struct HTTP2Limits: Sendable {
   /// application must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
   package var writeTimeout: TimeAmount = .seconds(30)
 
+  /// Bytes that a peer has to take within ``writeTimeout``, unless fewer are left. A peer that opens its window by a byte
+  /// now and then would otherwise keep responses in memory for hours.
+  package static let leastProgressBytes = 4_096
+
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.
   package var lingerTimeout: TimeAmount = .seconds(1)
 

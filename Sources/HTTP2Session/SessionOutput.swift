@@ -26,12 +26,8 @@ func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: In
 
 /// Response bytes that nghttp2 has read. While their number grows, the peer accepts output.
 struct OutputProgress {
-  /// Bytes that a peer has to take within a timeout, unless fewer are left. A peer that opens its window by a byte now
-  /// and then would otherwise keep responses in memory for hours.
-  static let leastBytes = 4_096
-
   private var sentBytes: UInt64 = 0
-  /// Number at the last check that saw it grow by ``leastBytes``, and the time of that.
+  /// Number at the last check that saw it grow by ``HTTP2Limits/leastProgressBytes``, and the time of that.
   private var seenBytes: UInt64 = 0
   private var seenAt = NIODeadline.uptimeNanoseconds(0)
 
@@ -40,7 +36,7 @@ struct OutputProgress {
 
   /// Check whether the number has grown since the last check, or since less than `timeout`.
   mutating func hasProgressed(within timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if sentBytes &- seenBytes >= UInt64(Self.leastBytes) {
+    if sentBytes &- seenBytes >= UInt64(HTTP2Limits.leastProgressBytes) {
       seenBytes = sentBytes
       seenAt = now
     }

@@ -107,9 +107,9 @@ struct StreamDeadlines {
   /// Whether the request takes longer than this.
   func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
 
-  /// Whether the peer has taken less than ``OutputProgress/leastBytes`` of the unsent bytes for this long.
+  /// Whether the peer has taken less than ``HTTP2Limits/leastProgressBytes`` of the unsent bytes for this long.
   mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= OutputProgress.leastBytes {
+    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.leastProgressBytes {
       unsentBytes = unsent
       unsentSince = now
       return false

@@ -15,10 +15,8 @@ final class EventStream {
   /// Whether 200 was answered.
   var hasBegun = false
   /// Bytes passed to HTTP/2.
-  var bytesWritten = 0
-  /// Bytes that the client had taken when it last counted as reading, and ticks since.
-  private var bytesTaken = 0
-  private var stalledTicks = 0
+  var bytesWritten: UInt64 = 0
+  private var progress = ClientProgress()
   /// Events that HTTP/2 has not accepted yet.
   var queue = StreamQueue()
 
@@ -36,22 +34,13 @@ final class EventStream {
     self.totalsOf = totalsOf
   }
 
-  /// Bytes that a client has to take to count as reading, unless fewer are waiting for it.
-  private static let progressBytes = 4_096
-
   /// Checks once a tick whether the client reads. Returns true if it has not for that many ticks, while something
   /// waited for it.
   ///
   /// - Parameter queued: bytes that HTTP/2 has queued.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
-    let taken = bytesWritten - queued
-    if queued == 0 && queue.isEmpty || taken - bytesTaken >= Self.progressBytes {
-      bytesTaken = taken
-      stalledTicks = 0
-      return false
-    }
-    stalledTicks += 1
-    return stalledTicks > ticksMax
+    let isWaiting = queued > 0 || !queue.isEmpty
+    return progress.ticksStalled(moved: bytesWritten &- UInt64(queued), isWaiting: isWaiting) > ticksMax
   }
 }
 

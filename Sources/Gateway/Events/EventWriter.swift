@@ -88,7 +88,7 @@ final class EventWriter {
     guard connection.queuedBytes(stream.handle) ?? 0 < loop.limits.eventStreamBytes / 2 else { return }
     let bytes = finished(ByteBuffer(staticString: ":\n"), id: id)
     if connection.write(stream.handle, bytes, queueBytesMax: loop.limits.eventStreamBytes) == .queued {
-      stream.bytesWritten += bytes.readableBytes
+      stream.bytesWritten &+= UInt64(bytes.readableBytes)
     }
     loop.connections.markDirty(stream.connection)
     loop.endTurnSoon()
@@ -124,7 +124,7 @@ final class EventWriter {
       loop.connections.markDirty(stream.connection)
       loop.endTurnSoon()
       written &+= 1
-      stream.bytesWritten += bytes.readableBytes
+      stream.bytesWritten &+= UInt64(bytes.readableBytes)
       return true
     case .full: return false
     // The stream is closed; the notification is on its way.

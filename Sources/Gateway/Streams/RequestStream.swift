@@ -27,9 +27,7 @@ class RequestStream {
   /// Bytes of the body consumed, and bytes of the answer passed to HTTP/2.
   var bytesRead: UInt64 = 0
   var bytesWritten: UInt64 = 0
-  /// Bytes read and sent when the stream last made progress, and for how many ticks it has waited for its client since.
-  fileprivate var bytesMoved: UInt64 = 0
-  fileprivate var ticksStalled = 0
+  fileprivate var progress = ClientProgress()
 
   init(_ context: RequestContext, _ route: Route) {
     handle = context.stream
@@ -183,20 +181,11 @@ struct RequestStreamTable {
 }
 
 extension RequestStream {
-  /// Bytes in either direction that count as progress, unless nothing waits for the client.
-  private static let progressBytes: UInt64 = 4_096
-
   /// Checks once a tick for progress. True where the stream has waited for its client for that many ticks.
   ///
   /// - Parameter queued: bytes of its answer queued in HTTP/2.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
     let moved = bytesRead &+ bytesWritten &- UInt64(queued)
-    guard queued > 0 || waitsForClient, moved &- bytesMoved < Self.progressBytes else {
-      bytesMoved = moved
-      ticksStalled = 0
-      return false
-    }
-    ticksStalled += 1
-    return ticksStalled >= ticksMax
+    return progress.ticksStalled(moved: moved, isWaiting: queued > 0 || waitsForClient) >= ticksMax
   }
 }
