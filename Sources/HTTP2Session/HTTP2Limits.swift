@@ -115,12 +115,17 @@ package struct HTTP2Limits: Sendable {
   /// SETTINGS and PING acknowledgements that may be queued for sending. Above it the connection ends.
   package var maxOutboundAcks: Int = 1_000
 
-  /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA and unknown
-  /// types, which ask for work and carry none. Above it the connection ends with ENHANCE_YOUR_CALM. Each request adds
-  /// one to the allowance, each DATA frame sent two.
+  /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown types, and DATA
+  /// of fewer than ``leastDataBytes``, which ask for work and carry little. Above it the connection ends with
+  /// ENHANCE_YOUR_CALM. Each request and each longer DATA frame adds one to the allowance, each DATA frame sent two.
   package var controlFrameBurst: Int = 2_000
   /// Control frames per second after the burst, see ``controlFrameBurst``.
   package var controlFramesPerSecond: Int = 200
+
+  /// Bytes of a DATA frame that does not end its stream, below which it counts as a control frame
+  /// (``controlFrameBurst``). A peer may divide a body as it likes, but a body of single bytes costs ten times its size
+  /// in frame headers, and the work for each of them.
+  package static let leastDataBytes = 16
 
   // MARK: Time
 

@@ -29,7 +29,8 @@ package final class HTTP2ServerResources {
   /// Output buffer of the connection that is flushing. It is reused between flushes: by then the channel has usually
   /// released it.
   var output = ByteBuffer()
-  let turns = OutputTurns()
+  /// Turns of the loop's connections, and of the application's streams.
+  package let turns = LoopTurns()
 
   /// Create resources with empty pools.
   ///

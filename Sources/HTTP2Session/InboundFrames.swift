@@ -152,8 +152,12 @@ struct InboundFrames {
     let id = frame.streamID
     switch frame.type {
     case 0x0, 0x1:  // DATA, HEADERS
-      if frame.type == 0x0 && frame.length == 0 && frame.flags & 1 == 0, !takeControlFrameToken(now: now) {
-        return .fail(.enhanceYourCalm)
+      if frame.type == 0x0 && frame.flags & 1 == 0 {
+        if frame.length >= HTTP2Limits.leastDataBytes {
+          controlFrames.addTokens(1)
+        } else if !takeControlFrameToken(now: now) {
+          return .fail(.enhanceYourCalm)
+        }
       }
       // nghttp2 checks stream 0, even numbers and idle streams.
       guard id > 0 && id & 1 == 1 else { return .fine }

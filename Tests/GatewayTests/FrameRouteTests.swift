@@ -546,6 +546,22 @@ import Testing
     }
   }
 
+  /// More frames than a stream may take in one turn, while a request waits for a silent store: the stream goes on by
+  /// itself.
+  @Test func goesOnAfterItsTurn() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.store.set(.silent)
+      let stream = try await gateway.client.begin()
+      var frames = TestFrames()
+      frames.mark(0)
+      let count = 3 * RequestStream.itemsPerTurn
+      for index in 1...count { frames.add(.getUser, UInt32(index)) }
+      try await gateway.client.send(frames.bytes, stream)
+      let verdicts = await stream.verdicts(count)
+      #expect(verdicts == (1...count).map { "\($0) not_implemented this frame kind is not accepted here" })
+    }
+  }
+
   @Test func takesNoMoreThanMayBeUnderWay() async throws {
     var limits = GatewayLimits()
     limits.framesInFlight = 2

@@ -76,7 +76,7 @@ private final class Pair {
     while moved {
       moved = false
       channel.embeddedEventLoop.run()
-      // Long answers are written in turns (``OutputTurns``).
+      // Long answers are written in turns (``LoopTurns``).
       server.channel.embeddedEventLoop.advanceTime(by: .milliseconds(1))
       while let bytes = try? channel.readOutbound(as: ByteBuffer.self) {
         moved = true

@@ -69,6 +69,13 @@ struct Flood: CustomTestStringConvertible, Sendable {
       $0.controlFrameBurst = 100
     },
     Flood(
+      "controlFrameBurst: DATA of a byte",
+      [.enhanceYourCalm],
+      [post(1)] + repeated(101) { _ in [data(1, "x", end: false)] }
+    ) {
+      $0.controlFrameBurst = 100
+    },
+    Flood(
       "controlFrameBurst: unknown frames",
       [.enhanceYourCalm],
       repeated(101) { _ in [Frame(type: 0x99, stream: 0)] }
@@ -98,6 +105,19 @@ struct LimitTests {
     #expect(flood.codes.map(\.rawValue).contains(server.frames(.goAway).last?.errorCode), "\(server.frames)")
     #expect(server.isClosed)
     #expect(server.connection.counters.goAwaysSent == 1)
+  }
+
+  /// As a client does that writes a frame's header and its payload apart.
+  @Test("short DATA frames beside as many longer ones do not end it")
+  func shortAndLongData() throws {
+    var limits = HTTP2Limits()
+    limits.controlFrameBurst = 2
+    let server = try TestServer(limits: limits)
+    server.send(post(1))
+    for _ in 0..<100 { server.send(data(1, "short", end: false), data(1, "sixteen bytes...", end: false)) }
+    server.send(data(1))
+    #expect(!server.isClosed)
+    #expect(server.status(1) == 200)
   }
 
   @Test("control frames below their rate do not end it")

@@ -12,7 +12,7 @@ extension RealProcesses {
   @Suite struct HostileMemory {
     @Test(arguments: [
       "headers_held", "headers_decoded", "answers_held", "answers_of_one_user", "bodies_held", "tables_held",
-      "resets_unread",
+      "resets_unread", "single_bytes", "streams_of_frames",
     ])
     func memoryIsBoundedAndReleased(_ attack: String) async throws {
       try await Pair.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) { pair in

@@ -66,6 +66,7 @@ final class FrameStream: RequestStream {
         case .frame(let header, let payloadCount):
           let start = taken + FrameHeader.byteCount
           taken = start + payloadCount
+          itemsTaken += 1
           loop.chargeStream(self)
           take(header, bytes.extracting(start..<taken), loop)
           continue
@@ -86,7 +87,8 @@ final class FrameStream: RequestStream {
   /// Whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
     let answerBytes = mayHold ? limits.streamAnswerBytes : Self.leastAnswerBytes
-    lacksRoom = inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes
+    lacksRoom =
+      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes || hasTakenTurn
     return !lacksRoom && loop.streams.canSend(self)
   }
 

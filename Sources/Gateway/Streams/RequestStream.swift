@@ -21,6 +21,8 @@ class RequestStream {
   fileprivate(set) var index: SlotIndex?
   /// Whether it is scheduled to advance at the end of the turn.
   fileprivate var isMarked = false
+  /// Whether it continues in a later turn.
+  fileprivate var isPostponed = false
   /// Whether it waits until the loop's streams have fewer requests in flight.
   fileprivate var isHeld = false
 
@@ -41,8 +43,15 @@ class RequestStream {
   final var isFull = false
   /// Whether an incomplete frame or line has arrived.
   final var hasPart = false
-  /// Whether a limit on requests in flight has stopped the reading of the body.
+  /// Whether a limit has stopped the reading of the body: on requests in flight, on answers, or ``itemsPerTurn``.
   final var lacksRoom = false
+  /// Frames or lines that a stream may take in one turn of the loop, so that one client does not delay others.
+  static let itemsPerTurn = 1_024
+  /// Frames or lines taken in this turn.
+  final var itemsTaken = 0
+
+  /// Whether the stream has taken all that it may take in this turn.
+  final var hasTakenTurn: Bool { itemsTaken >= RequestStream.itemsPerTurn }
 
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPart || isFull }
@@ -60,10 +69,11 @@ class RequestStream {
     if isReading, !isFull {
       hasPart = false
       lacksRoom = false
+      itemsTaken = 0
       read(loop)
       write(loop)
       // Without a request to the store there is no reply to continue with.
-      if lacksRoom, !isWaiting, !isFull { loop.streams.touch(self) }
+      if lacksRoom, hasTakenTurn || !isWaiting, !isFull { loop.streams.touchLater(self) }
     }
     finish(loop)
   }
@@ -159,6 +169,18 @@ struct RequestStreamTable {
     marked = []
     for stream in streams { stream.isMarked = false }
     return streams.filter { holds($0) }
+  }
+
+  /// Postpones a stream to a later turn. False where it is postponed already.
+  func postpone(_ stream: RequestStream) -> Bool {
+    defer { stream.isPostponed = true }
+    return !stream.isPostponed
+  }
+
+  /// Ends the postponement. False where the stream has ended.
+  func resume(_ stream: RequestStream) -> Bool {
+    stream.isPostponed = false
+    return holds(stream)
   }
 
   /// Holds a stream until fewer requests are in flight.

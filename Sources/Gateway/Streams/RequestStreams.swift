@@ -58,6 +58,12 @@ final class RequestStreams: GatewayPart {
     if table.mark(stream) { loop.endTurnSoon() }
   }
 
+  /// Schedules the stream to advance in a later turn, after other events of the loop.
+  func touchLater(_ stream: RequestStream) {
+    guard table.postpone(stream) else { return }
+    loop.resources.turns.append({ [self] in if table.resume(stream) { touch(stream) } }, on: loop.eventLoop)
+  }
+
   /// Opens a stream of frames.
   ///
   /// - Throws: `content_type_not_supported`, `store_busy`.

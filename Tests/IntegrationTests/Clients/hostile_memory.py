@@ -2,7 +2,7 @@
 second.
 
 The attacks: compressed headers that expand, answers behind closed windows, unfinished bodies, full HPACK tables,
-and resets that are not read.
+resets that are not read, bodies of single bytes, and streams of frames without end.
 
 usage: hostile_memory.py CASE SPECIFICATION
 
@@ -10,7 +10,7 @@ SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certif
 `pids` (the gateways' and the store's processes), `limit` (the bytes by which each may grow), `server` (a token),
 `token` (of the user bob) and `other` (of the user user-1). The last line on standard output begins with `ok`.
 """
-import json, resource, socket, ssl, struct, sys, time
+import json, resource, select, socket, ssl, struct, sys, time
 from neighbour import Neighbour, check
 
 with open(sys.argv[2]) as file:
@@ -177,6 +177,69 @@ def resets_unread():
                 break
 
 
+def single_bytes():
+    """Bodies without a token, in DATA frames of one byte."""
+    block = request("POST", "/v1/push/acks", ("content-type", "application/json"))
+    data = frame(DATA, 0, 1, b"x") * 60_000
+    for _ in range(20):
+        yield (connection := connect(frame(HEADERS, END_HEADERS, 1, block)))
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        for _ in range(20):
+            connection = connect(frame(HEADERS, END_HEADERS, 1, block))
+            connection.settimeout(0.5)
+            send(connection, data)
+            connection.close()
+
+
+def streams_of_frames():
+    """Streams of pings of a server's token, whose answers are read as they come."""
+    block = request("POST", "/v1/frames", ("authorization", "Bearer " + server), ("content-type", "application/vnd.tidemark.frames"))
+    ping = bytes.fromhex("00000010" "05" "00" "0000" "00000001") + bytes(8)
+    streams = range(1, 17, 2)
+    connections = []
+    for _ in range(16):
+        connections.append(connect(settings(initial_window=(1 << 31) - 1) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))))
+        yield connections[-1]
+    for connection in connections:
+        send(connection, b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in streams))
+        connection.setblocking(False)
+    poll = select.epoll()
+    for connection in connections:
+        poll.register(connection, select.EPOLLIN | select.EPOLLOUT)
+    by_number = {connection.fileno(): connection for connection in connections}
+    # Bytes that a connection may still send, by stream; stream 0 is the connection.
+    windows = {number: {stream: 65_535 for stream in (0, *streams)} for number in by_number}
+    input, output = {number: b"" for number in by_number}, {number: b"" for number in by_number}
+    deadline, sent = time.monotonic() + 5, 0
+    while time.monotonic() < deadline:
+        for number, event in poll.poll(0.1):
+            connection, window = by_number[number], windows[number]
+            if event & select.EPOLLIN:
+                data = connection.recv(1 << 18)
+                check(data, "a stream of pings was closed")
+                data = input[number] + data
+                at = 0
+                while len(data) >= at + 9 and len(data) >= at + 9 + (length := int.from_bytes(data[at:at + 3], "big")):
+                    kind, stream = data[at + 3], int.from_bytes(data[at + 5:at + 9], "big")
+                    check(kind not in (3, 7), f"a stream of pings ended: {data[at:at + 9 + length].hex()}")
+                    if kind == WINDOW_UPDATE:
+                        window[stream] += int.from_bytes(data[at + 9:at + 13], "big")
+                    at += 9 + length
+                input[number] = data[at:]
+            if event & select.EPOLLOUT:
+                if not output[number]:
+                    for stream in streams:
+                        if window[stream] >= 16_000 and window[0] >= 16_000:
+                            output[number] += frame(DATA, 0, stream, ping * 800)
+                            window[stream] -= 16_000
+                            window[0] -= 16_000
+                            sent += 16_000
+                if output[number]:
+                    output[number] = output[number][connection.send(output[number]):]
+    check(sent > 1 << 20, f"only {sent} bytes were sent")
+
+
 def play(attack):
     client = neighbour()
     time.sleep(1)
@@ -208,5 +271,5 @@ def play(attack):
     return "; ".join(figures + [client.end(since=begin)])
 
 
-cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held, resets_unread)}
+cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held, resets_unread, single_bytes, streams_of_frames)}
 print("ok", play(cases[sys.argv[1]]), flush=True)
