@@ -64,6 +64,9 @@ package struct HTTP2Limits: Sendable {
   /// it.
   package var maxDecodedHeaderBytes: Int = 64 * 1024
 
+  /// Largest write to an empty queue of a streaming response that does not count as its memory.
+  package static let uncountedAnswerBytes = 4_096
+
   /// Bytes that one streaming response may queue before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
   package var maxStreamQueueBytes: Int = 256 * 1024
 

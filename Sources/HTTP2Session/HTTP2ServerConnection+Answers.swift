@@ -169,8 +169,9 @@ extension HTTP2ServerConnection {
     }
     if waiting == 0 {
       // All streams that are sent the same event share this storage. For thousands of streams, bytes are only copied
-      // into the frames.
+      // into the frames. Such an event is small; what is larger belongs to this stream alone, and counts.
       slot.pointee.outgoing.bytes = bytes
+      if bytes.readableBytes > HTTP2Limits.uncountedAnswerBytes { core.pointee.memory.chargeStreaming(slot) }
     } else {
       slot.pointee.outgoing.bytes.discardReadBytes()
       slot.pointee.outgoing.bytes.writeImmutableBuffer(bytes)

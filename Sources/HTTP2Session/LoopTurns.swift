@@ -26,9 +26,10 @@ package final class LoopTurns {
       let turn = Array(self.waiting.prefix(Self.entriesPerTurn))
       self.waiting.removeFirst(turn.count)
       for proceed in turn { proceed() }
-      // The pause begins after the turn, however long that took: a task that is due by now would run at once.
       self.isScheduled = !self.waiting.isEmpty
-      if self.isScheduled { self.schedule(eventLoop) }
+      // The pause begins after the turn, and after the tasks that it has submitted, however long those take: a task
+      // that is due by then would run at once.
+      if self.isScheduled { eventLoop.assumeIsolated().execute { self.schedule(eventLoop) } }
     }
   }
 }

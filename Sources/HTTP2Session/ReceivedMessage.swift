@@ -161,6 +161,22 @@ struct ReceivedMessage {
     let rest = count - headerEnd - taken
     if rest > 0 { (bytes + headerEnd).update(from: bytes + headerEnd + taken, count: rest) }
     count = headerEnd + rest
+    if rest == 0, capacity > Self.emptyBodyBytesMax { releaseEmptyBody() }
+  }
+
+  /// Largest capacity of a buffer that stays with a streamed body while the body has no bytes: only bytes count against
+  /// the limits of memory.
+  private static let emptyBodyBytesMax = 16_384
+
+  /// Move the headers to a buffer of their size.
+  @inline(never)
+  private mutating func releaseEmptyBody() {
+    guard let large = bytes else { return }
+    let small = UnsafeMutablePointer<UInt8>.allocate(capacity: headerEnd)
+    small.update(from: large, count: headerEnd)
+    large.deallocate()
+    bytes = small
+    capacity = headerEnd
   }
 
   /// Remove the whole body.

@@ -124,6 +124,25 @@ import Testing
     }
   }
 
+  /// A connection may hold what it holds for its small requests, and not the answer of a large one.
+  @Test func refusesWhatAConnectionMayNotHold() async throws {
+    var http2 = HTTP2Limits()
+    http2.maxConnectionMemoryBytes = 8_000
+    try await TestGateway.run(http2: http2) { gateway in
+      let client = gateway.client
+      for (number, token) in [TestTokens.server, TestTokens.user("alice"), TestTokens.server].enumerated() {
+        #expect(try await client.post("/v1/channels/messaging:c/read", "{}", token: token).status < 500)
+        let list = try await client.get("/v1/channels/messaging:c/read-state?limit=100", token: token)
+        #expect(list.verdict == "503 overloaded" && list.headers["retry-after"] == "1", "\(number): \(list)")
+      }
+      let log = try await gateway.store.takeLog()
+      #expect(log.allSatisfy { $0 == .markRead }, "a refused request reached the store")
+      try await eventually("refused requests hold nothing") {
+        try await gateway.eventLoop.submit { gateway.loop.value.resources.heldBytes == 0 }.get()
+      }
+    }
+  }
+
   @Test func keepsLimitsAndTypes() async throws {
     var http2 = HTTP2Limits()
     http2.maxBodyBytes = 2_000

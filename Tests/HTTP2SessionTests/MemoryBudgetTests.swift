@@ -221,8 +221,11 @@ import Testing
     let (first, second) = (streams[0], streams[1])
     let idle = resources.heldBytes
     let piece = ByteBuffer(repeating: 7, count: 30_000)
-    // The first piece is shared with other streams, and counts for its creator.
-    #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle)
+    // A small first piece is shared with other streams, as an event is, and does not count.
+    let event = ByteBuffer(repeating: 7, count: HTTP2Limits.uncountedAnswerBytes)
+    #expect(server.connection.write(second, event) == .queued && resources.heldBytes == idle)
+    server.send(windowUpdate(3, UInt32(event.readableBytes)))
+    #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle + 30_000)
     #expect(server.connection.write(first, piece) == .queued && resources.heldBytes == idle + 60_000)
     #expect(server.connection.setRetainedBytes(second, 30_000) && resources.heldBytes == idle + 90_000)
     #expect(!server.connection.setRetainedBytes(second, 60_000) && resources.heldBytes == idle + 120_000)

@@ -31,7 +31,7 @@ extension RealProcesses {
       try "hooks: {relay: {secrets: [\(other.replacing("IC", with: "IB")), \(secret)]}}"
         .write(toFile: hooks, atomically: true, encoding: .utf8)
       defer { try? FileManager.default.removeItem(atPath: hooks) }
-      try await Pair.with(gatewayFlags: ["--hooks-file", hooks]) { pair in
+      try await Pair.with(gatewayFlags: ["--hooks-file", hooks, "--log-level", "debug"]) { pair in
         let path = "/v1/channels/messaging:hooks"
         try await pair.makeChannel("messaging:hooks", message: "m1")
         let issued = try await pair.curl(
@@ -53,6 +53,12 @@ extension RealProcesses {
           token: pair.serverToken
         )
         #expect(status.body.contains(#""status":"delivered""#), "\(status)")
+        let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)
+        let lines = log.split(separator: "\n").filter { $0.contains("cannot be acknowledged") }
+        let escaped = #"provider_message_id=id\n2026 forged \u{1B}[31m\u{9B}1m\u{2028}end"#
+        #expect(lines.contains { $0.contains(escaped) }, "\(lines)")
+        let isRaw = log.unicodeScalars.contains { $0 != "\n" && $0.properties.generalCategory == .control }
+        #expect(!isRaw, "a control character in the log")
       }
     }
   }

@@ -46,7 +46,7 @@ class RequestStream {
   /// Whether a limit has stopped the reading of the body: on requests in flight, on answers, or ``itemsPerTurn``.
   final var lacksRoom = false
   /// Frames or lines that a stream may take in one turn of the loop, so that one client does not delay others.
-  static let itemsPerTurn = 1_024
+  static let itemsPerTurn = 256
   /// Frames or lines taken in this turn.
   final var itemsTaken = 0
 

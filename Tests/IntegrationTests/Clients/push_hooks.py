@@ -37,4 +37,8 @@ expect(post("msg_3", SECRET, delivery, told=delivery + " "), 401, {"code": "webh
 expect(post("msg_3", SECRET, delivery, moved=-400), 400, {"code": "webhook_too_old"})
 expect(post("msg_3", SECRET, delivery, moved=400), 400, {"code": "webhook_too_old"})
 expect(post("msg_3", SECRET, delivery), 200, {"results": [{"ok": True}]})
-print("ok 8 webhooks")
+# Control characters in the webhook's id (of those that HTTP/2 allows in a header), and in the provider's.
+strange = json.dumps({"type": "push.delivered", "data": {"cid": "nowhere", "provider_message_id": "id\n2026 forged \u001b[31m\u009b1m\u2028end"}})
+expect(post("msg_4\u009b31m", SECRET, strange), 401, {"detail": "the header webhook-id is missing or malformed"})
+expect(post("msg_4", SECRET, strange), 200, {"results": [{"ok": False, "code": "invalid_field"}], "ignored": 0})
+print("ok 10 webhooks")
