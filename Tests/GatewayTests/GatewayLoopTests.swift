@@ -124,6 +124,66 @@ import Testing
     }
   }
 
+  /// Where many queries are in flight, others wait, and marks do not.
+  @Test func queriesWaitForEarlierOnes() async throws {
+    var limits = GatewayLimits()
+    limits.queriesInFlight = 2
+    try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let alice = TestTokens.user("alice")
+      try await gateway.store.set(.silent)
+      _ = try await gateway.store.takeLog()
+      var answers: [EventLoopFuture<TestAnswer>] = []
+      for number in 0..<7 {
+        let token = number == 6 ? alice : TestTokens.server
+        answers.append(
+          try await gateway.client.submit(.get, "/v1/channels/messaging:c/read-state", nil, token: token)
+        )
+      }
+      answers.append(try await gateway.client.submit(.post, path, nil, token: alice))
+      var log: [FrameKind] = []
+      try await eventually("two queries and the mark are sent") {
+        log += try await gateway.store.takeLog()
+        return log.count >= 3
+      }
+      #expect(log == [.readState, .readState, .markRead])
+      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
+      #expect(waiting == 5)
+      // The store's connection is replaced, and what it had got is sent again.
+      try await gateway.store.set(.normal)
+      try await gateway.store.ask { $0.closeConnections() }
+      for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
+    }
+  }
+
+  /// A query waits no longer than it may.
+  @Test func queriesThatWaitTooLongAreRefused() async throws {
+    var limits = GatewayLimits()
+    limits.queriesInFlight = 1
+    limits.queryWait = .milliseconds(100)
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      try await gateway.store.set(.silent)
+      var answers: [EventLoopFuture<TestAnswer>] = []
+      for _ in 0..<3 {
+        answers.append(
+          try await gateway.client.submit(
+            .get,
+            "/v1/channels/messaging:c/read-state",
+            nil,
+            token: TestTokens.server
+          )
+        )
+      }
+      for answer in answers.dropFirst() {
+        let answer = try await answer.value("the answer")
+        #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
+      }
+      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
+      #expect(waiting == 0)
+    }
+  }
+
   /// A connection may hold what it holds for its small requests, and not the answer of a large one.
   @Test func refusesWhatAConnectionMayNotHold() async throws {
     var http2 = HTTP2Limits()

@@ -74,7 +74,8 @@ final class EchoedNameResponses: GatewayPart {
     PendingRequest(
       .namedAnswer(index, context.stream, connection: context.connection),
       route: route,
-      isServer: context.caller.isServer
+      isServer: context.caller.isServer,
+      isQuery: route.isQuery
     )
   }
 

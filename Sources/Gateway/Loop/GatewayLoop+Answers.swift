@@ -76,6 +76,7 @@ extension GatewayLoop: StoreClientDelegate {
   package func storeReadComplete() {
     // Replies have made room in the window.
     if batches.waitingCount > 0 { batches.beginWaiting() }
+    if queries.waitingCount > 0 { queries.beginWaiting() }
     endTurn()
   }
 

@@ -48,6 +48,7 @@ package final class GatewayLoop {
   let namedAnswers = EchoedNameResponses()
   let fanOuts = FanOuts()
   let batches = Batches()
+  let queries = Queries()
   let events: EventStreams
   let streams = RequestStreams()
   let push: Push
@@ -112,7 +113,7 @@ package final class GatewayLoop {
 
   private var parts: [GatewayPart] {
     [
-      namedAnswers, fanOuts, batches, events, streams, push, hooks, userJobs, userLists, erasures,
+      namedAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
       replication, tokens,
     ]
   }
@@ -253,6 +254,7 @@ package final class GatewayLoop {
       help: "Batches that had to wait for room.",
       Int64(batches.delayed)
     )
+    queries.collect(into: &samples)
     samples.gauge(
       "tidemark_gateway_requests_parked",
       help: "Requests that wait for their token to be verified.",
@@ -456,10 +458,11 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: arrival.hasWaited
     )
+    if match.route.isQuery, !queries.canBegin(match.route, context) { return }
     try dispatch(match, context, request)
   }
 
-  /// Handles a request again that has waited as a batch.
+  /// Handles a request again that has waited as a batch or as a query.
   func resumeRequest(
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
@@ -545,6 +548,9 @@ extension GatewayLoop {
   /// Requests waiting for the store.
   var pendingCount: Int { pending.count }
 
+  /// Queries waiting for the store.
+  var pendingQueries: Int { pending.queryCount }
+
   /// Sends a request about one channel, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
@@ -586,7 +592,8 @@ extension GatewayLoop {
     PendingRequest(
       .answer(context.stream, connection: context.connection, form),
       route: route,
-      isServer: context.caller.isServer
+      isServer: context.caller.isServer,
+      isQuery: route.isQuery
     )
   }
 

@@ -4,13 +4,16 @@ struct PendingRequest {
   /// The route and the kind of caller decide how a refusal is reported.
   var route: Route
   var isServer: Bool
+  /// Whether it is a query with one reply, whose number ``Queries`` limits.
+  var isQuery = false
   /// When it was sent, in nanoseconds of the loop's clock; 0 for most requests, whose round trip is not measured.
   var sentAt: UInt64 = 0
 
-  init(_ target: ReplyTarget, route: Route, isServer: Bool = true) {
+  init(_ target: ReplyTarget, route: Route, isServer: Bool = true, isQuery: Bool = false) {
     self.target = target
     self.route = route
     self.isServer = isServer
+    self.isQuery = isQuery
   }
 }
 
@@ -36,6 +39,8 @@ struct PendingRequests: ~Copyable {
   private var freeHead = PendingRequests.endOfList
   /// Pending requests.
   private(set) var count = 0
+  /// Those of them that are queries.
+  private(set) var queryCount = 0
 
   init(capacity: Int = 1_024) {
     self.capacity = capacity
@@ -59,6 +64,7 @@ struct PendingRequests: ~Copyable {
       touched += 1
     }
     count += 1
+    if request.isQuery { queryCount += 1 }
     return UInt64(slots[Int(index)].generation) << 32 | UInt64(index)
   }
 
@@ -73,6 +79,7 @@ struct PendingRequests: ~Copyable {
     slots[index].next = freeHead
     freeHead = UInt32(index)
     count -= 1
+    if slots[index].request.isQuery { queryCount -= 1 }
     return slots[index].request
   }
 

@@ -151,6 +151,11 @@ package enum Route: UInt8, CaseIterable, Sendable {
 }
 
 extension Route {
+  /// Whether the route reads up to a page of rows.
+  var isQuery: Bool { answerBytes == Self.pageBytes }
+
+  private static let pageBytes = 12 << 10
+
   /// Approximate size of the route's answer in bytes, where it is more than small. It counts as held memory from the
   /// request on, so that clients which request much and read nothing are refused early
   /// (``HTTP2Limits/maxMemoryBytes``).
@@ -159,7 +164,7 @@ extension Route {
     case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,
       .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .channelsOfUser,
       .receiptsOfUser, .threadsOfUser, .getChannel, .listChannelTypes, .unreadOfUser:
-      12 << 10
+      Self.pageBytes
     case .readStates, .unreadOfUsers, .issueTickets, .markReadMany: 48 << 10
     case .markRead, .markUnread, .markDelivered, .registerMessage, .registerMessages, .deleteMessage,
       .putChannel, .changeMembers, .putMember, .putChannelType, .getChannelType, .apiDocument,

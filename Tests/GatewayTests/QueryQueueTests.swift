@@ -1,0 +1,63 @@
+import HTTP2Session
+import NIOCore
+import Testing
+
+@testable import Gateway
+
+struct QueryQueueTests {
+  private func time(_ seconds: Int64) -> NIODeadline { .uptimeNanoseconds(0) + .seconds(seconds) }
+
+  /// A queue with queries numbered from 0, of these callers; each waits until its number in seconds.
+  private func queue(_ callers: [String]) -> QueryQueue {
+    var queue = QueryQueue()
+    for (number, user) in callers.enumerated() {
+      queue.append(
+        QueryQueue.Waiting(
+          connection: UInt32(number),
+          stream: HTTP2StreamHandle(slot: UInt32(number), generation: 1),
+          caller: Caller(userID: Array(user.utf8), isServer: false),
+          route: .readState,
+          deadline: time(Int64(number))
+        )
+      )
+    }
+    return queue
+  }
+
+  @Test func callersTakeTurns() {
+    var queue = queue(["eve", "eve", "eve", "bob", "eve", "ann", "bob"])
+    #expect(queue.count == 7)
+    var order: [UInt32] = []
+    while let query = queue.next() { order.append(query.connection) }
+    #expect(order == [0, 3, 5, 1, 6, 2, 4])
+    #expect(queue.count == 0)
+  }
+
+  @Test func onlyOverdueOnesAreTaken() {
+    var queue = queue(["eve", "bob", "eve", "bob"])
+    var overdue: [UInt32] = []
+    while let query = queue.nextOverdue(now: time(2)) { overdue.append(query.connection) }
+    #expect(overdue.sorted() == [0, 1, 2] && queue.count == 1)
+    // Eve has no more turns.
+    #expect(queue.next()?.connection == 3 && queue.next() == nil)
+  }
+
+  @Test func aCallerWhoComesBackIsLast() {
+    var queue = queue(["eve", "bob", "bob"])
+    #expect(queue.next()?.connection == 0)
+    for number in UInt32(3)..<5 {
+      queue.append(
+        QueryQueue.Waiting(
+          connection: number,
+          stream: HTTP2StreamHandle(slot: number, generation: 1),
+          caller: Caller(userID: Array("eve".utf8), isServer: false),
+          route: .readState,
+          deadline: time(9)
+        )
+      )
+    }
+    var order: [UInt32] = []
+    while let query = queue.next() { order.append(query.connection) }
+    #expect(order == [1, 3, 2, 4])
+  }
+}
