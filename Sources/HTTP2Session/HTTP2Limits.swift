@@ -12,7 +12,7 @@ package struct HTTP2Limits: Sendable {
   /// connection error, PROTOCOL_ERROR (sections 5.1.2 and 5.4.1).
   package var maxConcurrentStreams: UInt32 = 1_000
 
-  /// ``maxConcurrentStreams`` for a peer that is not yet proven (``HTTP2ServerConnection/isAuthenticated``).
+  /// ``maxConcurrentStreams`` for a peer that is not yet authenticated (``HTTP2ServerConnection/isAuthenticated``).
   package var maxUnauthenticatedStreams: UInt32 = 100
 
   /// Bytes of a request's header list, counted as RFC 9113 section 6.5.2 does (name + value + 32 each), 1 to 65,535.
@@ -28,8 +28,8 @@ package struct HTTP2Limits: Sendable {
   /// upload as a failure and discards the response. So bodies of ordinary size are read to the end.
   package var maxDroppedBodyBytes: Int = 16 * 1024 * 1024
 
-  /// Bytes of request bodies that a connection buffers until their streams close, 0 to 2^31-1. The first
-  /// ``initialWindowSize`` of each stream and streamed bodies do not count.
+  /// Bytes of request bodies that a connection buffers until their streams close, 0 to 2^31-1. Streamed bodies do not
+  /// count, nor do the first ``initialWindowSize`` bytes of each stream.
   ///
   /// If incomplete bodies would exceed the limit, one stream continues, and the windows of the others are not extended
   /// until there is room. If complete bodies exceed it, the connection's window is not returned until they are
@@ -42,8 +42,8 @@ package struct HTTP2Limits: Sendable {
   package var maxBufferedBodyBytes: Int = 4 * 1024 * 1024
 
   /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests,
-  /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than a 128th
-  /// get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New streams
+  /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than a 128th, or
+  /// 32 KiB, get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New streams
   /// are then refused with REFUSED_STREAM, which a client may retry. Streams with an incomplete body are reset with
   /// ENHANCE_YOUR_CALM.
   package var maxMemoryBytes: Int = 1 << 30
@@ -64,7 +64,7 @@ package struct HTTP2Limits: Sendable {
   /// it.
   package var maxDecodedHeaderBytes: Int = 64 * 1024
 
-  /// Largest write to an empty queue of a streaming response that does not count as its memory.
+  /// A write of up to this many bytes to the empty queue of a streaming response is not charged.
   package static let uncountedAnswerBytes = 4_096
 
   /// Bytes that one streaming response may queue before ``HTTP2ServerConnection/write(_:_:)`` refuses more.
@@ -87,7 +87,7 @@ package struct HTTP2Limits: Sendable {
   /// Window in bytes of a stream whose body the application reads as it arrives, 1 to 2^31-1.
   package var streamedWindowSize: Int32 = 256 * 1024
 
-  /// Window of the connection in bytes, 65,535 to 2^31-1 (RFC 9113 section 6.9). Until the peer is proven it is
+  /// Window of the connection in bytes, 65,535 to 2^31-1 (RFC 9113 section 6.9). Until the peer is authenticated it is
   /// HTTP/2's default of 65,535.
   package var connectionWindowSize: Int32 = 4 * 1024 * 1024
 
@@ -119,7 +119,7 @@ package struct HTTP2Limits: Sendable {
   package var maxOutboundAcks: Int = 1_000
 
   /// Control frames that a peer may send in one burst: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown types, and DATA
-  /// of fewer than ``leastDataBytes``, which ask for work and carry little. Above it the connection ends with
+  /// of fewer than ``minDataBytes``, which ask for work and carry little. Above it the connection ends with
   /// ENHANCE_YOUR_CALM. Each request and each longer DATA frame adds one to the allowance, each DATA frame sent two.
   package var controlFrameBurst: Int = 2_000
   /// Control frames per second after the burst, see ``controlFrameBurst``.
@@ -128,12 +128,13 @@ package struct HTTP2Limits: Sendable {
   /// Bytes of a DATA frame that does not end its stream, below which it counts as a control frame
   /// (``controlFrameBurst``). A peer may divide a body as it likes, but a body of single bytes costs ten times its size
   /// in frame headers, and the work for each of them.
-  package static let leastDataBytes = 16
+  package static let minDataBytes = 16
 
   // MARK: Time
 
-  // One timer per connection checks all of these. Its period is the shortest of the last four timeouts without linger.
-  // A timeout may therefore fire late by up to one period, and by two for a stalled response.
+  // One timer per connection checks these, except the linger timeout. It first fires after the preface timeout, then
+  // with the shortest of the other three as its period. A timeout may therefore fire late by up to one period, and by
+  // two for a stalled response.
 
   /// Time from the start of the connection until the client's preface and SETTINGS have arrived.
   package var prefaceTimeout: TimeAmount = .seconds(10)
@@ -151,9 +152,9 @@ package struct HTTP2Limits: Sendable {
   /// application must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
   package var writeTimeout: TimeAmount = .seconds(30)
 
-  /// Bytes that a peer has to take within ``writeTimeout``, unless fewer are left. A peer that opens its window by a byte
-  /// now and then would otherwise keep responses in memory for hours.
-  package static let leastProgressBytes = 4_096
+  /// Bytes that a peer must take within ``writeTimeout``, unless fewer are left. Else a peer that opens its window byte by
+  /// byte would keep responses in memory for hours.
+  package static let minProgressBytes = 4_096
 
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.
   package var lingerTimeout: TimeAmount = .seconds(1)
@@ -164,8 +165,8 @@ package struct HTTP2Limits: Sendable {
   /// Create the default limits.
   package init() {}
 
-  /// Limits of a connection that many clients share (``HTTP2ServerConnection/isShared``): a hundred times each limit on
-  /// one client's behaviour, and none on resets.
+  /// Limits of a connection that many clients share (``HTTP2ServerConnection/isShared``): those that add up over clients
+  /// are a hundred times as high, and resets have none.
   var shared: HTTP2Limits {
     var limits = self
     // Streams are bounded per client, by the bytes that each of them holds.

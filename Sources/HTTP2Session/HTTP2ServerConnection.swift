@@ -76,7 +76,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// The peer's address, while the channel is in a pipeline.
   package var remoteAddress: SocketAddress? { context?.remoteAddress }
 
-  /// Whether the peer is proven: it has authenticated, or the connection is shared. Until then it may hold
+  /// Whether the peer is authenticated, or the connection is shared. Until then it may hold
   /// ``HTTP2Limits/maxUnauthenticatedMemoryBytes``, open ``HTTP2Limits/maxUnauthenticatedStreams``, and send within
   /// HTTP/2's default window.
   package var isAuthenticated: Bool { core.pointee.memory.isAuthenticated }
@@ -84,7 +84,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Whether the connection ended because the peer broke the protocol or a limit.
   package var hasFailed: Bool { core.pointee.hasFailed }
 
-  /// Mark the peer as proven and raise its limits to those of ``HTTP2Limits``. If it is called before the channel is
+  /// Mark the peer as authenticated and raise its limits to those of ``HTTP2Limits``. If it is called before the channel is
   /// active, the first SETTINGS already carry them.
   package func markAuthenticated() {
     guard !isAuthenticated else { return }
@@ -103,7 +103,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   /// Whether many clients share the connection because it comes from a proxy. One client must neither end it nor slow
-  /// it for the others. It counts as proven, and the limits that end a connection are wide (``HTTP2Limits/shared``).
+  /// it for the others. It counts as authenticated, and the limits that end a connection are wide (``HTTP2Limits/shared``).
   /// Set it before the channel is active.
   package var isShared = false {
     didSet {

@@ -153,7 +153,7 @@ struct InboundFrames {
     switch frame.type {
     case 0x0, 0x1:  // DATA, HEADERS
       if frame.type == 0x0 && frame.flags & 1 == 0 {
-        if frame.length >= HTTP2Limits.leastDataBytes {
+        if frame.length >= HTTP2Limits.minDataBytes {
           controlFrames.addTokens(1)
         } else if !takeControlFrameToken(now: now) {
           return .fail(.enhanceYourCalm)

@@ -1,8 +1,8 @@
 package import NIOCore
 
-/// Turns of the connections and streams of one event loop that have more to do than one turn allows, as with more
-/// output than ``HTTP2Limits/maxWriteBytes``. Each turn proceeds with a few of them, and then leaves the loop to its
-/// other events: a peer that reads large answers as fast as they come does not delay others.
+/// A queue of work that the connections and streams of one event loop postpone, because they have more to do than one
+/// turn of the loop allows, such as output beyond ``HTTP2Limits/maxWriteBytes``. A turn runs a few entries; then the loop
+/// handles other events. So a peer that reads large answers as fast as they come does not delay others.
 ///
 /// A task that submits itself again, with `execute`, would keep the loop from reading: NIO runs all tasks that are due
 /// before it looks at its sockets again.
@@ -27,8 +27,8 @@ package final class LoopTurns {
       self.waiting.removeFirst(turn.count)
       for proceed in turn { proceed() }
       self.isScheduled = !self.waiting.isEmpty
-      // The pause begins after the turn, and after the tasks that it has submitted, however long those take: a task
-      // that is due by then would run at once.
+      // From a task, so that the pause begins after this turn and the tasks that it has submitted. Otherwise a long
+      // turn would use up the pause, and the next one would run at once.
       if self.isScheduled { eventLoop.assumeIsolated().execute { self.schedule(eventLoop) } }
     }
   }

@@ -4,30 +4,31 @@ internal import NIOCore
 /// per stream. All connections share one budget, ``HTTP2Limits/maxMemoryBytes``.
 ///
 /// - Up to half of it, a connection, or a user over all connections, may hold ``HTTP2Limits/maxConnectionMemoryBytes``,
-///   or ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not proven.
+///   or ``HTTP2Limits/maxUnauthenticatedMemoryBytes`` if its peer is not authenticated.
 /// - Above half of it, who holds more than a 128th gets no more; above three quarters, who holds more than
-///   ``leastShare``. New streams of such a connection are refused, and its streams with an incomplete body are reset.
+///   ``minShare``. New streams of such a connection are refused, and its streams with an incomplete body are reset.
 ///   Those who hold least are served longest.
 /// - Above all of it, nobody gets more.
-/// - Connections with unproven peers together hold a quarter of it. Above that, each of them may hold
-///   ``newcomerShare``: enough for the request that proves its peer.
+/// - Connections with unauthenticated peers together hold a quarter of it. Above that, each of them may hold
+///   ``unauthenticatedFloor``: enough for the request that shows a token.
 struct MemoryBudget {
   /// Cost of an open stream here and in nghttp2, besides its bytes.
   static let streamBytes = 1_536
   /// Estimated cost of a frame in nghttp2's queue.
   static let queuedFrameBytes = 256
-  /// Estimated cost of an open connection besides its streams: session, pipeline and their buffers.
-  private static let connectionBytes = 8 * 1024
+  /// Memory that a closed connection is assumed to free, to decide when to return memory to the system. Its real cost is
+  /// some 20 KiB.
+  private static let bytesPerConnection = 8 * 1024
   /// Some 20 streams of ordinary size.
-  static let leastShare = 32 * 1024
+  static let minShare = 32 * 1024
   /// One stream whose request has ordinary headers, or a small body.
-  static let newcomerShare = 4 * 1024
+  static let unauthenticatedFloor = 4 * 1024
 
   private var limit = 0
   private var connectionLimit = 0
   private var unauthenticatedLimit = 0
   private(set) var held = 0
-  /// The part of `held` that connections with unproven peers hold.
+  /// The part of `held` that connections with unauthenticated peers hold.
   private(set) var unauthenticatedBytes = 0
   private let shares = MemoryShareSketch()
   /// Estimated cost of all open connections besides their streams. No limit counts it.
@@ -54,13 +55,13 @@ struct MemoryBudget {
   @inline(__always)
   private var share: Int {
     if held <= limit / 2 { return connectionLimit }
-    return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.leastShare) : Self.leastShare)
+    return min(connectionLimit, held <= limit / 4 * 3 ? max(limit / 128, Self.minShare) : Self.minShare)
   }
 
-  /// Whether a connection with an unproven peer that holds this many bytes may hold more.
+  /// Whether a connection with an unauthenticated peer that holds this many bytes may hold more.
   @inline(__always)
   func allowsUnauthenticated(_ connectionHeld: Int) -> Bool {
-    connectionHeld <= (unauthenticatedBytes <= limit / 4 ? unauthenticatedLimit : Self.newcomerShare)
+    connectionHeld <= (unauthenticatedBytes <= limit / 4 ? unauthenticatedLimit : Self.unauthenticatedFloor)
   }
 
   /// Whether a shared connection may open another stream, before its user or client is known.
@@ -76,7 +77,7 @@ struct MemoryBudget {
     return held <= limit && shares.held(key) <= share
   }
 
-  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unproven connection.
+  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unauthenticated connection.
   func allows(unauthenticatedShare key: UInt64) -> Bool {
     allows(share: key) && shares.held(key) <= 4 * unauthenticatedLimit
   }
@@ -88,7 +89,7 @@ struct MemoryBudget {
     if key != 0 { shares.add(byteCount, key) }
   }
 
-  /// Update the bytes that connections with unproven peers hold.
+  /// Update the bytes that connections with unauthenticated peers hold.
   @inline(__always)
   mutating func addUnauthenticated(_ byteCount: Int) { unauthenticatedBytes += byteCount }
 
@@ -102,11 +103,11 @@ struct MemoryBudget {
   func destroy() { shares.destroy() }
 
   mutating func connectionOpened() {
-    connectionBytes += Self.connectionBytes
+    connectionBytes += Self.bytesPerConnection
     peak = max(peak, held + connectionBytes)
   }
 
-  mutating func connectionClosed() { connectionBytes -= Self.connectionBytes }
+  mutating func connectionClosed() { connectionBytes -= Self.bytesPerConnection }
 
   /// Whether use fell by 8 MiB or more since the peak; resets the peak if so.
   mutating func hasDroppedFromPeak() -> Bool {
@@ -152,7 +153,7 @@ struct ConnectionMemory {
 
   init(budget: UnsafeMutablePointer<MemoryBudget>) { self.budget = budget }
 
-  /// Treat the connection as shared by many clients, and thereby as proven, or not. Before the first stream.
+  /// Treat the connection as shared by many clients, and thereby as authenticated, or not. Before the first stream.
   mutating func setShared(_ isShared: Bool) {
     isAuthenticated = isShared
     self.isShared = isShared
@@ -217,7 +218,7 @@ struct ConnectionMemory {
     charge(slot, answer: waiting)
   }
 
-  /// Mark the peer as proven: what it holds no longer counts among unproven peers.
+  /// Mark the peer as authenticated: what it holds no longer counts among unauthenticated peers.
   mutating func markAuthenticated() {
     isAuthenticated = true
     budget.pointee.addUnauthenticated(-held)

@@ -27,7 +27,7 @@ func drain(_ session: OpaquePointer, into output: inout ByteBuffer, maxBytes: In
 /// Response bytes that nghttp2 has read. While their number grows, the peer accepts output.
 struct OutputProgress {
   private var sentBytes: UInt64 = 0
-  /// Number at the last check that saw it grow by ``HTTP2Limits/leastProgressBytes``, and the time of that.
+  /// Number at the last check that saw it grow by ``HTTP2Limits/minProgressBytes``, and the time of that.
   private var seenBytes: UInt64 = 0
   private var seenAt = NIODeadline.uptimeNanoseconds(0)
 
@@ -36,7 +36,7 @@ struct OutputProgress {
 
   /// Check whether the number has grown since the last check, or since less than `timeout`.
   mutating func hasProgressed(within timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if sentBytes &- seenBytes >= UInt64(HTTP2Limits.leastProgressBytes) {
+    if sentBytes &- seenBytes >= UInt64(HTTP2Limits.minProgressBytes) {
       seenBytes = sentBytes
       seenAt = now
     }

@@ -107,9 +107,9 @@ struct StreamDeadlines {
   /// Whether the request takes longer than this.
   func isRequestOverdue(_ timeout: TimeAmount, now: NIODeadline) -> Bool { now - openedAt >= timeout }
 
-  /// Whether the peer has taken less than ``HTTP2Limits/leastProgressBytes`` of the unsent bytes for this long.
+  /// Whether the peer has taken less than ``HTTP2Limits/minProgressBytes`` of the unsent bytes for this long.
   mutating func isUnsentOverdue(_ unsent: Int, _ timeout: TimeAmount, now: NIODeadline) -> Bool {
-    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.leastProgressBytes {
+    if unsentBytes < 0 || unsent == 0 || unsentBytes - unsent >= HTTP2Limits.minProgressBytes {
       unsentBytes = unsent
       unsentSince = now
       return false

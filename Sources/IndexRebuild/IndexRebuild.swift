@@ -129,9 +129,8 @@ private final class RebuildRun: StoreClientDelegate {
       shard: request.shard,
       name: nil,
       token: UInt64(request.shard.rawValue)
-    ) { buffer in
-      buffer.writeInteger(request.kind.rawValue)
-      buffer.writeVarint(request.epoch)
+    ) {
+      $0.writeRebuildIndex(phase: request.kind.rawValue, epoch: request.epoch)
     }
     // The window is full: retry with the next tick.
     if !isMade { machine.requestFailed(request.shard) }

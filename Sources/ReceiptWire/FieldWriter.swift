@@ -47,6 +47,11 @@ extension ByteBuffer {
     }
   }
 
+  /// A length-prefixed string; nil: an empty one.
+  package mutating func writeFieldOrEmpty(_ bytes: RawSpan?) {
+    if let bytes { writeField(bytes) } else { writeEmptyField() }
+  }
+
   /// An empty string.
   package mutating func writeEmptyField() { writeInteger(UInt8(0)) }
 

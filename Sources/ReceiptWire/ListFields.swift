@@ -1,54 +1,6 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The fields of *list_members* after the cid, read in place from a payload (Proto/frames.md, 0x27; R11). Only their
-/// form is checked here; the store checks their ranges.
-package struct ListMembersFields: ~Escapable {
-  /// 1: a server.
-  package let viewerFlags: UInt64
-  /// Empty: none.
-  package let viewer: RawSpan
-  package let message: RawSpan
-  /// A ``MemberList``, if known.
-  package let list: UInt8
-  /// A ``ListOrder``, if known.
-  package let order: UInt8
-  package let limit: UInt64
-  /// Empty: the first page.
-  package let cursor: RawSpan
-
-  /// Reads the fields; the payload must end after them.
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewerFlags = try reader.varint()
-    viewer = try reader.string()
-    message = try reader.string()
-    list = try reader.byte()
-    order = try reader.byte()
-    limit = try reader.varint()
-    cursor = try reader.string()
-    try reader.end()
-  }
-}
-
-/// The fields of *member_statuses* after the cid, up to its users (Proto/frames.md, 0x28); `userCount` strings follow.
-package struct MemberStatusesFields: ~Escapable {
-  /// 1: a server.
-  package let viewerFlags: UInt64
-  /// Empty: none.
-  package let viewer: RawSpan
-  package let message: RawSpan
-  package let userCount: Int
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewerFlags = try reader.varint()
-    viewer = try reader.string()
-    message = try reader.string()
-    userCount = try reader.count()
-  }
-}
-
 /// *entry* of Proto/frames.md, one member in a list, with its strings read in place.
 package struct ListEntryFields: ~Escapable {
   package let user: RawSpan
@@ -105,43 +57,6 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// Writes the fields of *list_members* after the cid.
-  ///
-  /// - Parameters:
-  ///   - viewer: empty for none.
-  ///   - limit: 1 to 100.
-  ///   - cursor: empty for the first page.
-  package mutating func writeListMembers(
-    viewer: RawSpan,
-    isServer: Bool,
-    message: RawSpan,
-    list: MemberList,
-    order: ListOrder,
-    limit: UInt64,
-    cursor: RawSpan
-  ) {
-    writeVarint(UInt64(isServer ? 1 : 0))
-    writeField(viewer)
-    writeField(message)
-    writeInteger(list.rawValue)
-    writeInteger(order.rawValue)
-    writeVarint(limit)
-    writeField(cursor)
-  }
-
-  /// Writes the fields of *member_statuses* after the cid, up to its users: `userCount` strings (1 to 100) must follow.
-  package mutating func writeMemberStatuses(
-    viewer: RawSpan,
-    isServer: Bool,
-    message: RawSpan,
-    userCount: Int
-  ) {
-    writeVarint(UInt64(isServer ? 1 : 0))
-    writeField(viewer)
-    writeField(message)
-    writeVarint(userCount)
-  }
-
   /// *entry* of Proto/frames.md.
   package mutating func writeListEntry(user: RawSpan, _ entry: ListEntry) {
     writeField(user)

@@ -1,36 +1,6 @@
 package import NIOCore
 package import ReceiptModel
 
-/// list_roster of Proto/frames.md, after the cid.
-package struct ListRosterFields: ~Escapable {
-  package let viewerFlags: UInt64
-  package let viewer: RawSpan
-  package let limit: UInt64
-  /// The next row to examine; nil: the first.
-  package let cursor: UInt32?
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewerFlags = try reader.varint()
-    viewer = try reader.string()
-    limit = try reader.varint()
-    cursor = try reader.optional32()
-    try reader.end()
-  }
-}
-
-/// list_messages of Proto/frames.md, after the cid.
-package struct ListMessagesFields: Sendable {
-  package let limit: UInt64
-  package let cursor: MessageListCursor?
-
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    limit = try reader.varint()
-    cursor = try reader.messageListCursor()
-    try reader.end()
-  }
-}
-
 extension FieldReader {
   /// An optional sequence number, then an optional reply, which is none if there is no sequence number.
   @_lifetime(self: copy self)

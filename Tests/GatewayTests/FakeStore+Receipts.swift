@@ -67,11 +67,11 @@ extension FakeModel {
   }
 
   func listMembers(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    let asked = try ListMembersFields(&reader)
-    let (user, id) = (text(asked.viewer), text(asked.message))
+    let asked = try ListMembersRequest(&reader)
+    let (user, id) = (text(asked.viewer.user), text(asked.message))
     try checkViewer(user, channel)
     let place = try place(of: id, channel)
-    if hidesCounts(channel, place, from: user, isServer: asked.viewerFlags == 1) {
+    if hidesCounts(channel, place, from: user, isServer: asked.viewer.isServer) {
       throw Refused(code: .countsNotVisible)
     }
     if asked.order == 1, channel.members.count > 4 { throw Refused(code: .orderNotAvailable) }
@@ -110,18 +110,17 @@ extension FakeModel {
   }
 
   func memberStatuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    let asked = try MemberStatusesFields(&reader)
-    let (viewer, id) = (text(asked.viewer), text(asked.message))
+    let asked = try MemberStatusesRequest(&reader)
+    let (viewer, id) = (text(asked.viewer.user), text(asked.message))
     try checkViewer(viewer, channel)
     let place = try place(of: id, channel)
-    let isHidden = hidesCounts(channel, place, from: viewer, isServer: asked.viewerFlags == 1)
-    fields.writeVarint(asked.userCount)
-    for _ in 0..<asked.userCount {
-      let user = try reader.text()
+    let isHidden = hidesCounts(channel, place, from: viewer, isServer: asked.viewer.isServer)
+    fields.writeVarint(asked.users.count)
+    asked.users.forEach { name in
+      let user = text(name)
       let bytes = Array(user.utf8)
       guard let row = channel.members.first(where: { $0.user == user })?.row else {
-        fields.writeMemberStatus(user: bytes.span.bytes, refused: .notAMember)
-        continue
+        return fields.writeMemberStatus(user: bytes.span.bytes, refused: .notAMember)
       }
       if isHidden && user != viewer {
         fields.writeMemberStatus(user: bytes.span.bytes, refused: .countsNotVisible)

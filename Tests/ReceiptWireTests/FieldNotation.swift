@@ -46,217 +46,78 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
 
 /// Reads a whole payload as the kind's receiver does, with the fields that the flags append.
 func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
-  var reader = FieldReader(payload)
+  let issuedBytes = flags.contains(.issued) ? FrameHeader.issuedByteCount : 0
+  guard payload.byteCount >= issuedBytes else { throw .truncated }
+  var reader = FieldReader(payload.extracting(0..<(payload.byteCount - issuedBytes)))
+  if kind.traits.contains(.named) { _ = try reader.string() }
+  if kind.traits.contains(.command) { _ = try reader.varint() }
   switch kind {
   case .hello: return _ = try Hello(payload)
   case .challenge: return _ = try Challenge(payload)
   case .proof: return _ = try Proof(payload)
   case .ready: return _ = try Ready(payload)
+  case .putChannel: _ = try PutChannelRequest(&reader)
+  case .changeMembers: _ = try ChangeMembersRequest(&reader)
+  case .setMember: _ = try SetMemberRequest(&reader)
+  case .registerMessage: _ = try RegisterMessageRequest(&reader)
+  case .deleteMessage, .truncateChannel: _ = try MessageRequest(&reader)
+  case .markRead, .markUnread: _ = try MarkRequest(&reader, hasEpoch: true)
+  case .markDelivered: _ = try MarkRequest(&reader, hasEpoch: false)
+  case .markUnreadSince: _ = try MarkUnreadSinceRequest(&reader)
+  case .acknowledge: _ = try AcknowledgeRequest(&reader)
+  case .patchChannelType: _ = try reader.optionPatch()
+  case .assignChannelType: _ = try AssignChannelTypeRequest(&reader)
+  case .patchUser: _ = try PatchUserRequest(&reader)
+  case .assignUser: _ = try AssignUserRequest(&reader)
+  case .settle: _ = try SettleRequest(&reader)
+  case .eraseMember: _ = try reader.string()
+  case .noteWebhook: _ = try reader.time()
+  case .readState: _ = try ReadStateRequest(&reader)
+  case .threadReadState: _ = try ThreadReadStateRequest(&reader)
+  case .statuses: _ = try StatusesRequest(&reader)
+  case .listMembers: _ = try ListMembersRequest(&reader)
+  case .memberStatuses: _ = try MemberStatusesRequest(&reader)
+  case .listRoster: _ = try ListRosterRequest(&reader)
+  case .listMessages: _ = try ListMessagesRequest(&reader)
+  case .userReceipts, .userThreads: _ = try OwnListRequest(&reader)
+  case .listChannels: _ = try ListChannelsRequest(&reader)
+  case .unreadCounts: for _ in 0..<(try reader.count()) { _ = try UnreadCountEntry(&reader) }
+  case .purge: _ = try reader.varint()
+  case .rebuildIndex: _ = try RebuildIndexRequest(&reader)
+  case .ticketPlace: _ = try TicketPlaceRequest(&reader)
+  case .acknowledgePush: _ = try AcknowledgePushRequest(&reader)
+  case .redeemTicket: _ = try RedeemTicketRequest(&reader)
+  case .presentTicket: _ = try PresentTicketRequest(&reader)
+  case .subscribe: _ = try SubscribeRequest(&reader)
+  case .unsubscribe, .announceRow: _ = try StringListFields(&reader)
+  case .subscribeUser: _ = try SubscribeUserRequest(&reader)
+  case .listRevokedTokens: _ = try ListRevokedTokensRequest(&reader)
+  case .revokeToken: _ = try RevokeTokenRequest(&reader)
+  case .getChannel, .getChannelType, .getUser, .getToken, .webhookKnown, .deleteChannel, .listChannelTypes,
+    .listUnsettled, .backupBegin, .backupEnd:
+    break
   case .error: return _ = try ErrorFrame(payload)
   case .events: return _ = try EventsFields(payload)
   case .subscribeReply: return _ = try SubscribedFields(payload)
   case .backupBeginReply: return _ = try BackupContents(payload)
-  case .subscribe:
-    _ = try reader.varint()
-    _ = try reader.time()
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .unsubscribe: for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .subscribeUser:
-    _ = try reader.string()
-    _ = try reader.byte()
-  case .announceRow:
-    _ = try reader.string()
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
   case .subscribeUserReply: _ = try reader.time()
-  case .unsubscribeReply, .announceRowReply, .backupBegin, .backupEnd, .backupEndReply: break
+  case .unsubscribeReply, .announceRowReply, .backupEndReply: break
   case .ping, .pong: _ = try reader.raw(8)
-  case .drain, .listChannelTypes, .listUnsettled: break
-  case .putChannel:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.optionPatch()
-    try members(&reader)
-  case .changeMembers:
-    _ = try reader.string()
-    _ = try reader.varint()
-    try members(&reader)
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .markUnreadSince:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.time()
-    _ = try reader.optional32()
-  case .setMember:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.varint()
+  case .drain: break
   case .setMemberReply:
     _ = try reader.byte()
     _ = try SetMemberFields(&reader)
-  case .registerMessage:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.time()
-    if try reader.varint() & 24 == 16 {
-      for _ in 0..<(try reader.count()) { _ = try reader.string() }
-    }
-  case .deleteMessage:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-  case .markRead, .markUnread:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.optional32()
-  case .markDelivered:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-  case .patchChannelType:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.optionPatch()
-  case .assignChannelType:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.varint()
-    _ = try reader.options()
-  case .getChannel, .getChannelType, .getUser: _ = try reader.string()
-  case .readState:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.optional32()
-  case .threadReadState:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-  case .statuses:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .acknowledge:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .patchUser:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.varint()
-    _ = try reader.varint()
-    _ = try reader.time()
-  case .assignUser:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.varint()
-    _ = try reader.varint()
-    for _ in 0..<3 { _ = try reader.time() }
-  case .settle:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.byte()
-    _ = try reader.varint()
-  case .deleteChannel:
-    _ = try reader.string()
-    _ = try reader.varint()
-  case .ticketPlace: for _ in 0..<3 { _ = try reader.string() }
-  case .webhookKnown: _ = try reader.string()
-  case .acknowledgePush:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.time()
-    _ = try reader.varint()
-  case .redeemTicket:
-    _ = try reader.varint()
-    _ = try reader.ticketPlace()
-    _ = try reader.time()
-    _ = try reader.varint()
-  case .noteWebhook:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.time()
-  case .getToken: _ = try reader.string()
-  case .listRevokedTokens:
-    _ = try reader.varint()
-    _ = try reader.varint()
-  case .revokeToken:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.byte()
-    _ = try reader.time()
   case .getTokenReply, .revokeTokenReply: _ = try TokenStateFields(&reader)
   case .listRevokedTokensReply: _ = try RevokedTokenListFields(&reader)
-  case .presentTicket:
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.time()
-    _ = try reader.varint()
   case .ticketPlaceReply: _ = try reader.ticketPlace()
   case .webhookKnownReply, .noteWebhookReply: _ = try reader.byte()
   case .acknowledgePushReply, .redeemTicketReply, .presentTicketReply: _ = try DeliveryFields(&reader)
-  case .truncateChannel, .eraseMember:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-  case .listChannels:
-    _ = try reader.string()
-    let flags = try reader.varint()
-    _ = try reader.varint()
-    _ = try reader.optional32()
-    if flags & 2 != 0 { _ = try reader.time() }
-  case .unreadCounts:
-    for _ in 0..<(try reader.count()) {
-      _ = try reader.string()
-      _ = try reader.string()
-      _ = try reader.varint()
-    }
-  case .purge, .purgeReply: _ = try reader.varint()
+  case .purgeReply: _ = try reader.varint()
   case .backupRead, .backupDigest: return _ = try BackupPart(payload)
   case .backupReadReply:
     _ = try reader.raw(32)
     _ = try reader.raw(reader.remaining)
   case .backupDigestReply: _ = try reader.raw(32)
-  case .rebuildIndex:
-    _ = try reader.byte()
-    _ = try reader.varint()
-  case .listMembers:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.byte()
-    _ = try reader.byte()
-    _ = try reader.varint()
-    _ = try reader.string()
-  case .memberStatuses:
-    _ = try reader.string()
-    _ = try reader.varint()
-    _ = try reader.string()
-    _ = try reader.string()
-    for _ in 0..<(try reader.count()) { _ = try reader.string() }
-  case .listRoster:
-    _ = try reader.string()
-    _ = try ListRosterFields(&reader)
-  case .listMessages:
-    _ = try reader.string()
-    _ = try ListMessagesFields(&reader)
   case .listRosterReply:
     for _ in 0..<(try reader.count()) { _ = try RosterEntryFields(&reader) }
     _ = try reader.optional32()
@@ -278,12 +139,6 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     if reader.remaining > 0 { _ = try reader.byte() }
   case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
     _ = try reader.channelTypeRecord()
-  case .userReceipts, .userThreads:
-    _ = try reader.string()
-    _ = try reader.string()
-    _ = try reader.byte()
-    _ = try reader.varint()
-    _ = try reader.optional32()
   case .userReceiptsReply:
     for _ in 0..<(try reader.count()) {
       _ = try reader.sequence()
@@ -345,15 +200,7 @@ func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpa
     }
   }
   if flags.contains(.thread) { _ = try reader.string() }
-  if flags.contains(.issued) { _ = try reader.raw(FrameHeader.issuedByteCount) }
   try reader.end()
-}
-
-private func members(_ reader: inout FieldReader) throws(WireError) {
-  for _ in 0..<(try reader.count(elementBytesMin: 2)) {
-    _ = try reader.string()
-    _ = try reader.string()
-  }
 }
 
 extension WireError {

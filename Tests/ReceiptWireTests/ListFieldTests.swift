@@ -44,16 +44,18 @@ struct ListFieldTests {
       cursor: cursor.span.bytes
     )
     var reader = FieldReader(payload.readableBytesSpan)
-    let fields = try ListMembersFields(&reader)
-    #expect(fields.viewerFlags == 1)
-    #expect(Self.text(fields.viewer) == "alice")
+    let fields = try ListMembersRequest(&reader)
+    let isServer = fields.viewer.isServer
+    #expect(isServer)
+    let viewerText = Self.text(fields.viewer.user)
+    #expect(viewerText == "alice")
     #expect(Self.text(fields.message) == "m1")
     #expect(fields.list == 2)
     #expect(fields.order == 1)
     #expect(fields.limit == 100)
     #expect(Self.text(fields.cursor) == "t12-bob")
     let isStrict = Self.refusesTruncated(payload) { reader throws(WireError) in
-      _ = try ListMembersFields(&reader)
+      _ = try ListMembersRequest(&reader)
     }
     #expect(isStrict)
     var longer = payload
@@ -61,7 +63,7 @@ struct ListFieldTests {
     let long = longer
     #expect(throws: WireError.trailingBytes) {
       var reader = FieldReader(long.readableBytesSpan)
-      _ = try ListMembersFields(&reader)
+      _ = try ListMembersRequest(&reader)
     }
   }
 
@@ -77,17 +79,17 @@ struct ListFieldTests {
     )
     for user in ["bob", "carol"] { payload.writeField(user) }
     var reader = FieldReader(payload.readableBytesSpan)
-    let fields = try MemberStatusesFields(&reader)
-    #expect(fields.viewerFlags == 0)
-    #expect(fields.viewer.byteCount == 0)
+    let fields = try MemberStatusesRequest(&reader)
+    let (flags, viewerBytes) = (fields.viewer.flags, fields.viewer.user.byteCount)
+    #expect(flags == 0 && viewerBytes == 0)
     #expect(Self.text(fields.message) == "m1")
-    #expect(fields.userCount == 2)
-    #expect(try reader.text() == "bob")
-    #expect(try reader.text() == "carol")
-    try reader.end()
+    let userCount = fields.users.count
+    #expect(userCount == 2)
+    var users: [String] = []
+    fields.users.forEach { users.append(Self.text($0)) }
+    #expect(users == ["bob", "carol"])
     let isStrict = Self.refusesTruncated(payload) { reader throws(WireError) in
-      let count = try MemberStatusesFields(&reader).userCount
-      for _ in 0..<count { _ = try reader.string() }
+      _ = try MemberStatusesRequest(&reader)
     }
     #expect(isStrict)
   }

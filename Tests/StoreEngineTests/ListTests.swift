@@ -23,7 +23,7 @@ extension Gateway {
         message: Array(message.utf8).span.bytes,
         list: list,
         order: order,
-        limit: limit,
+        limit: Int(limit),
         cursor: Array(cursor.utf8).span.bytes
       )
     }

@@ -136,12 +136,12 @@ struct ChannelRoutes {
         throw try body.required("role").error("must be 1 to 64 of A-Z a-z 0-9 _ . -")
       }
     }
-    let flags = (isMuted == nil ? 0 : 1) | (isMuted == true ? 2 : 0) | (context.caller.isServer ? 4 : 0)
+    let flags =
+      (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
+      | (context.caller.isServer ? SetMemberRequest.joins : 0)
     let answer = NamedAnswer.member(match.member.bytes)
     try loop.namedAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
-      buffer.writeField(match.member)
-      if let role { buffer.writeField(role) } else { buffer.writeEmptyField() }
-      buffer.writeVarint(UInt64(flags))
+      buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }
 
@@ -175,11 +175,7 @@ struct ChannelRoutes {
       // Both fields were validated before.
       if let user = member.member("user_id")?.string { buffer.writeField(user) }
       guard withRoles else { continue }
-      if let role = member.member("role")?.string {
-        buffer.writeField(role)
-      } else {
-        buffer.writeEmptyField()
-      }
+      buffer.writeFieldOrEmpty(member.member("role")?.string)
     }
   }
 }

@@ -29,7 +29,7 @@ extension ChannelRoutes {
       before = given
     }
     try loop.send(.truncateChannel, cid: match.subject, context, match.route, .channel) {
-      $0.writeField(before)
+      $0.writeMessageRequest(before)
     }
   }
 }

@@ -27,9 +27,7 @@ extension ChannelRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     try loop.send(.listRoster, cid: match.subject, context, match.route, .roster) { buffer in
-      buffer.writeViewer(viewer, isServer: isServer)
-      buffer.writeVarint(limit)
-      buffer.writeOptional(cursor.map(UInt64.init))
+      buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: cursor)
     }
   }
 
@@ -48,8 +46,7 @@ extension ChannelRoutes {
       }
     }
     try loop.send(.listMessages, cid: match.subject, context, match.route, .messageList) { buffer in
-      buffer.writeVarint(limit)
-      buffer.writeMessageListCursor(cursor)
+      buffer.writeListMessages(limit: limit, cursor: cursor)
     }
   }
 
@@ -85,9 +82,7 @@ extension ChannelRoutes {
       loop.fanOuts.keepNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
         loop.fanOuts.send(.readState, cid: cid, context, match.route, fanOut, position) { buffer in
-          buffer.writeViewer(viewer, isServer: isServer)
-          buffer.writeVarint(limit)
-          buffer.writeOptional(nil)
+          buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {
         loop.fanOuts.finish(fanOut, position, .invalidCID)

@@ -40,7 +40,7 @@ final class EventStream {
   /// - Parameter queued: bytes that HTTP/2 has queued.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
     let isWaiting = queued > 0 || !queue.isEmpty
-    return progress.ticksStalled(moved: bytesWritten &- UInt64(queued), isWaiting: isWaiting) > ticksMax
+    return progress.ticksStalled(moved: bytesWritten &- UInt64(queued), clientMustAct: isWaiting) > ticksMax
   }
 }
 

@@ -142,33 +142,30 @@ final class EventStreams: GatewayPart {
   private func perform(_ step: EventHub.Step) {
     switch step {
     case .subscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeInteger(UInt8(1)) }
+      trySend(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeSubscribeUser(on: true) }
     case .unsubscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) { $0.writeInteger(UInt8(0)) }
+      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) {
+        $0.writeSubscribeUser(on: false)
+      }
     case .list(let ref, let user, let issued, let cursor, let since):
       trySend(.listChannels, home(of: user), user, .list(ref), issued: issued) {
-        // Flags: 1 adds channels that the user has left, 2 those deleted.
-        $0.writeVarint(since == nil ? 0 : 3)
-        $0.writeVarint(UserChannelScan.listMax)
-        $0.writeOptional(cursor)
-        if let since { $0.writeTime(since) }
+        $0.writeListChannels(
+          withAll: since != nil,
+          limit: UserChannelScan.listMax,
+          cursor: cursor,
+          deletedSince: since
+        )
       }
     case .subscribe(let frame, let since):
       let cids = hub.cids(of: frame)
       trySend(.subscribe, hub.shard(of: frame), nil, .subscribe(frame: UInt32(truncatingIfNeeded: frame))) {
-        buffer in
-        buffer.writeVarint(since == nil ? 0 : 1)
-        buffer.writeTime(since ?? .none)
-        buffer.writeVarint(cids.count)
-        for cid in cids { buffer.writeField(cid) }
+        $0.writeSubscribe(changesSince: since, cids)
       }
     case .unsubscribe(let frame):
       let cids = hub.cids(of: frame)
       trySend(.unsubscribe, hub.shard(of: frame), nil, .unsubscribe(frame: UInt32(truncatingIfNeeded: frame)))
       {
-        buffer in
-        buffer.writeVarint(cids.count)
-        for cid in cids { buffer.writeField(cid) }
+        $0.writeStrings(cids)
       }
     case .begin(let ref): begin(ref)
     case .live(let ref): if let stream = table[ref] { sendHeartbeat(stream) }

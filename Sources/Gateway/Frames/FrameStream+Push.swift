@@ -72,10 +72,7 @@ extension FrameStream {
     )
     let place = ticket.place
     let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(question)) {
-      buffer in
-      buffer.writeRaw(place)
-      buffer.writeTime(acked)
-      buffer.writeVarint(wantsNames ? 1 : 0)
+      $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)
     }
     sent(isSent, question, loop)
   }

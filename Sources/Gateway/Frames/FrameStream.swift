@@ -27,7 +27,7 @@ final class FrameStream: RequestStream {
   private var output = ByteBuffer()
   /// Whether the token and the connection may hold more answers, and how many bytes a stream keeps if not.
   private var mayHold = true
-  private static let leastAnswerBytes = 16_384
+  private static let minAnswerBytes = 16_384
 
   init(_ context: RequestContext, _ limits: GatewayLimits) {
     self.limits = limits
@@ -39,7 +39,7 @@ final class FrameStream: RequestStream {
     if case .reading = state { true } else { false }
   }
 
-  override var isWaiting: Bool { inFlight > 0 }
+  override var hasRequestsInFlight: Bool { inFlight > 0 }
 
   override func end(_ reason: StreamEnd) {
     guard case .reading = state else { return }
@@ -72,7 +72,7 @@ final class FrameStream: RequestStream {
           continue
         case .needs:
           if isEnd { end(.malformedFrame, "the body ends within a frame") }
-          hasPart = true
+          hasPartialItem = true
         case nil: break
         }
         break
@@ -86,7 +86,7 @@ final class FrameStream: RequestStream {
 
   /// Whether one more request may be in flight.
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
-    let answerBytes = mayHold ? limits.streamAnswerBytes : Self.leastAnswerBytes
+    let answerBytes = mayHold ? limits.streamAnswerBytes : Self.minAnswerBytes
     lacksRoom =
       inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes || hasTakenTurn
     return !lacksRoom && loop.streams.canSend(self)

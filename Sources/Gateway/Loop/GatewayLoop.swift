@@ -458,7 +458,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: arrival.hasWaited
     )
-    if match.route.isQuery, !queries.canBegin(match.route, context) { return }
+    if match.route.isQuery, !queries.beginsOrWaits(match.route, context) { return }
     try dispatch(match, context, request)
   }
 

@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import Operations
 
-/// The queries that wait for earlier ones: performs ``QueryQueue``.
+/// Limits the queries that the store has to answer at once. The rest wait in a ``QueryQueue``.
 final class Queries: GatewayPart {
   private var queue = QueryQueue()
   /// Queries that had to wait, since the start.
@@ -12,8 +12,8 @@ final class Queries: GatewayPart {
   /// Queries that wait.
   var waitingCount: Int { queue.count }
 
-  /// Whether a query may be sent now. If not, it is queued, and handled again later.
-  func canBegin(_ route: Route, _ context: RequestContext) -> Bool {
+  /// Whether a query may be sent now. If not, it is enqueued, and handled again later.
+  func beginsOrWaits(_ route: Route, _ context: RequestContext) -> Bool {
     if context.hasWaited || queue.count == 0 && hasRoom { return true }
     queue.append(
       QueryQueue.Waiting(

@@ -4,9 +4,9 @@ internal import NIOCore
 
 /// Queries that wait until the store has answered earlier ones. A pure state machine.
 ///
-/// A page costs the store and the gateway ten times as much as a mark. Thousands of them sent at once would delay
-/// everybody's marks. Callers take turns, so that the queries of one do not delay those of others. What waits is
-/// bounded by the memory of its streams.
+/// A query that reads a page of rows costs the store and the gateway ten times as much as a mark. Thousands of them sent
+/// at once would delay everybody's marks. Callers take turns, so that the queries of one do not delay those of others.
+/// The queue has no limit of its own: the memory limit of open streams bounds it.
 struct QueryQueue {
   /// A query that has been admitted and charged, and of which nothing has been sent.
   struct Waiting {
@@ -31,7 +31,7 @@ struct QueryQueue {
     count += 1
   }
 
-  /// Removes the oldest query of the caller whose turn it is; nil if none waits.
+  /// Removes and returns the oldest query of the caller whose turn it is; nil if none waits.
   mutating func next() -> Waiting? {
     guard let key = turns.popFirst() else { return nil }
     let (query, isLast) = takeFirst(of: key)
@@ -39,7 +39,8 @@ struct QueryQueue {
     return query
   }
 
-  /// Removes a query whose deadline has passed; nil if there is none. Queries of one caller wait equally long.
+  /// Removes and returns a query whose deadline has passed; nil if there is none. All queries have the same timeout, so
+  /// that a caller's oldest is due first.
   mutating func nextOverdue(now: NIODeadline) -> Waiting? {
     guard let key = turns.first(where: { key in queries[key]?.first.map { $0.deadline <= now } ?? false })
     else { return nil }

@@ -54,22 +54,15 @@ enum SharedValue: Equatable {
 
   /// Writes the fields of assign_channel_type or assign_user after the counter.
   func writeAssignment(into buffer: inout ByteBuffer) {
-    buffer.writeVarint(version)
     switch self {
-    case .channelType(let record): buffer.writeOptions(record.options)
-    case .user(let settings):
-      let flags =
-        (settings.hidesRead ? 1 : 0) | (settings.hidesDelivered ? 2 : 0) | (settings.isErasing ? 4 : 0)
-      buffer.writeVarint(UInt64(flags))
-      buffer.writeTime(settings.readShownSince)
-      buffer.writeTime(settings.deliveredShownSince)
-      buffer.writeTime(settings.tokensRevokedBefore)
+    case .channelType(let record):
+      buffer.writeAssignChannelType(version: record.version, record.options)
+    case .user(let settings): buffer.writeAssignUser(settings)
     }
   }
 
   /// Writes the fields of settle after the counter.
   func writeSettlement(into buffer: inout ByteBuffer) {
-    buffer.writeInteger(UInt8(isUser ? 1 : 0))
-    buffer.writeVarint(version)
+    buffer.writeSettle(isUser: isUser, version: version)
   }
 }

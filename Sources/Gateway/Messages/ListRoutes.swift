@@ -40,7 +40,7 @@ extension MessageRoutes {
         message: message,
         list: list,
         order: order,
-        limit: UInt64(limit),
+        limit: limit,
         cursor: cursor
       )
     }

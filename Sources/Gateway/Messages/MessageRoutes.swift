@@ -31,7 +31,7 @@ struct MessageRoutes {
     let message = match.message
     let answer = NamedAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
     try loop.namedAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
-      $0.writeField(message)
+      $0.writeMessageRequest(message)
     }
   }
 }
@@ -115,12 +115,17 @@ struct MessageFields: ~Escapable {
 
   /// Writes register_message of Proto/frames.md, after the counter.
   func write(into buffer: inout ByteBuffer) {
-    buffer.writeField(id)
-    if let user { buffer.writeField(user) } else { buffer.writeEmptyField() }
-    buffer.writeTime(Timestamp(milliseconds: createdAt))
-    let flags = (isSilent ? 1 : 0) | (wantsReceipt ? 2 : 0) | (movesPosition ? 0 : 4)
-    guard let mentioned else { return buffer.writeVarint(UInt64(flags | (mentionsAll ? 8 : 0))) }
-    buffer.writeVarint(UInt64(flags | 16))
+    var flags: UInt64 = 0
+    if isSilent { flags |= RegisterMessageRequest.silent }
+    if wantsReceipt { flags |= RegisterMessageRequest.receipt }
+    if !movesPosition { flags |= RegisterMessageRequest.movesNoPosition }
+    if mentioned != nil {
+      flags |= RegisterMessageRequest.mentionsUsers
+    } else if mentionsAll {
+      flags |= RegisterMessageRequest.mentionsAll
+    }
+    buffer.writeRegisterMessage(id, sender: user, created: Timestamp(milliseconds: createdAt), flags: flags)
+    guard let mentioned else { return }
     buffer.writeVarint(mentioned.count)
     var elements = mentioned.elements
     while let user = elements.next() {

@@ -34,18 +34,19 @@ extension MessageRoutes {
       guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
       return try loop.send(.threadReadState, cid: match.subject, context, match.route, .threadRows) {
         buffer in
-        buffer.writeViewer(viewer, isServer: isServer)
-        buffer.writeField(thread)
-        buffer.writeVarint(limit)
-        buffer.writeField(cursor)
+        buffer.writeThreadReadState(
+          viewer: viewer,
+          isServer: isServer,
+          parent: thread,
+          limit: limit,
+          cursor: cursor
+        )
       }
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
     try loop.send(.readState, cid: match.subject, context, match.route, .readState) { buffer in
-      buffer.writeViewer(viewer, isServer: isServer)
-      buffer.writeVarint(limit)
-      buffer.writeOptional(row.map { UInt64($0) })
+      buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
 
@@ -58,8 +59,7 @@ extension MessageRoutes {
     let message = match.message
     let answer = NamedAnswer.status(cid: match.subject.bytes, id: message.bytes)
     try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
-      buffer.writeViewer(viewer, isServer: isServer)
-      buffer.writeVarint(1)
+      buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
   }
@@ -92,8 +92,7 @@ extension MessageRoutes {
     guard count > 0 else { return answerWithoutStore(match, context, names) }
     let answer = NamedAnswer.statuses(cid: match.subject.bytes, names)
     try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
-      buffer.writeViewer(viewer, isServer: isServer)
-      buffer.writeVarint(count)
+      buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
         if Self.refusal(of: message.string) == nil, let id = message.string { buffer.writeField(id) }
@@ -198,13 +197,5 @@ enum PageCursor {
       return nil
     }
     return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }
-  }
-}
-
-extension ByteBuffer {
-  /// Writes *viewer* of Proto/frames.md.
-  mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
-    writeVarint(UInt64(isServer ? 1 : 0))
-    writeField(user)
   }
 }

@@ -32,9 +32,7 @@ extension MessageRoutes {
     guard count > 0 else { return answerRefused(match, context, names) }
     let answer = NamedAnswer.acknowledged(names)
     try loop.namedAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
-      buffer.writeField(user)
-      if let note { buffer.writeField(note) } else { buffer.writeEmptyField() }
-      buffer.writeVarint(count)
+      buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
         if Self.refusal(of: message.string) == nil, let id = message.string { buffer.writeField(id) }

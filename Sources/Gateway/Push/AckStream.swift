@@ -30,7 +30,7 @@ final class AckStream: RequestStream {
     if case .reading = state { true } else { false }
   }
 
-  override var isWaiting: Bool { order.waiting > 0 }
+  override var hasRequestsInFlight: Bool { order.waiting > 0 }
 
   override func replied(
     _ question: StreamStoreRequest,
@@ -81,7 +81,7 @@ final class AckStream: RequestStream {
           taken = end
         case .needsMore(let end):
           if isEnd { state = .ending(nil) }
-          hasPart = end < bytes.byteCount
+          hasPartialItem = end < bytes.byteCount
           return end
         }
       }

@@ -55,8 +55,7 @@ extension Push {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
         loop.fanOuts.send(.ticketPlace, cid: cid.span.bytes, context, match.route, fanOut, position) {
-          $0.writeField(user.span.bytes)
-          $0.writeField(message.span.bytes)
+          $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
         loop.fanOuts.finish(fanOut, position, error)
@@ -281,10 +280,7 @@ extension Push {
       order.begin(loop.counters.pushes.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
       let isSent = loop.trySend(.acknowledgePush, cid: ack.cid, request(true)) { buffer in
-        buffer.writeField(user)
-        buffer.writeField(message)
-        buffer.writeTime(ackedAt)
-        buffer.writeVarint(wantsNames ? 1 : 0)
+        buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
     }
@@ -301,10 +297,7 @@ extension Push {
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
       let place = ticket.place
       let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(false)) {
-        buffer in
-        buffer.writeRaw(place)
-        buffer.writeTime(ackedAt)
-        buffer.writeVarint(wantsNames ? 1 : 0)
+        $0.writeRedeemTicket(place: place, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
     } catch {

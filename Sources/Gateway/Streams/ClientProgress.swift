@@ -1,16 +1,18 @@
 internal import HTTP2Session
 
-/// Whether a stream's client takes what waits for it, or goes on with what it has begun, checked once a tick.
+/// Counts the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or line.
 struct ClientProgress {
   private var bytesMoved: UInt64 = 0
   private var ticks = 0
 
-  /// Checks for progress: ``HTTP2Limits/leastProgressBytes`` since the last one, or nothing that waits for the client.
+  /// Checks for progress, once a tick: ``HTTP2Limits/minProgressBytes`` since the last one, or nothing to do.
   ///
-  /// - Parameter moved: bytes that the stream has moved in its life.
+  /// - Parameters:
+  ///   - moved: bytes that the stream has moved in its life.
+  ///   - clientMustAct: whether the next step is the client's.
   /// - Returns: ticks since the last progress.
-  mutating func ticksStalled(moved: UInt64, isWaiting: Bool) -> Int {
-    if !isWaiting || moved &- bytesMoved >= UInt64(HTTP2Limits.leastProgressBytes) {
+  mutating func ticksStalled(moved: UInt64, clientMustAct: Bool) -> Int {
+    if !clientMustAct || moved &- bytesMoved >= UInt64(HTTP2Limits.minProgressBytes) {
       bytesMoved = moved
       ticks = 0
     } else {

@@ -20,11 +20,11 @@ class RequestStream {
   /// Its index in the ``RequestStreamTable``; nil before it is opened.
   fileprivate(set) var index: SlotIndex?
   /// Whether it is scheduled to advance at the end of the turn.
-  fileprivate var isMarked = false
+  fileprivate var isScheduled = false
   /// Whether it continues in a later turn.
-  fileprivate var isPostponed = false
+  fileprivate var isScheduledLater = false
   /// Whether it waits until the loop's streams have fewer requests in flight.
-  fileprivate var isHeld = false
+  fileprivate var isWaitingForRoom = false
 
   /// Bytes of the body consumed, and bytes of the answer passed to HTTP/2.
   var bytesRead: UInt64 = 0
@@ -42,7 +42,7 @@ class RequestStream {
   /// Whether HTTP/2 has refused answers; it notifies when it takes more.
   final var isFull = false
   /// Whether an incomplete frame or line has arrived.
-  final var hasPart = false
+  final var hasPartialItem = false
   /// Whether a limit has stopped the reading of the body: on requests in flight, on answers, or ``itemsPerTurn``.
   final var lacksRoom = false
   /// Frames or lines that a stream may take in one turn of the loop, so that one client does not delay others.
@@ -54,7 +54,7 @@ class RequestStream {
   final var hasTakenTurn: Bool { itemsTaken >= RequestStream.itemsPerTurn }
 
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
-  final var waitsForClient: Bool { hasPart || isFull }
+  final var waitsForClient: Bool { hasPartialItem || isFull }
 
   /// A request of the stream to the store.
   final func request(_ question: StreamStoreRequest) -> PendingRequest {
@@ -67,13 +67,13 @@ class RequestStream {
   final func advance(on loop: GatewayLoop) {
     write(loop)
     if isReading, !isFull {
-      hasPart = false
+      hasPartialItem = false
       lacksRoom = false
       itemsTaken = 0
       read(loop)
       write(loop)
       // Without a request to the store there is no reply to continue with.
-      if lacksRoom, hasTakenTurn || !isWaiting, !isFull { loop.streams.touchLater(self) }
+      if lacksRoom, hasTakenTurn || !hasRequestsInFlight, !isFull { loop.streams.scheduleLater(self) }
     }
     finish(loop)
   }
@@ -82,9 +82,9 @@ class RequestStream {
   var isReading: Bool { preconditionFailure("a subclass's") }
 
   /// Whether store requests are in flight, whose replies advance the stream.
-  var isWaiting: Bool { preconditionFailure("a subclass's") }
+  var hasRequestsInFlight: Bool { preconditionFailure("a subclass's") }
 
-  /// Reads what it can of the body. Sets ``hasPart`` and ``lacksRoom`` to say why it stopped.
+  /// Reads what it can of the body. Sets ``hasPartialItem`` and ``lacksRoom`` to say why it stopped.
   func read(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
   /// Passes the pending answers to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
@@ -122,9 +122,9 @@ struct RequestStreamTable {
   private var streams = SlotTable<RequestStream>()
   /// Indexes by the handle of the HTTP/2 stream.
   private var indexes: [UInt64: SlotIndex] = [:]
-  private var marked: [RequestStream] = []
+  private var scheduled: [RequestStream] = []
   /// Streams that wait for fewer requests in flight, longest first.
-  private var held: [RequestStream] = []
+  private var waitingForRoom: [RequestStream] = []
 
   var count: Int { streams.count }
 
@@ -155,49 +155,49 @@ struct RequestStreamTable {
 
   /// Schedules ``RequestStream/advance(on:)`` for the end of the turn. True where this is the first stream of the turn.
   @inline(__always)
-  mutating func mark(_ stream: RequestStream) -> Bool {
-    if stream.isMarked { return false }
-    stream.isMarked = true
-    marked.append(stream)
-    return marked.count == 1
+  mutating func schedule(_ stream: RequestStream) -> Bool {
+    if stream.isScheduled { return false }
+    stream.isScheduled = true
+    scheduled.append(stream)
+    return scheduled.count == 1
   }
 
-  /// Takes the marked streams, in order.
-  mutating func takeMarked() -> [RequestStream] {
-    if marked.isEmpty { return [] }
-    let streams = marked
-    marked = []
-    for stream in streams { stream.isMarked = false }
+  /// Takes the scheduled streams, in order.
+  mutating func takeScheduled() -> [RequestStream] {
+    if scheduled.isEmpty { return [] }
+    let streams = scheduled
+    scheduled = []
+    for stream in streams { stream.isScheduled = false }
     return streams.filter { holds($0) }
   }
 
-  /// Postpones a stream to a later turn. False where it is postponed already.
-  func postpone(_ stream: RequestStream) -> Bool {
-    defer { stream.isPostponed = true }
-    return !stream.isPostponed
+  /// Schedules a stream for a later turn. False where it is already.
+  func scheduleLater(_ stream: RequestStream) -> Bool {
+    defer { stream.isScheduledLater = true }
+    return !stream.isScheduledLater
   }
 
-  /// Ends the postponement. False where the stream has ended.
+  /// Ends that. False where the stream has ended.
   func resume(_ stream: RequestStream) -> Bool {
-    stream.isPostponed = false
+    stream.isScheduledLater = false
     return holds(stream)
   }
 
-  /// Holds a stream until fewer requests are in flight.
-  mutating func hold(_ stream: RequestStream) {
-    if stream.isHeld { return }
-    stream.isHeld = true
-    held.append(stream)
+  /// Lets a stream wait until fewer requests are in flight.
+  mutating func waitForRoom(_ stream: RequestStream) {
+    if stream.isWaitingForRoom { return }
+    stream.isWaitingForRoom = true
+    waitingForRoom.append(stream)
   }
 
-  var hasWaitingForRoom: Bool { !held.isEmpty }
+  var hasWaitingForRoom: Bool { !waitingForRoom.isEmpty }
 
-  /// Takes the held streams, for another attempt.
+  /// Takes the streams that wait for room, for another attempt.
   mutating func takeWaitingForRoom() -> [RequestStream] {
-    if held.isEmpty { return [] }
-    let streams = held
-    held = []
-    for stream in streams { stream.isHeld = false }
+    if waitingForRoom.isEmpty { return [] }
+    let streams = waitingForRoom
+    waitingForRoom = []
+    for stream in streams { stream.isWaitingForRoom = false }
     return streams.filter { holds($0) }
   }
 }
@@ -208,6 +208,6 @@ extension RequestStream {
   /// - Parameter queued: bytes of its answer queued in HTTP/2.
   func stalls(queued: Int, ticksMax: Int) -> Bool {
     let moved = bytesRead &+ bytesWritten &- UInt64(queued)
-    return progress.ticksStalled(moved: moved, isWaiting: queued > 0 || waitsForClient) >= ticksMax
+    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
   }
 }

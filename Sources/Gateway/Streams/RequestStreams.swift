@@ -31,7 +31,7 @@ final class RequestStreams: GatewayPart {
     guard count < loop.limits.requestStreams else {
       throw Problem(
         .storeBusy,
-        "this gateway's limit of \(loop.limits.requestStreams) streamed requests is reached"
+        "this event loop's limit of \(loop.limits.requestStreams) streamed requests is reached"
       )
     }
     let own = loop.limits.requestStreamsPerToken
@@ -50,18 +50,21 @@ final class RequestStreams: GatewayPart {
     loop.counters.answered(stream.route.rawValue, status: 200)
     table.insert(stream)
     opened &+= 1
-    touch(stream)
+    schedule(stream)
   }
 
   /// Schedules the stream to advance at the end of this turn.
-  func touch(_ stream: RequestStream) {
-    if table.mark(stream) { loop.endTurnSoon() }
+  func schedule(_ stream: RequestStream) {
+    if table.schedule(stream) { loop.endTurnSoon() }
   }
 
   /// Schedules the stream to advance in a later turn, after other events of the loop.
-  func touchLater(_ stream: RequestStream) {
-    guard table.postpone(stream) else { return }
-    loop.resources.turns.append({ [self] in if table.resume(stream) { touch(stream) } }, on: loop.eventLoop)
+  func scheduleLater(_ stream: RequestStream) {
+    guard table.scheduleLater(stream) else { return }
+    loop.resources.turns.append(
+      { [self] in if table.resume(stream) { schedule(stream) } },
+      on: loop.eventLoop
+    )
   }
 
   /// Opens a stream of frames.
@@ -90,13 +93,13 @@ final class RequestStreams: GatewayPart {
 
   /// Handles new bytes, or the end, of a streamed body.
   func bodyReceived(_ handle: HTTP2StreamHandle) {
-    if let stream = table.stream(of: handle) { touch(stream) }
+    if let stream = table.stream(of: handle) { schedule(stream) }
   }
 
   /// Handles a writable stream. True where it is a streamed request.
   func drained(_ handle: HTTP2StreamHandle) -> Bool {
     guard let stream = table.stream(of: handle) else { return false }
-    touch(stream)
+    schedule(stream)
     return true
   }
 
@@ -155,10 +158,10 @@ final class RequestStreams: GatewayPart {
   // MARK: Store requests
 
   /// Whether the stream may send one more request to the store. The loop's streams share a part of the store's window,
-  /// and callers over their rate must wait. If not, the stream is held, and advanced later.
+  /// and callers over their rate must wait. If not, the stream waits for room, and is advanced later.
   func canSend(_ stream: RequestStream) -> Bool {
     if inFlight < loop.limits.streamedInFlight, loop.store.hasRoom, loop.canCharge(stream) { return true }
-    table.hold(stream)
+    table.waitForRoom(stream)
     return false
   }
 
@@ -169,25 +172,25 @@ final class RequestStreams: GatewayPart {
     inFlight -= 1
     guard let stream = table[index] else { return }
     stream.replied(question, kind, payload, on: loop)
-    touch(stream)
+    schedule(stream)
   }
 
   func failed(_ index: SlotIndex, _ question: StreamStoreRequest, _ failure: StoreFailure) {
     inFlight -= 1
     guard let stream = table[index] else { return }
     stream.failed(question, failure, on: loop)
-    touch(stream)
+    schedule(stream)
   }
 
   // MARK: Turns and timers
 
-  /// Advances streams with work: held streams first, so that those which were just answered do not take all freed room
+  /// Advances streams with work: those that wait for room first, so that those which were just answered do not take all freed room
   /// again.
   func advance() {
     if table.hasWaitingForRoom, inFlight < loop.limits.streamedInFlight {
       for stream in table.takeWaitingForRoom() { stream.advance(on: loop) }
     }
-    for stream in table.takeMarked() { stream.advance(on: loop) }
+    for stream in table.takeScheduled() { stream.advance(on: loop) }
   }
 
   /// Starts the one timer of all streams.
@@ -216,7 +219,7 @@ final class RequestStreams: GatewayPart {
     for stream in table.all {
       if now >= stream.caller.expiresAt {
         stream.end(.tokenExpired)
-        touch(stream)
+        schedule(stream)
       }
       if stream.stalls(queued: queuedBytes(stream), ticksMax: ticksMax) { resetStalled(stream) }
     }
@@ -238,7 +241,7 @@ final class RequestStreams: GatewayPart {
     isDraining = true
     for stream in table.all {
       stream.end(.draining)
-      touch(stream)
+      schedule(stream)
     }
   }
 
@@ -246,7 +249,7 @@ final class RequestStreams: GatewayPart {
   func revoke(where isRevoked: (Caller) -> Bool) {
     for stream in table.all where isRevoked(stream.caller) {
       stream.end(.tokenRevoked)
-      touch(stream)
+      schedule(stream)
     }
   }
 

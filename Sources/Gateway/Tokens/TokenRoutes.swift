@@ -13,10 +13,7 @@ extension Tokens {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let until = try TokenJSON.revocation(try loop.object(request, .putToken))
-    try askToken(.revokeToken, match, context) { buffer in
-      buffer.writeInteger(UInt8(until == nil ? 0 : 1))
-      buffer.writeTime(until ?? .none)
-    }
+    try askToken(.revokeToken, match, context) { $0.writeRevokeToken(until: until) }
   }
 
   /// `GET /v1/tokens/{jti}`.

@@ -57,8 +57,7 @@ final class Tokens: GatewayPart {
     let request = PendingRequest(.tokenList(round: question.round), route: .getToken)
     let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request)
     {
-      $0.writeVarint(question.known)
-      $0.writeVarint(question.after)
+      $0.writeListRevokedTokens(known: question.known, after: question.after)
     }
     if !isSent { listing.failed(round: question.round) }
   }

@@ -172,20 +172,14 @@ final class Erasures: GatewayPart {
     let home = job.erasure.home
     switch step {
     case .begin:
-      return trySend(.patchUser, home, job, index, .begin) { buffer in
-        buffer.writeVarint(8)
-        buffer.writeVarint(0)
-        buffer.writeTime(.none)
-      }
+      return trySend(.patchUser, home, job, index, .begin) { $0.writePatchErase() }
     case .assign(let shard):
       let value = SharedValue.user(job.erasure.settings)
       return trySend(.assignUser, shard, job, index, .assign) { value.writeAssignment(into: &$0) }
     case .check: return trySend(.getUser, home, job, index, .check) { _ in }
     case .list(let cursor):
-      return trySend(.listChannels, home, job, index, .list) { buffer in
-        buffer.writeVarint(1)
-        buffer.writeVarint(UserChannelScan.listMax)
-        buffer.writeOptional(cursor)
+      return trySend(.listChannels, home, job, index, .list) {
+        $0.writeListChannels(withAll: true, limit: UserChannelScan.listMax, cursor: cursor)
       }
     case .erase(let number):
       let user = job.erasure.user
@@ -195,11 +189,7 @@ final class Erasures: GatewayPart {
       }
     case .forget(let shard):
       let version = job.erasure.forgottenVersion
-      return trySend(.assignUser, shard, job, index, .forget) { buffer in
-        buffer.writeVarint(version)
-        buffer.writeVarint(8)
-        for _ in 0..<3 { buffer.writeTime(.none) }
-      }
+      return trySend(.assignUser, shard, job, index, .forget) { $0.writeAssignErased(version: version) }
     case .purge(let shard):
       let round = job.erasure.round(shard)
       return trySend(.purge, shard, job, index, .purge(shard), []) { $0.writeVarint(round) }

@@ -16,9 +16,7 @@ extension UserRoutes {
     let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
     try loop.send(.listChannels, shard: home, name: match.subject, context, match.route, .channelsOfUser) {
-      $0.writeVarint(0)
-      $0.writeVarint(parameters.limit)
-      $0.writeOptional(parameters.place)
+      $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.place)
     }
   }
 

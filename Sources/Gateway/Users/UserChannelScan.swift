@@ -147,9 +147,7 @@ struct UserChannelScan {
     buffer.writeVarint(frame.count)
     frame.forEach { channel in
       let user = users[channel.user].id
-      buffer.writeField(channel.cid)
-      buffer.writeField(user.span.bytes)
-      buffer.writeVarint(channel.row)
+      buffer.writeUnreadCountEntry(cid: channel.cid, user: user.span.bytes, row: channel.row)
     }
   }
 

@@ -165,37 +165,31 @@ final class UserJobs: GatewayPart {
       }
     case .mark(let mark):
       loop.charge(4, to: &job.request)
-      return trySend(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) { buffer in
-        buffer.writeField(user.span.bytes)
-        buffer.writeEmptyField()
-        buffer.writeOptional(nil)
+      return trySend(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) {
+        $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .threads(let mark):
       loop.charge(4, to: &job.request)
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
       return trySend(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
-        buffer in
-        buffer.writeField(user.span.bytes)
-        buffer.writeInteger(ShardState.ThreadSelection.unread.rawValue)
-        buffer.writeVarint(limit)
-        buffer.writeOptional(cursor.map { UInt64($0) })
+        $0.writeOwnList(
+          user: user.span.bytes,
+          selection: ShardState.ThreadSelection.unread.rawValue,
+          limit: limit,
+          below: cursor.map { SequenceNumber($0) }
+        )
       }
     case .markThread(let mark):
       let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
-      return trySend(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) { buffer in
-        buffer.writeField(user.span.bytes)
-        buffer.writeEmptyField()
-        buffer.writeOptional(nil)
+      return trySend(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) {
+        $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .detail(let channel):
       let cid = job.scan.page?.channel(channel) ?? []
-      return trySend(.readState, cid, job, index, .detail(channel: UInt32(channel))) { buffer in
+      return trySend(.readState, cid, job, index, .detail(channel: UInt32(channel))) {
         // The user's own view, in which their own row comes first.
-        buffer.writeVarint(0)
-        buffer.writeField(user.span.bytes)
-        buffer.writeVarint(1)
-        buffer.writeOptional(nil)
+        $0.writeRowPage(viewer: user.span.bytes, isServer: false, limit: 1, cursor: nil)
       }
     }
   }
@@ -210,10 +204,8 @@ final class UserJobs: GatewayPart {
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(.listChannels, home, id, job, index, question) { buffer in
-      buffer.writeVarint(0)
-      buffer.writeVarint(limit)
-      buffer.writeOptional(cursor)
+    return trySend(.listChannels, home, id, job, index, question) {
+      $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
   }
 

@@ -116,10 +116,12 @@ struct UserListScan {
 
   /// Writes the fields of the query after the cid.
   func writeQuestion(_ index: Int, into buffer: inout ByteBuffer) {
-    buffer.writeField(user.span.bytes)
-    buffer.writeInteger(subject.passes[pass])
-    buffer.writeVarint(min(100, limit + 1 - shownCount))
-    buffer.writeOptional(index == frame.consumed ? below.map { UInt64($0) } : nil)
+    buffer.writeOwnList(
+      user: user.span.bytes,
+      selection: subject.passes[pass],
+      limit: min(100, limit + 1 - shownCount),
+      below: index == frame.consumed ? below.map { SequenceNumber($0) } : nil
+    )
   }
 
   // MARK: Events

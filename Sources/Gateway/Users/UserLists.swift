@@ -179,10 +179,7 @@ final class UserLists: GatewayPart {
     job.inFlight += 1
     let request = Self.request(job, index, question)
     let isSent = loop.trySend(.listChannels, shard: home, name: user, request, issued: job.request.issued) {
-      buffer in
-      buffer.writeVarint(0)
-      buffer.writeVarint(limit)
-      buffer.writeOptional(cursor)
+      $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
     if !isSent { refuse(question, job, index) }
   }

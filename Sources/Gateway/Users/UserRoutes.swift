@@ -82,14 +82,7 @@ struct UserRoutes {
     let home = try loop.homeShard(of: user)
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
     let fanOut = loop.fanOuts.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
-    loop.fanOuts.send(.patchUser, home, user, context, route, fanOut, 0) { buffer in
-      let given = (patch.showsRead, patch.showsDelivered, patch.tokensRevokedBefore)
-      buffer.writeVarint(
-        UInt64((given.0 == nil ? 0 : 1) | (given.1 == nil ? 0 : 2) | (given.2 == nil ? 0 : 4))
-      )
-      buffer.writeVarint(UInt64((given.0 == true ? 1 : 0) | (given.1 == true ? 2 : 0)))
-      buffer.writeTime(given.2 ?? .none)
-    }
+    loop.fanOuts.send(.patchUser, home, user, context, route, fanOut, 0) { $0.writePatchUser(patch) }
     loop.fanOuts.finishSending(fanOut)
   }
 

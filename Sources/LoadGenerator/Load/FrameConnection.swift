@@ -13,8 +13,8 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   private let loop: LoadLoop
   private let eventLoop: any EventLoop
   private let endpoint: Endpoint
-  /// Encoded user of each frame.
-  private let userField: [UInt8]
+  /// The user of each frame.
+  private let user: [UInt8]
   private(set) var walk: RequestWalk?
   private(set) var samples: [AnswerSample] = []
   private var answerCount: UInt = 0
@@ -35,9 +35,7 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
     self.eventLoop = eventLoop
     self.endpoint = endpoint
     self.walk = walk
-    var field = ByteBuffer()
-    field.writeField(walk.names.user(number))
-    userField = Array(field.readableBytesView)
+    user = Array(walk.names.user(number).utf8)
     startedAt = Array(repeating: 0, count: streams)
   }
 
@@ -85,12 +83,10 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   private func submit(_ stream: Int, _ now: UInt64) {
     guard let client, loop.takeRequest() else { return }
     var isMade = false
+    let user = user
     _ = walk?.next(stream: stream) { cid, message in
       isMade = client.send(.markRead, cid: RawSpan(_unsafeBytes: cid), token: UInt64(stream)) { buffer in
-        buffer.writeBytes(userField)
-        buffer.writeVarint(message.count)
-        buffer.writeBytes(message)
-        buffer.writeOptional(nil)
+        buffer.writeMark(user: user.span.bytes, message: RawSpan(_unsafeBytes: message), epoch: nil)
       }
     }
     if isMade {

@@ -1,4 +1,5 @@
 internal import NIOCore
+internal import ReceiptModel
 internal import ReceiptWire
 
 /// Request body of a run, made in advance: pieces of up to a thousand acknowledgements.
@@ -88,20 +89,16 @@ struct PushBodies: Sendable {
   ) {
     buffer.writeField(PushWalk.cid(walk.channel(at: place)))
     buffer.writeVarint(counter)
-    buffer.writeField(PushWalk.user(walk.user(at: place)))
-    buffer.writeField(PushWalk.message(message))
-    writeNowWithoutNames(into: &buffer)
+    buffer.writeAcknowledgePush(
+      user: Array(PushWalk.user(walk.user(at: place)).utf8).span.bytes,
+      message: Array(PushWalk.message(message).utf8).span.bytes,
+      acked: .none,
+      wantsNames: false
+    )
   }
 
   private static func writeTicket(_ ticket: String, into buffer: inout ByteBuffer) {
     buffer.writeVarint(counter)
-    buffer.writeField(ticket)
-    writeNowWithoutNames(into: &buffer)
-  }
-
-  /// Acknowledgement time 0, which means now, and no flags.
-  private static func writeNowWithoutNames(into buffer: inout ByteBuffer) {
-    buffer.writeVarint(UInt64(0))
-    buffer.writeVarint(UInt64(0))
+    buffer.writePresentTicket(Array(ticket.utf8).span.bytes, acked: .none, wantsNames: false)
   }
 }

@@ -6,24 +6,20 @@ import ReceiptWire
 /// (Proto/frames.md, 0x27, 0x28 and 0x37 to 0x39; R9, R11, R15).
 extension ShardEngine {
   func listMembers(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try ListMembersFields(&request.fields)
-    guard fields.viewerFlags <= 1 else {
-      return .refused(.invalidField, "viewer flags: 0 or 1")
-    }
+    let fields = try ListMembersRequest(&request.fields)
+    guard fields.viewer.isValid else { return Self.refusedViewer }
     guard let list = MemberList(rawValue: fields.list) else {
       return .refused(.invalidField, "list: 0 to 4")
     }
     guard let order = ListOrder(rawValue: fields.order) else {
       return .refused(.invalidField, "order: 0 to 2")
     }
-    guard (1...100).contains(fields.limit) else {
-      return .refused(.invalidField, "limit: 1 to 100")
-    }
-    guard !isRevoked(fields.viewer, request) else { return refused(.tokenRevoked, slot) }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var going: MemberListScan?
     if case .list(let scan)? = request.attempt?.progress { going = scan }
     do throws(Refusal) {
-      let asker = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       // A reply's readers are those of its thread.
       let place = state.place(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: place)
@@ -64,28 +60,21 @@ extension ShardEngine {
   }
 
   func memberStatuses(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try MemberStatusesFields(&request.fields)
-    let users = request.fields
+    let fields = try MemberStatusesRequest(&request.fields)
     var answers: [Result<MemberStatus, Refusal>] = []
-    for _ in 0..<fields.userCount { _ = try request.fields.string() }
-    try request.fields.end()
-    guard fields.viewerFlags <= 1 else {
-      return .refused(.invalidField, "viewer flags: 0 or 1")
-    }
-    guard (1...100).contains(fields.userCount) else {
+    guard fields.viewer.isValid else { return Self.refusedViewer }
+    guard (1...100).contains(fields.users.count) else {
       return .refused(.invalidField, "users: 1 to 100")
     }
-    guard !isRevoked(fields.viewer, request) else { return refused(.tokenRevoked, slot) }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var times = MemberTimes(now: state.advance(clock: loop.clock), segments: request.segments)
     do throws(Refusal) {
-      let asker = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       let place = state.place(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: place)
       let message = try state.shownMessage(fields.message, in: place, viewer)
-      var asked = users
-      answers.reserveCapacity(fields.userCount)
-      for _ in 0..<fields.userCount {
-        guard let user = try? asked.string() else { break }
+      answers.reserveCapacity(fields.users.count)
+      fields.users.forEach { user in
         do throws(Refusal) {
           let status = try state.memberStatus(place, viewer: viewer, message, user: user, times: &times)
           answers.append(.success(status))
@@ -98,14 +87,14 @@ extension ShardEngine {
     }
     guard times.missing.isEmpty else { return steps.needSteps(&request, slot, times.missing) }
     return reply(request, replyTiming(slot)) { buffer in
-      var asked = users
       buffer.writeVarint(answers.count)
-      for answer in answers {
-        guard let user = try? asked.string() else { break }
-        switch answer {
+      var place = 0
+      fields.users.forEach { user in
+        switch answers[place] {
         case .success(let status): buffer.writeMemberStatus(user: user, status)
         case .failure(let refusal): buffer.writeMemberStatus(user: user, refused: Self.code(refusal))
         }
+        place += 1
       }
     }
   }
@@ -120,23 +109,24 @@ extension ShardEngine {
     try body(&left)
   }
 
+  /// Rows of a page.
+  static let pageRange: ClosedRange<UInt64> = 1...100
+  static let refusedLimit = Outcome.refused(.invalidField, "limit: 1 to 100")
+  static let refusedViewer = Outcome.refused(.invalidField, "viewer flags: 0 or 1")
+
   func readState(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let viewerFlags = try request.fields.varint()
-    let viewer = try request.fields.string()
-    let limit = try request.fields.varint()
-    let cursor = try request.fields.optional32()
-    try request.fields.end()
-    guard viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
-    guard (1...100).contains(limit) else { return .refused(.invalidField, "limit: 1 to 100") }
-    guard !isRevoked(viewer, request) else { return refused(.tokenRevoked, slot) }
+    let fields = try ReadStateRequest(&request.fields)
+    guard fields.viewer.isValid else { return Self.refusedViewer }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     let page: (rows: [RowAnswer], next: UInt32?)
     do {
       page = try state.readState(
         slot,
-        viewer: viewer,
-        isServer: viewerFlags == 1,
-        limit: Int(limit),
-        cursor: cursor
+        viewer: fields.viewer.user,
+        isServer: fields.viewer.isServer,
+        limit: Int(fields.limit),
+        cursor: fields.cursor
       )
     } catch {
       return refused(error, slot)
@@ -150,26 +140,21 @@ extension ShardEngine {
 
   /// Answers with a page of a thread's read state (0x37).
   func threadReadState(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let viewerFlags = try request.fields.varint()
-    let user = try request.fields.string()
-    let parent = try request.fields.string()
-    let limit = try request.fields.varint()
-    let cursor = try request.fields.string()
-    try request.fields.end()
-    guard viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
-    guard (1...100).contains(limit) else { return .refused(.invalidField, "limit: 1 to 100") }
-    guard !isRevoked(user, request) else { return refused(.tokenRevoked, slot) }
+    let fields = try ThreadReadStateRequest(&request.fields)
+    guard fields.viewer.isValid else { return Self.refusedViewer }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var place: ChannelSlot?
     var page: (rows: [RowAnswer], next: ListCursor?) = ([], nil)
     do throws(Refusal) {
-      let viewer = try state.viewer(user, isServer: viewerFlags == 1, in: slot)
-      place = try state.thread(of: parent, in: slot, for: viewer.row)
+      let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
+      place = try state.thread(of: fields.parent, in: slot, for: viewer.row)
       if let place {
         page = try state.readState(
           ofThread: place,
           viewer: state.viewer(viewer, in: place),
-          limit: Int(limit),
-          cursor: cursor
+          limit: Int(fields.limit),
+          cursor: fields.cursor
         )
       }
     } catch {
@@ -184,31 +169,12 @@ extension ShardEngine {
 
   // MARK: Own receipts and threads
 
-  /// The fields of both requests, after the cid.
-  private struct OwnListFields: ~Escapable {
-    let user: RawSpan
-    let wanted: UInt8
-    let limit: UInt64
-    let below: SequenceNumber?
-
-    @_lifetime(copy reader)
-    init(_ reader: inout FieldReader) throws(WireError) {
-      user = try reader.string()
-      wanted = try reader.byte()
-      limit = try reader.varint()
-      below = try reader.optional32().map { SequenceNumber($0) }
-      try reader.end()
-    }
-  }
-
   func userReceipts(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try OwnListFields(&request.fields)
-    guard let wanted = ShardState.ReceiptState(rawValue: fields.wanted) else {
+    let fields = try OwnListRequest(&request.fields)
+    guard let wanted = ShardState.ReceiptState(rawValue: fields.selection) else {
       return .refused(.invalidField, "state: 0 or 1")
     }
-    guard (1...100).contains(fields.limit) else {
-      return .refused(.invalidField, "limit: 1 to 100")
-    }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.user, request) else { return refused(.tokenRevoked, slot) }
     _ = state.advance(clock: loop.clock)
     let page: (receipts: [ShardState.OwnReceipt], next: SequenceNumber?)
@@ -241,13 +207,11 @@ extension ShardEngine {
   }
 
   func userThreads(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try OwnListFields(&request.fields)
-    guard let wanted = ShardState.ThreadSelection(rawValue: fields.wanted) else {
+    let fields = try OwnListRequest(&request.fields)
+    guard let wanted = ShardState.ThreadSelection(rawValue: fields.selection) else {
       return .refused(.invalidField, "threads: 0 to 2")
     }
-    guard (1...100).contains(fields.limit) else {
-      return .refused(.invalidField, "limit: 1 to 100")
-    }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.user, request) else { return refused(.tokenRevoked, slot) }
     let page: (threads: [ShardState.OwnThread], next: SequenceNumber?)
     do throws(Refusal) {

@@ -7,9 +7,8 @@ extension ShardEngine {
   func putChannel(_ request: inout Request, cid: RawSpan, _ slot: ChannelSlot?) throws(WireError)
     -> Outcome
   {
-    let patch = try request.fields.optionPatch()
-    let members = try newMembers(&request.fields)
-    try request.fields.end()
+    let fields = try PutChannelRequest(&request.fields)
+    let (patch, members) = (fields.patch, fields.members)
     loop.budget.useEntries(members.count)
     if let invalid = Self.invalid(members) {
       return .refused(.invalidField, invalid)
@@ -48,10 +47,8 @@ extension ShardEngine {
   }
 
   func changeMembers(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let add = try newMembers(&request.fields)
-    var remove: [String] = []
-    for _ in 0..<(try request.fields.count()) { remove.append(try request.fields.text()) }
-    try request.fields.end()
+    let fields = try ChangeMembersRequest(&request.fields)
+    let (add, remove) = (fields.add, fields.remove)
     loop.budget.useEntries(add.count + remove.count)
     if let invalid = Self.invalid(add) {
       return .refused(.invalidField, invalid)
@@ -79,12 +76,12 @@ extension ShardEngine {
 
   /// Sets one member's role, and whether they mute the channel (it then counts in none of their totals).
   func setMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let member = ShardState.NewMember(user: try request.fields.text(), role: try request.fields.text())
-    let flags = try request.fields.varint()
-    try request.fields.end()
+    let fields = try SetMemberRequest(&request.fields)
+    let (member, flags) = (fields.member, fields.flags)
+    let joins = flags & SetMemberRequest.joins != 0
     var user = member.user
     if let refusal = user.withUTF8({ refusal(of: $0.span.bytes, request, slot) }) { return refusal }
-    guard flags <= 7, flags & 1 != 0 || flags & 2 == 0 else {
+    guard flags <= 7, flags & SetMemberRequest.muteGiven != 0 || flags & SetMemberRequest.isMuted == 0 else {
       return .refused(.invalidField, "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums")
     }
     if let invalid = Self.invalid([member]) {
@@ -102,11 +99,11 @@ extension ShardEngine {
         slot,
         user: member.user,
         role: member.role,
-        isMuted: flags & 1 == 0 ? nil : flags & 2 != 0,
-        joins: flags & 4 != 0,
+        isMuted: flags & SetMemberRequest.muteGiven == 0 ? nil : flags & SetMemberRequest.isMuted != 0,
+        joins: joins,
         at: state.advance(
           clock: loop.clock,
-          forMembersOf: flags & 4 == 0 || request.isDuplicate ? nil : slot
+          forMembersOf: !joins || request.isDuplicate ? nil : slot
         ),
         into: &effects
       )
@@ -133,15 +130,6 @@ extension ShardEngine {
     return members.contains { isBeingErased($0.user, in: slot) }
   }
 
-  private func newMembers(_ reader: inout FieldReader) throws(WireError) -> [ShardState.NewMember] {
-    var members: [ShardState.NewMember] = []
-    for _ in 0..<(try reader.count(elementBytesMin: 2)) {
-      let user = try reader.text()
-      members.append(ShardState.NewMember(user: user, role: try reader.text()))
-    }
-    return members
-  }
-
   private static func invalid(_ members: [ShardState.NewMember]) -> String? {
     for member in members {
       if !isValid(member.user, Identifier.isUser) { return userRange }
@@ -158,15 +146,13 @@ extension ShardEngine {
   }
 
   func listRoster(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try ListRosterFields(&request.fields)
-    guard fields.viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
-    guard (1...100).contains(fields.limit) else {
-      return .refused(.invalidField, "limit: 1 to 100")
-    }
-    guard !isRevoked(fields.viewer, request) else { return refused(.tokenRevoked, slot) }
+    let fields = try ListRosterRequest(&request.fields)
+    guard fields.viewer.isValid else { return Self.refusedViewer }
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     let viewer: ChannelViewer
     do throws(Refusal) {
-      viewer = try state.viewer(fields.viewer, isServer: fields.viewerFlags == 1, in: slot)
+      viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
     } catch {
       return refused(error, slot)
     }
@@ -178,7 +164,7 @@ extension ShardEngine {
         buffer.writeField(state.role(slot, row))
         buffer.writeTime(state.joinedAt(slot, row))
         // Muting is private (R14), also from a server that queries as a user (R6).
-        let showsMuted = fields.viewerFlags == 1 && fields.viewer.isEmpty || row == viewer.row
+        let showsMuted = fields.viewer.isServer && fields.viewer.user.isEmpty || row == viewer.row
         buffer.writeInteger(UInt8(showsMuted && state[slot].rows.isMuted(row) ? 1 : 0))
       }
       buffer.writeOptional(page.next.map(UInt64.init))

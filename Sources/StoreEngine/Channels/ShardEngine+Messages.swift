@@ -5,11 +5,9 @@ import ReceiptWire
 /// Messages of a channel: registered, listed, deleted and truncated, and their statuses.
 extension ShardEngine {
   func register(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let id = try request.fields.string()
-    let sender = try request.fields.string()
-    let created = try request.fields.time()
-    let flags = try request.fields.varint()
-    let mentions = try Self.mentions(flags, &request.fields)
+    let fields = try RegisterMessageRequest(&request.fields)
+    let (id, sender, created) = (fields.message, fields.sender, fields.created)
+    let (flags, mentions) = (fields.flags, fields.mentions)
     let thread = try Self.thread(&request)
     try request.fields.end()
     guard Identifier.isMessage(id) else {
@@ -18,7 +16,7 @@ extension ShardEngine {
     guard sender.isEmpty || Identifier.isUser(sender) else {
       return .refused(.invalidField, Self.userRange)
     }
-    guard flags <= 23 else {
+    guard flags <= RegisterMessageRequest.flagsMax else {
       let range =
         "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return .refused(.notImplemented, range)
@@ -50,9 +48,9 @@ extension ShardEngine {
           id: id,
           sender: sender,
           created: created,
-          isSilent: flags & 1 != 0,
-          wantsReceipt: flags & 2 != 0,
-          movesPosition: flags & 4 == 0,
+          isSilent: flags & RegisterMessageRequest.silent != 0,
+          wantsReceipt: flags & RegisterMessageRequest.receipt != 0,
+          movesPosition: flags & RegisterMessageRequest.movesNoPosition == 0,
           mentions: mentions,
           at: time,
           into: &effects
@@ -64,9 +62,9 @@ extension ShardEngine {
           id: id,
           sender: sender,
           created: created,
-          isSilent: flags & 1 != 0,
-          wantsReceipt: flags & 2 != 0,
-          movesPosition: flags & 4 == 0,
+          isSilent: flags & RegisterMessageRequest.silent != 0,
+          wantsReceipt: flags & RegisterMessageRequest.receipt != 0,
+          movesPosition: flags & RegisterMessageRequest.movesNoPosition == 0,
           mentions: mentions,
           at: time,
           into: &effects
@@ -98,21 +96,8 @@ extension ShardEngine {
   /// Maximum number of users that one message may mention by name.
   static let mentionsMax = 100
 
-  /// Reads the mentions of a message, which follow the flags.
-  private static func mentions(
-    _ flags: UInt64,
-    _ reader: inout FieldReader
-  ) throws(WireError) -> ShardState.NewMentions {
-    if flags & 8 != 0 { return .all }
-    guard flags & 16 != 0 else { return .nobody }
-    var users: [String] = []
-    for _ in 0..<(try reader.count()) { users.append(try reader.text()) }
-    return .users(users)
-  }
-
   func deleteMessage(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let id = try request.fields.string()
-    try request.fields.end()
+    let id = try MessageRequest(&request.fields).message
     let sequence: SequenceNumber
     do {
       sequence = try state.decideDelete(slot, id: id, at: state.advance(clock: loop.clock), into: &effects)
@@ -124,8 +109,7 @@ extension ShardEngine {
   }
 
   func truncateChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let message = try request.fields.string()
-    try request.fields.end()
+    let message = try MessageRequest(&request.fields).message
     do throws(Refusal) {
       try state.decideTruncate(
         slot,
@@ -141,10 +125,8 @@ extension ShardEngine {
   }
 
   func listMessages(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try ListMessagesFields(&request.fields)
-    guard (1...100).contains(fields.limit) else {
-      return .refused(.invalidField, "limit: 1 to 100")
-    }
+    let fields = try ListMessagesRequest(&request.fields)
+    guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     let page = state.listedMessages(slot, limit: Int(fields.limit), cursor: fields.cursor)
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.messages.count)
@@ -162,31 +144,24 @@ extension ShardEngine {
   }
 
   func statuses(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let viewerFlags = try request.fields.varint()
-    let viewer = try request.fields.string()
-    let count = try request.fields.count()
-    guard viewerFlags <= 1 else { return .refused(.invalidField, "viewer flags: 0 or 1") }
-    guard (1...100).contains(count) else { return .refused(.invalidField, "messages: 1 to 100") }
-    // Parse to the end before any look-up, then read the messages again.
-    var messages = request.fields
-    for _ in 0..<count { _ = try request.fields.string() }
-    try request.fields.end()
-    guard !isRevoked(viewer, request) else { return refused(.tokenRevoked, slot) }
+    let fields = try StatusesRequest(&request.fields)
+    guard fields.viewer.isValid else { return Self.refusedViewer }
+    guard (1...100).contains(fields.messages.count) else {
+      return .refused(.invalidField, "messages: 1 to 100")
+    }
+    guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
     var answers: [Result<StatusAnswer, Refusal>] = []
-    answers.reserveCapacity(count)
+    answers.reserveCapacity(fields.messages.count)
     do {
-      let viewer = try state.viewer(viewer, isServer: viewerFlags == 1, in: slot)
-      for _ in 0..<count {
-        guard let message = try? messages.string() else { break }
-        answers.append(state.askedStatus(slot, message: message, viewer: viewer))
-      }
+      let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
+      fields.messages.forEach { answers.append(state.askedStatus(slot, message: $0, viewer: viewer)) }
       _ = state.advance(clock: loop.clock)
       if let outcome = fillStatuses(request, slot, viewer, &answers) { return outcome }
     } catch {
       return refused(error, slot)
     }
     return reply(request, replyTiming(slot, saying: answers, request.lane)) { buffer in
-      buffer.writeVarint(count)
+      buffer.writeVarint(answers.count)
       for answer in answers {
         switch answer {
         case .success(let status):

@@ -11,13 +11,8 @@ extension ShardEngine {
 
   /// Acknowledges those of the messages that can be. The request is one command: all its effects are in one batch.
   func acknowledge(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let noteBytes = try request.fields.string()
-    let count = try request.fields.count()
-    // Parse to the end before any of it is applied, then read the messages again.
-    var messages = request.fields
-    for _ in 0..<count { _ = try request.fields.string() }
-    try request.fields.end()
+    let fields = try AcknowledgeRequest(&request.fields)
+    let (user, noteBytes, count) = (fields.user, fields.note, fields.messages.count)
     guard (1...Self.acknowledgedMax).contains(count) else {
       return .refused(.invalidField, "messages: 1 to \(Self.acknowledgedMax)")
     }
@@ -34,8 +29,8 @@ extension ShardEngine {
     var codes: [UInt16] = []
     codes.reserveCapacity(count)
     var expiry = Timestamp.none
-    for _ in 0..<count {
-      let message = try messages.string()
+    var messages = fields.messages
+    while let message = messages.next() {
       effects.removeAll(keepingCapacity: true)
       do throws(Refusal) {
         try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)

@@ -497,10 +497,11 @@ final class ShardEvents: ShardPart {
   }
 
   private func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
-    let flags = try request.fields.varint()
-    let since = logged(since: try request.fields.time())
+    let fields = try SubscribeRequest(&request.fields)
+    let flags = fields.flags
+    let since = logged(since: fields.since)
     let cids: [[UInt8]]
-    switch try channels(&request) {
+    switch channels(fields.channels) {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
@@ -535,7 +536,9 @@ final class ShardEvents: ShardPart {
 
   private func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
     let cids: [[UInt8]]
-    switch try channels(&request) {
+    let list = try StringListFields(&request.fields)
+    try request.fields.end()
+    switch channels(list) {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
@@ -548,8 +551,7 @@ final class ShardEvents: ShardPart {
 
   private func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
-    let on = try request.fields.byte()
-    try request.fields.end()
+    let on = try SubscribeUserRequest(&request.fields).on
     guard Identifier.isUser(user) else {
       return .refused(.invalidField, ShardEngine.userRange)
     }
@@ -574,7 +576,9 @@ final class ShardEvents: ShardPart {
   private func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let cids: [[UInt8]]
-    switch try channels(&request) {
+    let list = try StringListFields(&request.fields)
+    try request.fields.end()
+    switch channels(list) {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
@@ -604,17 +608,15 @@ final class ShardEvents: ShardPart {
 
   // MARK: Details
 
-  /// Reads the channels of a request, up to its end.
-  private func channels(_ request: inout Request) throws(WireError) -> Result<[[UInt8]], RefusedRequest> {
-    let count = try request.fields.count()
-    guard (1...Self.channelsMax).contains(count) else {
+  /// The channels of a request.
+  private func channels(_ list: borrowing StringListFields) -> Result<[[UInt8]], RefusedRequest> {
+    guard (1...Self.channelsMax).contains(list.count) else {
       return .failure(RefusedRequest(.invalidField, "channels: 1 to \(Self.channelsMax)"))
     }
     var cids: [[UInt8]] = []
-    cids.reserveCapacity(count)
+    cids.reserveCapacity(list.count)
     var fault: (code: ErrorCode, detail: String)?
-    for _ in 0..<count {
-      let cid = try request.fields.string()
+    list.forEach { cid in
       if !Identifier.isCID(cid) {
         fault = fault ?? (.invalidField, ShardEngine.cidRange)
       } else if ShardID.owning(cid, count: shard.shardCount) != shard.state.id {
@@ -622,7 +624,6 @@ final class ShardEvents: ShardPart {
       }
       cids.append(cid.withUnsafeBytes { Array($0) })
     }
-    try request.fields.end()
     if let fault { return .failure(RefusedRequest(fault.code, fault.detail)) }
     return .success(cids)
   }

@@ -90,10 +90,9 @@ final class IndexRebuilds: ShardPart {
   /// Starts a phase, or reports its progress if it is running or has ended. The driver of a rebuild repeats the request
   /// for a phase until the phase is done.
   func rebuildIndex(_ request: inout Request) throws(WireError) -> Outcome {
-    let asked = try request.fields.byte()
-    let epoch = try request.fields.varint()
-    try request.fields.end()
-    guard let phase = RebuildFields.Phase(rawValue: asked) else {
+    let fields = try RebuildIndexRequest(&request.fields)
+    let epoch = fields.epoch
+    guard let phase = RebuildFields.Phase(rawValue: fields.phase) else {
       return .refused(.invalidField, "phase: 0 (ask), 1 (send again), 2 (sweep)")
     }
     if phase == .none {
@@ -107,11 +106,11 @@ final class IndexRebuilds: ShardPart {
       }
       begin(phase, epoch)
     }
-    let fields = rebuild?.fields ?? finishedFields
+    let progress = rebuild?.fields ?? finishedFields
     return shard.reply(
       request,
       shard.replyTiming(shard.log.last)
-    ) { fields.write(into: &$0) }
+    ) { progress.write(into: &$0) }
   }
 
   private func isUnderWay(_ phase: RebuildFields.Phase, _ epoch: UInt64) -> Bool {

@@ -95,9 +95,8 @@ final class UnreadQueries: ShardPart {
     var entries = request.fields
     var isRevoked = false
     for _ in 0..<count {
-      _ = try request.fields.string()
-      isRevoked = shard.isRevoked(try request.fields.string(), request) || isRevoked
-      _ = try request.fields.varint32()
+      let entry = try UnreadCountEntry(&request.fields)
+      isRevoked = shard.isRevoked(entry.user, request) || isRevoked
     }
     try request.fields.end()
     guard !isRevoked else { return shard.refused(.tokenRevoked, nil) }
@@ -105,9 +104,8 @@ final class UnreadQueries: ShardPart {
     var unread = UnreadRequest(answers: [])
     unread.answers.reserveCapacity(count)
     for place in 0..<count {
-      let cid = try entries.string()
-      let user = try entries.string()
-      let row = try entries.varint32()
+      let asked = try UnreadCountEntry(&entries)
+      let (cid, user, row) = (asked.cid, asked.user, asked.row)
       if let answer = unreadNow(cid, user, &unread.last) {
         unread.answers.append(answer)
         continue

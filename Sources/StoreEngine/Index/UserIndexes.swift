@@ -195,8 +195,6 @@ final class UserIndexes: ShardPart {
 
   // MARK: Requests
 
-  /// The flag of list_channels that includes deleted channels.
-  private static let withDeleted: UInt64 = 2
   private static let sinceRange =
     "since: at most 7 days ago, within the last \(MembershipTable.deletionsMax) deletions of the user's channels"
 
@@ -205,11 +203,10 @@ final class UserIndexes: ShardPart {
   /// - Parameter isLookedFor: the index was already looked up: it is in memory or does not exist.
   func listChannels(_ request: inout Request, isLookedFor: Bool = false) throws(WireError) -> Outcome {
     let user = try request.fields.string()
-    let flags = try request.fields.varint()
-    let limit = try request.fields.varint()
-    let cursor = try request.fields.optional32()
-    let since = flags & Self.withDeleted == 0 ? nil : shard.events.logged(since: try request.fields.time())
-    try request.fields.end()
+    let fields = try ListChannelsRequest(&request.fields)
+    let (flags, limit, cursor) = (fields.flags, fields.limit, fields.cursor)
+    let since =
+      flags & ListChannelsRequest.withDeleted == 0 ? nil : shard.events.logged(since: fields.since)
     guard Identifier.isUser(user) else {
       return .refused(.invalidField, ShardEngine.userRange)
     }
@@ -238,7 +235,13 @@ final class UserIndexes: ShardPart {
       shard.applyEffects(slot, session: nil)
       return replyNoChannels(request, shard.deletions.last)
     }
-    let page = places(slot, from: cursor ?? 0, limit: Int(limit), withAll: flags & 1 != 0, since: since)
+    let page = places(
+      slot,
+      from: cursor ?? 0,
+      limit: Int(limit),
+      withAll: flags & ListChannelsRequest.withAll != 0,
+      since: since
+    )
     return shard.reply(request, shard.replyTiming(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
       buffer in
       buffer.writeVarint(page.places.count)

@@ -13,18 +13,14 @@ final class PushRequests: ShardPart {
   // MARK: By names
 
   func acknowledgePush(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let message = try request.fields.string()
-    let acked = try request.fields.time()
-    let flags = try request.fields.varint()
-    try request.fields.end()
-    guard flags <= 1 else { return Self.refusedFlags }
-    if let refusal = shard.refusal(of: user, request, slot) { return refusal }
+    let fields = try AcknowledgePushRequest(&request.fields)
+    guard fields.flags <= 1 else { return Self.refusedFlags }
+    if let refusal = shard.refusal(of: fields.user, request, slot) { return refusal }
     let target: ShardState.PushTarget
-    do { target = try shard.state.pushTarget(slot, user: user, message: message) } catch {
+    do { target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message) } catch {
       return shard.refused(error, slot)
     }
-    return deliver(request, target, acked: acked, withNames: flags == 1)
+    return deliver(request, target, acked: fields.acked, withNames: fields.flags == 1)
   }
 
   private static var refusedFlags: Outcome {
@@ -74,15 +70,6 @@ final class PushRequests: ShardPart {
 
   // MARK: By a ticket
 
-  /// The fields of redeem_ticket.
-  struct Ticket {
-    var counter: UInt64
-    var place: TicketPlace
-    var acked: Timestamp
-    /// 1: the answer includes the names of the channel, the user and the message.
-    var flags: UInt64
-  }
-
   /// Look-up state of the name of a ticket's channel that is not in memory.
   enum TicketName {
     /// Not looked up yet.
@@ -93,22 +80,19 @@ final class PushRequests: ShardPart {
     case lookedFor
   }
 
-  static func ticket(_ fields: consuming FieldReader) throws(WireError) -> Ticket {
+  /// The counter and the fields of redeem_ticket.
+  static func ticket(_ fields: consuming FieldReader) throws(WireError) -> (UInt64, RedeemTicketRequest) {
     var reader = fields
     let counter = try Request.counter(&reader)
-    let place = try reader.ticketPlace()
-    let acked = try reader.time()
-    let flags = try reader.varint()
-    try reader.end()
-    return Ticket(counter: counter, place: place, acked: acked, flags: flags)
+    return (counter, try RedeemTicketRequest(&reader))
   }
 
   /// Redeems a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
   /// first, in the log's tail or on storage; then the channel is loaded by name like any other. A number never changes
   /// its name, so the look-up cannot be stale.
   func redeemTicket(_ request: inout Request, _ name: TicketName = .unknown) throws(WireError) -> Outcome {
-    let ticket = try Self.ticket(request.fields)
-    shard.begin(&request, ticket.counter)
+    let (counter, ticket) = try Self.ticket(request.fields)
+    shard.begin(&request, counter)
     let number = ticket.place.channel
     if let slot = shard.state.slot(numbered: number) { return redeem(request, ticket, slot) }
     var name = name
@@ -125,7 +109,9 @@ final class PushRequests: ShardPart {
     return shard.loads.wait(request, for: .cid(cid))
   }
 
-  private func redeem(_ request: borrowing Request, _ ticket: Ticket, _ slot: ChannelSlot) -> Outcome {
+  private func redeem(_ request: borrowing Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot)
+    -> Outcome
+  {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
     shard.clock.touch(slot)
@@ -157,12 +143,10 @@ final class PushRequests: ShardPart {
   // MARK: Making tickets
 
   func ticketPlace(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let message = try request.fields.string()
-    try request.fields.end()
+    let fields = try TicketPlaceRequest(&request.fields)
     let place: TicketPlace
     do throws(Refusal) {
-      let target = try shard.state.pushTarget(slot, user: user, message: message)
+      let target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message)
       place = try shard.state.ticketPlace(target)
     } catch {
       return shard.refused(error, slot)
@@ -242,10 +226,7 @@ final class PushRequests: ShardPart {
   /// Refuses a ticket that is presented to the store: only gateways have the secret that checks it.
   private func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
-    _ = try request.fields.string()
-    _ = try request.fields.time()
-    _ = try request.fields.varint()
-    try request.fields.end()
+    _ = try PresentTicketRequest(&request.fields)
     return .refused(.notImplemented, "tickets are checked by gateways: send redeem_ticket")
   }
 }

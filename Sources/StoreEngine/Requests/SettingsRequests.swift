@@ -42,15 +42,13 @@ final class SettingsRequests: ShardPart {
         shard.state.decidePatch(type: name, patch, into: &shard.effects)
         shard.applyCommand(nil, request)
       } else {
-        let version = try request.fields.varint()
-        let options = try request.fields.options()
-        try request.fields.end()
-        guard version <= Self.versionMax else {
+        let fields = try AssignChannelTypeRequest(&request.fields)
+        guard fields.version <= Self.versionMax else {
           return .refused(.invalidField, "version: at most \(Self.versionMax)")
         }
         _ = shard.state.advance(clock: shard.loop.clock)
         shard.state.decideAssign(
-          type: ChannelTypeRecord(name: name, version: version, options: options),
+          type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
           into: &shard.effects
         )
         shard.applyCommand(nil, request)
@@ -80,26 +78,24 @@ final class SettingsRequests: ShardPart {
   private func patchUser(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let given = try request.fields.varint()
-    let values = try request.fields.varint()
-    let revoked = try request.fields.time()
-    try request.fields.end()
+    let fields = try PatchUserRequest(&request.fields)
+    let (given, values) = (fields.given, fields.values)
     var fault: String?
     if !Identifier.isUser(name) {
       fault = ShardEngine.userRange
-    } else if given > 8 {
+    } else if given > PatchUserRequest.erase {
       fault =
         "given: 1 (read receipts), 2 (delivery receipts), 4 (tokens revoked before) and their sums, or 8 (erase)"
-    } else if values & ~(given & 3) != 0 {
+    } else if values & ~(given & (PatchUserRequest.readReceipts | PatchUserRequest.deliveryReceipts)) != 0 {
       fault = "values: only bits that are set in given"
-    } else if given & 4 == 0, revoked != .none {
+    } else if given & PatchUserRequest.tokensRevoked == 0, fields.tokensRevokedBefore != .none {
       fault = "tokens revoked before: must be 0 unless given includes 4"
     }
     if let fault { return .refused(.invalidField, fault) }
     guard shard.isHome(name) else { return Self.refusedElsewhere }
     guard !shard.isRevoked(name, request) else { return shard.refused(.tokenRevoked, nil) }
     let user = ShardEngine.text(name)
-    guard given != 8 else {
+    guard given != PatchUserRequest.erase else {
       if request.isDuplicate || !shard.loop.driver.keepsErasureLedger {
         return beginErasing(request, user)
       }
@@ -107,9 +103,9 @@ final class SettingsRequests: ShardPart {
     }
     guard !shard.state.isErasing(name) else { return shard.refused(.userErased, nil) }
     let patch = UserSettingsPatch(
-      showsRead: given & 1 == 0 ? nil : values & 1 != 0,
-      showsDelivered: given & 2 == 0 ? nil : values & 2 != 0,
-      tokensRevokedBefore: given & 4 == 0 ? nil : revoked
+      showsRead: fields.shows(PatchUserRequest.readReceipts),
+      showsDelivered: fields.shows(PatchUserRequest.deliveryReceipts),
+      tokensRevokedBefore: given & PatchUserRequest.tokensRevoked == 0 ? nil : fields.tokensRevokedBefore
     )
     shard.state.decidePatch(
       user: user,
@@ -134,25 +130,21 @@ final class SettingsRequests: ShardPart {
   private func assignUser(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let version = try request.fields.varint()
-    let flags = try request.fields.varint()
-    let readShownSince = try request.fields.time()
-    let deliveredShownSince = try request.fields.time()
-    let revoked = try request.fields.time()
-    try request.fields.end()
+    let fields = try AssignUserRequest(&request.fields)
+    let (version, flags) = (fields.version, fields.flags)
     var fault: String?
     if !Identifier.isUser(name) {
       fault = ShardEngine.userRange
     } else if version > Self.versionMax {
       fault = "version: at most \(Self.versionMax)"
-    } else if flags > 8 {
+    } else if flags > AssignUserRequest.isErased {
       fault =
         "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, or 8 (is erased)"
     }
     if let fault { return .refused(.invalidField, fault) }
     let user = ShardEngine.text(name)
     let time = shard.state.advance(clock: shard.loop.clock)
-    guard flags != 8 else {
+    guard flags != AssignUserRequest.isErased else {
       let number = shard.state.settings.find(user)
       shard.state.decideFinishErasure(user: user, version: version, at: time, into: &shard.effects)
       shard.applyCommand(nil, request)
@@ -162,12 +154,12 @@ final class SettingsRequests: ShardPart {
     let settings = UserSettings(
       user: user,
       version: version,
-      hidesRead: flags & 1 != 0,
-      hidesDelivered: flags & 2 != 0,
-      readShownSince: readShownSince,
-      deliveredShownSince: deliveredShownSince,
-      tokensRevokedBefore: revoked,
-      isErasing: flags & 4 != 0
+      hidesRead: flags & AssignUserRequest.hidesRead != 0,
+      hidesDelivered: flags & AssignUserRequest.hidesDelivered != 0,
+      readShownSince: fields.readShownSince,
+      deliveredShownSince: fields.deliveredShownSince,
+      tokensRevokedBefore: fields.tokensRevokedBefore,
+      isErasing: flags & AssignUserRequest.isErasing != 0
     )
     shard.state.decideAssign(user: settings, into: &shard.effects)
     shard.applyCommand(nil, request)
@@ -213,12 +205,11 @@ final class SettingsRequests: ShardPart {
   private func settle(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let what = try request.fields.byte()
-    let version = try request.fields.varint()
-    try request.fields.end()
-    let isUser = what == 1
+    let fields = try SettleRequest(&request.fields)
+    let version = fields.version
+    let isUser = fields.what == SettleRequest.user
     var fault: String?
-    if what > 1 {
+    if fields.what > SettleRequest.user {
       fault = "what: 0 (channel type) or 1 (user)"
     } else if isUser, !Identifier.isUser(name) {
       fault = ShardEngine.userRange

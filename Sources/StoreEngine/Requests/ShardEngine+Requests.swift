@@ -100,11 +100,11 @@ extension ShardEngine {
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
-      let asked = try PushRequests.ticket(request.fields)
-      guard let slot = state.slot(numbered: asked.place.channel) else { return nil }
+      let (ticketCounter, ticket) = try PushRequests.ticket(request.fields)
+      guard let slot = state.slot(numbered: ticket.place.channel) else { return nil }
       cid = state[slot].cid
       guard waiting.hasTurn(of: cid.span.bytes) else { return nil }
-      counter = asked.counter
+      counter = ticketCounter
     } else if traits.contains(.takesTurns) {
       var fields = request.fields
       let name = try fields.string()
@@ -190,8 +190,7 @@ extension ShardEngine {
     var isRevoked = false
     switch request.kind {
     case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
-      _ = try request.fields.varint()
-      isRevoked = self.isRevoked(try request.fields.string(), request)
+      isRevoked = self.isRevoked(try ViewerFields(&request.fields).user, request)
     case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
       .userThreads:
       isRevoked = self.isRevoked(try request.fields.string(), request)

@@ -19,9 +19,8 @@ final class TokenRequests: ShardPart {
   private func revokeToken(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
-    let isRevoked = try request.fields.byte()
-    let until = try request.fields.time()
-    try request.fields.end()
+    let fields = try RevokeTokenRequest(&request.fields)
+    let (isRevoked, until) = (fields.isRevoked, fields.until)
     if let (code, detail) = fault(token: name, isRevoked: isRevoked, until: until) {
       return .refused(code, detail)
     }
@@ -101,25 +100,24 @@ final class TokenRequests: ShardPart {
   }
 
   private func listRevokedTokens(_ request: inout Request) throws(WireError) -> Outcome {
-    let known = try request.fields.varint()
-    let after = try request.fields.varint()
-    try request.fields.end()
+    let fields = try ListRevokedTokensRequest(&request.fields)
+    let known = fields.known
     if let (code, detail) = wrongShardFault { return .refused(code, detail) }
     let time = shard.state.advance(clock: shard.loop.clock)
     let tokens = shard.state.revokedTokens
     let isAnew = known == 0 || known > tokens.version || known < tokens.liftedVersion
     let found = tokens.revocations(
-      after: isAnew ? 0 : after,
+      after: isAnew ? 0 : fields.after,
       at: time,
       limit: Self.revocationsPerReply + 1
     )
-    let fields = RevokedTokenListFields(
+    let answer = RevokedTokenListFields(
       version: tokens.version,
       isAnew: isAnew,
       hasMore: found.count > Self.revocationsPerReply,
       ended: tokens.ended(at: time),
       revocations: Array(found.prefix(Self.revocationsPerReply))
     )
-    return shard.reply(request, tokenReplyTiming(request.lane)) { fields.write(into: &$0) }
+    return shard.reply(request, tokenReplyTiming(request.lane)) { answer.write(into: &$0) }
   }
 }

@@ -259,10 +259,10 @@ class Neighbour(threading.Thread):
 
 
 def guess(connections, guesses, deadline):
-    """Sends tokens of another key over all connections, as fast as they are answered; returns the counts of the
-    outcomes."""
+    """Sends tokens of another key over all connections, as fast as they are answered, until the deadline, and on a slow
+    machine until one is refused unverified. Returns the counts of the outcomes."""
     outcomes = {}
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or 429 not in outcomes and time.monotonic() < deadline + 30:
         sent = []
         for place, connection in enumerate(connections):
             try:
@@ -286,11 +286,13 @@ def bad_tokens(count=4):
     guesses = itertools.cycle([token("bob", "x" * 32) for _ in range(4_000)])
     neighbour = Neighbour(Connection())
     neighbour.start()
-    totals = guess([None] * count, guesses, time.monotonic() + 3)
+    begin = time.monotonic()
+    totals = guess([None] * count, guesses, begin + 3)
+    seconds = time.monotonic() - begin
     told = neighbour.finish()
     # The gateway verifies 200 at once and 100 a second, plus those in flight; a connection closes after 64
     # bad tokens in a row.
-    check(totals.get(401, 0) <= 1500 and totals.get(429, 0) > 0, totals)
+    check(totals.get(401, 0) <= 1200 + 100 * seconds and totals.get(429, 0) > 0, totals)
     check(set(totals) <= {401, 429, "closed"}, totals)
     if count == 4:
         check(totals.get("closed", 0) > 0, totals)

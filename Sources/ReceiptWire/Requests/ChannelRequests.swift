@@ -1,0 +1,164 @@
+package import NIOCore
+package import ReceiptModel
+
+// Commands about a channel and its messages, after the cid and the counter (Proto/frames.md). Only their form is checked
+// here; the store checks their ranges.
+
+/// The fields of register_message.
+package struct RegisterMessageRequest: ~Escapable {
+  package static let silent: UInt64 = 1
+  package static let receipt: UInt64 = 2
+  /// The message moves no position of its sender.
+  package static let movesNoPosition: UInt64 = 4
+  package static let mentionsAll: UInt64 = 8
+  /// The names of the mentioned users follow.
+  package static let mentionsUsers: UInt64 = 16
+  /// All of them; `mentionsAll` and `mentionsUsers` exclude each other.
+  package static let flagsMax: UInt64 = 23
+
+  package let message: RawSpan
+  /// Empty: sent by the system.
+  package let sender: RawSpan
+  package let created: Timestamp
+  package let flags: UInt64
+  package let mentions: ShardState.NewMentions
+
+  /// Reads the fields; the thread may follow.
+  @_lifetime(copy reader)
+  @_lifetime(reader: copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    message = try reader.string()
+    sender = try reader.string()
+    created = try reader.time()
+    flags = try reader.varint()
+    if flags & Self.mentionsAll != 0 {
+      mentions = .all
+    } else if flags & Self.mentionsUsers != 0 {
+      mentions = .users(try reader.texts())
+    } else {
+      mentions = .nobody
+    }
+  }
+}
+
+/// The fields of delete_message, and of truncate_channel, where an empty message means all.
+package struct MessageRequest: ~Escapable {
+  package let message: RawSpan
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    message = try reader.string()
+    try reader.end()
+  }
+}
+
+/// The fields of acknowledge (R9).
+package struct AcknowledgeRequest: ~Escapable {
+  package let user: RawSpan
+  /// Empty: none.
+  package let note: RawSpan
+  package let messages: StringListFields
+
+  @_lifetime(copy reader)
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    user = try reader.string()
+    note = try reader.string()
+    messages = try StringListFields(&reader)
+    try reader.end()
+  }
+}
+
+/// The fields of put_channel.
+package struct PutChannelRequest: Sendable {
+  package let patch: OptionPatch
+  package let members: [ShardState.NewMember]
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    patch = try reader.optionPatch()
+    members = try reader.newMembers()
+    try reader.end()
+  }
+}
+
+/// The fields of change_members.
+package struct ChangeMembersRequest: Sendable {
+  package let add: [ShardState.NewMember]
+  package let remove: [String]
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    add = try reader.newMembers()
+    remove = try reader.texts()
+    try reader.end()
+  }
+}
+
+/// The fields of set_member.
+package struct SetMemberRequest: Sendable {
+  package static let muteGiven: UInt64 = 1
+  /// Only with ``muteGiven``.
+  package static let isMuted: UInt64 = 2
+  /// The user becomes a member if they are none.
+  package static let joins: UInt64 = 4
+
+  package let member: ShardState.NewMember
+  package let flags: UInt64
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    member = ShardState.NewMember(user: try reader.text(), role: try reader.text())
+    flags = try reader.varint()
+    try reader.end()
+  }
+}
+
+extension FieldReader {
+  /// A list of strings, copied.
+  @_lifetime(self: copy self)
+  package mutating func texts() throws(WireError) -> [String] {
+    var texts: [String] = []
+    for _ in 0..<(try count()) { texts.append(try text()) }
+    return texts
+  }
+
+  /// A list of users with their roles.
+  @_lifetime(self: copy self)
+  fileprivate mutating func newMembers() throws(WireError) -> [ShardState.NewMember] {
+    var members: [ShardState.NewMember] = []
+    for _ in 0..<(try count(elementBytesMin: 2)) {
+      members.append(ShardState.NewMember(user: try text(), role: try text()))
+    }
+    return members
+  }
+}
+
+extension ByteBuffer {
+  /// Writes what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
+  /// them.
+  package mutating func writeRegisterMessage(
+    _ message: RawSpan,
+    sender: RawSpan?,
+    created: Timestamp,
+    flags: UInt64
+  ) {
+    writeField(message)
+    writeFieldOrEmpty(sender)
+    writeTime(created)
+    writeVarint(flags)
+  }
+
+  /// Writes what ``MessageRequest`` reads.
+  package mutating func writeMessageRequest(_ message: RawSpan) { writeField(message) }
+
+  /// Writes what ``AcknowledgeRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
+  package mutating func writeAcknowledge(user: RawSpan, note: RawSpan?, messageCount: Int) {
+    writeField(user)
+    writeFieldOrEmpty(note)
+    writeVarint(messageCount)
+  }
+
+  /// Writes what ``SetMemberRequest`` reads.
+  package mutating func writeSetMember(user: RawSpan, role: RawSpan?, flags: UInt64) {
+    writeField(user)
+    writeFieldOrEmpty(role)
+    writeVarint(flags)
+  }
+}

@@ -1,0 +1,183 @@
+package import NIOCore
+package import ReceiptModel
+
+// Commands about users' settings, channel types and revoked tokens, after the name and the counter (Proto/frames.md).
+// Only their form is checked here; the store checks their ranges.
+
+/// The fields of patch_user.
+package struct PatchUserRequest: Sendable {
+  /// Bits of ``given`` and ``values``.
+  package static let readReceipts: UInt64 = 1
+  package static let deliveryReceipts: UInt64 = 2
+  package static let tokensRevoked: UInt64 = 4
+  /// The user is to be erased; no other bit may be set.
+  package static let erase: UInt64 = 8
+
+  /// The settings that change.
+  package let given: UInt64
+  /// Those of them that are switched on.
+  package let values: UInt64
+  /// None unless ``given`` has ``tokensRevoked``.
+  package let tokensRevokedBefore: Timestamp
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    given = try reader.varint()
+    values = try reader.varint()
+    tokensRevokedBefore = try reader.time()
+    try reader.end()
+  }
+
+  /// Whether a kind of receipts is shown; nil: unchanged.
+  package func shows(_ receipts: UInt64) -> Bool? { given & receipts == 0 ? nil : values & receipts != 0 }
+}
+
+/// The fields of assign_user.
+package struct AssignUserRequest: Sendable {
+  package static let hidesRead: UInt64 = 1
+  package static let hidesDelivered: UInt64 = 2
+  package static let isErasing: UInt64 = 4
+  /// The user is erased; no other bit may be set.
+  package static let isErased: UInt64 = 8
+
+  package let version: UInt64
+  package let flags: UInt64
+  package let readShownSince: Timestamp
+  package let deliveredShownSince: Timestamp
+  package let tokensRevokedBefore: Timestamp
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    version = try reader.varint()
+    flags = try reader.varint()
+    readShownSince = try reader.time()
+    deliveredShownSince = try reader.time()
+    tokensRevokedBefore = try reader.time()
+    try reader.end()
+  }
+}
+
+/// The fields of assign_channel_type.
+package struct AssignChannelTypeRequest: Sendable {
+  package let version: UInt64
+  package let options: ChannelTypeOptions
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    version = try reader.varint()
+    options = try reader.options()
+    try reader.end()
+  }
+}
+
+/// The fields of settle.
+package struct SettleRequest: Sendable {
+  package static let channelType: UInt8 = 0
+  package static let user: UInt8 = 1
+
+  /// ``channelType`` or ``user``, if known.
+  package let what: UInt8
+  package let version: UInt64
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    what = try reader.byte()
+    version = try reader.varint()
+    try reader.end()
+  }
+}
+
+/// The fields of revoke_token.
+package struct RevokeTokenRequest: Sendable {
+  /// 1: the token is revoked; 0: its revocation is lifted.
+  package let isRevoked: UInt8
+  /// None where the revocation is lifted.
+  package let until: Timestamp
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    isRevoked = try reader.byte()
+    until = try reader.time()
+    try reader.end()
+  }
+}
+
+/// The fields of list_revoked_tokens.
+package struct ListRevokedTokensRequest: Sendable {
+  /// The version of the list that the caller has; 0: none.
+  package let known: UInt64
+  /// The version of the last revocation that it has.
+  package let after: UInt64
+
+  package init(_ reader: inout FieldReader) throws(WireError) {
+    known = try reader.varint()
+    after = try reader.varint()
+    try reader.end()
+  }
+}
+
+extension ByteBuffer {
+  /// Writes what ``PatchUserRequest`` reads.
+  package mutating func writePatchUser(_ patch: UserSettingsPatch) {
+    var given: UInt64 = 0
+    var values: UInt64 = 0
+    if let shows = patch.showsRead {
+      given |= PatchUserRequest.readReceipts
+      if shows { values |= PatchUserRequest.readReceipts }
+    }
+    if let shows = patch.showsDelivered {
+      given |= PatchUserRequest.deliveryReceipts
+      if shows { values |= PatchUserRequest.deliveryReceipts }
+    }
+    if patch.tokensRevokedBefore != nil { given |= PatchUserRequest.tokensRevoked }
+    writeVarint(given)
+    writeVarint(values)
+    writeTime(patch.tokensRevokedBefore ?? .none)
+  }
+
+  /// Writes what ``PatchUserRequest`` reads of the command that erases a user.
+  package mutating func writePatchErase() {
+    writeVarint(PatchUserRequest.erase)
+    writeVarint(UInt64(0))
+    writeTime(.none)
+  }
+
+  /// Writes what ``AssignUserRequest`` reads.
+  package mutating func writeAssignUser(_ settings: UserSettings) {
+    writeVarint(settings.version)
+    writeVarint(
+      (settings.hidesRead ? AssignUserRequest.hidesRead : 0)
+        | (settings.hidesDelivered ? AssignUserRequest.hidesDelivered : 0)
+        | (settings.isErasing ? AssignUserRequest.isErasing : 0)
+    )
+    writeTime(settings.readShownSince)
+    writeTime(settings.deliveredShownSince)
+    writeTime(settings.tokensRevokedBefore)
+  }
+
+  /// Writes what ``AssignUserRequest`` reads of an erased user.
+  package mutating func writeAssignErased(version: UInt64) {
+    writeVarint(version)
+    writeVarint(AssignUserRequest.isErased)
+    for _ in 0..<3 { writeTime(.none) }
+  }
+
+  /// Writes what ``AssignChannelTypeRequest`` reads.
+  package mutating func writeAssignChannelType(version: UInt64, _ options: ChannelTypeOptions) {
+    writeVarint(version)
+    writeOptions(options)
+  }
+
+  /// Writes what ``SettleRequest`` reads.
+  package mutating func writeSettle(isUser: Bool, version: UInt64) {
+    writeInteger(isUser ? SettleRequest.user : SettleRequest.channelType)
+    writeVarint(version)
+  }
+
+  /// Writes what ``RevokeTokenRequest`` reads; nil: the revocation is lifted.
+  package mutating func writeRevokeToken(until: Timestamp?) {
+    writeInteger(UInt8(until == nil ? 0 : 1))
+    writeTime(until ?? .none)
+  }
+
+  /// Writes what ``ListRevokedTokensRequest`` reads.
+  package mutating func writeListRevokedTokens(known: UInt64, after: UInt64) {
+    writeVarint(known)
+    writeVarint(after)
+  }
+}
