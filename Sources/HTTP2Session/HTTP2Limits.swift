@@ -43,9 +43,9 @@ package struct HTTP2Limits: Sendable {
 
   /// Bytes that all connections of one event loop hold for their streams (``MemoryBudget``), 0 to 2^62: requests,
   /// unsent responses, and 1.5 KiB for each open stream. Above half of it, connections that hold more than a 128th, or
-  /// 32 KiB, get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New streams
-  /// are then refused with REFUSED_STREAM, which a client may retry. Streams with an incomplete body are reset with
-  /// ENHANCE_YOUR_CALM.
+  /// 32 KiB, get no more; above three quarters, those that hold more than 32 KiB; above all of it, no connection. New
+  /// streams are then refused with REFUSED_STREAM, which a client may retry. Streams with an incomplete body are reset
+  /// with ENHANCE_YOUR_CALM.
   package var maxMemoryBytes: Int = 1 << 30
 
   /// The same limit for one connection.
@@ -152,8 +152,8 @@ package struct HTTP2Limits: Sendable {
   /// application must end unfinished streaming responses itself; ``maxStreamQueueBytes`` bounds their queue.
   package var writeTimeout: TimeAmount = .seconds(30)
 
-  /// Bytes that a peer must take within ``writeTimeout``, unless fewer are left. Else a peer that opens its window byte by
-  /// byte would keep responses in memory for hours.
+  /// Bytes that a peer must take within ``writeTimeout``, unless fewer are left. Else a peer that opens its window byte
+  /// by byte would keep responses in memory for hours.
   package static let minProgressBytes = 4_096
 
   /// Time that the peer has to close its side after our output is closed. Then the socket is closed.
@@ -165,8 +165,8 @@ package struct HTTP2Limits: Sendable {
   /// Create the default limits.
   package init() {}
 
-  /// Limits of a connection that many clients share (``HTTP2ServerConnection/isShared``): those that add up over clients
-  /// are a hundred times as high, and resets have none.
+  /// Limits of a connection that many clients share (``HTTP2ServerConnection/isShared``): those that add up over
+  /// clients are a hundred times as high, and resets have none.
   var shared: HTTP2Limits {
     var limits = self
     // Streams are bounded per client, by the bytes that each of them holds.

@@ -84,8 +84,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Whether the connection ended because the peer broke the protocol or a limit.
   package var hasFailed: Bool { core.pointee.hasFailed }
 
-  /// Mark the peer as authenticated and raise its limits to those of ``HTTP2Limits``. If it is called before the channel is
-  /// active, the first SETTINGS already carry them.
+  /// Mark the peer as authenticated and raise its limits to those of ``HTTP2Limits``. If it is called before the
+  /// channel is active, the first SETTINGS already carry them.
   package func markAuthenticated() {
     guard !isAuthenticated else { return }
     core.pointee.memory.markAuthenticated()
@@ -103,8 +103,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   }
 
   /// Whether many clients share the connection because it comes from a proxy. One client must neither end it nor slow
-  /// it for the others. It counts as authenticated, and the limits that end a connection are wide (``HTTP2Limits/shared``).
-  /// Set it before the channel is active.
+  /// it for the others. It counts as authenticated, and the limits that end a connection are wide
+  /// (``HTTP2Limits/shared``). Set it before the channel is active.
   package var isShared = false {
     didSet {
       core.pointee.setShared(isShared, limits: limits)

@@ -16,8 +16,8 @@ struct MemoryBudget {
   static let streamBytes = 1_536
   /// Estimated cost of a frame in nghttp2's queue.
   static let queuedFrameBytes = 256
-  /// Memory that a closed connection is assumed to free, to decide when to return memory to the system. Its real cost is
-  /// some 20 KiB.
+  /// Memory that a closed connection is assumed to free, to decide when to return memory to the system. Its real cost
+  /// is some 20 KiB.
   private static let bytesPerConnection = 8 * 1024
   /// Some 20 streams of ordinary size.
   static let minShare = 32 * 1024
@@ -77,7 +77,8 @@ struct MemoryBudget {
     return held <= limit && shares.held(key) <= share
   }
 
-  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unauthenticated connection.
+  /// Whether an unauthenticated client behind a proxy may hold more: four times the limit of an unauthenticated
+  /// connection.
   func allows(unauthenticatedShare key: UInt64) -> Bool {
     allows(share: key) && shares.held(key) <= 4 * unauthenticatedLimit
   }

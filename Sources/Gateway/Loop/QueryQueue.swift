@@ -4,9 +4,9 @@ internal import NIOCore
 
 /// Queries that wait until the store has answered earlier ones. A pure state machine.
 ///
-/// A query that reads a page of rows costs the store and the gateway ten times as much as a mark. Thousands of them sent
-/// at once would delay everybody's marks. Callers take turns, so that the queries of one do not delay those of others.
-/// The queue has no limit of its own: the memory limit of open streams bounds it.
+/// A query that reads a page of rows costs the store and the gateway ten times as much as a mark. Thousands of them
+/// sent at once would delay everybody's marks. Callers take turns, so that the queries of one do not delay those of
+/// others. The queue has no limit of its own: the memory limit of open streams bounds it.
 struct QueryQueue {
   /// A query that has been admitted and charged, and of which nothing has been sent.
   struct Waiting {

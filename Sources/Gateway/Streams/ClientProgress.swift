@@ -1,6 +1,7 @@
 internal import HTTP2Session
 
-/// Counts the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or line.
+/// Counts the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or
+/// line.
 struct ClientProgress {
   private var bytesMoved: UInt64 = 0
   private var ticks = 0

@@ -184,8 +184,8 @@ final class RequestStreams: GatewayPart {
 
   // MARK: Turns and timers
 
-  /// Advances streams with work: those that wait for room first, so that those which were just answered do not take all freed room
-  /// again.
+  /// Advances streams with work: those that wait for room first, so that those which were just answered do not take all
+  /// freed room again.
   func advance() {
     if table.hasWaitingForRoom, inFlight < loop.limits.streamedInFlight {
       for stream in table.takeWaitingForRoom() { stream.advance(on: loop) }

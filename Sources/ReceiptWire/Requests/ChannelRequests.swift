@@ -1,8 +1,8 @@
 package import NIOCore
 package import ReceiptModel
 
-// Commands about a channel and its messages, after the cid and the counter (Proto/frames.md). Only their form is checked
-// here; the store checks their ranges.
+// Commands about a channel and its messages, after the cid and the counter (Proto/frames.md). Only their form is
+// checked here; the store checks their ranges.
 
 /// The fields of register_message.
 package struct RegisterMessageRequest: ~Escapable {
