@@ -102,10 +102,10 @@ final class ErasureSearch {
 
   func visit(_ effect: Effect) {
     guard !search.isEmpty else { return }
-    look(effect.user)
+    examine(effect.user)
   }
 
-  private func look(_ user: String) {
+  private func examine(_ user: String) {
     guard !user.isEmpty, seen.insert(user).inserted else { return }
     if seen.count > Self.seenMax { seen = [] }
     if search.contains(user) { found.insert(user) }

@@ -177,8 +177,8 @@ struct StoreWalk {
   }
 
   mutating func run() throws(StorageError) {
-    let last = try walkLog()
-    try walkPages(last)
+    let last = try scanLog()
+    try scanPages(last)
     for shard in 0..<reader.identity.shardCount {
       if faults.count >= StoreCheck.faultsMax { return }
       note("shards: \(shard + 1) of \(reader.identity.shardCount) are recovered")
@@ -193,7 +193,7 @@ struct StoreWalk {
   private var isFull: Bool { faults.count >= StoreCheck.faultsMax }
 
   /// - Returns: each shard's last log index.
-  private mutating func walkLog() throws(StorageError) -> [LogIndex] {
+  private mutating func scanLog() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: reader.identity.shardCount)
     var found: [String] = []
     var count = 0
@@ -223,7 +223,7 @@ struct StoreWalk {
     return last
   }
 
-  private mutating func walkPages(_ last: [LogIndex]) throws(StorageError) {
+  private mutating func scanPages(_ last: [LogIndex]) throws(StorageError) {
     var found: [String] = []
     var count = 0
     /// Channel numbers in the directory, by shard.

@@ -116,7 +116,7 @@ package struct RebuildMachine: Sendable {
       // This reply is from before the connection was lost, and does not describe the step to be started again.
       if request == .ask, shards[index].progress == .due { return .send(requests()) }
       guard fields.epoch == epoch else { return fail(.epochNotAdopted(shard)) }
-      note(fields, index)
+      record(fields, index)
       switch fields.phase {
       case .none: shards[index].progress = .done
       case .resending, .sweeping:
@@ -190,7 +190,7 @@ package struct RebuildMachine: Sendable {
 
   // MARK: -
 
-  private mutating func note(_ fields: RebuildFields, _ index: Int) {
+  private mutating func record(_ fields: RebuildFields, _ index: Int) {
     shards[index].channelsDone = max(shards[index].channelsDone, fields.channelsDone)
     shards[index].channels = max(shards[index].channels, fields.channels)
     shards[index].entries = max(shards[index].entries, fields.entries)

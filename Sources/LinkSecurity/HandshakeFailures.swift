@@ -33,7 +33,7 @@ package final class HandshakeFailures: Sendable {
   ///
   /// - Returns: whether it is a failed handshake; a peer that closes silently does not count.
   @discardableResult
-  package func note(_ error: TLSError, peer: String) -> Bool {
+  package func record(_ error: TLSError, peer: String) -> Bool {
     guard let explanation = Self.explanation(of: error, at: end) else { return false }
     let since = state.withLockedValue { state in
       state.count += 1

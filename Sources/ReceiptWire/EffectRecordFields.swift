@@ -6,7 +6,8 @@ package import ReceiptModel
 extension ByteBuffer {
   mutating func writeRow(_ record: RowRecord) {
     let hasMore =
-      record.readIsHidden || record.deliveredIsHidden || record.readSteps != 0 || record.deliveredSteps != 0
+      record.readIsHidden || record.deliveredIsHidden || record.readStepCount != 0
+      || record.deliveredStepCount != 0
       || record.acknowledgedThrough != .zero
     var flags: UInt64 = 0
     if record.hasLeft { flags |= 1 }
@@ -38,8 +39,8 @@ extension ByteBuffer {
     if record.flaggedAt != .none { writeTime(record.flaggedAt) }
     guard hasMore else { return }
     writeVarint(UInt64((record.readIsHidden ? 1 : 0) | (record.deliveredIsHidden ? 2 : 0)))
-    writeVarint(record.readSteps)
-    writeVarint(record.deliveredSteps)
+    writeVarint(record.readStepCount)
+    writeVarint(record.deliveredStepCount)
     writeSequence(record.acknowledgedThrough)
   }
 }
@@ -99,8 +100,8 @@ extension FieldReader {
     guard hidden <= 3 else { throw .badValue(.flags) }
     record.readIsHidden = hidden & 1 != 0
     record.deliveredIsHidden = hidden & 2 != 0
-    record.readSteps = try varint32()
-    record.deliveredSteps = try varint32()
+    record.readStepCount = try varint32()
+    record.deliveredStepCount = try varint32()
     record.acknowledgedThrough = try sequence()
     return record
   }

@@ -24,7 +24,7 @@ package struct StoreTransport: Sendable {
       makeHandlers: { [try tls.clientHandler(store: $0.host)] },
       handlesError: { error, address in
         guard let error = error as? TLSError else { return false }
-        return tls.failures.note(error, peer: "\(address.host):\(address.port)")
+        return tls.failures.record(error, peer: "\(address.host):\(address.port)")
       }
     )
   }

@@ -193,13 +193,13 @@ extension RocksDBReader {
   /// cut up to them.
   package func lastIndexes() throws(StorageError) -> [LogIndex] {
     var last = [LogIndex](repeating: .zero, count: identity.shardCount)
-    func note(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {
+    func record(_ shard: ShardID, _ index: LogIndex) throws(StorageError) {
       guard Int(shard.rawValue) < last.count else {
         throw .corrupt("\(directory): shard \(shard.rawValue), of \(last.count)")
       }
       last[Int(shard.rawValue)] = max(last[Int(shard.rawValue)], index)
     }
-    try scanLog { shard, index, _ throws(StorageError) in try note(shard, index) }
+    try scanLog { shard, index, _ throws(StorageError) in try record(shard, index) }
     for shard in last.indices {
       let id = ShardID(UInt16(shard))
       let first = StorageKey.pages(id, ChannelNumber(0))
@@ -211,7 +211,7 @@ extension RocksDBReader {
         } catch {
           throw .corrupt("\(directory): a page of shard \(shard): \(error)")
         }
-        try note(id, index)
+        try record(id, index)
       }
     }
     return last

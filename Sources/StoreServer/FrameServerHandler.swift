@@ -118,7 +118,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
     if opening != nil, let error = error as? TLSError, let tlsFailures {
-      tlsFailures.note(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
+      tlsFailures.record(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
     } else if let count = counters.refusals.occurrencesToLog("failed") {
       logger.info("connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
     }

@@ -156,6 +156,42 @@ import Testing
     }
   }
 
+  /// What has been admitted is served, however much is held by the time its turn comes.
+  @Test func queriesThatWaitAreNotAdmittedAgain() async throws {
+    var limits = GatewayLimits()
+    limits.queriesInFlight = 1
+    var http2 = HTTP2Limits()
+    // Each query is charged some 14 KB; above three quarters, who holds more than 32 KiB gets no more.
+    http2.maxMemoryBytes = 200_000
+    try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      try await gateway.store.set(.silent)
+      var answers: [EventLoopFuture<TestAnswer>] = []
+      for _ in 0..<10 {
+        answers.append(
+          try await gateway.client.submit(
+            .get,
+            "/v1/channels/messaging:c/read-state",
+            nil,
+            token: TestTokens.server
+          )
+        )
+      }
+      let loop = gateway.loop
+      try await eventually("nine queries wait, and others fill the memory") {
+        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 9 }.get()
+      }
+      try await gateway.eventLoop.submit {
+        var smaller = HTTP2Limits()
+        smaller.maxMemoryBytes = 100_000
+        loop.value.resources.setMemoryLimits(smaller)
+      }.get()
+      try await gateway.store.set(.normal)
+      try await gateway.store.ask { $0.closeConnections() }
+      for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
+    }
+  }
+
   /// A query waits no longer than it may.
   @Test func queriesThatWaitTooLongAreRefused() async throws {
     var limits = GatewayLimits()

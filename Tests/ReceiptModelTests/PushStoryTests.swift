@@ -253,11 +253,11 @@ struct WebhookTableTests {
     // Keys of many pages, with expiry times in no order.
     let untils = (0..<500).map { Int64(1_000 + $0 * 37 % 500) }
     for (number, until) in untils.enumerated() {
-      table.note(UInt64(number) &* 0x9E37_79B9_7F4A_7C15, until: Self.at(until), at: Self.at(1))
+      table.record(UInt64(number) &* 0x9E37_79B9_7F4A_7C15, until: Self.at(until), at: Self.at(1))
     }
     #expect(table.count == 500)
     for time in stride(from: Int64(900), through: 1_600, by: 50) {
-      table.note(1, until: Self.at(2_000), at: Self.at(time))
+      table.record(1, until: Self.at(2_000), at: Self.at(time))
       let left = untils.count { $0 >= time }
       #expect(table.count == left + 1)
       for (number, until) in untils.enumerated() where until >= time {
@@ -273,7 +273,7 @@ struct WebhookTableTests {
     #expect(table.effects(of: 7, at: Self.at(1)) == [])
     let keys = [7 << 56 | 3, 7 << 56 | 1, 8 << 56] as [UInt64]
     for (number, key) in keys.enumerated() {
-      table.note(key, until: Self.at(1_000 + Int64(number)), at: Self.at(1))
+      table.record(key, until: Self.at(1_000 + Int64(number)), at: Self.at(1))
     }
     let effects = table.effects(of: 7, at: Self.at(1))
     #expect(
@@ -308,7 +308,7 @@ struct WebhookTableTests {
     var table = WebhookTable()
     for number in 0..<WebhookTable.countMax {
       #expect(table.full(at: Self.at(1)) == .none)
-      table.note(UInt64(number), until: Self.at(5_000 + Int64(number)), at: Self.at(1))
+      table.record(UInt64(number), until: Self.at(5_000 + Int64(number)), at: Self.at(1))
     }
     #expect(table.full(at: Self.at(1)) == Self.at(5_001))
     #expect(table.full(at: Self.at(5_000)) == Self.at(5_001))

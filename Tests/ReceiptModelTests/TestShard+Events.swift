@@ -18,7 +18,7 @@ extension TestShard {
       notes![number] = nil
       return
     }
-    state.note(effect, in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
+    state.record(effect, in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
   }
 
   /// Notes effects that belong to no channel but change some.

@@ -205,8 +205,8 @@ struct LogVectorTests {
       if flags & 4 != 0 {
         record.readIsHidden = fields.number("hidden") & 1 != 0
         record.deliveredIsHidden = fields.number("hidden") & 2 != 0
-        record.readSteps = UInt32(fields.number("read_steps"))
-        record.deliveredSteps = UInt32(fields.number("delivered_steps"))
+        record.readStepCount = UInt32(fields.number("read_steps"))
+        record.deliveredStepCount = UInt32(fields.number("delivered_steps"))
         record.acknowledgedThrough = sequence("acknowledged_through")
       }
       return .channel(channel(), .rowAssigned(row(), record))

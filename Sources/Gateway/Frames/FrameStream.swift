@@ -159,7 +159,7 @@ final class FrameStream: RequestStream {
       count(.failed, question, loop)
       return refuse(question.correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
-    loop.streams.noteSent()
+    loop.streams.recordSent()
     inFlight += 1
     reserved += Int(question.answerBytes)
   }

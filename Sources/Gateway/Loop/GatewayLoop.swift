@@ -432,12 +432,14 @@ extension GatewayLoop: HTTP2ServerDelegate {
     } else {
       return
     }
-    let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
-    switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
-    case .admitted: break
-    case .connectionIsOverLimit: throw Problem(.overloaded)
-    case .callerIsOverShare:
-      return connection.reset(stream, .refusedStream)
+    // A request that has waited was admitted before, and is charged since.
+    if !arrival.hasWaited {
+      let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
+      switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
+      case .admitted: break
+      case .connectionIsOverLimit: throw Problem(.overloaded)
+      case .callerIsOverShare: return connection.reset(stream, .refusedStream)
+      }
     }
     if rates.isOn { try draw(match.route, caller, request, stream, connection, &arrival) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }

@@ -117,7 +117,7 @@ final class AckStream: RequestStream {
     if let code {
       loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
     } else {
-      loop.streams.noteSent()
+      loop.streams.recordSent()
     }
   }
 

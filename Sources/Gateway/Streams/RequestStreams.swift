@@ -166,7 +166,7 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Counts a request that the store client has taken.
-  func noteSent() { inFlight += 1 }
+  func recordSent() { inFlight += 1 }
 
   func replied(_ index: SlotIndex, _ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     inFlight -= 1

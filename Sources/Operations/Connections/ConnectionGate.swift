@@ -155,7 +155,7 @@ package final class ConnectionGate: Sendable {
   }
 
   private func refused(_ reason: String, _ channel: any Channel, _ address: PeerAddress?) {
-    note(reason, address: address, channel)
+    logRefusal(reason, address: address, channel)
     refusals?.record(.connection, from: address)
   }
 
@@ -168,14 +168,14 @@ package final class ConnectionGate: Sendable {
   package func refusedForProxyHeader(_ reason: String, _ channel: any Channel) {
     state.withLockedValue { $0.counts.refusedForProxyHeader += 1 }
     let address = channel.remoteAddress.flatMap { PeerAddress($0) }
-    note("proxy_header", detail: reason, address: address, channel)
+    logRefusal("proxy_header", detail: reason, address: address, channel)
     refusals?.record(.connection, from: address)
   }
 
   /// Record that nothing could be accepted: the process is out of descriptors, or the system out of memory.
   package func acceptFailed(_ error: any Error) {
     state.withLockedValue { $0.counts.refusedForDescriptors += 1 }
-    note("descriptors", detail: "\(error)", address: nil, nil)
+    logRefusal("descriptors", detail: "\(error)", address: nil, nil)
   }
 
   private func closed(_ id: ObjectIdentifier) {
@@ -192,8 +192,12 @@ package final class ConnectionGate: Sendable {
   /// - Parameters:
   ///   - reason: as in the metric.
   ///   - address: of the client, which a proxy may have named.
-  private func note(_ reason: String, detail: String? = nil, address: PeerAddress?, _ channel: (any Channel)?)
-  {
+  private func logRefusal(
+    _ reason: String,
+    detail: String? = nil,
+    address: PeerAddress?,
+    _ channel: (any Channel)?
+  ) {
     let now = NIODeadline.now()
     let count = state.withLockedValue { $0.notes[reason, default: LogRateLimiter()].refused(at: now) }
     guard let count else { return }

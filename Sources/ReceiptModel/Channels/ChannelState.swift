@@ -535,8 +535,8 @@ package struct ChannelState: ~Copyable, Sendable {
       unreadEpoch: rows.epoch(row),
       readIsHidden: rows.readIsHidden(row),
       deliveredIsHidden: rows.deliveredIsHidden(row),
-      readSteps: rows.read.stepCount(row),
-      deliveredSteps: rows.delivered.stepCount(row),
+      readStepCount: rows.read.stepCount(row),
+      deliveredStepCount: rows.delivered.stepCount(row),
       acknowledgedThrough: rows.acknowledgedThrough(row),
       joinedByReading: rows.joinedByReading(row),
       // Kept for a row that was left too, because its counts start there.

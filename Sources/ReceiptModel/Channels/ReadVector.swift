@@ -149,9 +149,9 @@ package struct ReadVector: ~Copyable, Sendable {
     while rowCount <= Int(row.rawValue) { appendVacant() }
     roster.assign(row, record, user: user)
     flags.assign(row, record)
-    read.assign(row, to: record.read, at: record.readAt, stepCount: record.readSteps)
-    delivered.assign(row, to: record.delivered, at: record.deliveredAt, stepCount: record.deliveredSteps)
-    ackedTimes.assign(row, stepCount: record.deliveredSteps, at: record.ackedAt)
+    read.assign(row, to: record.read, at: record.readAt, stepCount: record.readStepCount)
+    delivered.assign(row, to: record.delivered, at: record.deliveredAt, stepCount: record.deliveredStepCount)
+    ackedTimes.assign(row, stepCount: record.deliveredStepCount, at: record.ackedAt)
     markers.assign(row, record.marker, epoch: record.unreadEpoch, at: record.markedAt)
     markers.assignFlag(row, isSet: record.isFlaggedUnread, epoch: record.unreadEpoch, at: record.flaggedAt)
     bounds.assign(row, record)

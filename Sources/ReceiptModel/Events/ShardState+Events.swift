@@ -7,21 +7,21 @@ extension ShardState {
   /// decides which messages' statuses may change.
   ///
   /// - Parameter time: the command's time.
-  package func note(
+  package func record(
     _ effect: ChannelEffect,
     in slot: ChannelSlot,
     at time: Timestamp,
     _ notes: inout PendingChannelEvents
   ) {
     guard case .inThread(let parent, let effect) = effect else {
-      return note(effect, in: slot, thread: .zero, at: time, &notes)
+      return record(effect, in: slot, thread: .zero, at: time, &notes)
     }
     // A thread's first reply creates it, so the thread may not exist yet.
     let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
-    note(effect, in: thread, thread: parent, at: time, &notes)
+    record(effect, in: thread, thread: parent, at: time, &notes)
   }
 
-  private func note(
+  private func record(
     _ effect: ChannelEffect,
     in place: ChannelSlot?,
     thread: SequenceNumber,
@@ -32,18 +32,18 @@ extension ShardState {
     switch effect {
     case .readMoved(let row, let sequence, _, _)
     where isSend(to: sequence, of: row, in: place, thread: thread, notes):
-      noteSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
+      recordSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
     case .deliveredMoved(let row, let sequence, _, _)
     where isSend(to: sequence, of: row, in: place, thread: thread, notes):
-      noteSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
+      recordSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
     case .markerAssigned(let row, nil, _, _) where notes.isSending(row, inThread: thread):
       // Sending cleared the marker; the message event implies that.
       guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
-      noteStatuses(row, in: place, thread: thread, at: time, &notes)
+      recordStatuses(row, in: place, thread: thread, at: time, &notes)
     case .readMoved(let row, _, _, _):
-      noteMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
+      recordMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
     case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
-      noteMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
+      recordMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
     case .markerAssigned(let row, let marker, let epoch, _):
       // Mark-unread raises the epoch. Once the epoch has reached its maximum, the marker's direction decides: mark-read
       // never sets or lowers a marker.
@@ -53,7 +53,7 @@ extension ShardState {
         let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
         isUnread = epoch != self[place].rows.epoch(row) || isLower
       }
-      noteMove(.marker, row, in: place, thread: thread, at: time, &notes) {
+      recordMove(.marker, row, in: place, thread: thread, at: time, &notes) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
     case .muteAssigned(let row, _):
@@ -143,7 +143,7 @@ extension ShardState {
   /// The part of a row that moves.
   fileprivate enum Move { case read, delivered, marker }
 
-  private func noteMove(
+  private func recordMove(
     _ move: Move,
     _ row: MemberOrdinal,
     in place: ChannelSlot?,
@@ -180,7 +180,7 @@ extension ShardState {
       change
     )
     // A move that others cannot see changes no status.
-    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &notes) }
   }
 
   /// A row as others saw it before the change that is being recorded.
@@ -197,7 +197,7 @@ extension ShardState {
   }
 
   /// Records the messages whose statuses a row's move may change.
-  private func noteStatuses(
+  private func recordStatuses(
     _ row: MemberOrdinal,
     in place: ChannelSlot,
     thread: SequenceNumber,
@@ -222,7 +222,7 @@ extension ShardState {
   }
 
   /// Records a move of the sender's row that a message made.
-  private func noteSend(
+  private func recordSend(
     _ move: Move,
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,
@@ -236,7 +236,7 @@ extension ShardState {
     var moves: ChannelEvent.SenderMoves = move == .read ? .read : .delivered
     if isShown { moves.insert(move == .read ? .readShown : .deliveredShown) }
     notes.send(row, inThread: thread, to: sequence, at: time, moves)
-    if isShown { noteStatuses(row, in: place, thread: thread, at: time, &notes) }
+    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &notes) }
   }
 
   /// Records a change of the options of the channel's type. Call this after the change is assigned.

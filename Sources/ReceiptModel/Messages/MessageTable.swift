@@ -165,13 +165,13 @@ package struct MessageTable: ~Copyable, Sendable {
     if sequence <= newest {
       self.flags[position] = flags.rawValue
       createdAt[position] = record.createdAt.milliseconds
-      noteDeleted(sequence, record)
+      recordDeleted(sequence, record)
       setCountable(sequence, flags.isCountable)
       if !flags.isCountable { mentions.remove(sequence) }
       return
     }
     if flags.contains(.keepsSenderPosition) {
-      noted.noteUnmovedSender(of: sequence)
+      noted.recordUnmovedSender(of: sequence)
       // No other message of the sender lies between their own position and the first of these.
       trackOwn(sender, after: newest)
     }
@@ -182,15 +182,15 @@ package struct MessageTable: ~Copyable, Sendable {
     self.flags.append(flags.rawValue)
     registeredAt.append(record.registeredAt.milliseconds)
     createdAt.append(record.createdAt.milliseconds)
-    noteDeleted(sequence, record)
+    recordDeleted(sequence, record)
     setCountable(sequence, flags.isCountable)
     if flags.isCountable, record.mentions != .nobody {
-      noted.noteMention(in: sequence)
+      noted.recordMention(in: sequence)
       mentions.insert(sequence, record.mentions)
     }
   }
 
-  private mutating func noteDeleted(_ sequence: SequenceNumber, _ record: MessageRecord) {
+  private mutating func recordDeleted(_ sequence: SequenceNumber, _ record: MessageRecord) {
     guard record.flags.contains(.deleted) else { return }
     deletions.delete(sequence, at: record.createdAt.or(record.registeredAt))
   }

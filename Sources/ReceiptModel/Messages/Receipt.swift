@@ -133,20 +133,20 @@ struct Receipt: ~Copyable, Sendable {
     }
     let entry = row | (acknowledgement.isHidden ? Self.hiddenBit : 0)
     if let known {
-      noteKept(known, -1)
+      recordKept(known, -1)
       rows[known] = entry
       times[known] = acknowledgement.at.milliseconds
       firstVisible = min(firstVisible, known)
       firstHidden = min(firstHidden, known)
-      noteKept(known, 1)
+      recordKept(known, 1)
     } else {
       rows.append(entry)
       times.append(acknowledgement.at.milliseconds)
       places.insert(Self.hash(row), UInt32(rows.count - 1))
-      noteKept(rows.count - 1, 1)
+      recordKept(rows.count - 1, 1)
     }
     setNote(row, acknowledgement.note)
-    settleFirsts()
+    restoreFirsts()
   }
 
   /// Drops a row's time and note; the acknowledgement itself stays.
@@ -165,16 +165,16 @@ struct Receipt: ~Copyable, Sendable {
 
   private mutating func remove(_ place: Int) {
     let row = rows[place] & ~Self.hiddenBit
-    noteKept(place, -1)
+    recordKept(place, -1)
     places.remove(Self.hash(row), UInt32(place))
     setNote(row, "")
     rows[place] = Self.gone
     times[place] = 0
     goneCount += 1
-    if goneCount >= Self.goneMin, goneCount * 2 > rows.count { closeGaps() } else { settleFirsts() }
+    if goneCount >= Self.goneMin, goneCount * 2 > rows.count { closeGaps() } else { restoreFirsts() }
   }
 
-  private mutating func noteKept(_ place: Int, _ change: Int) {
+  private mutating func recordKept(_ place: Int, _ change: Int) {
     if rows[place] & Self.hiddenBit != 0 { hiddenCount += change } else { visibleCount += change }
   }
 
@@ -186,7 +186,7 @@ struct Receipt: ~Copyable, Sendable {
 
   /// Advances the indices of the oldest records. Both only rise, except when a record is assigned again, so the cost is
   /// one pass over the records in total.
-  private mutating func settleFirsts() {
+  private mutating func restoreFirsts() {
     while firstVisible < rows.count, !isKept(firstVisible, isHidden: false) { firstVisible += 1 }
     while firstHidden < rows.count, !isKept(firstHidden, isHidden: true) { firstHidden += 1 }
   }
@@ -197,7 +197,7 @@ struct Receipt: ~Copyable, Sendable {
     places = HashIndex()
     for place in rows.indices { places.insert(Self.hash(rows[place] & ~Self.hiddenBit), UInt32(place)) }
     (goneCount, firstVisible, firstHidden) = (0, 0, 0)
-    settleFirsts()
+    restoreFirsts()
   }
 
   /// Heap bytes, without the receipt's own slot in the table.

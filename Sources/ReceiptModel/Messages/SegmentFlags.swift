@@ -50,12 +50,12 @@ struct NotedSegments: ~Copyable, Sendable {
   }
 
   /// Records that a message did not move its sender's position.
-  mutating func noteUnmovedSender(of sequence: SequenceNumber) {
+  mutating func recordUnmovedSender(of sequence: SequenceNumber) {
     unmovedSenders.setBit(Self.segment(sequence))
   }
 
   /// Records that a message mentions somebody.
-  mutating func noteMention(in sequence: SequenceNumber) { mentions.setBit(Self.segment(sequence)) }
+  mutating func recordMention(in sequence: SequenceNumber) { mentions.setBit(Self.segment(sequence)) }
 
   private static func segment(_ sequence: SequenceNumber) -> Int {
     (Int(sequence.rawValue) - 1) / Int(PageID.messagesPerSegment)

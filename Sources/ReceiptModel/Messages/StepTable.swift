@@ -410,7 +410,7 @@ private struct StepSearch {
     var hasPassed = false
     var cursor = StepCursor()
     while found == nil, let step = cursor.next(bytes.span) {
-      if step.key == key { hasPassed = note(step) || hasPassed }
+      if step.key == key { hasPassed = record(step) || hasPassed }
     }
     return hasPassed
   }
@@ -418,13 +418,13 @@ private struct StepSearch {
   mutating func scan(_ steps: [Step]) -> Bool {
     var hasPassed = false
     for step in steps where step.key == key {
-      hasPassed = note(step) || hasPassed
+      hasPassed = record(step) || hasPassed
       if found != nil { break }
     }
     return hasPassed
   }
 
-  private mutating func note(_ step: Step) -> Bool {
+  private mutating func record(_ step: Step) -> Bool {
     if step.sequence >= sequence, step.number > unkept {
       found = step
       return false

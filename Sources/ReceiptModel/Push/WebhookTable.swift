@@ -38,7 +38,7 @@ package struct WebhookTable: Sendable {
   }
 
   /// Adds a webhook, and removes the expired ones.
-  mutating func note(_ key: UInt64, until: Timestamp, at time: Timestamp) {
+  mutating func record(_ key: UInt64, until: Timestamp, at time: Timestamp) {
     while let first = order.first, first.until < time.milliseconds { forgetFirst() }
     if pages.isEmpty { pages = Array(repeating: [:], count: Int(PageID.webhookPages)) }
     let page = Int(PageID.webhookPage(of: key))

@@ -189,7 +189,7 @@ package struct ShardState: ~Copyable, Sendable {
     case .indexEpochAssigned(let epoch):
       outbox.assign(epoch: epoch)
     case .webhookNoted(let key, let until):
-      webhooks.note(key, until: until, at: time)
+      webhooks.record(key, until: until, at: time)
     case .tokenRevoked(let revocation):
       revokedTokens.assign(revocation, at: time)
     case .idsWidened:

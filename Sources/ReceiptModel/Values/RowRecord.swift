@@ -25,8 +25,8 @@ package struct RowRecord: Hashable, Sendable {
   package var readIsHidden: Bool
   package var deliveredIsHidden: Bool
   /// How often the watermark has moved, which is the number of its newest step (R17).
-  package var readSteps: UInt32
-  package var deliveredSteps: UInt32
+  package var readStepCount: UInt32
+  package var deliveredStepCount: UInt32
   /// Mark-read has acknowledged the receipts up to here (R9).
   package var acknowledgedThrough: SequenceNumber
   /// In a thread: the user has only marked it read. While the user hides reads, others do not see them in the thread
@@ -62,8 +62,8 @@ package struct RowRecord: Hashable, Sendable {
     unreadEpoch: UInt32 = 0,
     readIsHidden: Bool = false,
     deliveredIsHidden: Bool = false,
-    readSteps: UInt32 = 0,
-    deliveredSteps: UInt32 = 0,
+    readStepCount: UInt32 = 0,
+    deliveredStepCount: UInt32 = 0,
     acknowledgedThrough: SequenceNumber = .zero,
     joinedByReading: Bool = false,
     countedAfter: SequenceNumber? = nil,
@@ -88,8 +88,8 @@ package struct RowRecord: Hashable, Sendable {
     self.unreadEpoch = unreadEpoch
     self.readIsHidden = readIsHidden
     self.deliveredIsHidden = deliveredIsHidden
-    self.readSteps = readSteps
-    self.deliveredSteps = deliveredSteps
+    self.readStepCount = readStepCount
+    self.deliveredStepCount = deliveredStepCount
     self.acknowledgedThrough = acknowledgedThrough
     self.joinedByReading = joinedByReading
     self.countedAfter = countedAfter

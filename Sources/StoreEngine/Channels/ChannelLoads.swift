@@ -205,7 +205,7 @@ final class ChannelLoads: ShardPart {
       shard.loop.driver.reports(error)
       for item in waiting { refuseUnread(item) }
       for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: false) }
-      for place in walking { shard.walks.walkLoaded(place, isReadable: false) }
+      for place in walking { shard.walks.scanLoaded(place, isReadable: false) }
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
@@ -216,7 +216,7 @@ final class ChannelLoads: ShardPart {
       shard.resume(request, .loaded(mayPostpone: place > 0))
     }
     for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: true) }
-    for place in walking { shard.walks.walkLoaded(place, isReadable: true) }
+    for place in walking { shard.walks.scanLoaded(place, isReadable: true) }
   }
 
   /// Removes a load that is no longer in flight.
@@ -380,7 +380,7 @@ private struct LoadedContent {
         if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
       }
     }
-    for (index, effect) in tail { noteEmptied(by: effect, at: index, contents) }
+    for (index, effect) in tail { recordEmptied(by: effect, at: index, contents) }
     guard truncated <= parts.newest else {
       throw .corrupt("\(place): truncated up to message \(truncated), there are \(parts.newest)")
     }
@@ -394,8 +394,11 @@ private struct LoadedContent {
 
   /// Records receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
   /// page may be older than the deletion.
-  private mutating func noteEmptied(by effect: ChannelEffect, at index: LogIndex, _ contents: [PageID: Page])
-  {
+  private mutating func recordEmptied(
+    by effect: ChannelEffect,
+    at index: LogIndex,
+    _ contents: [PageID: Page]
+  ) {
     func isStale(_ page: PageID) -> Bool {
       contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
     }

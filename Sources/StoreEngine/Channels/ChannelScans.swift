@@ -175,7 +175,7 @@ final class ChannelScans: ShardPart {
           return postpone(ticket)
         }
         guard let cid = nextChannel(&walk) else { break }
-        guard look(cid, &walk, ticket) else { return }
+        guard examine(cid, &walk, ticket) else { return }
       }
       guard walk.loading == 0, walk.cids.isEmpty else { return keep(walk, ticket) }
       if case .options = walk.purpose, walk.next < shard.events.channelCount { continue }
@@ -216,8 +216,8 @@ final class ChannelScans: ShardPart {
   /// Scans one channel, or loads it first.
   ///
   /// - Returns: false if the walk has ended, with a refusal or without an answer.
-  private func look(_ cid: [UInt8], _ walk: inout ChannelScan, _ ticket: UInt32) -> Bool {
-    if let slot = shard.state.slot(of: cid.span.bytes) { return look(slot, cid, &walk) }
+  private func examine(_ cid: [UInt8], _ walk: inout ChannelScan, _ ticket: UInt32) -> Bool {
+    if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &walk) }
     if shard.deletions.index(absent: cid) != nil {
       recordAbsence(cid, &walk)
       return true
@@ -236,7 +236,7 @@ final class ChannelScans: ShardPart {
   }
 
   /// - Returns: false if the walk has ended.
-  private func look(_ slot: ChannelSlot, _ cid: [UInt8], _ walk: inout ChannelScan) -> Bool {
+  private func examine(_ slot: ChannelSlot, _ cid: [UInt8], _ walk: inout ChannelScan) -> Bool {
     shard.loop.budget.useRows(Self.rowsPerLook)
     shard.state.refresh(slot)
     switch walk.purpose {
@@ -392,11 +392,11 @@ final class ChannelScans: ShardPart {
   // MARK: Results of reads
 
   /// Handles a finished or failed load of a channel that a walk waits for.
-  func walkLoaded(_ place: ChannelScans.Place, isReadable: Bool) {
+  func scanLoaded(_ place: ChannelScans.Place, isReadable: Bool) {
     guard var walk = take(place.ticket) else { return }
     walk.loading -= 1
     if let slot = shard.state.slot(of: place.cid.span.bytes) {
-      if !look(slot, place.cid, &walk) { return }
+      if !examine(slot, place.cid, &walk) { return }
     } else if isReadable {
       recordAbsence(place.cid, &walk)
     } else if walk.isRequested {

@@ -85,7 +85,7 @@ struct MemoryPressure {
   var target: Int { budget - budget / 32 }
 
   /// Records the resident bytes and the number of loaded channels.
-  mutating func note(resident: Int, channels: Int) {
+  mutating func record(resident: Int, channels: Int) {
     self.resident = resident
     loaded = channels
     isPressed = resident > budget

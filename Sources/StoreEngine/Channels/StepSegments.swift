@@ -277,7 +277,7 @@ final class StepSegments: ShardPart {
 
   /// Records that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.
   /// Does nothing if there are no segments.
-  func noteTrim(
+  func recordTrim(
     _ slot: ChannelSlot,
     _ channel: ChannelNumber,
     _ rowPage: UInt32,

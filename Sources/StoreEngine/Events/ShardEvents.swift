@@ -79,7 +79,7 @@ final class ShardEvents: ShardPart {
   ///
   /// - Parameter slot: slot of the effect's channel; nil for an effect on the shard itself, or one that creates a
   ///   channel.
-  func note(_ effect: Effect, _ slot: ChannelSlot?) {
+  func record(_ effect: Effect, _ slot: ChannelSlot?) {
     switch effect {
     case .channel(_, let effect): if let slot { recordChannelEvent(effect, slot) }
     case .shard(let effect): recordShardEvent(effect)
@@ -89,7 +89,7 @@ final class ShardEvents: ShardPart {
   private func recordChannelEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     if let number = subscriptions.number(in: slot) {
       let place = subscriptions.place(number)
-      shard.state.note(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
+      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
       if case .messageAssigned(_, let record) = effect, record.receiptExpiresAt != .none {
         subscriptions.expiresToo(number, at: record.receiptExpiresAt)
       }
@@ -118,7 +118,7 @@ final class ShardEvents: ShardPart {
   /// Records an event of a user. Users are watched in their home shards only, while settings are in all shards.
   private func recordUserEvent(_ user: String, _ event: UserEvent) {
     guard subscriptions.watchesUsers else { return }
-    subscriptions.note(user: Array(user.utf8), event)
+    subscriptions.record(user: Array(user.utf8), event)
   }
 
   /// Records a membership change in a user's index. An entry that a rebuild confirms unchanged is no event.
@@ -133,7 +133,7 @@ final class ShardEvents: ShardPart {
       membership.epoch = known?.epoch ?? 0
       membership.deletedAt = known?.deletedAt ?? .none
       guard known != membership else { return }
-      subscriptions.note(
+      subscriptions.record(
         user: IndexName.user(shard.state[slot].cid),
         .membership(membership, at: shard.state.time, isGone: false)
       )
@@ -146,7 +146,7 @@ final class ShardEvents: ShardPart {
   /// made.
   private func recordMembershipRemoval(_ known: Membership?, _ slot: ChannelSlot) {
     guard let known, !known.isGone else { return }
-    subscriptions.note(
+    subscriptions.record(
       user: IndexName.user(shard.state[slot].cid),
       .membership(known, at: shard.state.time, isGone: true)
     )
@@ -274,7 +274,7 @@ final class ShardEvents: ShardPart {
         subscriptions.keep(item)
       } else {
         sendEvents(item.notes, deletedAt: item.deletedAt, channel)
-        subscriptions.told(item.channel, elapsed: shard.loop.elapsedMilliseconds)
+        subscriptions.recordSent(item.channel, elapsed: shard.loop.elapsedMilliseconds)
       }
     }
     return oldest
@@ -388,7 +388,7 @@ final class ShardEvents: ShardPart {
       buffer.endFrame(start)
       shard.loop.counters.eventBytes += UInt64(buffer.writerIndex - start)
     }
-    if isFirst { shard.loop.replies.note(lane, replyTiming) }
+    if isFirst { shard.loop.replies.record(lane, replyTiming) }
   }
 
   /// Sends events that were recorded without an effect, or were delayed. If a batch gathers, they leave with it

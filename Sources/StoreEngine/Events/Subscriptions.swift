@@ -304,7 +304,7 @@ struct Subscriptions {
     unsent.append(item)
   }
 
-  mutating func told(_ number: Int32, elapsed: Int64) { channels[Int(number)]!.sentAt = elapsed }
+  mutating func recordSent(_ number: Int32, elapsed: Int64) { channels[Int(number)]!.sentAt = elapsed }
 
   // MARK: Users
 
@@ -326,7 +326,7 @@ struct Subscriptions {
   }
 
   /// Records an event of a user, if the user is watched.
-  mutating func note(user: [UInt8], _ event: UserEvent) {
+  mutating func record(user: [UInt8], _ event: UserEvent) {
     guard users[user] != nil else { return }
     if let place = notedUserPlaces[user] {
       unsentUserEvents[place].events.append(event)

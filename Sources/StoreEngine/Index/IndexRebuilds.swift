@@ -154,7 +154,7 @@ final class IndexRebuilds: ShardPart {
     while shard.loop.budget.changes > 0, let step = rebuild?.step {
       switch step {
       case .looking:
-        guard shard.loop.elapsedMilliseconds >= rebuild?.retryAt ?? 0, look(&slots) else { return }
+        guard shard.loop.elapsedMilliseconds >= rebuild?.retryAt ?? 0, examine(&slots) else { return }
       case .naming:
         return
       case .loading(let name, let number):
@@ -177,7 +177,7 @@ final class IndexRebuilds: ShardPart {
   /// Finds the next channel or index, in memory, then on storage.
   ///
   /// - Returns: false if that takes another turn.
-  private func look(_ slots: inout Int) -> Bool {
+  private func examine(_ slots: inout Int) -> Bool {
     guard let end = rebuild?.end else { return false }
     while let next = rebuild?.nextSlot, next < shard.state.slotCount {
       guard slots > 0 else {

@@ -205,7 +205,7 @@ final class OutgoingChanges: ShardPart {
     for request in shard.waiting.take(.index(item.ticket)) {
       let replyTiming = shard.replyTiming(item.index)
       if request.lane.add(replyTiming, { $0.writeImmutableBuffer(item.bytes) }) {
-        shard.loop.replies.note(request.lane, replyTiming)
+        shard.loop.replies.record(request.lane, replyTiming)
       }
     }
   }

@@ -31,7 +31,7 @@ final class UserIndexes: ShardPart {
 
   var isEmpty: Bool { inboxes.allSatisfy(\.changes.isEmpty) }
 
-  private func note(_ source: ShardID, through number: UInt64) { gathering.append((source, number)) }
+  private func record(_ source: ShardID, through number: UInt64) { gathering.append((source, number)) }
 
   func closeBatch() {
     closed += gathering
@@ -103,7 +103,7 @@ final class UserIndexes: ShardPart {
         shard.effects.removeAll(keepingCapacity: true)
         shard.effects.append(.shard(.membershipsTaken(from: source, through: through)))
         shard.applyEffects(nil, session: nil)
-        note(source, through: through)
+        record(source, through: through)
       }
       if shard.loop.budget.changes > 0 { readAhead(position, &looks) }
     }

@@ -49,7 +49,7 @@ final class ChannelMemory: LoopPart {
         channels -= Int(shard.clock.evictedCount - evicted)
       }
     }
-    pressure.note(resident: resident, channels: channels)
+    pressure.record(resident: resident, channels: channels)
     startDelayed()
   }
 

@@ -44,7 +44,7 @@ final class ReplyDelivery: LoopPart {
   // MARK: Delivery
 
   /// Registers a lane that has got its first reply of this timing.
-  func note(_ lane: ReplyLane, _ replyTiming: ReplyLane.Timing) {
+  func record(_ lane: ReplyLane, _ replyTiming: ReplyLane.Timing) {
     switch replyTiming {
     case .now: now.append(lane)
     case .afterCurrentCommit: inFlight.append(lane)

@@ -196,7 +196,7 @@ package final class StoreLoop {
           detail: "this store has no such shard"
         )
       }
-      if isFirst { replies.note(lane, .now) }
+      if isFirst { replies.record(lane, .now) }
       return
     }
     try shards[Int(position)].receive(header, payload, lane)

@@ -80,7 +80,7 @@ extension ShardEngine {
       fields(&buffer)
       buffer.endFrame(start)
     }
-    if isFirst { loop.replies.note(lane, replyTiming) }
+    if isFirst { loop.replies.record(lane, replyTiming) }
     return .answered
   }
 
@@ -94,7 +94,7 @@ extension ShardEngine {
         detail: refused.detail
       )
     }
-    if isFirst { loop.replies.note(lane, refused.replyTiming) }
+    if isFirst { loop.replies.record(lane, refused.replyTiming) }
   }
 
   /// Refuses a request that waited, before it was decided.

@@ -82,7 +82,7 @@ final class ShardEngine {
     var bringsWideIDs = false
     let begins = !log.isGathering
     for effect in effects {
-      if !events.isUnwatched { events.note(effect, slot) }
+      if !events.isUnwatched { events.record(effect, slot) }
       if isFirstWideID(effect) { bringsWideIDs = true }
       switch effect {
       case .channel(let number, let effect):
@@ -90,7 +90,7 @@ final class ShardEngine {
         switch effect {
         case .stepTailCut(let rowPage, _): cutPage = rowPage
         case .stepsTrimmed(let rowPage, let first):
-          steps.noteTrim(slot!, number, rowPage, before: first, at: index)
+          steps.recordTrim(slot!, number, rowPage, before: first, at: index)
         case .messageDeleted, .truncated:
           for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
         case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
