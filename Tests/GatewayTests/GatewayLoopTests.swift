@@ -162,7 +162,7 @@ import Testing
     limits.queriesInFlight = 1
     var http2 = HTTP2Limits()
     // Each query is charged some 14 KB; above three quarters, who holds more than 32 KiB gets no more.
-    http2.maxMemoryBytes = 200_000
+    http2.maxMemoryBytes = 400_000
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
@@ -183,12 +183,45 @@ import Testing
       }
       try await gateway.eventLoop.submit {
         var smaller = HTTP2Limits()
-        smaller.maxMemoryBytes = 100_000
+        smaller.maxMemoryBytes = 150_000
         loop.value.resources.setMemoryLimits(smaller)
       }.get()
       try await gateway.store.set(.normal)
       try await gateway.store.ask { $0.closeConnections() }
       for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
+    }
+  }
+
+  /// Only so many may wait; those of a closed connection are forgotten, and a token that expires meanwhile is refused.
+  @Test func queriesThatWaitAreLimited() async throws {
+    var limits = GatewayLimits()
+    limits.queriesInFlight = 1
+    limits.queriesWaiting = 2
+    limits.queryWait = .seconds(60)
+    try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"])
+      let query = "/v1/channels/messaging:c/read-state"
+      try await gateway.store.set(.silent)
+      let first = try await gateway.client.submit(.get, query, nil, token: TestTokens.server)
+      let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
+      _ = try await other.submit(.get, query, nil, token: TestTokens.server)
+      let now = Int(Date().timeIntervalSince1970)
+      let expiring = TestTokens.make(#"{"user_id":"alice","exp":\#(now + 2)}"#)
+      let expired = try await gateway.client.submit(.get, query, nil, token: expiring)
+      let loop = gateway.loop
+      try await eventually("two queries wait") {
+        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 2 }.get()
+      }
+      #expect(try await gateway.client.get(query).verdict == "503 store_busy")
+      try await other.close()
+      try await eventually("the query of the closed connection is forgotten") {
+        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 1 }.get()
+      }
+      try await eventually("the token has expired") { Date().timeIntervalSince1970 > Double(now + 2) }
+      try await gateway.store.set(.normal)
+      try await gateway.store.ask { $0.closeConnections() }
+      #expect(try await first.value("the answer").verdict == "200")
+      #expect(try await expired.value("the answer").verdict == "401 token_expired")
     }
   }
 

@@ -35,11 +35,20 @@ struct QueryQueueTests {
 
   @Test func onlyOverdueOnesAreTaken() {
     var queue = queue(["eve", "bob", "eve", "bob"])
-    var overdue: [UInt32] = []
-    while let query = queue.nextOverdue(now: time(2)) { overdue.append(query.connection) }
-    #expect(overdue.sorted() == [0, 1, 2] && queue.count == 1)
+    let first = queue.takeOverdue(now: time(2), countMax: 2).map(\.connection)
+    let second = queue.takeOverdue(now: time(2), countMax: 2).map(\.connection)
+    #expect(first == [0, 2] && second == [1] && queue.count == 1)
+    #expect(queue.takeOverdue(now: time(2), countMax: 2).isEmpty)
     // Eve has no more turns.
     #expect(queue.next()?.connection == 3 && queue.next() == nil)
+  }
+
+  @Test func whatNobodyWaitsForIsRemoved() {
+    var queue = queue(["eve", "bob", "eve", "ann"])
+    queue.removeAll { [0, 1, 2].contains($0.connection) && $0.connection != 2 }
+    #expect(queue.count == 2)
+    queue.removeAll { $0.connection == 2 }
+    #expect(queue.count == 1 && queue.next()?.connection == 3 && queue.next() == nil)
   }
 
   @Test func aCallerWhoComesBackIsLast() {

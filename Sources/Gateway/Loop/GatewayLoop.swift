@@ -460,7 +460,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: arrival.hasWaited
     )
-    if match.route.isQuery, !queries.beginsOrWaits(match.route, context) { return }
+    if match.route.isQuery, try !queries.beginsOrWaits(match.route, context) { return }
     try dispatch(match, context, request)
   }
 
@@ -472,6 +472,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   ) {
     var arrival = RequestAdmission(hasWaited: true)
     do throws(Problem) {
+      guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
       _ = try connection.withRequest(stream) { request throws(Problem) in
         try self.receive(request, caller: caller, stream, connection, &arrival)
       }

@@ -8,13 +8,17 @@ final class Queries: GatewayPart {
   /// Queries that had to wait, since the start.
   private var delayed: UInt64 = 0
   private var isChecking = false
+  private var isContinuing = false
 
   /// Queries that wait.
   var waitingCount: Int { queue.count }
 
   /// Whether a query may be sent now. If not, it is enqueued, and handled again later.
-  func beginsOrWaits(_ route: Route, _ context: RequestContext) -> Bool {
+  ///
+  /// - Throws: `store_busy` where too many wait.
+  func beginsOrWaits(_ route: Route, _ context: RequestContext) throws(Problem) -> Bool {
     if context.hasWaited || queue.count == 0 && hasRoom { return true }
+    guard queue.count < loop.limits.queriesWaiting else { throw Self.tooMany }
     queue.append(
       QueryQueue.Waiting(
         connection: context.connection,
@@ -29,23 +33,46 @@ final class Queries: GatewayPart {
     return false
   }
 
+  private static let tooMany = Problem(.storeBusy, "too many queries wait for the store")
+  /// Queries that begin, or are refused, in one turn of the loop.
+  private static let countPerTurn = 256
+
   private var hasRoom: Bool { loop.pendingQueries < loop.limits.queriesInFlight }
 
-  /// Sends the queries that have room now.
+  /// Sends queries that have room now.
   func beginWaiting() {
-    while hasRoom, let query = queue.next() {
+    var left = Self.countPerTurn
+    while hasRoom, left > 0, let query = queue.next() {
+      left -= 1
       guard let connection = connection(of: query) else { continue }
       loop.resumeRequest(query.stream, connection, caller: query.caller)
     }
+    // The others of this turn have been refused, or are gone: no reply continues with what waits.
+    if queue.count > 0, hasRoom { continueLater { $0.beginWaiting() } }
   }
 
-  /// Answers the queries that have waited too long, as when the store answers nothing.
+  /// Answers queries that have waited too long, as when the store answers nothing.
   private func refuseOverdue() {
-    while let query = queue.nextOverdue(now: loop.eventLoop.now) {
+    let overdue = queue.takeOverdue(now: loop.eventLoop.now, countMax: Self.countPerTurn)
+    for query in overdue {
       guard let connection = connection(of: query) else { continue }
-      let problem = Problem(.storeBusy, "too many queries wait for the store")
-      loop.answer(problem, query.route.rawValue, query.stream, connection)
+      loop.answer(Self.tooMany, query.route.rawValue, query.stream, connection)
     }
+    if overdue.count == Self.countPerTurn { continueLater { $0.refuseOverdue() } }
+  }
+
+  /// Continues in a later turn, after other events of the loop.
+  private func continueLater(_ body: @escaping (Queries) -> Void) {
+    guard !isContinuing else { return }
+    isContinuing = true
+    loop.resources.turns.append(
+      { [self] in
+        isContinuing = false
+        body(self)
+        loop.endTurn()
+      },
+      on: loop.eventLoop
+    )
   }
 
   /// The connection of a query whose stream is still open, to be flushed in this turn.
@@ -60,6 +87,9 @@ final class Queries: GatewayPart {
     isChecking = true
     loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(500)) { [self] in
       isChecking = false
+      queue.removeAll { query in
+        !(loop.connections.connection(query.connection)?.isOpen(query.stream) ?? false)
+      }
       refuseOverdue()
       beginWaiting()
       loop.endTurn()

@@ -6,7 +6,7 @@ internal import NIOCore
 ///
 /// A query that reads a page of rows costs the store and the gateway ten times as much as a mark. Thousands of them
 /// sent at once would delay everybody's marks. Callers take turns, so that the queries of one do not delay those of
-/// others. The queue has no limit of its own: the memory limit of open streams bounds it.
+/// others. Its user limits their number.
 struct QueryQueue {
   /// A query that has been admitted and charged, and of which nothing has been sent.
   struct Waiting {
@@ -39,14 +39,28 @@ struct QueryQueue {
     return query
   }
 
-  /// Removes and returns a query whose deadline has passed; nil if there is none. All queries have the same timeout, so
-  /// that a caller's oldest is due first.
-  mutating func nextOverdue(now: NIODeadline) -> Waiting? {
-    guard let key = turns.first(where: { key in queries[key]?.first.map { $0.deadline <= now } ?? false })
-    else { return nil }
-    let (query, isLast) = takeFirst(of: key)
-    if isLast { turns.removeAll { $0 == key } }
-    return query
+  /// Removes and returns queries whose deadline has passed, at most `countMax`. All queries have the same timeout, so that
+  /// a caller's oldest is due first.
+  mutating func takeOverdue(now: NIODeadline, countMax: Int) -> [Waiting] {
+    var overdue: [Waiting] = []
+    for _ in 0..<turns.count where overdue.count < countMax {
+      let key = turns.removeFirst()
+      while overdue.count < countMax, let first = queries[key]?.first, first.deadline <= now {
+        if let query = takeFirst(of: key).0 { overdue.append(query) }
+      }
+      if queries[key] != nil { turns.append(key) }
+    }
+    return overdue
+  }
+
+  /// Removes queries that nobody waits for any more.
+  mutating func removeAll(where isGone: (Waiting) -> Bool) {
+    for key in turns {
+      queries[key]?.removeAll(where: isGone)
+      if queries[key]?.isEmpty ?? true { queries[key] = nil }
+    }
+    turns.removeAll { queries[$0] == nil }
+    count = queries.values.reduce(0) { $0 + $1.count }
   }
 
   private mutating func takeFirst(of key: UInt64) -> (Waiting?, isLast: Bool) {

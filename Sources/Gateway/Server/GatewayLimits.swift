@@ -23,7 +23,9 @@ package struct GatewayLimits: Sendable {
   package var batchWait = TimeAmount.seconds(5)
   /// Queries on each event loop that the store has not answered; others wait (``QueryQueue``).
   var queriesInFlight = 256
-  /// How long a query may wait for that; then it is answered 503.
+  /// Queries that may wait for that; one more is answered 503.
+  var queriesWaiting = 32_768
+  /// How long a query may wait; then it is answered 503.
   var queryWait = TimeAmount.seconds(5)
   /// Tickets, or push acknowledgements, in one JSON body (Proto/openapi.yaml). A streamed NDJSON body has no limit.
   package var pushesPerRequest = 1_000
