@@ -11,7 +11,7 @@ SPECIFICATION is a JSON file: `gateway`, `admin`, `store` and `store_admin` (por
 Output lines: `restart` asks the test to restart the gateway; the test answers `done` on standard input. The
 last line begins with `ok`.
 """
-import json, os, resource, select, socket, struct, sys, threading, time, urllib.request
+import http.client, json, os, resource, select, socket, struct, sys, threading, time, urllib.request
 import httpx
 from neighbour import Neighbour, check
 
@@ -171,15 +171,17 @@ def descriptors():
     answers operators, and accepts again afterwards."""
     set_up()
     client = neighbour()
-    operators = [socket.create_connection(("127.0.0.1", admin), timeout=20) for _ in range(2)]
+    operators = [http.client.HTTPConnection("127.0.0.1", admin, timeout=20) for _ in range(2)]
+    for operator in operators:
+        # An answer shows that the gateway has accepted the connection, and has a descriptor for it.
+        operator.request("GET", "/health")
+        check(operator.getresponse().read(), "no answer from /health")
 
     def ask(path):
-        connection = operators.pop()
-        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
-        text = b""
-        while part := connection.recv(1 << 16):
-            text += part
-        return text.decode()
+        operator = operators.pop()
+        operator.request("GET", path)
+        answer = operator.getresponse()
+        return answer.status, answer.read().decode()
 
     def processor_seconds():
         with open(f"/proc/{pid}/stat") as file:
@@ -196,8 +198,8 @@ def descriptors():
         used = processor_seconds() - before
         answers = client.end()
         check(used < 1.5, f"{used} s of processor time in 3 s")
-        check(ask("/ready").startswith("HTTP/1.1 200"), "not ready")
-        metrics = ask("/metrics")
+        check(ask("/ready")[0] == 200, "not ready")
+        _, metrics = ask("/metrics")
         check('tidemark_gateway_connections_refused_total{reason="descriptors"}' in metrics, metrics)
     finally:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
