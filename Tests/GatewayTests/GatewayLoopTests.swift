@@ -124,6 +124,28 @@ import Testing
     }
   }
 
+  private static let query = "/v1/channels/messaging:c/read-state"
+
+  /// Sends queries with these tokens, without waiting.
+  private func query(_ tokens: [String], _ gateway: TestGateway) async throws -> [EventLoopFuture<TestAnswer>]
+  {
+    var answers: [EventLoopFuture<TestAnswer>] = []
+    for token in tokens {
+      answers.append(try await gateway.client.submit(.get, Self.query, nil, token: token))
+    }
+    return answers
+  }
+
+  private func waitingQueries(_ gateway: TestGateway) async throws -> Int {
+    try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
+  }
+
+  /// Replaces the connection of a silent store: what it had got is sent again, and answered.
+  private func answerAgain(_ gateway: TestGateway) async throws {
+    try await gateway.store.set(.normal)
+    try await gateway.store.ask { $0.closeConnections() }
+  }
+
   /// Where many queries are in flight, others wait, and marks do not.
   @Test func queriesWaitForEarlierOnes() async throws {
     var limits = GatewayLimits()
@@ -133,13 +155,7 @@ import Testing
       let alice = TestTokens.user("alice")
       try await gateway.store.set(.silent)
       _ = try await gateway.store.takeLog()
-      var answers: [EventLoopFuture<TestAnswer>] = []
-      for number in 0..<7 {
-        let token = number == 6 ? alice : TestTokens.server
-        answers.append(
-          try await gateway.client.submit(.get, "/v1/channels/messaging:c/read-state", nil, token: token)
-        )
-      }
+      var answers = try await query(Array(repeating: TestTokens.server, count: 6) + [alice], gateway)
       answers.append(try await gateway.client.submit(.post, path, nil, token: alice))
       var log: [FrameKind] = []
       try await eventually("two queries and the mark are sent") {
@@ -147,11 +163,8 @@ import Testing
         return log.count >= 3
       }
       #expect(log == [.readState, .readState, .markRead])
-      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
-      #expect(waiting == 5)
-      // The store's connection is replaced, and what it had got is sent again.
-      try await gateway.store.set(.normal)
-      try await gateway.store.ask { $0.closeConnections() }
+      #expect(try await waitingQueries(gateway) == 5)
+      try await answerAgain(gateway)
       for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
     }
   }
@@ -166,28 +179,17 @@ import Testing
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
-      var answers: [EventLoopFuture<TestAnswer>] = []
-      for _ in 0..<10 {
-        answers.append(
-          try await gateway.client.submit(
-            .get,
-            "/v1/channels/messaging:c/read-state",
-            nil,
-            token: TestTokens.server
-          )
-        )
-      }
+      let answers = try await query(Array(repeating: TestTokens.server, count: 10), gateway)
       let loop = gateway.loop
       try await eventually("nine queries wait, and others fill the memory") {
-        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 9 }.get()
+        try await waitingQueries(gateway) == 9
       }
       try await gateway.eventLoop.submit {
         var smaller = HTTP2Limits()
         smaller.maxMemoryBytes = 150_000
         loop.value.resources.setMemoryLimits(smaller)
       }.get()
-      try await gateway.store.set(.normal)
-      try await gateway.store.ask { $0.closeConnections() }
+      try await answerAgain(gateway)
       for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
     }
   }
@@ -200,26 +202,23 @@ import Testing
     limits.queryWait = .seconds(60)
     try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
-      let query = "/v1/channels/messaging:c/read-state"
       try await gateway.store.set(.silent)
-      let first = try await gateway.client.submit(.get, query, nil, token: TestTokens.server)
+      let first = try await gateway.client.submit(.get, Self.query, nil, token: TestTokens.server)
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
-      _ = try await other.submit(.get, query, nil, token: TestTokens.server)
+      _ = try await other.submit(.get, Self.query, nil, token: TestTokens.server)
       let now = Int(Date().timeIntervalSince1970)
       let expiring = TestTokens.make(#"{"user_id":"alice","exp":\#(now + 2)}"#)
-      let expired = try await gateway.client.submit(.get, query, nil, token: expiring)
-      let loop = gateway.loop
+      let expired = try await gateway.client.submit(.get, Self.query, nil, token: expiring)
       try await eventually("two queries wait") {
-        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 2 }.get()
+        try await waitingQueries(gateway) == 2
       }
-      #expect(try await gateway.client.get(query).verdict == "503 store_busy")
+      #expect(try await gateway.client.get(Self.query).verdict == "503 store_busy")
       try await other.close()
       try await eventually("the query of the closed connection is forgotten") {
-        try await gateway.eventLoop.submit { loop.value.queries.waitingCount == 1 }.get()
+        try await waitingQueries(gateway) == 1
       }
       try await eventually("the token has expired") { Date().timeIntervalSince1970 > Double(now + 2) }
-      try await gateway.store.set(.normal)
-      try await gateway.store.ask { $0.closeConnections() }
+      try await answerAgain(gateway)
       #expect(try await first.value("the answer").verdict == "200")
       #expect(try await expired.value("the answer").verdict == "401 token_expired")
     }
@@ -233,23 +232,12 @@ import Testing
     try await TestGateway.run(limits: limits) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
-      var answers: [EventLoopFuture<TestAnswer>] = []
-      for _ in 0..<3 {
-        answers.append(
-          try await gateway.client.submit(
-            .get,
-            "/v1/channels/messaging:c/read-state",
-            nil,
-            token: TestTokens.server
-          )
-        )
-      }
+      let answers = try await query(Array(repeating: TestTokens.server, count: 3), gateway)
       for answer in answers.dropFirst() {
         let answer = try await answer.value("the answer")
         #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
       }
-      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
-      #expect(waiting == 0)
+      #expect(try await waitingQueries(gateway) == 0)
     }
   }
 

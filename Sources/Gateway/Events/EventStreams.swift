@@ -227,11 +227,7 @@ final class EventStreams: GatewayPart {
   private func refuse(_ ref: EventHub.Ref, _ problem: Problem) {
     guard let stream = table[ref] else { return }
     remove(stream)
-    guard let connection = loop.connections.connection(stream.connection), connection.isOpen(stream.handle)
-    else {
-      return
-    }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     loop.answer(problem, Route.events.rawValue, stream.handle, connection)
     loop.endTurnSoon()
   }
@@ -375,11 +371,7 @@ final class EventStreams: GatewayPart {
     }
     remove(stream)
     hub.close(stream.ref)
-    guard let connection = loop.connections.connection(stream.connection), connection.isOpen(stream.handle)
-    else {
-      return
-    }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     loop.answer(Problem(code), Route.events.rawValue, stream.handle, connection)
   }
 

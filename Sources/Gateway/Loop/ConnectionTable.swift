@@ -62,6 +62,16 @@ struct ConnectionTable {
 
   func connection(_ index: UInt32) -> HTTP2ServerConnection<GatewayLoop>? { entries[Int(index)].connection }
 
+  /// The connection of a stream that is answered now, to be flushed in this turn; nil where the client has closed the
+  /// stream or the connection.
+  mutating func answering(_ stream: HTTP2StreamHandle, on index: UInt32) -> HTTP2ServerConnection<
+    GatewayLoop
+  >? {
+    guard let connection = connection(index), connection.isOpen(stream) else { return nil }
+    markDirty(index)
+    return connection
+  }
+
   /// Looks up a connection's last credential, if it is this one.
   func known(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
     guard identity != 0, entries[Int(index)].identity == identity else { return .unknown }

@@ -164,9 +164,7 @@ final class FanOuts: GatewayPart {
     }
     fanOuts.remove(index)
     if case .entry(let batch, let entry) = fanOut.answer { return finishUser(fanOut, batch, entry) }
-    guard let connection = loop.connections.connection(fanOut.connection), connection.isOpen(fanOut.stream)
-    else { return }
-    loop.connections.markDirty(fanOut.connection)
+    guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
       return loop.answer(Problem(.tokenRevoked), fanOut.route.rawValue, fanOut.stream, connection)

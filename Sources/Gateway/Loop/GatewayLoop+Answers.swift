@@ -62,8 +62,7 @@ extension GatewayLoop: StoreClientDelegate {
 
   /// Answers a request with a problem, unless its client has disconnected.
   private func answer(_ problem: Problem, _ route: Route, _ stream: HTTP2StreamHandle, _ index: UInt32) {
-    guard let connection = connections.connection(index), connection.isOpen(stream) else { return }
-    connections.markDirty(index)
+    guard let connection = connections.answering(stream, on: index) else { return }
     answer(problem, route.rawValue, stream, connection)
   }
 

@@ -44,43 +44,40 @@ final class Queries: GatewayPart {
     var left = Self.countPerTurn
     while hasRoom, left > 0, let query = queue.next() {
       left -= 1
-      guard let connection = connection(of: query) else { continue }
+      guard let connection = loop.connections.answering(query.stream, on: query.connection) else { continue }
       loop.resumeRequest(query.stream, connection, caller: query.caller)
     }
     // The others of this turn have been refused, or are gone: no reply continues with what waits.
-    if queue.count > 0, hasRoom { continueLater { $0.beginWaiting() } }
+    if queue.count > 0, hasRoom { continueLater() }
   }
 
   /// Answers queries that have waited too long, as when the store answers nothing.
   private func refuseOverdue() {
     let overdue = queue.takeOverdue(now: loop.eventLoop.now, countMax: Self.countPerTurn)
     for query in overdue {
-      guard let connection = connection(of: query) else { continue }
+      guard let connection = loop.connections.answering(query.stream, on: query.connection) else { continue }
       loop.answer(Self.tooMany, query.route.rawValue, query.stream, connection)
     }
-    if overdue.count == Self.countPerTurn { continueLater { $0.refuseOverdue() } }
+    if overdue.count == Self.countPerTurn { continueLater() }
   }
 
   /// Continues in a later turn, after other events of the loop.
-  private func continueLater(_ body: @escaping (Queries) -> Void) {
+  private func continueLater() {
     guard !isContinuing else { return }
     isContinuing = true
     loop.resources.turns.append(
       { [self] in
         isContinuing = false
-        body(self)
-        loop.endTurn()
+        proceed()
       },
       on: loop.eventLoop
     )
   }
 
-  /// The connection of a query whose stream is still open, to be flushed in this turn.
-  private func connection(of query: QueryQueue.Waiting) -> HTTP2ServerConnection<GatewayLoop>? {
-    guard let connection = loop.connections.connection(query.connection), connection.isOpen(query.stream)
-    else { return nil }
-    loop.connections.markDirty(query.connection)
-    return connection
+  private func proceed() {
+    refuseOverdue()
+    beginWaiting()
+    loop.endTurn()
   }
 
   private func scheduleCheck() {
@@ -90,9 +87,7 @@ final class Queries: GatewayPart {
       queue.removeAll { query in
         !(loop.connections.connection(query.connection)?.isOpen(query.stream) ?? false)
       }
-      refuseOverdue()
-      beginWaiting()
-      loop.endTurn()
+      proceed()
       if queue.count > 0, !isChecking { scheduleCheck() }
     }
   }

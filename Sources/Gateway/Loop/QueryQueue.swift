@@ -39,8 +39,8 @@ struct QueryQueue {
     return query
   }
 
-  /// Removes and returns queries whose deadline has passed, at most `countMax`. All queries have the same timeout, so that
-  /// a caller's oldest is due first.
+  /// Removes and returns queries whose deadline has passed, at most `countMax`. All queries have the same timeout, so
+  /// that a caller's oldest is due first.
   mutating func takeOverdue(now: NIODeadline, countMax: Int) -> [Waiting] {
     var overdue: [Waiting] = []
     for _ in 0..<turns.count where overdue.count < countMax {

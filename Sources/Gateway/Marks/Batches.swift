@@ -45,11 +45,7 @@ final class Batches: GatewayPart {
   }
 
   private func begin(_ batch: BatchQueue.Waiting) {
-    guard let connection = loop.connections.connection(batch.connection), connection.isOpen(batch.stream)
-    else {
-      return
-    }
-    loop.connections.markDirty(batch.connection)
+    guard let connection = loop.connections.answering(batch.stream, on: batch.connection) else { return }
     loop.resumeRequest(batch.stream, connection, caller: batch.caller)
   }
 }

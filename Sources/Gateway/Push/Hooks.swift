@@ -238,10 +238,9 @@ final class Hooks: GatewayPart {
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {
     jobs.remove(index)
-    guard let connection = loop.connections.connection(job.context.connection),
-      connection.isOpen(job.context.stream)
-    else { return }
-    loop.connections.markDirty(job.context.connection)
+    guard let connection = loop.connections.answering(job.context.stream, on: job.context.connection) else {
+      return
+    }
     loop.answer(problem, Route.receiveHook.rawValue, job.context.stream, connection)
     loop.endTurnSoon()
   }

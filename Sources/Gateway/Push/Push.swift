@@ -251,10 +251,9 @@ extension Push {
     switch batch.caller {
     case .closure(let finished): finished(batch.codes)
     case .body(let context, let route):
-      guard let connection = loop.connections.connection(context.connection),
-        connection.isOpen(context.stream)
-      else { return }
-      loop.connections.markDirty(context.connection)
+      guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
+        return
+      }
       connection.respond(context.stream, status: 200) {
         PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
       }

@@ -151,27 +151,36 @@ package enum Route: UInt8, CaseIterable, Sendable {
 }
 
 extension Route {
-  /// Whether the route reads up to a page of rows.
-  var isQuery: Bool { answerBytes == Self.pageBytes }
+  /// How large the route's answer is, roughly.
+  private enum AnswerSize: Int {
+    case small = 0
+    /// Up to a page of rows.
+    case page = 12_288
+    /// Many entries, or many pages.
+    case batch = 49_152
+  }
 
-  private static let pageBytes = 12 << 10
+  /// Whether the route reads up to a page of rows.
+  var isQuery: Bool { answerSize == .page }
 
   /// Approximate size of the route's answer in bytes, where it is more than small. It counts as held memory from the
   /// request on, so that clients which request much and read nothing are refused early
   /// (``HTTP2Limits/maxMemoryBytes``).
-  var answerBytes: Int {
+  var answerBytes: Int { answerSize.rawValue }
+
+  private var answerSize: AnswerSize {
     switch self {
     case .readState, .listRoster, .listMessages, .statuses, .messageStatus, .listReaders, .listDelivered,
       .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .channelsOfUser,
       .receiptsOfUser, .threadsOfUser, .getChannel, .listChannelTypes, .unreadOfUser:
-      Self.pageBytes
-    case .readStates, .unreadOfUsers, .issueTickets, .markReadMany: 48 << 10
+      .page
+    case .readStates, .unreadOfUsers, .issueTickets, .markReadMany: .batch
     case .markRead, .markUnread, .markDelivered, .registerMessage, .registerMessages, .deleteMessage,
       .putChannel, .changeMembers, .putMember, .putChannelType, .getChannelType, .apiDocument,
       .putChannels, .putUsers, .acknowledgeReceipts, .putUser, .getUser, .putToken, .getToken,
       .deleteChannel, .truncateChannel, .deleteUser, .events, .frames, .acknowledgePushes, .receiveHook,
       .notImplemented, .notImplementedPublic:
-      0
+      .small
     }
   }
 }

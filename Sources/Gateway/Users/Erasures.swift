@@ -245,8 +245,7 @@ final class Erasures: GatewayPart {
       guard isDone else { return answer(job, Self.partlyErased) }
       job.timeout?.cancel()
       job.waiter = .none
-      guard let connection = loop.connections.connection(index), connection.isOpen(stream) else { return }
-      loop.connections.markDirty(index)
+      guard let connection = loop.connections.answering(stream, on: index) else { return }
       let user = job.erasure.user
       connection.respond(stream, status: 200) { buffer in
         buffer.writeStaticString("{\"user_id\":")
@@ -267,8 +266,7 @@ final class Erasures: GatewayPart {
     guard case .stream(let stream, let index, let route) = job.waiter else { return }
     job.timeout?.cancel()
     job.waiter = .none
-    guard let connection = loop.connections.connection(index), connection.isOpen(stream) else { return }
-    loop.connections.markDirty(index)
+    guard let connection = loop.connections.answering(stream, on: index) else { return }
     loop.answer(problem, route.rawValue, stream, connection)
     loop.endTurnSoon()
   }

@@ -23,6 +23,10 @@ package struct RegisterMessageRequest: ~Escapable {
   package let flags: UInt64
   package let mentions: ShardState.NewMentions
 
+  package var isSilent: Bool { flags & Self.silent != 0 }
+  package var wantsReceipt: Bool { flags & Self.receipt != 0 }
+  package var movesPosition: Bool { flags & Self.movesNoPosition == 0 }
+
   /// Reads the fields; the thread may follow.
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)

@@ -4,11 +4,11 @@ package import ReceiptModel
 // Queries about a channel that read pages, after the cid (Proto/frames.md). Only their form is checked here; the store
 // checks their ranges. A limit is 1 to 100.
 
-/// The fields of read_state.
-package struct ReadStateRequest: ~Escapable {
+/// The fields of read_state and list_roster.
+package struct RowPageRequest: ~Escapable {
   package let viewer: ViewerFields
   package let limit: UInt64
-  /// The next row; nil: the first.
+  /// The next row to examine; nil: the first.
   package let cursor: UInt32?
 
   @_lifetime(copy reader)
@@ -34,22 +34,6 @@ package struct ThreadReadStateRequest: ~Escapable {
     parent = try reader.string()
     limit = try reader.varint()
     cursor = try reader.string()
-    try reader.end()
-  }
-}
-
-/// The fields of list_roster.
-package struct ListRosterRequest: ~Escapable {
-  package let viewer: ViewerFields
-  package let limit: UInt64
-  /// The next row to examine; nil: the first.
-  package let cursor: UInt32?
-
-  @_lifetime(copy reader)
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    viewer = try ViewerFields(&reader)
-    limit = try reader.varint()
-    cursor = try reader.optional32()
     try reader.end()
   }
 }
@@ -138,7 +122,7 @@ package struct OwnListRequest: ~Escapable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``ReadStateRequest`` and ``ListRosterRequest`` read.
+  /// Writes what ``RowPageRequest`` reads.
   package mutating func writeRowPage(viewer: RawSpan, isServer: Bool, limit: Int, cursor: UInt32?) {
     writeViewer(viewer, isServer: isServer)
     writeVarint(limit)

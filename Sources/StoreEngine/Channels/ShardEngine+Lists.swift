@@ -115,7 +115,7 @@ extension ShardEngine {
   static let refusedViewer = Outcome.refused(.invalidField, "viewer flags: 0 or 1")
 
   func readState(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try ReadStateRequest(&request.fields)
+    let fields = try RowPageRequest(&request.fields)
     guard fields.viewer.isValid else { return Self.refusedViewer }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }

@@ -146,7 +146,7 @@ extension ShardEngine {
   }
 
   func listRoster(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let fields = try ListRosterRequest(&request.fields)
+    let fields = try RowPageRequest(&request.fields)
     guard fields.viewer.isValid else { return Self.refusedViewer }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }

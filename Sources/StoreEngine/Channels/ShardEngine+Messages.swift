@@ -7,7 +7,7 @@ extension ShardEngine {
   func register(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try RegisterMessageRequest(&request.fields)
     let (id, sender, created) = (fields.message, fields.sender, fields.created)
-    let (flags, mentions) = (fields.flags, fields.mentions)
+    let mentions = fields.mentions
     let thread = try Self.thread(&request)
     try request.fields.end()
     guard Identifier.isMessage(id) else {
@@ -16,7 +16,7 @@ extension ShardEngine {
     guard sender.isEmpty || Identifier.isUser(sender) else {
       return .refused(.invalidField, Self.userRange)
     }
-    guard flags <= RegisterMessageRequest.flagsMax else {
+    guard fields.flags <= RegisterMessageRequest.flagsMax else {
       let range =
         "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       return .refused(.notImplemented, range)
@@ -48,9 +48,9 @@ extension ShardEngine {
           id: id,
           sender: sender,
           created: created,
-          isSilent: flags & RegisterMessageRequest.silent != 0,
-          wantsReceipt: flags & RegisterMessageRequest.receipt != 0,
-          movesPosition: flags & RegisterMessageRequest.movesNoPosition == 0,
+          isSilent: fields.isSilent,
+          wantsReceipt: fields.wantsReceipt,
+          movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
           into: &effects
@@ -62,9 +62,9 @@ extension ShardEngine {
           id: id,
           sender: sender,
           created: created,
-          isSilent: flags & RegisterMessageRequest.silent != 0,
-          wantsReceipt: flags & RegisterMessageRequest.receipt != 0,
-          movesPosition: flags & RegisterMessageRequest.movesNoPosition == 0,
+          isSilent: fields.isSilent,
+          wantsReceipt: fields.wantsReceipt,
+          movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
           into: &effects
