@@ -1456,7 +1456,7 @@ EFFECTS = {
     "steps_sealed": 35, "step_tail_cut": 36, "steps_trimmed": 37, "step_tail_assigned": 38, "truncated": 39,
     "channel_deleted": 40, "in_thread": 41, "row_erased": 42, "sender_erased": 43, "message_counts_assigned": 44,
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
-    "options_changed": 12, "user_erased": 50, "segments_noted": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
+    "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
 # What stands in others, by the name of its vector.
 EFFECT_BYTES = {}
@@ -1652,10 +1652,10 @@ EFFECT_VECTORS = [
     effect("row_assigned", *whole_row(
         1, 6, 1028, "frank", "", 0, T0, 1, T0, 0, 0, None, 2, (0, 1, 0, 0), flagged_at=T0 + 9),
         name="row_assigned: flagged unread once"),
-    effect("segments_noted", *at(1), many("segments", [[number("segment", 0), byte("what", 1)]])),
-    effect("segments_noted", *at(2**64 - 1), many(
+    effect("segment_flags_assigned", *at(1), many("segments", [[number("segment", 0), byte("what", 1)]])),
+    effect("segment_flags_assigned", *at(2**64 - 1), many(
         "segments", [[number("segment", n), byte("what", what)] for n, what in ((1, 1), (300, 2), (2**24 - 1, 3))]),
-        name="segments_noted: three segments"),
+        name="segment_flags_assigned: three segments"),
 
     # The index of users' channels.
     effect("membership_assigned", *at(7), number("place", 0), *membership(CID, 1, 0, 1, T0, 0)),
@@ -1921,9 +1921,9 @@ BAD_BATCHES = [
             byte("all", 0), many("mentions", [[number("row", 3)]] * 2)]))),
     bad_batch("mute 2", "badValue:flags", batch_of(effect_bytes("mute_assigned", at(1, 0) + [byte("muted", 2)]))),
     bad_batch("a segment without a note", "badValue:flags", batch_of(effect_bytes(
-        "segments_noted", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),
+        "segment_flags_assigned", at(1) + [many("segments", [[number("segment", 0), byte("what", 0)]])]))),
     bad_batch("a segment noted twice", "badValue:flags", batch_of(effect_bytes(
-        "segments_noted", at(1) + [many("segments", [[number("segment", 3), byte("what", 1)]] * 2)]))),
+        "segment_flags_assigned", at(1) + [many("segments", [[number("segment", 3), byte("what", 1)]] * 2)]))),
     # The index.
     bad_batch("a membership in index 0", "badValue:effect", batch_of(effect_bytes(
         "membership_assigned", at(0) + [number("place", 0)] + membership(CID, 1, 0, 1, T0, 0)))),
@@ -1974,7 +1974,7 @@ BAD_BATCHES = [
         "in_thread", [number("parent", 1), ["inner", "effect", name]])))
     for name in ("channel_assigned", "role_assigned", "acknowledged", "acknowledgement_forgotten",
                  "acknowledged_through", "steps_sealed", "truncated", "deletion_begun", "channel_deleted",
-                 "message_counts_assigned", "segments_noted", "mute_assigned", "unread_flag_assigned",
+                 "message_counts_assigned", "segment_flags_assigned", "mute_assigned", "unread_flag_assigned",
                  "membership_assigned", "membership_removed", "options_changed", "channel_type_assigned", "type_settled",
                  "counters_assigned", "session_assigned", "user_assigned", "user_settled", "user_erased",
                  "membership_queued", "memberships_sent", "memberships_taken", "index_epoch_assigned", "webhook_noted", "ids_widened", "token_revoked")

@@ -470,7 +470,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard let context, lifecycle.acceptsOutput else { return }
     let limits = resources.limits
     let now = context.eventLoop.now
-    if !core.pointee.prefaceSeen {
+    if !core.pointee.inbound.isPrefaceComplete {
       core.pointee.counters.limitsHit += 1
       fail(.settingsTimeout)
     } else if let since = blockedSince, now - since >= limits.writeTimeout {

@@ -16,15 +16,17 @@ struct InboundFrames {
 
   /// Verdict on a frame header.
   enum Verdict {
-    case fine
-    /// The frame's stream was opened by an earlier read: it is fine if the stream is open.
-    case checkOpen
+    case accept
+    /// Accept the frame if its stream, which an earlier read opened, is still open.
+    case acceptIfOpen
     /// The frame's stream may be closed: look it up once nghttp2 has read all earlier bytes.
-    case checkStream
+    case lookUpStream
     case fail(HTTP2ErrorCode)
   }
 
   var history = StreamHistory()
+  /// The client's SETTINGS have arrived, so its preface is complete (RFC 9113 section 3.4).
+  var isPrefaceComplete = false
   private var controlFrames: ControlFrameBudget
   /// Remaining bytes of the client's preface.
   private var prefaceLeft = 24
@@ -160,20 +162,20 @@ struct InboundFrames {
         }
       }
       // nghttp2 checks stream 0, even numbers and idle streams.
-      guard id > 0 && id & 1 == 1 else { return .fine }
+      guard id > 0 && id & 1 == 1 else { return .accept }
       if id > history.highest {
         if frame.type == 0x1 {
           if history.opened(id) { isUncertain = true }
           controlFrames.addTokens(1)
         }
-        return .fine
+        return .accept
       }
-      if isUncertain { return .checkStream }
-      return id > highest ? .fine : .checkOpen
+      if isUncertain { return .lookUpStream }
+      return id > highest ? .accept : .acceptIfOpen
     case 0x3:  // RST_STREAM
       isUncertain = true
-      return .fine
-    case 0x7, 0x9: return .fine  // GOAWAY, CONTINUATION
+      return .accept
+    case 0x7, 0x9: return .accept  // GOAWAY, CONTINUATION
     case 0x2:  // PRIORITY
       if id == 0 { return .fail(.protocolError) }
       if frame.length == 5 {
@@ -181,8 +183,8 @@ struct InboundFrames {
         priorityLeft = 4
         priorityValue = 0
       }
-      return takeControlFrameToken(now: now) ? .fine : .fail(.enhanceYourCalm)
-    default: return takeControlFrameToken(now: now) ? .fine : .fail(.enhanceYourCalm)
+      return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)
+    default: return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)
     }
   }
 
@@ -234,9 +236,9 @@ extension ServerCore {
       }
 
       switch inbound.check(frame, highest: highest, isUncertain: &isUncertain, now: now) {
-      case .fine: break
-      case .checkOpen where lookup(frame.streamID) != nil: break
-      case .checkOpen, .checkStream:
+      case .accept: break
+      case .acceptIfOpen where lookup(frame.streamID) != nil: break
+      case .acceptIfOpen, .lookUpStream:
         let result = feed(base, &fed, to: isWhole ? start : fed)
         if result < 0 { return result }
         if lookup(frame.streamID) == nil {

@@ -295,7 +295,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
     core.pointee.counters.resetsReceived += 1
     core.pointee.inbound.history.recordResetByPeer(header.pointee.stream_id)
     core.pointee.lookup(header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
-  case 0x4: core.pointee.prefaceSeen = true  // SETTINGS
+  case 0x4: core.pointee.inbound.isPrefaceComplete = true  // SETTINGS
   case 0x7: core.pointee.counters.goAwaysReceived += 1  // GOAWAY
   default: break
   }

@@ -25,8 +25,6 @@ struct ServerCore {
   var progress = OutputProgress()
   var counters = HTTP2Counters()
 
-  /// The client's SETTINGS have arrived, so its preface is complete (RFC 9113 section 3.4).
-  var prefaceSeen = false
   /// Whether the peer broke the protocol or a limit, which ended the connection.
   private(set) var hasFailed = false
   /// A binding GOAWAY is queued or sent. nghttp2 drops streams above it and all later frames on them.

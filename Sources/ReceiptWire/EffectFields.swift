@@ -43,7 +43,7 @@ enum EffectNumber: UInt8 {
   case userAssigned = 48
   case userSettled = 49
   case userErased = 50
-  case segmentsNoted = 58
+  case segmentFlagsAssigned = 58
   case muteAssigned = 59
   case unreadFlagAssigned = 60
   case membershipQueued = 64
@@ -169,12 +169,12 @@ extension ByteBuffer {
         buffer.writeVarint(counts.count)
         for count in counts { buffer.writeVarint(count) }
       }
-    case .segmentsNoted(let notes):
-      writeEffect(.segmentsNoted, channel) { buffer in
-        buffer.writeVarint(notes.count)
-        for note in notes {
-          buffer.writeVarint(note.segment)
-          buffer.writeInteger(note.what)
+    case .segmentFlagsAssigned(let list):
+      writeEffect(.segmentFlagsAssigned, channel) { buffer in
+        buffer.writeVarint(list.count)
+        for flags in list {
+          buffer.writeVarint(flags.segment)
+          buffer.writeInteger(flags.what)
         }
       }
     case .membershipAssigned(let place, let membership):
@@ -528,8 +528,8 @@ extension FieldReader {
         counts.append(count)
       }
       return .channel(channel, .messageCountsAssigned(newest: newest, counts))
-    case .segmentsNoted:
-      return .channel(try channel(), .segmentsNoted(try segmentNotes()))
+    case .segmentFlagsAssigned:
+      return .channel(try channel(), .segmentFlagsAssigned(try segmentFlags()))
     case .membershipAssigned:
       return .channel(try channel(), .membershipAssigned(place: try varint32(), try membership()))
     case .membershipRemoved:

@@ -9,7 +9,7 @@ package struct PageScan: ~Escapable {
     case row
     case message
     case messageCounts
-    case segmentNotes
+    case segmentFlags
     case truncation
     case other
   }
@@ -99,12 +99,12 @@ package struct PageScan: ~Escapable {
     }
   }
 
-  /// Further facts about some segments, from an effect of kind ``Kind/segmentNotes``.
-  package var segmentNotes: [SegmentFlags] {
+  /// Further facts about some segments, from an effect of kind ``Kind/segmentFlags``.
+  package var segmentFlags: [SegmentFlags] {
     get throws(WireError) {
       var fields = fields
       _ = try fields.varint()
-      return try fields.segmentNotes()
+      return try fields.segmentFlags()
     }
   }
 
@@ -128,7 +128,7 @@ package struct PageScan: ~Escapable {
     case .rowAssigned: .row
     case .messageAssigned: .message
     case .messageCountsAssigned: .messageCounts
-    case .segmentsNoted: .segmentNotes
+    case .segmentFlagsAssigned: .segmentFlags
     case .truncated: .truncation
     default: .other
     }
@@ -239,16 +239,16 @@ package struct ScannedMessage: ~Escapable {
 }
 
 extension FieldReader {
-  /// The list of *segments_noted*.
-  mutating func segmentNotes() throws(WireError) -> [SegmentFlags] {
-    var notes: [SegmentFlags] = []
+  /// The list of *segment_flags_assigned*.
+  mutating func segmentFlags() throws(WireError) -> [SegmentFlags] {
+    var list: [SegmentFlags] = []
     for _ in 0..<(try count(elementBytesMin: 2)) {
       let segment = try varint32()
-      guard let note = SegmentFlags(segment: segment, what: try byte()),
-        notes.last.map({ $0.segment < segment }) ?? true
+      guard let flags = SegmentFlags(segment: segment, what: try byte()),
+        list.last.map({ $0.segment < segment }) ?? true
       else { throw .badValue(.flags) }
-      notes.append(note)
+      list.append(flags)
     }
-    return notes
+    return list
   }
 }

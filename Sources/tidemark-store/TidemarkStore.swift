@@ -333,6 +333,22 @@ struct TidemarkStore: AsyncParsableCommand {
         metadata: ["milliseconds": "\(interval)"]
       )
     }
+    if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
+      configuration.engine.eventIntervalMembers = members
+    }
+    if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
+      configuration.engine.eventIntervalMilliseconds = interval
+    }
+    if let most = try settings.milliseconds("clock-jump-max", in: 1_000...36_500 * 86_400_000) {
+      configuration.clock.jumpMax = most
+    }
+    if let most = try settings.milliseconds("clock-start-max", in: 1_000...365_000 * 86_400_000) {
+      configuration.clock.startMax = most
+    }
+    guard configuration.clock.jumpMax <= configuration.clock.startMax else {
+      // A jump that was accepted while the store ran must not stop its next start.
+      throw SettingsError("clock-start-max must be at least clock-jump-max: give a larger clock-start-max")
+    }
     var rocksDB = RocksDBSettings()
     rocksDB.durability = durability
     rocksDB.cacheBytes = min(max(memory / 8, 8 << 20), 256 << 20)
@@ -348,18 +364,6 @@ struct TidemarkStore: AsyncParsableCommand {
       throw SettingsError(error.description)
     }
     if let warning = storage.warning { logger.warning("\(warning)") }
-    if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
-      configuration.engine.eventIntervalMembers = members
-    }
-    if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
-      configuration.engine.eventIntervalMilliseconds = interval
-    }
-    if let most = try settings.milliseconds("clock-jump-max", in: 1_000...36_500 * 86_400_000) {
-      configuration.clock.jumpMax = most
-    }
-    if let most = try settings.milliseconds("clock-start-max", in: 1_000...365_000 * 86_400_000) {
-      configuration.clock.startMax = most
-    }
     let erasures: ErasureLedger
     do {
       erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"))

@@ -37,11 +37,17 @@ extension RealProcesses {
         let line = output.error.split(separator: "\n").first ?? ""
         #expect(line.contains(error), "\(arguments): \(line)")
       }
-      let store = try await Command.run(
-        Pair.binaries + "/tidemark-store",
-        ["--data", "/nonexistent/none", "--listen", "127.0.0.1:0", "--durability", "interval:2m"]
-      )
-      #expect(store.status != 0 && store.error.contains("interval:TIME"), "\(store)")
+      let storeFlags: [(flags: [String], error: String)] = [
+        (["--durability", "interval:2m"], "interval:TIME"),
+        (["--clock-start-max", "30s"], "clock-start-max must be at least clock-jump-max"),
+      ]
+      for (flags, error) in storeFlags {
+        let store = try await Command.run(
+          Pair.binaries + "/tidemark-store",
+          ["--data", "/nonexistent/none", "--listen", "127.0.0.1:0"] + flags
+        )
+        #expect(store.status != 0 && store.error.contains(error), "\(store)")
+      }
     }
   }
 }

@@ -29,7 +29,7 @@ struct EventStory {
 
   init() {
     shard.watch()
-    shard.notes = [:]
+    shard.pending = [:]
   }
 
   mutating func run(_ row: String) -> String? {
@@ -77,7 +77,7 @@ struct EventStory {
         in: slot,
         after: expiredThrough,
         through: now,
-        &shard.notes![number, default: PendingChannelEvents()]
+        &shard.pending![number, default: PendingChannelEvents()]
       )
       expiredThrough = now
     case "told":

@@ -3,11 +3,11 @@
 /// Watches the channels of a shard, as a store does.
 extension TestShard {
   /// Starts watching all channels.
-  func watch() { notes = [:] }
+  func watch() { pending = [:] }
 
   /// The changes of a channel since the last call.
   func takeEvents(_ slot: ChannelSlot) -> [ChannelEvent] {
-    guard let noted = notes?.removeValue(forKey: state[slot].number) else { return [] }
+    guard let noted = pending?.removeValue(forKey: state[slot].number) else { return [] }
     return state.events(noted, in: slot)
   }
 
@@ -15,10 +15,10 @@ extension TestShard {
     guard case .channel(let number, let effect) = effect, let slot = slots[number], !state[slot].isIndex
     else { return }
     if case .channelDeleted = effect {
-      notes![number] = nil
+      pending![number] = nil
       return
     }
-    state.record(effect, in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
+    state.record(effect, in: slot, at: state.time, &pending![number, default: PendingChannelEvents()])
   }
 
   /// Notes effects that belong to no channel but change some.
@@ -27,14 +27,14 @@ extension TestShard {
       switch effect {
       case .shard(.channelTypeAssigned(let record)):
         guard state.types[state[slot].type].name == record.name else { continue }
-        state.recordOptionsChange(in: slot, at: state.time, &notes![number, default: PendingChannelEvents()])
+        state.recordOptionsChange(in: slot, at: state.time, &pending![number, default: PendingChannelEvents()])
       case .shard(.userAssigned(_, let settings)):
         let user = Array(settings.user.utf8)
         state.recordSettingsChange(
           of: user.span.bytes,
           in: slot,
           at: state.time,
-          &notes![number, default: PendingChannelEvents()]
+          &pending![number, default: PendingChannelEvents()]
         )
       default: return
       }

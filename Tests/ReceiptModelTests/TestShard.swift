@@ -36,7 +36,7 @@ final class TestShard {
   /// Times in threads dropped since the last call of `takeDroppedTimes` (`TestShard+Histories.swift`).
   var forgotten: [DroppedTimes] = []
   /// Changes of watched channels that are not reported yet, by channel number (`TestShard+Events.swift`).
-  var notes: [ChannelNumber: PendingChannelEvents]?
+  var pending: [ChannelNumber: PendingChannelEvents]?
   /// By cid, in order of creation.
   var tickets: [String: [TicketPlace]] = [:]
   /// Whether everything is checked after each command, instead of only the state that it touched.
@@ -290,9 +290,9 @@ final class TestShard {
   func apply(_ effects: [Effect]) {
     for effect in effects {
       recordDroppedTimes(effect)
-      if notes != nil { recordBeforeAssign(effect) }
+      if pending != nil { recordBeforeAssign(effect) }
       state.assign(addressed: effect, slots: &slots)
-      if notes != nil { recordAfterAssign(effect) }
+      if pending != nil { recordAfterAssign(effect) }
       check(touchedBy: effect)
     }
     lastEffectCount = effects.count

@@ -384,11 +384,11 @@ struct LogVectorTests {
           at: time(fields, "time")
         )
       )
-    case "segments_noted":
-      let notes = fields.list("segments").map {
+    case "segment_flags_assigned":
+      let flags = fields.list("segments").map {
         SegmentFlags(segment: UInt32($0.number("segment")), what: UInt8($0.number("what")))!
       }
-      return .channel(channel(), .segmentsNoted(notes))
+      return .channel(channel(), .segmentFlagsAssigned(flags))
     case "membership_assigned":
       return .channel(
         channel(),

@@ -37,9 +37,12 @@ package struct Problem: Error, Equatable {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
     if isForBadTokens {
-      let perSecond = RateLimiter.badTokensPerSecond
-      headers.append(HTTP2Header("ratelimit-policy", "\"token\";q=\(2 * perSecond);w=2"))
-      headers.append(HTTP2Header("ratelimit", "\"token\";r=0;t=\(retryAfterSeconds ?? 1)"))
+      headers += RateLimiter.headers(
+        "token",
+        perSecond: RateLimiter.badTokensPerSecond,
+        remaining: 0,
+        resetSeconds: retryAfterSeconds ?? 1
+      )
     }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
     if status == 401 && code != .webhookSignatureInvalid {

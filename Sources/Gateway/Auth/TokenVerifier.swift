@@ -156,29 +156,32 @@ package struct TokenVerifier: Sendable {
     return Int64(exactly: (seconds * 1_000).rounded(.down)) ?? (seconds > 0 ? .max : .min)
   }
 
-  /// Splits a token into header, claims and signature.
-  private static func parts(of token: [UInt8]) throws(TokenRefusal) -> [ArraySlice<UInt8>] {
-    let parts = token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-    guard parts.count == 3, parts.allSatisfy(isBase64URL) else { throw TokenRefusal(.tokenMalformed) }
+  /// Splits a token into header, claims and signature, and decodes them.
+  private static func parts(of token: [UInt8]) throws(TokenRefusal) -> [[UInt8]] {
+    let base64 = Base64URL()
+    var parts: [[UInt8]] = []
+    for part in token.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false) {
+      guard parts.count < 3, let bytes = base64.decode(part) else { throw TokenRefusal(.tokenMalformed) }
+      parts.append(bytes)
+    }
+    guard parts.count == 3 else { throw TokenRefusal(.tokenMalformed) }
     return parts
   }
 
   /// Parses the header. jwt-kit verifies with whatever key it has, regardless of `alg`, so `alg` is checked first.
-  private static func header(_ part: ArraySlice<UInt8>) throws(TokenRefusal) -> TokenHeader {
+  private static func header(_ part: [UInt8]) throws(TokenRefusal) -> TokenHeader {
     let tape = JSONTape(limits: jsonLimits)
-    guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes),
-      hasUniqueNames(object), let algorithm = object.member("alg")?.string
+    guard let object = try? tape.parse(part.span.bytes), hasUniqueNames(object),
+      let algorithm = object.member("alg")?.string
     else { throw TokenRefusal(.tokenMalformed) }
     // RFC 7515 section 4.1.11: a token with a critical extension that is not understood is refused.
     if let extensions = object.member("crit"), !extensions.isNull { throw TokenRefusal(.tokenMalformed) }
     return TokenHeader(alg: algorithm.withUnsafeBytes { String(decoding: $0, as: UTF8.self) })
   }
 
-  private static func hasUnambiguousClaims(_ part: ArraySlice<UInt8>) -> Bool {
+  private static func hasUnambiguousClaims(_ part: [UInt8]) -> Bool {
     let tape = JSONTape(limits: jsonLimits)
-    guard let bytes = base64URLDecoded(part), let object = try? tape.parse(bytes.span.bytes) else {
-      return false
-    }
+    guard let object = try? tape.parse(part.span.bytes) else { return false }
     return hasUniqueNames(object)
   }
 
@@ -194,44 +197,6 @@ package struct TokenVerifier: Sendable {
       if !names.insert(member.name.withUnsafeBytes { Array($0) }).inserted { return false }
     }
     return true
-  }
-
-  /// Whether the bytes are base64url without padding, as an encoder writes it: the unused bits of the last character
-  /// are 0, so that no token has a second text (RFC 4648 section 3.5).
-  private static func isBase64URL(_ bytes: ArraySlice<UInt8>) -> Bool {
-    guard bytes.allSatisfy({ base64URLValue($0) != nil }) else { return false }
-    let last = bytes.last.flatMap(base64URLValue) ?? 0
-    return switch bytes.count % 4 {
-    case 0: true
-    case 2: last & 0b1111 == 0
-    case 3: last & 0b11 == 0
-    default: false
-    }
-  }
-
-  /// The six bits of a base64url character; nil for any other byte (RFC 4648 section 5).
-  private static func base64URLValue(_ byte: UInt8) -> UInt8? {
-    switch byte {
-    case UInt8(ascii: "A")...UInt8(ascii: "Z"): byte - UInt8(ascii: "A")
-    case UInt8(ascii: "a")...UInt8(ascii: "z"): byte - UInt8(ascii: "a") + 26
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0") + 52
-    case UInt8(ascii: "-"): 62
-    case UInt8(ascii: "_"): 63
-    default: nil
-    }
-  }
-
-  private static func base64URLDecoded(_ bytes: ArraySlice<UInt8>) -> [UInt8]? {
-    var text = Data(capacity: bytes.count + 3)
-    for byte in bytes {
-      switch byte {
-      case UInt8(ascii: "-"): text.append(UInt8(ascii: "+"))
-      case UInt8(ascii: "_"): text.append(UInt8(ascii: "/"))
-      default: text.append(byte)
-      }
-    }
-    while text.count % 4 != 0 { text.append(UInt8(ascii: "=")) }
-    return Data(base64Encoded: text).map { Array($0) }
   }
 }
 

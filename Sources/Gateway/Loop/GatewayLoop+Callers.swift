@@ -217,7 +217,7 @@ extension GatewayLoop {
         }
       }
     } catch {
-      answer(drawn(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
+      answer(refusalAfterCharge(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
     }
   }
 
@@ -268,7 +268,7 @@ extension GatewayLoop {
 
   /// Charges a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
   /// address is not charged: the requests of all its users come from there.
-  func draw(
+  func chargeRates(
     _ route: Route,
     _ caller: Caller,
     _ request: borrowing HTTP2Request,
@@ -281,29 +281,29 @@ extension GatewayLoop {
     if arrival.hasWaited { return }
     let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userData))
     let address = caller.isServer ? nil : client(request, index)
-    let asked = rates.take(cost, from: address, at: now, .nothing)
+    let asked = rates.charge(cost, to: address, at: now, .nothing)
     if let asked, !asked.decision.isAllowed { throw limited(asked, request, index, stream) }
-    let ofCaller = rates.take(cost, from: caller, at: now)
+    let ofCaller = rates.charge(cost, to: caller, at: now)
     if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
-    let ofAddress = rates.take(cost, from: address, at: now, .always)
+    let ofAddress = rates.charge(cost, to: address, at: now, .always)
     // The headers show the bucket with less left.
-    var told = ofCaller ?? ofAddress
+    var shown = ofCaller ?? ofAddress
     if let ofCaller, let ofAddress, ofAddress.decision.remaining < ofCaller.decision.remaining {
-      told = ofAddress
+      shown = ofAddress
     }
-    if let told { connection.setApplicationTag(stream, told.note) }
+    if let shown { connection.setApplicationTag(stream, shown.packed) }
   }
 
   /// Charges a caller, and the client's address unless it is a server's, for more work than their request's own cost
   /// stands for. They may come into debt, and wait with their next request.
   func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
     guard rates.isOn, cost > 0 else { return }
-    _ = rates.take(cost, from: caller, at: clock, .always)
-    if !caller.isServer { _ = rates.take(cost, from: address, at: clock, .always) }
+    _ = rates.charge(cost, to: caller, at: clock, .always)
+    if !caller.isServer { _ = rates.charge(cost, to: address, at: clock, .always) }
   }
 
   /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
-  func drawn(
+  func refusalAfterCharge(
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
@@ -328,9 +328,9 @@ extension GatewayLoop {
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     _ index: UInt32
   ) throws(Problem) {
-    guard let answer = rates.take(1, from: client(request, index), at: clock) else { return }
+    guard let answer = rates.charge(1, to: client(request, index), at: clock) else { return }
     if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
-    connection.setApplicationTag(stream, answer.note)
+    connection.setApplicationTag(stream, answer.packed)
   }
 
   private func limited(
@@ -339,7 +339,7 @@ extension GatewayLoop {
     _ index: UInt32,
     _ stream: HTTP2StreamHandle
   ) -> Problem {
-    connections.connection(index)?.setApplicationTag(stream, answer.note)
+    connections.connection(index)?.setApplicationTag(stream, answer.packed)
     counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
     refusals?.record(.rate, from: client(request, index))
     return rates.problem(answer)
@@ -349,16 +349,16 @@ extension GatewayLoop {
   func canCharge(_ stream: RequestStream) -> Bool {
     guard rates.isOn else { return true }
     let (caller, now) = (stream.caller, clock)
-    return rates.take(1, from: caller, at: now, .nothing)?.decision.isAllowed != false
+    return rates.charge(1, to: caller, at: now, .nothing)?.decision.isAllowed != false
       && (caller.isServer
-        || rates.take(1, from: stream.address, at: now, .nothing)?.decision.isAllowed != false)
+        || rates.charge(1, to: stream.address, at: now, .nothing)?.decision.isAllowed != false)
   }
 
   /// Charges a frame or line of a stream's body, whether it is valid or not.
   func chargeStream(_ stream: RequestStream) {
     guard rates.isOn else { return }
-    _ = rates.take(1, from: stream.caller, at: clock)
-    if !stream.caller.isServer { _ = rates.take(1, from: stream.address, at: clock) }
+    _ = rates.charge(1, to: stream.caller, at: clock)
+    if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }
   }
 
   /// Installs the headers that all answers share: CORS headers and, where limits are set, rate headers.

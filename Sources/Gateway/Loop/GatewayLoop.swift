@@ -328,7 +328,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
         try self.receive(request, caller: nil, stream, connection, &arrival)
       }
     } catch {
-      answer(drawn(error, stream, connection, arrival), arrival.route, stream, connection)
+      answer(refusalAfterCharge(error, stream, connection, arrival), arrival.route, stream, connection)
     }
   }
 
@@ -441,7 +441,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       case .callerIsOverShare: return connection.reset(stream, .refusedStream)
       }
     }
-    if rates.isOn { try draw(match.route, caller, request, stream, connection, &arrival) }
+    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &arrival) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }

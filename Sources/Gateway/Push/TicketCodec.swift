@@ -46,27 +46,17 @@ package final class TicketCodec {
   package static let placeByteCountMax = 33
 
   private static let byteCountMax = characterCountMax / 4 * 3
-  private static let alphabet: StaticString =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-  private static let noDigit: UInt8 = 0xFF
 
   private var keys: TicketKeys
   private let room: UnsafeMutableRawPointer
-  /// The value of each base64url character.
-  private let digits: UnsafeMutablePointer<UInt8>
+  private let base64 = Base64URL()
 
   package init(keys: TicketKeys) {
     self.keys = keys
     room = .allocate(byteCount: Self.byteCountMax, alignment: 8)
-    digits = .allocate(capacity: 256)
-    digits.initialize(repeating: Self.noDigit, count: 256)
-    for value in 0..<64 { digits[Int(Self.alphabet.utf8Start[value])] = UInt8(value) }
   }
 
-  deinit {
-    room.deallocate()
-    digits.deallocate()
-  }
+  deinit { room.deallocate() }
 
   /// Binds tickets to the connected store.
   package func bind(to store: SessionID) {
@@ -98,23 +88,7 @@ package final class TicketCodec {
     let signed = bytes
     keys.sign(signed.readableBytesSpan) { _ = bytes.writeBytes($0) }
     precondition(bytes.readableBytes <= Self.byteCountMax, "a ticket that nobody reads")
-    Self.encode(bytes.readableBytesSpan, into: &buffer)
-  }
-
-  private static func encode(_ bytes: RawSpan, into buffer: inout ByteBuffer) {
-    var at = 0
-    while at < bytes.byteCount {
-      let count = min(3, bytes.byteCount - at)
-      var group: UInt32 = 0
-      for offset in 0..<3 {
-        let byte = offset < count ? bytes.unsafeLoad(fromByteOffset: at + offset, as: UInt8.self) : 0
-        group = group << 8 | UInt32(byte)
-      }
-      for place in 0...count {
-        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * place) & 63)])
-      }
-      at += count
-    }
+    Base64URL.encode(bytes.readableBytesSpan, into: &buffer)
   }
 
   // MARK: Decoding
@@ -131,7 +105,9 @@ package final class TicketCodec {
 
   @_lifetime(borrow self)
   private func read(_ text: RawSpan) throws(TicketRefusal) -> Ticket {
-    let count = decode(text)
+    guard text.byteCount <= Self.characterCountMax, let count = base64.decode(text, into: room) else {
+      throw .invalid
+    }
     let signedCount = count - TicketKeys.codeByteCount
     guard signedCount > 2 else { throw .invalid }
     let bytes = RawSpan(_unsafeStart: UnsafeRawPointer(room), byteCount: count)
@@ -167,46 +143,5 @@ package final class TicketCodec {
     _ = try reader.optional32()
     _ = try reader.varint32()
     _ = try reader.raw(8)
-  }
-
-  /// Decodes base64url without padding (RFC 4648 section 5), in canonical form only. Returns 0 where the text is
-  /// malformed or too long.
-  private func decode(_ text: RawSpan) -> Int {
-    let count = text.byteCount
-    guard count <= Self.characterCountMax, count % 4 != 1 else { return 0 }
-    var at = 0
-    var end = 0
-    var agreed: UInt8 = 0
-    while at + 4 <= count {
-      let (a, b) = (digit(text, at), digit(text, at + 1))
-      let (c, d) = (digit(text, at + 2), digit(text, at + 3))
-      agreed |= a | b | c | d
-      room.storeBytes(of: a << 2 | b >> 4, toByteOffset: end, as: UInt8.self)
-      room.storeBytes(of: b << 4 | c >> 2, toByteOffset: end + 1, as: UInt8.self)
-      room.storeBytes(of: c << 6 | d, toByteOffset: end + 2, as: UInt8.self)
-      at += 4
-      end += 3
-    }
-    if at < count {
-      let (a, b) = (digit(text, at), digit(text, at + 1))
-      let c = at + 2 < count ? digit(text, at + 2) : 0
-      agreed |= a | b | c
-      room.storeBytes(of: a << 2 | b >> 4, toByteOffset: end, as: UInt8.self)
-      end += 1
-      if at + 2 < count {
-        room.storeBytes(of: b << 4 | c >> 2, toByteOffset: end, as: UInt8.self)
-        end += 1
-        if c & 3 != 0 { return 0 }
-      } else if b & 15 != 0 {
-        return 0
-      }
-    }
-    // Valid digits are below 64.
-    return agreed < 64 ? end : 0
-  }
-
-  @inline(__always)
-  private func digit(_ text: RawSpan, _ at: Int) -> UInt8 {
-    digits[Int(text.unsafeLoad(fromByteOffset: at, as: UInt8.self))]
   }
 }

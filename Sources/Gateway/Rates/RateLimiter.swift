@@ -61,50 +61,55 @@ package final class RateLimiter: Sendable {
   }
 
   /// Charges a request to its caller's bucket; nil for a caller without a token.
-  func take(_ cost: Int, from caller: Caller, at now: Int64, _ draw: RateTable.ChargeMode = .ifAllowed)
+  func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
-    if caller.isServer { return take(cost, .server, caller.key, now, draw) }
-    return caller.userID.isEmpty ? nil : take(cost, .user, caller.key, now, draw)
+    if caller.isServer { return charge(cost, .server, caller.key, now, mode) }
+    return caller.userID.isEmpty ? nil : charge(cost, .user, caller.key, now, mode)
   }
 
   /// Charges a request to the bucket of its client address; nil where the address is unknown.
-  func take(_ cost: Int, from address: PeerAddress?, at now: Int64, _ draw: RateTable.ChargeMode = .ifAllowed)
+  func charge(_ cost: Int, to address: PeerAddress?, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
     guard addresses.isOn, let address else { return nil }
-    return take(cost, .address, address.key, now, draw)
+    return charge(cost, .address, address.key, now, mode)
   }
 
-  private func take(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ draw: RateTable.ChargeMode)
+  private func charge(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ mode: RateTable.ChargeMode)
     -> RateAnswer?
   {
-    table(share).take(cost, from: key, at: now, draw).map { RateAnswer(share: share, decision: $0) }
+    table(share).charge(cost, to: key, at: now, mode).map { RateAnswer(share: share, decision: $0) }
   }
 
   /// Whether a token that is new from this address may be verified.
   func canVerifyToken(_ address: PeerAddress, at now: Int64) -> RateDecision? {
-    badTokens.take(1, from: address.key, at: now, .nothing)
+    badTokens.charge(1, to: address.key, at: now, .nothing)
   }
 
   /// Charges an address for a token that no key has signed, even beyond its limit: several may have been in
   /// verification at once.
   func recordBadToken(_ address: PeerAddress, at now: Int64) {
-    _ = badTokens.take(1, from: address.key, at: now, .always)
+    _ = badTokens.charge(1, to: address.key, at: now, .always)
   }
 
   /// The headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
-  func headers(_ note: UInt64) -> [HTTP2Header] {
-    guard let answer = RateAnswer(note: note), let perSecond = table(answer.share).perSecond else {
+  func headers(_ packed: UInt64) -> [HTTP2Header] {
+    guard let answer = RateAnswer(packed: packed), let perSecond = table(answer.share).perSecond else {
       return []
     }
-    let name = answer.share.name
-    return [
-      HTTP2Header("ratelimit-policy", "\"\(name)\";q=\(2 * perSecond);w=2"),
-      HTTP2Header(
-        "ratelimit",
-        "\"\(name)\";r=\(answer.decision.remaining);t=\(answer.decision.resetSeconds)"
-      ),
+    return Self.headers(
+      answer.share.name,
+      perSecond: perSecond,
+      remaining: answer.decision.remaining,
+      resetSeconds: answer.decision.resetSeconds
+    )
+  }
+
+  static func headers(_ policy: String, perSecond: Int, remaining: Int, resetSeconds: Int) -> [HTTP2Header] {
+    [
+      HTTP2Header("ratelimit-policy", "\"\(policy)\";q=\(2 * perSecond);w=2"),
+      HTTP2Header("ratelimit", "\"\(policy)\";r=\(remaining);t=\(resetSeconds)"),
     ]
   }
 
@@ -136,20 +141,20 @@ struct RateAnswer {
     self.decision = decision
   }
 
-  /// Decodes a ``note``; nil where it is empty.
-  init?(note: UInt64) {
-    guard let share = RateLimiter.Share(rawValue: note >> 62) else { return nil }
+  /// Decodes a ``packed`` answer; nil where it is empty.
+  init?(packed: UInt64) {
+    guard let share = RateLimiter.Share(rawValue: packed >> 62) else { return nil }
     self.share = share
     decision = RateDecision(
       isAllowed: true,
-      remaining: Int(note & 0x7FFF_FFFF),
-      resetSeconds: Int(note >> 31 & 0x7FFF_FFFF),
+      remaining: Int(packed & 0x7FFF_FFFF),
+      resetSeconds: Int(packed >> 31 & 0x7FFF_FFFF),
       retryAfterSeconds: 0
     )
   }
 
   /// The values that the headers need, packed into one number; never 0.
-  var note: UInt64 {
+  var packed: UInt64 {
     share.rawValue << 62 | UInt64(min(decision.resetSeconds, 0x7FFF_FFFF)) << 31
       | UInt64(min(decision.remaining, 0x7FFF_FFFF))
   }

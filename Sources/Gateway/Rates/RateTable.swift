@@ -81,7 +81,7 @@ package final class RateTable: Sendable {
   ///   - key: a hash with a secret seed.
   ///   - now: nanoseconds, on a monotonic clock.
   /// - Returns: nil where there is no limit.
-  package func take(_ cost: Int, from key: UInt64, at now: Int64, _ draw: ChargeMode = .ifAllowed)
+  package func charge(_ cost: Int, to key: UInt64, at now: Int64, _ mode: ChargeMode = .ifAllowed)
     -> RateDecision?
   {
     let rate = rate.load(ordering: .relaxed)
@@ -103,13 +103,13 @@ package final class RateTable: Sendable {
       let price = Int64(cost) * interval
       let wanted = min(price, Self.burst)
       let isAllowed = paidUntil - now + wanted <= Self.burst
-      let isDrawn =
-        switch draw {
+      let isCharged =
+        switch mode {
         case .ifAllowed: isAllowed
         case .nothing: false
         case .always: true
         }
-      guard isDrawn else { return Self.decision(isAllowed, paidUntil - now, wanted, rate) }
+      guard isCharged else { return Self.decision(isAllowed, paidUntil - now, wanted, rate) }
       let paid = min(paidUntil + price, max(paidUntil, now + Self.debtMax))
       buckets[place] = Bucket(key: key, paidUntil: paid)
       return Self.decision(isAllowed, paid - now, wanted, rate)

@@ -71,12 +71,8 @@ final class LoadLoop {
   /// Number of answers by status, which HTTP/2 limits to 999, with those of the warm-up.
   private var statusCounts = Array(repeating: 0, count: 1000)
   private var result = LoopResult()
-  /// Pace of a paced run.
-  private var pace: LoadPace?
-  private var paced: [any PacedDriver] = []
-  /// Index of the connection that makes the next request.
-  private var pacedNext = 0
-  private var pacer: RepeatedTask?
+  /// Pacer of a paced run.
+  private var pacer: LoadPacer?
 
   /// - Parameters:
   ///   - requests: share of the plan's requests.
@@ -209,32 +205,30 @@ final class LoadLoop {
   /// Make requests by the clock, on all connections in turn.
   private func beginPacing(_ now: UInt64) {
     guard let rate = plan.rate else { return }
-    paced = connections.compactMap { $0 as? any PacedDriver }
+    let paced = connections.compactMap { $0 as? any PacedDriver }
     precondition(paced.count == connections.count, "only requests over HTTP/2 are paced")
-    pace = LoadPace(rate: rate / Double(plan.loops), start: now)
     let eventLoop = promise.futureResult.eventLoop
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    let tick = TimeAmount.nanoseconds(LoadPace.tickNanoseconds)
-    pacer = eventLoop.scheduleRepeatedTask(initialDelay: .zero, delay: tick) { _ in bound.value.makeDue() }
+    pacer = LoadPacer(paced, rate: rate / Double(plan.loops), now: now, on: eventLoop) {
+      bound.value.makeDue()
+    }
   }
 
   private func makeDue() {
-    guard phase == .warming || phase == .measuring, !paced.isEmpty else { return }
+    guard phase == .warming || phase == .measuring, let count = pacer?.count, count > 0 else { return }
     let now = MonotonicClock.now
     var passedOver = 0
-    while passedOver < paced.count, untaken > 0, let due = pace?.next(at: now) {
-      let connection = paced[pacedNext]
-      pacedNext = (pacedNext + 1) % paced.count
+    while passedOver < count, untaken > 0, let (connection, due) = pacer?.nextDue(at: now) {
       if connection.makeOne(dueAt: due) {
-        pace?.madeOne()
+        pacer?.madeOne()
         passedOver = 0
       } else {
         passedOver += 1
       }
     }
-    for connection in paced { connection.flush() }
+    pacer?.flush()
     // No connection can make a request, and none waits for an answer: the walks have ended or the connections are lost.
-    if passedOver == paced.count, inFlight == 0 { stop() }
+    if passedOver == count, inFlight == 0 { stop() }
   }
 
   // MARK: Phases
@@ -276,9 +270,8 @@ final class LoadLoop {
   }
 
   private func closeConnections() {
-    pacer?.cancel()
+    pacer?.stop()
     pacer = nil
-    paced = []
     // Breaks the reference cycle with the connections.
     let closing = connections + opening
     connections = []

@@ -449,7 +449,7 @@ package struct ChannelState: ~Copyable, Sendable {
       memberships.assign(place, membership)
     case .membershipRemoved(let place):
       memberships.remove(place)
-    case .messageCountsAssigned, .segmentsNoted:
+    case .messageCountsAssigned, .segmentFlagsAssigned:
       // Only for readers of the head page alone; in memory the messages determine both.
       break
     case .channelDeleted:
@@ -475,8 +475,8 @@ package struct ChannelState: ~Copyable, Sendable {
       if messages.newest > .zero {
         let counts = messages.countablePerSegment
         effects.append(.channel(number, .messageCountsAssigned(newest: messages.newest, counts)))
-        let notes = messages.segmentNotes
-        if !notes.isEmpty { effects.append(.channel(number, .segmentsNoted(notes))) }
+        let flags = messages.segmentFlags
+        if !flags.isEmpty { effects.append(.channel(number, .segmentFlagsAssigned(flags))) }
       }
       return effects
     case .rows(let page):

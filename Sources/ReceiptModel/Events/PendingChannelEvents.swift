@@ -9,9 +9,12 @@ package struct PendingChannelEvents: Sendable {
 
   /// Events with their place in the order of changes.
   private(set) var happened: [(order: Int, event: ChannelEvent)] = []
-  private(set) var rows: [PendingRowChange] = []
-  private(set) var receipts: [PendingReceiptChange] = []
-  private(set) var statuses: [PendingStatusChange] = []
+  /// Changed rows, by thread and row.
+  private var changedRows = KeyedList<UInt64, PendingRowChange>()
+  /// Changed receipts, by message and row.
+  private var changedReceipts = KeyedList<UInt64, PendingReceiptChange>()
+  /// Changed statuses, by thread.
+  private var changedStatuses = KeyedList<SequenceNumber, PendingStatusChange>()
   /// The options before a change of options that makes all rows look different; nil: no such change.
   private(set) var optionsBefore: ChannelTypeOptions?
 
@@ -20,10 +23,6 @@ package struct PendingChannelEvents: Sendable {
   /// Report all acknowledged receipts, because it is not known which were done.
   private(set) var reportsAllReceipts = false
 
-  /// From thread and row to the index in ``rows``; the others likewise.
-  private var rowPlaces: [UInt64: Int] = [:]
-  private var statusPlaces: [SequenceNumber: Int] = [:]
-  private var receiptPlaces: [UInt64: Int] = [:]
   private var count = 0
   /// The row whose positions the last recorded message moves; nil if anything else was recorded since.
   private var sendingKey: UInt64?
@@ -74,6 +73,11 @@ package struct PendingChannelEvents: Sendable {
   struct PendingStatusChange: Sendable {
     var thread: SequenceNumber
     var changes = StatusChanges()
+
+    init(thread: SequenceNumber, newestBefore: SequenceNumber) {
+      self.thread = thread
+      changes.newestBefore = newestBefore
+    }
   }
 
   /// Acknowledgements reported one by one; beyond that, one event for each message.
@@ -82,6 +86,10 @@ package struct PendingChannelEvents: Sendable {
   package init() {}
 
   package var isEmpty: Bool { oldest == .none }
+
+  var rows: [PendingRowChange] { changedRows.elements }
+  var receipts: [PendingReceiptChange] { changedReceipts.elements }
+  var statuses: [PendingStatusChange] { changedStatuses.elements }
 
   /// Extends the pending period back to `time`, because the recorded changes follow from an earlier event. Until they
   /// are reported, the shard is not complete from then on.
@@ -123,20 +131,16 @@ package struct PendingChannelEvents: Sendable {
     before: () -> RowAnswer?,
     _ change: (inout PendingRowChange) -> Void
   ) {
-    let key = Self.key(row, thread)
     sendingKey = nil
-    let place: Int
-    if let known = rowPlaces[key] {
-      place = known
-    } else {
-      place = rows.count
-      rowPlaces[key] = place
-      rows.append(PendingRowChange(thread: thread, row: row, before: before()))
-    }
     let moment = Moment(order: next(time, isShown: audience.contains(.others)), at: time)
-    if audience.contains(.own) { rows[place].own = moment }
-    if audience.contains(.others) { rows[place].shown = moment }
-    change(&rows[place])
+    changedRows.update(
+      Self.key(row, thread),
+      default: { PendingRowChange(thread: thread, row: row, before: before()) }
+    ) {
+      if audience.contains(.own) { $0.own = moment }
+      if audience.contains(.others) { $0.shown = moment }
+      change(&$0)
+    }
   }
 
   /// Whether the last recorded change is the registration of this message.
@@ -168,36 +172,28 @@ package struct PendingChannelEvents: Sendable {
     )
     let key = Self.key(row, thread)
     sendingKey = key
-    guard let place = rowPlaces[key] else { return }
     // Any other change of the row follows from the message's event.
     let isShown = !moves.isDisjoint(with: [.readShown, .deliveredShown])
-    if isShown { rows[place].shown = Moment(order: next(time), at: time) }
-    if moves.contains(.read) {
-      // A new row in a thread has an epoch that the own devices may not know.
-      let staysOwn = rows[place].hasNewEpoch || rows[place].isUnread || rows[place].before == nil
-      rows[place].hasNewEpoch = staysOwn
-      rows[place].isRead = staysOwn && (rows[place].isRead || rows[place].isUnread)
-      rows[place].isUnread = false
-      if !staysOwn { rows[place].own = nil }
-    }
-    if moves.contains(.readShown) {
-      rows[place].isDelivered = false
-      rows[place].before = RowAnswer(
+    let shown = isShown && changedRows[key] != nil ? Moment(order: next(time), at: time) : nil
+    changedRows.updateExisting(key) { change in
+      if let shown { change.shown = shown }
+      if moves.contains(.read) {
+        // A new row in a thread has an epoch that the own devices may not know.
+        let staysOwn = change.hasNewEpoch || change.isUnread || change.before == nil
+        change.hasNewEpoch = staysOwn
+        change.isRead = staysOwn && (change.isRead || change.isUnread)
+        change.isUnread = false
+        if !staysOwn { change.own = nil }
+      }
+      guard isShown else { return }
+      change.isDelivered = false
+      // If the read watermark stays: a new row in a thread has read nothing.
+      let readsOn = moves.contains(.readShown)
+      let before = change.before
+      change.before = RowAnswer(
         row: row,
-        lastRead: time,
-        lastReadSequence: sequence,
-        lastDelivered: time,
-        lastDeliveredSequence: sequence,
-        own: nil
-      )
-    } else if moves.contains(.deliveredShown) {
-      rows[place].isDelivered = false
-      // A new row in a thread has read nothing.
-      let before = rows[place].before
-      rows[place].before = RowAnswer(
-        row: row,
-        lastRead: before?.lastRead ?? time,
-        lastReadSequence: before?.lastReadSequence ?? .zero,
+        lastRead: readsOn ? time : before?.lastRead ?? time,
+        lastReadSequence: readsOn ? sequence : before?.lastReadSequence ?? .zero,
         lastDelivered: time,
         lastDeliveredSequence: sequence,
         own: nil
@@ -213,34 +209,24 @@ package struct PendingChannelEvents: Sendable {
     _ change: (inout StatusChanges) -> Void
   ) {
     _ = next(time)
-    let place: Int
-    if let known = statusPlaces[thread] {
-      place = known
-    } else {
-      place = statuses.count
-      statusPlaces[thread] = place
-      statuses.append(PendingStatusChange(thread: thread))
-      statuses[place].changes.newestBefore = newest
+    changedStatuses.update(thread, default: { PendingStatusChange(thread: thread, newestBefore: newest) }) {
+      change(&$0.changes)
     }
-    change(&statuses[place].changes)
   }
 
   mutating func acknowledge(_ sequence: SequenceNumber, _ row: MemberOrdinal, at time: Timestamp) {
     let order = next(time)
     var row: MemberOrdinal? = row
-    if receipts.count >= Self.acknowledgementsMax { row = nil }
+    if changedReceipts.count >= Self.acknowledgementsMax { row = nil }
     let key = UInt64(sequence.rawValue) << 32 | (row.map { UInt64($0.rawValue) + 1 } ?? 0)
-    if let known = receiptPlaces[key] {
-      (receipts[known].order, receipts[known].at) = (order, time)
-    } else {
-      receiptPlaces[key] = receipts.count
-      receipts.append(PendingReceiptChange(sequence: sequence, row: row, order: order, at: time))
+    changedReceipts.update(key, default: { PendingReceiptChange(sequence: sequence, row: row) }) {
+      ($0.order, $0.at) = (order, time)
     }
   }
 
   /// Records that a message's receipt has expired without being done.
   mutating func expire(_ sequence: SequenceNumber, at time: Timestamp) {
-    receipts.append(PendingReceiptChange(sequence: sequence, row: nil, order: next(time), at: time))
+    changedReceipts.append(PendingReceiptChange(sequence: sequence, row: nil, order: next(time), at: time))
   }
 
   /// Records that a member leaves, so that no receipt waits for them any more.
@@ -258,12 +244,9 @@ package struct PendingChannelEvents: Sendable {
     if optionsBefore == nil { optionsBefore = options }
   }
 
-  func hasNoted(_ row: MemberOrdinal, inThread thread: SequenceNumber) -> Bool {
-    note(of: row, inThread: thread) != nil
-  }
-
-  func note(of row: MemberOrdinal, inThread thread: SequenceNumber) -> PendingRowChange? {
-    rowPlaces[Self.key(row, thread)].map { rows[$0] }
+  /// The recorded change of a row; nil: it has not changed.
+  func change(of row: MemberOrdinal, inThread thread: SequenceNumber) -> PendingRowChange? {
+    changedRows[Self.key(row, thread)]
   }
 
   private static func key(_ row: MemberOrdinal, _ thread: SequenceNumber) -> UInt64 {

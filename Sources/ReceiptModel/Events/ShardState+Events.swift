@@ -11,14 +11,14 @@ extension ShardState {
     _ effect: ChannelEffect,
     in slot: ChannelSlot,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     guard case .inThread(let parent, let effect) = effect else {
-      return record(effect, in: slot, thread: .zero, at: time, &notes)
+      return record(effect, in: slot, thread: .zero, at: time, &pending)
     }
     // A thread's first reply creates it, so the thread may not exist yet.
     let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
-    record(effect, in: thread, thread: parent, at: time, &notes)
+    record(effect, in: thread, thread: parent, at: time, &pending)
   }
 
   private func record(
@@ -26,24 +26,24 @@ extension ShardState {
     in place: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     let newest = place.map { self[$0].messages.newest } ?? .zero
     switch effect {
     case .readMoved(let row, let sequence, _, _)
-    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
-      recordSend(.read, row, to: sequence, in: place, thread: thread, at: time, &notes)
+    where isSend(to: sequence, of: row, in: place, thread: thread, pending):
+      recordSend(.read, row, to: sequence, in: place, thread: thread, at: time, &pending)
     case .deliveredMoved(let row, let sequence, _, _)
-    where isSend(to: sequence, of: row, in: place, thread: thread, notes):
-      recordSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &notes)
-    case .markerAssigned(let row, nil, _, _) where notes.isSending(row, inThread: thread):
+    where isSend(to: sequence, of: row, in: place, thread: thread, pending):
+      recordSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &pending)
+    case .markerAssigned(let row, nil, _, _) where pending.isSending(row, inThread: thread):
       // Sending cleared the marker; the message event implies that.
       guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
-      recordStatuses(row, in: place, thread: thread, at: time, &notes)
+      recordStatuses(row, in: place, thread: thread, at: time, &pending)
     case .readMoved(let row, _, _, _):
-      recordMove(.read, row, in: place, thread: thread, at: time, &notes) { $0.isRead = true }
+      recordMove(.read, row, in: place, thread: thread, at: time, &pending) { $0.isRead = true }
     case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
-      recordMove(.delivered, row, in: place, thread: thread, at: time, &notes) { $0.isDelivered = true }
+      recordMove(.delivered, row, in: place, thread: thread, at: time, &pending) { $0.isDelivered = true }
     case .markerAssigned(let row, let marker, let epoch, _):
       // Mark-unread raises the epoch. Once the epoch has reached its maximum, the marker's direction decides: mark-read
       // never sets or lowers a marker.
@@ -53,13 +53,13 @@ extension ShardState {
         let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
         isUnread = epoch != self[place].rows.epoch(row) || isLower
       }
-      recordMove(.marker, row, in: place, thread: thread, at: time, &notes) {
+      recordMove(.marker, row, in: place, thread: thread, at: time, &pending) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
     case .muteAssigned(let row, _):
       // Muting changes the totals on the user's own devices.
-      let options = notes.optionsBefore
-      notes.touch(
+      let options = pending.optionsBefore
+      pending.touch(
         row,
         inThread: thread,
         at: time,
@@ -67,13 +67,13 @@ extension ShardState {
         before: { shownBefore(row, in: place, options) },
         { $0.isRead = true }
       )
-    case .unreadFlagAssigned(let row, false, _, _) where notes.isSending(row, inThread: thread):
+    case .unreadFlagAssigned(let row, false, _, _) where pending.isSending(row, inThread: thread):
       // Sending cleared the flag; the message event implies that.
       break
     case .unreadFlagAssigned(let row, let isSet, _, _):
       // The flag is visible to its user only (R4).
-      let options = notes.optionsBefore
-      notes.touch(
+      let options = pending.optionsBefore
+      pending.touch(
         row,
         inThread: thread,
         at: time,
@@ -84,11 +84,11 @@ extension ShardState {
     case .rowAssigned(let row, let record):
       // A user who had only read the thread and now takes part keeps their row.
       if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
-      if thread == .zero { notes.add(.memberAdded(row, at: time), at: time) }
+      if thread == .zero { pending.add(.memberAdded(row, at: time), at: time) }
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
       let isUnseen = record.joinedByReading && (hides || !(place.map { options($0).readEvents } ?? true))
       // Others get no event for a thread's row before it moves.
-      notes.touch(
+      pending.touch(
         row,
         inThread: thread,
         at: time,
@@ -98,7 +98,7 @@ extension ShardState {
       // A new row in a thread may have read earlier replies, which did not count for it before. Their statuses may
       // change.
       guard thread != .zero, !isUnseen else { return }
-      notes.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
+      pending.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(let row, let time), .rowErased(let row, let time):
       // A thread member whom others did not see leaves without an event.
       guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else {
@@ -106,35 +106,35 @@ extension ShardState {
       }
       if thread == .zero {
         let user = self[place].users.text(self[place].rows.user(row))
-        notes.add(.memberRemoved(user: user, at: time), at: time)
-        notes.leave {
+        pending.add(.memberRemoved(user: user, at: time), at: time)
+        pending.leave {
           Set(self[place].receiptsAcknowledged(settings).filter { self[place].receiptProgress($0).isDone })
         }
       }
       let start = self[place].rows.firstCounted(row)
-      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+      pending.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.anew.include(StatusSpan(after: start))
       }
     case .messageAssigned(let sequence, _):
-      notes.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
-      notes.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
+      pending.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
+      pending.changeStatuses(inThread: thread, newest: newest, at: time) { _ in }
     case .messageDeleted(let sequence, let time):
-      notes.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
+      pending.add(.messageDeleted(thread: thread, sequence, at: time), at: time)
     case .truncated(let sequence, let time):
-      notes.add(.truncated(through: sequence, at: time), at: time)
+      pending.add(.truncated(through: sequence, at: time), at: time)
     case .acknowledged(let sequence, let acknowledgement):
       // An acknowledgement made while hidden changes nothing for others (R7).
       guard let place, !acknowledgement.isHidden, !self[place].rows.hidesRead(acknowledgement.row) else {
         return
       }
-      notes.acknowledge(sequence, acknowledgement.row, at: time)
-      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+      pending.acknowledge(sequence, acknowledgement.row, at: time)
+      pending.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.acknowledged[sequence, default: []].insert(acknowledgement.row)
       }
     case .channelAssigned(_, _, let own):
       guard let place, own != self[place].ownOptions else { return }
       let now = types.options(self[place].type).applying(own)
-      recordOptionsChange(from: options(place), to: now, in: place, at: time, &notes)
+      recordOptionsChange(from: options(place), to: now, in: place, at: time, &pending)
     default:
       break
     }
@@ -149,13 +149,13 @@ extension ShardState {
     in place: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents,
+    _ pending: inout PendingChannelEvents,
     _ change: (inout PendingChannelEvents.PendingRowChange) -> Void
   ) {
     guard let place, Int(row.rawValue) < self[place].rows.rowCount else {
       // The row is assigned by an earlier effect of the same command, which is recorded already.
-      let isShown = notes.note(of: row, inThread: thread)?.shown != nil
-      return notes.touch(
+      let isShown = pending.change(of: row, inThread: thread)?.shown != nil
+      return pending.touch(
         row,
         inThread: thread,
         at: time,
@@ -170,8 +170,8 @@ extension ShardState {
     if move == .delivered, !isShown { return }
     var audience: PendingChannelEvents.Audience = move == .delivered ? [] : .own
     if isShown { audience.insert(.others) }
-    let options = notes.optionsBefore
-    notes.touch(
+    let options = pending.optionsBefore
+    pending.touch(
       row,
       inThread: thread,
       at: time,
@@ -180,7 +180,7 @@ extension ShardState {
       change
     )
     // A move that others cannot see changes no status.
-    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &notes) }
+    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &pending) }
   }
 
   /// A row as others saw it before the change that is being recorded.
@@ -202,9 +202,9 @@ extension ShardState {
     in place: ChannelSlot,
     thread: SequenceNumber,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
-    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+    pending.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
       if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, options(place)) }
     }
   }
@@ -215,9 +215,9 @@ extension ShardState {
     of row: MemberOrdinal,
     in place: ChannelSlot?,
     thread: SequenceNumber,
-    _ notes: PendingChannelEvents
+    _ pending: PendingChannelEvents
   ) -> Bool {
-    guard let place, notes.isNewest(sequence, inThread: thread) else { return false }
+    guard let place, pending.isNewest(sequence, inThread: thread) else { return false }
     return self[place].isSender(row, of: sequence)
   }
 
@@ -229,24 +229,24 @@ extension ShardState {
     in place: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     guard let place else { return }
     let isShown = self[place].rows.shows(move, row, options(place))
     var moves: ChannelEvent.SenderMoves = move == .read ? .read : .delivered
     if isShown { moves.insert(move == .read ? .readShown : .deliveredShown) }
-    notes.send(row, inThread: thread, to: sequence, at: time, moves)
-    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &notes) }
+    pending.send(row, inThread: thread, to: sequence, at: time, moves)
+    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &pending) }
   }
 
   /// Records a change of the options of the channel's type. Call this after the change is assigned.
   package func recordOptionsChange(
     in slot: ChannelSlot,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     let before = types.optionsBefore(self[slot].type).applying(self[slot].ownOptions)
-    recordOptionsChange(from: before, to: options(slot), in: slot, at: time, &notes)
+    recordOptionsChange(from: before, to: options(slot), in: slot, at: time, &pending)
   }
 
   private func recordOptionsChange(
@@ -254,18 +254,18 @@ extension ShardState {
     to now: ChannelTypeOptions,
     in slot: ChannelSlot,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
-    notes.add(.updated(at: time), at: time)
-    if now.showsRowsDifferently(before) { notes.expose(before: before) }
+    pending.add(.updated(at: time), at: time)
+    if now.showsRowsDifferently(before) { pending.expose(before: before) }
     guard now.showsRowsDifferently(before) || now.statusRule != before.statusRule else { return }
-    notes.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
+    pending.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
       $0.anew.include(StatusSpan(after: 0))
     }
     for place in 0..<self[slot].threads.count {
       let thread = self[slot].threads[place].parent
       let newest = self[slot].threads[place].messages.newest
-      notes.changeStatuses(inThread: thread, newest: newest, at: time) {
+      pending.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.anew.include(StatusSpan(after: 0))
       }
     }
@@ -277,11 +277,11 @@ extension ShardState {
     of user: RawSpan,
     in slot: ChannelSlot,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     refresh(slot)
-    recordSettingsChange(of: user, in: slot, thread: .zero, at: time, &notes)
-    if self[slot].row(of: user) != nil { notes.reportAllReceipts() }
+    recordSettingsChange(of: user, in: slot, thread: .zero, at: time, &pending)
+    if self[slot].row(of: user) != nil { pending.reportAllReceipts() }
     guard !self[slot].threads.isEmpty else { return }
     for place in self[slot].threads.places(of: user) {
       let thread = slot.thread(place)
@@ -289,7 +289,7 @@ extension ShardState {
       let wasSeen = isSeen(user, in: thread)
       refresh(thread)
       guard wasSeen || isSeen(user, in: thread) else { continue }
-      recordSettingsChange(of: user, in: thread, thread: self[thread].parent, at: time, &notes)
+      recordSettingsChange(of: user, in: thread, thread: self[thread].parent, at: time, &pending)
     }
   }
 
@@ -303,12 +303,12 @@ extension ShardState {
     in place: ChannelSlot,
     thread: SequenceNumber,
     at time: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) {
     guard let row = self[place].row(of: user) else { return }
-    notes.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
+    pending.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
     let start = self[place].rows.firstCounted(row)
-    notes.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+    pending.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
       $0.anew.include(StatusSpan(after: start))
     }
   }
@@ -318,33 +318,33 @@ extension ShardState {
   /// The events for the recorded changes, in the order in which they happened, computed from the current state. A row's
   /// event stands at its last change; status events follow all events that caused them. Applies members' settings to
   /// the threads concerned, as the caller has done for the channel.
-  package mutating func events(_ notes: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
-    if notes.isEmpty { return [] }
+  package mutating func events(_ pending: PendingChannelEvents, in slot: ChannelSlot) -> [ChannelEvent] {
+    if pending.isEmpty { return [] }
     refresh(slot)
-    var told = notes.happened
-    for note in notes.rows {
-      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+    var ordered = pending.happened
+    for change in pending.rows {
+      guard let place = place(ofThread: change.thread, in: slot) else { continue }
       refresh(place)
-      append(note, in: place, to: &told)
+      append(change, in: place, to: &ordered)
     }
-    for note in notes.receipts where !self[slot].isGone(note.sequence) {
-      let row = note.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
-      told.append((note.order, .receipt(note.sequence, by: row, at: note.at)))
+    for change in pending.receipts where !self[slot].isGone(change.sequence) {
+      let row = change.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
+      ordered.append((change.order, .receipt(change.sequence, by: row, at: change.at)))
     }
-    told.sort { $0.order < $1.order }
+    ordered.sort { $0.order < $1.order }
     var events: [ChannelEvent] = []
-    for (_, event) in told {
+    for (_, event) in ordered {
       // Added and removed again: only the removal is reported.
       if case .memberAdded(let row, _) = event, !self[slot].rows.isActive(row) { continue }
       events.append(event)
     }
-    appendReceipts(slot, notes, to: &events)
-    if let before = notes.optionsBefore { appendExposed(slot, before, notes, to: &events) }
-    for note in notes.statuses {
-      guard let place = place(ofThread: note.thread, in: slot) else { continue }
+    appendReceipts(slot, pending, to: &events)
+    if let before = pending.optionsBefore { appendExposed(slot, before, pending, to: &events) }
+    for change in pending.statuses {
+      guard let place = place(ofThread: change.thread, in: slot) else { continue }
       refresh(place)
-      let runs = cutAtJoin(self[place].statusRuns(note.changes, options(place)), place)
-      for run in runs { events.append(.status(thread: note.thread, run, at: notes.newestShown)) }
+      let runs = cutAtJoin(self[place].statusRuns(change.changes, options(place)), place)
+      for run in runs { events.append(.status(thread: change.thread, run, at: pending.newestShown)) }
     }
     return events
   }
@@ -358,59 +358,63 @@ extension ShardState {
 
   /// Appends the events for a row.
   private func append(
-    _ note: PendingChannelEvents.PendingRowChange,
+    _ change: PendingChannelEvents.PendingRowChange,
     in place: ChannelSlot,
-    to told: inout [(order: Int, event: ChannelEvent)]
+    to ordered: inout [(order: Int, event: ChannelEvent)]
   ) {
-    guard Int(note.row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(note.row) else {
+    guard Int(change.row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(change.row) else {
       return
     }
     // A change that others see for a reason other than a visible move takes effect now.
     let latest = PendingChannelEvents.Moment(order: .max, at: time)
-    let (own, others) = (note.own ?? latest, note.shown ?? latest)
+    let (own, others) = (change.own ?? latest, change.shown ?? latest)
     let ownEvent = ChannelEvent.RowEvent(
-      thread: note.thread,
-      row: note.row,
-      isRead: note.isRead,
-      isUnread: note.isUnread,
+      thread: change.thread,
+      row: change.row,
+      isRead: change.isRead,
+      isUnread: change.isUnread,
       at: own.at
     )
     var event = ChannelEvent.RowEvent(
-      thread: note.thread,
-      row: note.row,
-      showsRow: note.isShownAnew,
+      thread: change.thread,
+      row: change.row,
+      showsRow: change.isShownAnew,
       at: others.at
     )
-    event.hasNewSettings = note.isShownAnew
+    event.hasNewSettings = change.isShownAnew
     // Others get no event for an unseen thread member, except to retract what they saw before.
-    if !note.isShownAnew, !self[place].rows.isUnseen(note.row, options(place)) {
-      let shown = shownRow(place, note.row, withOwnDetails: false)
-      event.show(shown, before: note.before ?? self[place].joinedRow(note.row), isDelivered: note.isDelivered)
+    if !change.isShownAnew, !self[place].rows.isUnseen(change.row, options(place)) {
+      let shown = shownRow(place, change.row, withOwnDetails: false)
+      event.show(
+        shown,
+        before: change.before ?? self[place].joinedRow(change.row),
+        isDelivered: change.isDelivered
+      )
       // A new thread member who shows no reads has the position of the join, having read nothing (R7, R8).
-      if event.showsRead, !self[place].rows.shows(.read, note.row, options(place)) {
+      if event.showsRead, !self[place].rows.shows(.read, change.row, options(place)) {
         (event.showsRead, event.showsRow) = (false, true)
       }
     }
     for event in ChannelEvent.RowEvent.events(own: ownEvent, shown: event) {
       let isBoth = event.isForOthers && (event.isRead || event.isUnread)
       let order = isBoth ? max(own.order, others.order) : event.isForOthers ? others.order : own.order
-      told.append((order, .row(event)))
+      ordered.append((order, .row(event)))
     }
   }
 
   /// Appends the receipts that changed because a member left, hid or became visible again.
   private func appendReceipts(
     _ slot: ChannelSlot,
-    _ notes: PendingChannelEvents,
+    _ pending: PendingChannelEvents,
     to events: inout [ChannelEvent]
   ) {
-    guard notes.reportsAllReceipts || notes.doneBefore != nil else { return }
+    guard pending.reportsAllReceipts || pending.doneBefore != nil else { return }
     for sequence in self[slot].receiptsAcknowledged(settings) {
-      let wasDone = notes.doneBefore?.contains(sequence) ?? false
-      guard notes.reportsAllReceipts || self[slot].receiptProgress(sequence).isDone != wasDone else {
+      let wasDone = pending.doneBefore?.contains(sequence) ?? false
+      guard pending.reportsAllReceipts || self[slot].receiptProgress(sequence).isDone != wasDone else {
         continue
       }
-      events.append(.receipt(sequence, by: nil, at: notes.newestShown))
+      events.append(.receipt(sequence, by: nil, at: pending.newestShown))
     }
   }
 
@@ -418,7 +422,7 @@ extension ShardState {
   private mutating func appendExposed(
     _ slot: ChannelSlot,
     _ before: ChannelTypeOptions,
-    _ notes: PendingChannelEvents,
+    _ pending: PendingChannelEvents,
     to events: inout [ChannelEvent]
   ) {
     var places = [slot]
@@ -430,12 +434,14 @@ extension ShardState {
       let thread = self[place].parent
       for position in 0..<self[place].rows.rowCount {
         let row = MemberOrdinal(UInt32(position))
-        guard self[place].rows.isActive(row), !notes.hasNoted(row, inThread: thread) else { continue }
+        guard self[place].rows.isActive(row), pending.change(of: row, inThread: thread) == nil else {
+          continue
+        }
         let then = self[place].shownRow(row, options: before, settings: settings, withOwnDetails: false)
         let now = shownRow(place, row, withOwnDetails: false)
         guard then != now else { continue }
         events.append(
-          .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: notes.newestShown))
+          .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: pending.newestShown))
         )
       }
     }

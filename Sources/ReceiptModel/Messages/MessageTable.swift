@@ -9,7 +9,7 @@ package struct MessageTable: ~Copyable, Sendable {
   private var createdAt: [Int64] = []
   private var countable = CountableMessages()
   private var own = OwnMessageTable()
-  private var noted = NotedSegments()
+  private var flagged = FlaggedSegments()
   private(set) var mentions = MentionTable()
   private(set) var deletions = MessageDeletions()
 
@@ -90,7 +90,7 @@ package struct MessageTable: ~Copyable, Sendable {
   /// Size in bytes.
   var byteCount: Int {
     ids.byteCount + heapBytes(senders) + heapBytes(flags) + heapBytes(registeredAt) + heapBytes(createdAt)
-      + countable.byteCount + own.byteCount + noted.byteCount + mentions.byteCount + deletions.byteCount
+      + countable.byteCount + own.byteCount + flagged.byteCount + mentions.byteCount + deletions.byteCount
   }
 
   private static func position(_ sequence: SequenceNumber) -> Int { Int(sequence.rawValue) - 1 }
@@ -111,7 +111,7 @@ package struct MessageTable: ~Copyable, Sendable {
   }
 
   /// A note (``SegmentFlags``) for each segment of which a peek needs more than its count.
-  var segmentNotes: [SegmentFlags] { noted.notes }
+  var segmentFlags: [SegmentFlags] { flagged.list }
 
   /// Number of countable messages in each segment.
   var countablePerSegment: [UInt32] { countable.countPerSegment(through: newest) }
@@ -171,7 +171,7 @@ package struct MessageTable: ~Copyable, Sendable {
       return
     }
     if flags.contains(.keepsSenderPosition) {
-      noted.recordUnmovedSender(of: sequence)
+      flagged.recordUnmovedSender(of: sequence)
       // No other message of the sender lies between their own position and the first of these.
       trackOwn(sender, after: newest)
     }
@@ -185,7 +185,7 @@ package struct MessageTable: ~Copyable, Sendable {
     recordDeleted(sequence, record)
     setCountable(sequence, flags.isCountable)
     if flags.isCountable, record.mentions != .nobody {
-      noted.recordMention(in: sequence)
+      flagged.recordMention(in: sequence)
       mentions.insert(sequence, record.mentions)
     }
   }

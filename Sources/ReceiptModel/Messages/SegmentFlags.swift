@@ -19,9 +19,9 @@ package struct SegmentFlags: Hashable, Sendable {
 
   package var isEmpty: Bool { what == 0 }
 
-  /// Decodes a note.
+  /// Decodes the flags of a segment.
   ///
-  /// - Returns: nil for an unknown or an empty note.
+  /// - Returns: nil for unknown or no flags.
   package init?(segment: UInt32, what: UInt8) {
     guard (1...Self.whatMax).contains(what) else { return nil }
     self.init(segment: segment, hasUnmovedSender: what & 1 != 0, hasMentions: what & 2 != 0)
@@ -30,22 +30,22 @@ package struct SegmentFlags: Hashable, Sendable {
   private static let whatMax: UInt8 = 3
 }
 
-/// The segments of a channel that have notes: a bit for each, only as long as needed.
-struct NotedSegments: ~Copyable, Sendable {
+/// The segments of a channel that have flags: a bit for each, only as long as needed.
+struct FlaggedSegments: ~Copyable, Sendable {
   /// Segments with a message that did not move its sender's position (R5).
   private var unmovedSenders: [UInt64] = []
   /// Segments with a message that mentions somebody (R14).
   private var mentions: [UInt64] = []
 
-  /// The notes, in order of segments.
-  var notes: [SegmentFlags] {
+  /// The flags, in order of segments.
+  var list: [SegmentFlags] {
     (0..<UInt32(max(unmovedSenders.count, mentions.count) * 64)).compactMap { segment in
-      let note = SegmentFlags(
+      let flags = SegmentFlags(
         segment: segment,
         hasUnmovedSender: unmovedSenders.hasBit(Int(segment)),
         hasMentions: mentions.hasBit(Int(segment))
       )
-      return note.isEmpty ? nil : note
+      return flags.isEmpty ? nil : flags
     }
   }
 

@@ -11,13 +11,13 @@ extension ShardState {
     in slot: ChannelSlot,
     after: Timestamp,
     through end: Timestamp,
-    _ notes: inout PendingChannelEvents
+    _ pending: inout PendingChannelEvents
   ) -> Bool {
     guard after < end, !self[slot].receipts.isEmpty else { return false }
     refresh(slot)
     let first = Timestamp(milliseconds: after.milliseconds + 1)
     let expired = self[slot].expired(in: first...end)
-    for sequence in expired { notes.expire(sequence, at: self[slot].receipts.expiresAt(sequence)) }
+    for sequence in expired { pending.expire(sequence, at: self[slot].receipts.expiresAt(sequence)) }
     return !expired.isEmpty
   }
 

@@ -42,7 +42,7 @@ package enum ChannelEffect: Hashable, Sendable {
   /// Only in pages: the number of countable messages in each segment.
   indirect case messageCountsAssigned(newest: SequenceNumber, [UInt32])
   /// Only in pages: further facts about some segments, in rising order.
-  indirect case segmentsNoted([SegmentFlags])
+  indirect case segmentFlagsAssigned([SegmentFlags])
 
   // Threads (R15)
   /// An effect on a thread. Like a channel, a thread has rows and messages; its key is its parent message.
@@ -89,7 +89,7 @@ extension ChannelEffect {
 
   package var traits: Traits {
     switch self {
-    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentsNoted: Traits()
+    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned: Traits()
     case .rowAssigned, .rowErased: .takesRoom.union(.threadable)
     case .rowLeft: .threadable
     case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
@@ -119,7 +119,7 @@ extension ChannelEffect {
     case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredAcked,
       .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageDeleted, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
-      .stepTailAssigned, .messageCountsAssigned, .segmentsNoted, .truncated, .deletionBegun, .channelDeleted,
+      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .truncated, .deletionBegun, .channelDeleted,
       .rowErased, .senderErased, .membershipRemoved:
       nil
     }
@@ -145,7 +145,7 @@ extension ChannelEffect {
   package var part: Part {
     switch self {
     case .channelAssigned, .optionsChanged, .truncated, .deletionBegun, .channelDeleted,
-      .messageCountsAssigned, .segmentsNoted:
+      .messageCountsAssigned, .segmentFlagsAssigned:
       .head
     case .rowAssigned(let row, _), .rowLeft(let row, _), .roleAssigned(let row, _),
       .readMoved(let row, _, _, _), .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _),
@@ -232,7 +232,7 @@ extension ChannelEffect {
       let (repaired, kind) = try effect.capped(by: repair)
       return (.inThread(parent, repaired), kind)
     case .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsTrimmed,
-      .deletionBegun, .channelDeleted, .senderErased, .messageCountsAssigned, .segmentsNoted,
+      .deletionBegun, .channelDeleted, .senderErased, .messageCountsAssigned, .segmentFlagsAssigned,
       .membershipRemoved:
       return (self, nil)
     }

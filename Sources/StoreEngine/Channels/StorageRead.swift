@@ -141,10 +141,10 @@ private struct StoredChannelReader {
         isNamed = found.channel == number && found.cid.isSame(as: entry.cid)
       case .messageCounts:
         (head.newest, head.counts) = try scan.messageCounts
-      case .segmentNotes:
-        let notes = try scan.segmentNotes
-        head.leaving = Set(notes.filter(\.hasUnmovedSender).map(\.segment))
-        head.mentioning = Set(notes.filter(\.hasMentions).map(\.segment))
+      case .segmentFlags:
+        let flags = try scan.segmentFlags
+        head.leaving = Set(flags.filter(\.hasUnmovedSender).map(\.segment))
+        head.mentioning = Set(flags.filter(\.hasMentions).map(\.segment))
       case .truncation: head.truncatedThrough = try scan.truncatedThrough
       default: break
       }

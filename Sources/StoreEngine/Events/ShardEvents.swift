@@ -89,7 +89,7 @@ final class ShardEvents: ShardPart {
   private func recordChannelEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     if let number = subscriptions.number(in: slot) {
       let place = subscriptions.place(number)
-      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
+      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
       if case .messageAssigned(_, let record) = effect, record.receiptExpiresAt != .none {
         subscriptions.expiresToo(number, at: record.receiptExpiresAt)
       }
@@ -159,7 +159,7 @@ final class ShardEvents: ShardPart {
       return
     }
     let place = subscriptions.place(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
+    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
   }
 
   /// Records that the options of a watched channel's type changed at `changedAt`.
@@ -167,8 +167,8 @@ final class ShardEvents: ShardPart {
     guard let number = subscriptions.number(in: slot) else { return }
     _ = shard.state.advance(clock: shard.loop.clock)
     let place = subscriptions.place(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].notes)
-    subscriptions.unsent[place].notes.extendPendingPeriod(since: changedAt)
+    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
+    subscriptions.unsent[place].pending.extendPendingPeriod(since: changedAt)
   }
 
   /// Records that a user's privacy settings changed at `changedAt`.
@@ -182,9 +182,9 @@ final class ShardEvents: ShardPart {
       of: user.span.bytes,
       in: slot,
       at: shard.state.time,
-      &subscriptions.unsent[place].notes
+      &subscriptions.unsent[place].pending
     )
-    subscriptions.unsent[place].notes.extendPendingPeriod(since: changedAt)
+    subscriptions.unsent[place].pending.extendPendingPeriod(since: changedAt)
     return true
   }
 
@@ -194,7 +194,7 @@ final class ShardEvents: ShardPart {
     guard let number = subscriptions.number(in: slot) else { return }
     let place = subscriptions.place(number)
     subscriptions.unsent[place].deletedAt = shard.state.time
-    subscriptions.unsent[place].notes = PendingChannelEvents()
+    subscriptions.unsent[place].pending = PendingChannelEvents()
     subscriptions.expires(number, at: .none)
     subscriptions.left(slot)
   }
@@ -224,14 +224,14 @@ final class ShardEvents: ShardPart {
     let now = shard.state.advance(clock: shard.loop.clock)
     let place = subscriptions.place(number)
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
-    let hasNoted = shard.state.recordExpiries(
+    let hasExpiries = shard.state.recordExpiries(
       in: slot,
       after: after,
       through: now,
-      &subscriptions.unsent[place].notes
+      &subscriptions.unsent[place].pending
     )
     subscriptions.expired(number, through: now, next: shard.state.nextExpiry(in: slot, after: now))
-    guard hasNoted, !shard.log.isGathering else { return }
+    guard hasExpiries, !shard.log.isGathering else { return }
     shard.logTimeNow()
   }
 
@@ -269,11 +269,11 @@ final class ShardEvents: ShardPart {
     for var item in subscriptions.takeUnsent() {
       guard let channel = subscriptions.channels[Int(item.channel)] else { continue }
       if recordWaiting(item, channel) {
-        oldest = oldest == .none ? item.notes.oldest : min(oldest, item.notes.oldest)
-        if let happened = item.notes.takeImmediateEvents() { sendEvents(happened, deletedAt: .none, channel) }
+        oldest = oldest == .none ? item.pending.oldest : min(oldest, item.pending.oldest)
+        if let happened = item.pending.takeImmediateEvents() { sendEvents(happened, deletedAt: .none, channel) }
         subscriptions.keep(item)
       } else {
-        sendEvents(item.notes, deletedAt: item.deletedAt, channel)
+        sendEvents(item.pending, deletedAt: item.deletedAt, channel)
         subscriptions.recordSent(item.channel, elapsed: shard.loop.elapsedMilliseconds)
       }
     }
@@ -281,14 +281,14 @@ final class ShardEvents: ShardPart {
   }
 
   private func sendEvents(
-    _ notes: PendingChannelEvents,
+    _ pending: PendingChannelEvents,
     deletedAt: Timestamp,
     _ channel: Subscriptions.Channel
   ) {
     var events: [ChannelEvent] = []
     if let slot = channel.slot {
       shard.state.refresh(slot)
-      events = shard.state.events(notes, in: slot)
+      events = shard.state.events(pending, in: slot)
     }
     let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: &shard.state)
     guard !parts.isEmpty else { return }
@@ -300,7 +300,7 @@ final class ShardEvents: ShardPart {
   private func recordWaiting(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
     -> Bool
   {
-    guard let slot = channel.slot, item.deletedAt == .none, !item.notes.isEmpty,
+    guard let slot = channel.slot, item.deletedAt == .none, !item.pending.isEmpty,
       shard.state[slot].rows.activeCount > shard.configuration.eventIntervalMembers
     else { return false }
     return shard.loop.elapsedMilliseconds - channel.sentAt < shard.configuration.eventIntervalMilliseconds
@@ -430,8 +430,8 @@ final class ShardEvents: ShardPart {
   /// Time of the oldest recorded channel event that is not sent; none if there is none.
   private var oldestUnsent: Timestamp {
     var oldest = Timestamp.none
-    for item in subscriptions.unsent where !item.notes.isEmpty {
-      oldest = oldest == .none ? item.notes.oldest : min(oldest, item.notes.oldest)
+    for item in subscriptions.unsent where !item.pending.isEmpty {
+      oldest = oldest == .none ? item.pending.oldest : min(oldest, item.pending.oldest)
     }
     return oldest
   }

@@ -61,9 +61,9 @@ struct Subscriptions {
   /// Unsent events of one channel.
   struct UnsentChannelEvents {
     let channel: Int32
-    /// Time at which an incarnation was deleted, before the events in `notes`; none if it was not.
+    /// Time at which an incarnation was deleted, before the events in `pending`; none if it was not.
     var deletedAt = Timestamp.none
-    var notes = PendingChannelEvents()
+    var pending = PendingChannelEvents()
   }
 
   /// Unsent events of one user.
@@ -90,7 +90,7 @@ struct Subscriptions {
   /// Unsent channel events, in the order of each channel's first one.
   var unsent: [UnsentChannelEvents] = []
   private(set) var unsentUserEvents: [UnsentUserEvents] = []
-  private var notedUserPlaces: [[UInt8]: Int] = [:]
+  private var unsentUserPlaces: [[UInt8]: Int] = [:]
 
   /// Number of watched channels and users, counted once per watcher.
   var count: Int { watchers.reduce(0) { $0 + ($1?.count ?? 0) } }
@@ -328,10 +328,10 @@ struct Subscriptions {
   /// Records an event of a user, if the user is watched.
   mutating func record(user: [UInt8], _ event: UserEvent) {
     guard users[user] != nil else { return }
-    if let place = notedUserPlaces[user] {
+    if let place = unsentUserPlaces[user] {
       unsentUserEvents[place].events.append(event)
     } else {
-      notedUserPlaces[user] = unsentUserEvents.count
+      unsentUserPlaces[user] = unsentUserEvents.count
       unsentUserEvents.append(UnsentUserEvents(user: user, events: [event]))
     }
   }
@@ -339,7 +339,7 @@ struct Subscriptions {
   mutating func takeUnsentUsers() -> [UnsentUserEvents] {
     var taken: [UnsentUserEvents] = []
     swap(&taken, &unsentUserEvents)
-    notedUserPlaces.removeAll(keepingCapacity: true)
+    unsentUserPlaces.removeAll(keepingCapacity: true)
     return taken
   }
 }
