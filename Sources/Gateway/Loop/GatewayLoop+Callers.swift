@@ -46,9 +46,9 @@ extension GatewayLoop {
   ) throws(Problem) -> Caller? {
     let route = match.route
     let identity = request.authorizationIdentity
-    if route.caller == .everybody { return Caller.nobody }
+    if route.caller == .unauthenticated { return Caller.nobody }
     // A device sends no header: its credential is in the body.
-    if route.caller == .anyone && identity == 0 { return Caller.nobody }
+    if route.caller == .credentialInBody && identity == 0 { return Caller.nobody }
     switch connections.known(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
@@ -104,7 +104,7 @@ extension GatewayLoop {
     // A request without a route is always refused.
     guard let match = try? router.match(request.method, request.path, scratch) else { return false }
     let identity = request.authorizationIdentity
-    if match.route.caller == .everybody || match.route.caller == .anyone && identity == 0 { return true }
+    if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 { return true }
     switch connections.known(index, identity: identity) {
     case .caller: return true
     case .refused: return false
