@@ -217,7 +217,8 @@ extension GatewayLoop {
         }
       }
     } catch {
-      answer(refusalAfterCharge(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
+      let problem = refusalAfterCharge(error, pending.stream, connection, arrival)
+      answer(problem, arrival.route, pending.stream, connection)
     }
   }
 
