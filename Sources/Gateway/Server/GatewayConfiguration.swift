@@ -81,7 +81,7 @@ package struct GatewayConfiguration: Sendable {
     return ConnectionLimits(
       total: total,
       perAddress: max(1, total / 10),
-      unproven: max(1, min(total / 4, fitting))
+      unauthenticated: max(1, min(total / 4, fitting))
     )
   }
 
