@@ -216,13 +216,13 @@ extension HTTP2ServerConnection {
   /// The rest, at most ``HTTP2Limits/streamedWindowSize`` bytes, is offered again with the next bytes or the next call.
   /// Returns false if the handle is stale or the request is not streamed.
   @discardableResult
-  package func readBody(_ stream: HTTP2StreamHandle, _ take: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
+  package func readBody(_ stream: HTTP2StreamHandle, _ consume: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
     guard let slot = find(stream), slot.pointee.flags.contains(.bodyStreams),
       slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, core.pointee.session != nil
     else { return false }
     let isEnd = slot.pointee.flags.contains(.remoteEnded)
     let body = slot.pointee.received.body
-    let taken = take(RawSpan(_unsafeBytes: body), isEnd)
+    let taken = consume(RawSpan(_unsafeBytes: body), isEnd)
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
     if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
     slot.pointee.received.dropBody(taken)

@@ -181,7 +181,7 @@ struct SlotPool {
     return slot.pointee.generation == handle.generation ? slot : nil
   }
 
-  mutating func take() -> UnsafeMutablePointer<StreamSlot> {
+  mutating func allocate() -> UnsafeMutablePointer<StreamSlot> {
     if freeHead == StreamSlot.none { addChunk() }
     let slot = pointer(freeHead)
     freeHead = slot.pointee.links.next

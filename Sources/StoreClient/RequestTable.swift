@@ -95,7 +95,7 @@ struct RequestTable: ~Copyable {
       batches.discard(length)
       return .tooLarge(length - 4)
     }
-    if kind.isCommand { counters.take() }
+    if kind.isCommand { counters.advance() }
     var request = RequestSlot()
     request.token = token
     request.counter = counter
@@ -316,7 +316,7 @@ extension RequestTable {
       let slot = slots[index]
       if !slot.isCommand || !progress.wasSent(slot) {
         let counter = slot.isCommand ? counters.next : 0
-        if counter > 0 { counters.take() }
+        if counter > 0 { counters.advance() }
         let frame = batches.rewrite(
           slot.frame,
           issue: slot.issue,

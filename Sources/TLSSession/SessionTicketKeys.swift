@@ -102,7 +102,7 @@ extension SessionTicketKeys {
     let keys = Unmanaged.passRetained(self)
     guard SSL_CTX_set_ex_data(context, ticketKeysIndex, keys.toOpaque()) == 1 else {
       keys.release()
-      throw .configuration(reason: OpenSSLErrors.take().reason)
+      throw .configuration(reason: OpenSSLErrors.drain().reason)
     }
     COpenSSL_CTX_set_ticket_callback(context) { ssl, name, initialVector, cipher, code, isSealing in
       guard let ssl, let name, let initialVector, let cipher, let code,

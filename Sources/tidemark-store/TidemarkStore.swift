@@ -246,7 +246,7 @@ struct TidemarkStore: AsyncParsableCommand {
       let secrets = try Self.secrets(fresh, logger)
       let files = try Self.tlsFiles(fresh)
       let loaded = try tls.flatMap { tls in try files.map { try tls.load($0) } }
-      if let tls, let loaded { tls.take(loaded) }
+      if let tls, let loaded { tls.apply(loaded) }
       server.replaceSecrets(secrets)
       ProcessRunner.setLogLevel(logLevel)
       let fixed = fresh.differences(from: settings, among: keys.subtracting(reloadedKeys))
@@ -307,7 +307,10 @@ struct TidemarkStore: AsyncParsableCommand {
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
     configuration.connections.total = min(configuration.connections.total, descriptors)
     configuration.connections.perAddress = configuration.connections.total
-    configuration.connections.unproven = min(configuration.connections.unproven, max(1, descriptors / 2))
+    configuration.connections.unauthenticated = min(
+      configuration.connections.unauthenticated,
+      max(1, descriptors / 2)
+    )
 
     let readiness = Readiness()
     var services: [any Service] = []

@@ -139,8 +139,8 @@ struct ChannelRoutes {
     let flags =
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
-    let answer = NamedAnswer.member(match.member.bytes)
-    try loop.namedAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.member(match.member.bytes)
+    try loop.echoingAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }

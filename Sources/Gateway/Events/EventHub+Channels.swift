@@ -13,7 +13,7 @@ extension EventHub {
   }
 
   /// The index of a channel, added if new; nil: the limit is reached.
-  mutating func take(channel cid: String) -> UInt32? {
+  mutating func findOrInsert(channel cid: String) -> UInt32? {
     if let place = place(ofChannel: cid) { return place }
     guard channelCount < limits.channels else { return nil }
     let bytes = Array(cid.utf8)
@@ -28,7 +28,7 @@ extension EventHub {
       streams[ref]?.attached[place]?.endsAt = 0
       return place
     }
-    guard attachmentCount < limits.attachments, let place = take(channel: cid),
+    guard attachmentCount < limits.attachments, let place = findOrInsert(channel: cid),
       let count = channels[place]?.streams.count
     else { return nil }
     streams[ref]?.attached[place] = Attachment(index: UInt32(count), joinedAt: joinedAt)
@@ -109,9 +109,9 @@ extension EventHub {
 
   /// The part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name: the index
   /// tells later members of it.
-  func eventsToDeliver(_ events: [EventFields], by told: ReplayRecipients) -> ArraySlice<EventFields> {
+  func eventsToDeliver(_ events: [EventFields], to recipients: ReplayRecipients) -> ArraySlice<EventFields> {
     guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
-    switch told {
+    switch recipients {
     case .newMembers: return events.dropFirst()
     case .formerMember(let ref) where hasLeft(ref, events): return events.dropFirst()
     default: return events[...]
@@ -129,7 +129,7 @@ extension EventHub {
   /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
   /// deletion.
   func receives(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
-    guard isThere(ref) else { return false }
+    guard exists(ref) else { return false }
     // Leaves are rare; check for any first.
     guard isFormer || !leaving.isEmpty && isLeaving(ref, channel) else { return true }
     switch event {

@@ -18,7 +18,7 @@ extension EventHub {
     guard waitingCount < limits.waiting else {
       throw Problem(.storeBusy, "too many streams are being opened")
     }
-    let user = request.user.map { take($0) }
+    let user = request.user.map { findOrInsert(user: $0) }
     if let user, let count = users[user]?.streams.count, count >= limits.streamsPerUser {
       throw Problem(.limitReached, "a user has at most \(limits.streamsPerUser) streams; close some of them")
     }
@@ -85,7 +85,8 @@ extension EventHub {
 
   // MARK: Users
 
-  private mutating func take(_ name: String) -> UInt32 {
+  /// The index of a user, added if new.
+  private mutating func findOrInsert(user name: String) -> UInt32 {
     users.place(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
   }
 
@@ -319,7 +320,7 @@ extension EventHub {
       attachAndReplay([ref], cid.text, since: time)
     }
     if let since {
-      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { take(channel: $0) }
+      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
       for places in byShard(gone) { subscribeChannels(places, since: membershipStart(since), .gone(ref)) }
     }
     answered(ref)

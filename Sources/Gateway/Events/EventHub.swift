@@ -292,13 +292,13 @@ struct EventHub {
 
   /// Whether events of this stream carry the ``time``.
   func hasID(_ ref: Ref) -> Bool {
-    isThere(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
+    exists(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
   }
 
   func ref(_ slot: UInt32) -> Ref { streams.index(slot: slot) }
 
   /// Whether a stream exists. Like ``subscript(_:)`` but without a copy, for use with every event.
-  func isThere(_ ref: Ref) -> Bool { streams.contains(ref) }
+  func exists(_ ref: Ref) -> Bool { streams.contains(ref) }
 
   subscript(ref: Ref) -> Stream? { streams[ref] }
 

@@ -6,6 +6,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of the ``EventHub``.
+enum EventStoreRequest {
+  case subscribeUser(UInt32)
+  case unsubscribeUser(UInt32)
+  case list(EventHub.Ref)
+  case subscribe(frame: UInt32)
+  case unsubscribe(frame: UInt32)
+}
+
 /// The event streams of one loop: performs the steps of ``EventHub``, delivers events, and ends streams.
 final class EventStreams: GatewayPart {
   private(set) var hub: EventHub
@@ -59,10 +68,10 @@ final class EventStreams: GatewayPart {
 
   // MARK: Store replies and events
 
-  /// Distributes the events of a shard.
-  func take(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
+  /// Delivers the events of a shard.
+  func deliver(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
     let fields = try EventsFields(payload)
-    for channel in fields.channels { tell(channel, .everybody) }
+    for channel in fields.channels { deliver(channel, .everybody) }
     for user in fields.users {
       guard let place = hub.place(ofUser: user.user) else { continue }
       for event in user.events {
@@ -78,9 +87,9 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  func replied(_ question: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
-      switch question {
+      switch request {
       case .subscribeUser(let place):
         var reader = FieldReader(payload)
         let through = try reader.time()
@@ -89,15 +98,15 @@ final class EventStreams: GatewayPart {
       case .list(let ref): try listed(ref, payload)
       case .subscribe(let frame):
         let fields = try SubscribedFields(payload)
-        let told = hub.replayRecipients(of: Int(frame))
-        for channel in fields.channels { tell(channel, told) }
+        let recipients = hub.replayRecipients(of: Int(frame))
+        for channel in fields.channels { deliver(channel, recipients) }
         hub.subscribed(Int(frame), through: fields.through, isComplete: fields.isComplete)
       case .unsubscribeUser(let place): hub.userUnsubscribed(place)
       case .unsubscribe(let frame): hub.unsubscribed(Int(frame))
       }
     } catch {
       loop.logMalformedReply(error, kind)
-      return failed(question, Problem(.internalError))
+      return failed(request, Problem(.internalError))
     }
     perform()
   }
@@ -113,8 +122,8 @@ final class EventStreams: GatewayPart {
     hub.listed(ref, entries, next: next)
   }
 
-  func failed(_ question: EventStoreRequest, _ problem: Problem) {
-    switch question {
+  func failed(_ request: EventStoreRequest, _ problem: Problem) {
+    switch request {
     case .subscribeUser(let place): hub.userFailed(place, problem)
     case .list(let ref): hub.listFailed(ref, problem)
     case .subscribe(let frame): hub.subscribeFailed(Int(frame), problem)
@@ -196,14 +205,14 @@ final class EventStreams: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: String?,
-    _ question: EventStoreRequest,
+    _ request: EventStoreRequest,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    let request = PendingRequest(.events(question), route: .events, isServer: false)
+    let pending = PendingRequest(.events(request), route: .events, isServer: false)
     let name = name.map { Array($0.utf8) }
-    if loop.trySend(kind, shard: shard, name: name, request, issued: issued, fields) { return }
-    failed(question, Problem(.storeBusy))
+    if loop.trySend(kind, shard: shard, name: name, pending, issued: issued, fields) { return }
+    failed(request, Problem(.storeBusy))
   }
 
   private func begin(_ ref: EventHub.Ref) {
@@ -255,17 +264,17 @@ final class EventStreams: GatewayPart {
   // MARK: Delivery
 
   /// Delivers the events of one channel.
-  private func tell(_ channel: ChannelEventsFields, _ told: EventHub.ReplayRecipients) {
-    let heard = hub.eventsToDeliver(channel.events, by: told)
+  private func deliver(_ channel: ChannelEventsFields, _ recipients: EventHub.ReplayRecipients) {
+    let events = hub.eventsToDeliver(channel.events, to: recipients)
     // A member's latest join decides which events they get, including earlier ones.
-    for case .memberAdded(let member) in heard {
+    for case .memberAdded(let member) in events {
       hub.joined(member.user, channel.cid, at: member.at)
     }
-    for (index, event) in zip(heard.indices, heard) {
+    for (index, event) in zip(events.indices, events) {
       guard let place = hub.place(ofChannel: channel.cid) else { return }
       let refs: [EventHub.Ref]
       var isFormer = false
-      switch told {
+      switch recipients {
       case .everybody: refs = hub.refs(ofChannel: place)
       case .streams(let streams), .newMembers(let streams):
         refs = streams.filter { hub.isAttached($0, channel.cid) }
@@ -282,7 +291,7 @@ final class EventStreams: GatewayPart {
         if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, place),
           let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
         {
-          tell(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
+          deliver(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
           continue
         }
         for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
@@ -290,12 +299,12 @@ final class EventStreams: GatewayPart {
         }
         scheduleTotals(event, stream, isOwn: forms.hasOwn)
       }
-      hub.detachAfter(event, channel: place, to: refs, later: heard[(index + 1)...])
+      hub.detachAfter(event, channel: place, to: refs, later: events[(index + 1)...])
     }
   }
 
   /// Delivers to a member the part of an event that hidden history lets them see (R6).
-  private func tell(
+  private func deliver(
     _ event: EventFields,
     _ forms: EventForm.Forms,
     _ limit: HistoryLimit,

@@ -53,7 +53,7 @@ final class EventWriter {
     if stream.queue.isEmpty {
       let which = id == nil ? 0 : 1
       if ended[which][index] == nil { ended[which][index] = finished(block, id: id) }
-      if let bytes = ended[which][index], take(bytes, stream, loop) { return }
+      if let bytes = ended[which][index], tryWrite(bytes, stream, loop) { return }
     }
     keep(block, stream, StreamQueue.Key(form, of: event, cid: cid), id: id, loop)
   }
@@ -66,7 +66,7 @@ final class EventWriter {
     on loop: GatewayLoop,
     key: () -> StreamQueue.Key
   ) {
-    if stream.queue.isEmpty, take(finished(block, id: id), stream, loop) { return }
+    if stream.queue.isEmpty, tryWrite(finished(block, id: id), stream, loop) { return }
     keep(block, stream, key(), id: id, loop)
   }
 
@@ -98,7 +98,7 @@ final class EventWriter {
   func writeQueued(of stream: EventStream, on loop: GatewayLoop) {
     defer { _ = updateHeldBytes(stream, loop) }
     while let entry = stream.queue.pop() {
-      guard take(finished(entry.bytes, id: entry.id), stream, loop) else {
+      guard tryWrite(finished(entry.bytes, id: entry.id), stream, loop) else {
         return stream.queue.requeueFront(entry)
       }
     }
@@ -117,7 +117,7 @@ final class EventWriter {
   }
 
   /// Writes bytes to a stream. False: HTTP/2's queue for it is full.
-  private func take(_ bytes: ByteBuffer, _ stream: EventStream, _ loop: GatewayLoop) -> Bool {
+  private func tryWrite(_ bytes: ByteBuffer, _ stream: EventStream, _ loop: GatewayLoop) -> Bool {
     guard let connection = loop.connections.connection(stream.connection) else { return true }
     switch connection.write(stream.handle, bytes, queueBytesMax: loop.limits.eventStreamBytes) {
     case .queued:

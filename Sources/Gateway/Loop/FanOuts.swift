@@ -87,7 +87,7 @@ final class FanOuts: GatewayPart {
   func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
     guard let fanOut = fanOuts[index] else { return }
     do throws(WireError) {
-      try take(payload, kind, Int(entry), in: fanOut, index)
+      try apply(payload, kind, Int(entry), in: fanOut, index)
     } catch {
       fanOut.results[Int(entry)].code = .internalError
       fanOut.problem = Problem(.internalError)
@@ -104,7 +104,7 @@ final class FanOuts: GatewayPart {
     answerIfComplete(fanOut, index)
   }
 
-  private func take(
+  private func apply(
     _ payload: RawSpan,
     _ kind: FrameKind,
     _ entry: Int,
@@ -143,7 +143,7 @@ final class FanOuts: GatewayPart {
       _ = try RowFields(&reader)
       fanOut.results[entry].uncounted = try reader.uncounted()
     default:
-      // Nor the values that a shard has taken over.
+      // Replies to assignments have no fields that the answer shows.
       break
     }
   }

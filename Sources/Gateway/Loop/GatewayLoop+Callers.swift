@@ -37,7 +37,7 @@ extension GatewayLoop {
 
   // MARK: Authentication
 
-  /// The caller of a request; nil where the request was pending until its token is verified.
+  /// The caller of a request; nil if the request now waits for its token's verification.
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
@@ -76,7 +76,7 @@ extension GatewayLoop {
       }
       throw refused(code, request, index)
     case .unknown:
-      try enqueueVerification(token, request, index, stream)
+      try waitForVerification(token, request, index, stream)
       return nil
     }
   }
@@ -115,7 +115,7 @@ extension GatewayLoop {
       switch authenticator.verdict(of: token, now: now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
-      case .unknown: try enqueueVerification(token, request, index, stream, awaitsBody: true)
+      case .unknown: try waitForVerification(token, request, index, stream, awaitsBody: true)
       }
       return true
     } catch {
@@ -125,28 +125,28 @@ extension GatewayLoop {
 
   /// Continues a request whose token was verified before its body arrived.
   private func tokenVerifiedBeforeBody(
-    _ pending: RequestAwaitingVerification,
+    _ waiting: RequestAwaitingVerification,
     _ result: Result<Caller, TokenRefusal>,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     // A request that is complete by now waits for the same token again.
-    guard let identity = connection.withHeaders(pending.stream, { $0.authorizationIdentity }) else { return }
-    connections.markDirty(pending.connection)
+    guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
+    connections.markDirty(waiting.connection)
     switch result {
     case .success:
-      connections.remember(pending.connection, identity: identity, result)
-      markAuthenticated(pending.connection)
+      connections.remember(waiting.connection, identity: identity, result)
+      markAuthenticated(waiting.connection)
     case .failure(let refusal):
       if refusal.code == .storeUnavailable { return }
       if !refusal.code.isTransient {
-        connections.remember(pending.connection, identity: identity, result)
+        connections.remember(waiting.connection, identity: identity, result)
       }
-      connection.refuseBody(pending.stream)
+      connection.refuseBody(waiting.stream)
     }
   }
 
-  /// Parks a request until its unknown token is verified, unless its sender has shown too many bad tokens.
-  private func enqueueVerification(
+  /// Lets a request wait until its unknown token is verified, unless its sender has shown too many bad tokens.
+  private func waitForVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
     _ index: UInt32,
@@ -163,7 +163,7 @@ extension GatewayLoop {
       refusals?.record(.token, from: client(request, index))
       throw tooManyBadTokens(1)
     }
-    try authenticator.enqueueVerification(
+    try authenticator.waitForVerification(
       RequestAwaitingVerification(
         connection: index,
         stream: stream,
@@ -194,30 +194,35 @@ extension GatewayLoop {
   }
 
   /// Continues a request whose token has been verified.
-  private func verified(_ pending: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(pending.connection) else { return }
-    if pending.awaitsBody { return tokenVerifiedBeforeBody(pending, result, connection) }
-    guard connection.isOpen(pending.stream) else { return }
-    connections.markDirty(pending.connection)
-    var arrival = RequestAdmission()
+  private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
+    guard let connection = connections.connection(waiting.connection) else { return }
+    if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result, connection) }
+    guard connection.isOpen(waiting.stream) else { return }
+    connections.markDirty(waiting.connection)
+    var admission = RequestAdmission()
     do throws(Problem) {
-      _ = try connection.withRequest(pending.stream) { request throws(Problem) in
+      _ = try connection.withRequest(waiting.stream) { request throws(Problem) in
         switch result {
         case .success(let caller):
-          self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
-          self.markAuthenticated(pending.connection)
-          try self.receive(request, caller: caller, pending.stream, connection, &arrival)
+          self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
+          self.markAuthenticated(waiting.connection)
+          try self.receive(request, caller: caller, waiting.stream, connection, &admission)
         case .failure(let refusal):
-          arrival.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
+          admission.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
           // Time and revocation can change a token's verdict; any other refusal is permanent.
           if !refusal.code.isTransient {
-            self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
+            self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
           }
-          throw self.refused(refusal.code, request, pending.connection)
+          throw self.refused(refusal.code, request, waiting.connection)
         }
       }
     } catch {
-      answer(refusalAfterCharge(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
+      answer(
+        refusalAfterCharge(error, waiting.stream, connection, admission),
+        admission.route,
+        waiting.stream,
+        connection
+      )
     }
   }
 
@@ -274,15 +279,17 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestAdmission
+    _ admission: inout RequestAdmission
   ) throws(Problem) {
-    arrival.isCharged = true
+    admission.isCharged = true
     // The batch was charged before it waited.
-    if arrival.hasWaited { return }
+    if admission.hasWaited { return }
     let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userData))
     let address = caller.isServer ? nil : client(request, index)
-    let asked = rates.charge(cost, to: address, at: now, .nothing)
-    if let asked, !asked.decision.isAllowed { throw limited(asked, request, index, stream) }
+    let addressCheck = rates.charge(cost, to: address, at: now, .nothing)
+    if let addressCheck, !addressCheck.decision.isAllowed {
+      throw limited(addressCheck, request, index, stream)
+    }
     let ofCaller = rates.charge(cost, to: caller, at: now)
     if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
     let ofAddress = rates.charge(cost, to: address, at: now, .always)
@@ -307,9 +314,9 @@ extension GatewayLoop {
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: RequestAdmission
+    _ admission: RequestAdmission
   ) -> Problem {
-    guard rates.isOn, !arrival.isCharged, problem.code != .rateLimited else { return problem }
+    guard rates.isOn, !admission.isCharged, problem.code != .rateLimited else { return problem }
     let index = UInt32(truncatingIfNeeded: connection.userData)
     return connection.withRequest(stream) { request in
       do throws(Problem) {

@@ -45,7 +45,7 @@ package final class GatewayLoop {
 
   let origins: CrossOrigins
   // The features with state of their own.
-  let namedAnswers = EchoedNameResponses()
+  let echoingAnswers = EchoingAnswers()
   let fanOuts = FanOuts()
   let batches = Batches()
   let queries = Queries()
@@ -113,7 +113,7 @@ package final class GatewayLoop {
 
   private var parts: [GatewayPart] {
     [
-      namedAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
+      echoingAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
       replication, tokens,
     ]
   }
@@ -137,14 +137,14 @@ package final class GatewayLoop {
   }
 
   /// Applies a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
-  func take(_ update: GatewayUpdate) {
+  func apply(_ update: GatewayUpdate) {
     let configuration = update.configuration
     if let tokens = update.tokens {
       authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
       connections.forgetCredentials()
     }
-    hooks.take(configuration.hooks)
-    push.take(configuration.ticketKeys)
+    hooks.apply(configuration.hooks)
+    push.apply(configuration.ticketKeys)
     store.replaceSecrets(configuration.storeSecrets)
     resources.setMemoryLimits(configuration.http2)
   }
@@ -258,7 +258,7 @@ package final class GatewayLoop {
     samples.gauge(
       "tidemark_gateway_requests_parked",
       help: "Requests that wait for their token to be verified.",
-      Double(authenticator.pendingCount)
+      Double(authenticator.waitingCount)
     )
     samples.counter(
       "tidemark_gateway_values_settled_total",
@@ -322,13 +322,13 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    var arrival = RequestAdmission()
+    var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: nil, stream, connection, &arrival)
+        try self.receive(request, caller: nil, stream, connection, &admission)
       }
     } catch {
-      answer(refusalAfterCharge(error, stream, connection, arrival), arrival.route, stream, connection)
+      answer(refusalAfterCharge(error, stream, connection, admission), admission.route, stream, connection)
     }
   }
 
@@ -405,13 +405,13 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// Performs the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
   /// 413, 415, 501.
   ///
-  /// - Parameter caller: known where the request was pending for its token, or has waited as a batch.
+  /// - Parameter caller: known if the request has waited for its token or as a batch.
   func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestAdmission
+    _ admission: inout RequestAdmission
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
@@ -419,10 +419,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
         try chargeAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userData))
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
-      return counters.answered(arrival.route, status: 204)
+      return counters.answered(admission.route, status: 204)
     }
     let match = try router.match(request.method, request.path, scratch)
-    arrival.route = match.route.rawValue
+    admission.route = match.route.rawValue
     let index = UInt32(truncatingIfNeeded: connection.userData)
     let caller: Caller
     if let known {
@@ -433,7 +433,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       return
     }
     // A request that has waited was admitted before, and is charged since.
-    if !arrival.hasWaited {
+    if !admission.hasWaited {
       let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
       switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
       case .admitted: break
@@ -441,7 +441,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       case .callerIsOverShare: return connection.reset(stream, .refusedStream)
       }
     }
-    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &arrival) }
+    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &admission) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }
@@ -458,7 +458,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       connection: index,
       stream: stream,
       address: address,
-      hasWaited: arrival.hasWaited
+      hasWaited: admission.hasWaited
     )
     if match.route.isQuery, try !queries.beginsOrWaits(match.route, context) { return }
     try dispatch(match, context, request)
@@ -470,14 +470,14 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     caller: Caller
   ) {
-    var arrival = RequestAdmission(hasWaited: true)
+    var admission = RequestAdmission(hasWaited: true)
     do throws(Problem) {
       guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: caller, stream, connection, &arrival)
+        try self.receive(request, caller: caller, stream, connection, &admission)
       }
     } catch {
-      answer(error, arrival.route, stream, connection)
+      answer(error, admission.route, stream, connection)
     }
   }
 }
@@ -498,7 +498,7 @@ extension GatewayLoop {
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let token = keep(request)
+    let token = register(request)
     if store.send(kind, cid: cid, token: token, issued: issued, thread: thread, fields) { return true }
     _ = pending.remove(token)
     return false
@@ -515,7 +515,7 @@ extension GatewayLoop {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let token = keep(request)
+    let token = register(request)
     if store.send(kind, shard: shard, name: name, token: token, issued: issued, fields) { return true }
     _ = pending.remove(token)
     return false
@@ -538,7 +538,7 @@ extension GatewayLoop {
 
   /// Registers a request until the store replies; returns its token. The first since the last flush has its round trip
   /// measured.
-  private func keep(_ request: PendingRequest) -> UInt64 {
+  private func register(_ request: PendingRequest) -> UInt64 {
     guard turn.takesSample() else { return pending.insert(request) }
     var request = request
     request.sentAt = NIODeadline.now().uptimeNanoseconds

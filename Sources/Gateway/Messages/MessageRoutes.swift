@@ -16,7 +16,7 @@ struct MessageRoutes {
     let body = try loop.object(request, .registerMessage)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: loop.now)
-    try loop.namedAnswers.send(
+    try loop.echoingAnswers.send(
       .registerMessage,
       cid: match.subject,
       context,
@@ -29,8 +29,8 @@ struct MessageRoutes {
   /// `DELETE /v1/channels/{cid}/messages/{id}`.
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
-    let answer = NamedAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.namedAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
+    let answer = EchoingAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
       $0.writeMessageRequest(message)
     }
   }

@@ -57,8 +57,8 @@ extension MessageRoutes {
     let viewer = context.viewingUser(parameters.user)
     let isServer = context.caller.isServer
     let message = match.message
-    let answer = NamedAnswer.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.status(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
@@ -90,8 +90,8 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     // The store requires at least one message in the query.
     guard count > 0 else { return answerWithoutStore(match, context, names) }
-    let answer = NamedAnswer.statuses(cid: match.subject.bytes, names)
-    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.statuses(cid: match.subject.bytes, names)
+    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

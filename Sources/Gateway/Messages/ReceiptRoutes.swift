@@ -30,8 +30,8 @@ extension MessageRoutes {
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
     guard count > 0 else { return answerRefused(match, context, names) }
-    let answer = NamedAnswer.acknowledged(names)
-    try loop.namedAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.acknowledged(names)
+    try loop.echoingAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {

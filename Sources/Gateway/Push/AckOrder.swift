@@ -92,7 +92,7 @@ package struct AckOrder {
   }
 
   /// Clears ``orderedAnswers`` after it was written.
-  package mutating func taken() { orderedAnswers = ByteBuffer() }
+  package mutating func clearOrderedAnswers() { orderedAnswers = ByteBuffer() }
 
   // MARK: -
 

@@ -5,6 +5,12 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of a ``HookJob``.
+enum HookStoreRequest: UInt8 {
+  case isReplay
+  case record
+}
+
 /// A webhook being processed: verified, checked for replay, its deliveries acknowledged, then recorded.
 final class HookJob {
   let hook: PushHook
@@ -37,7 +43,7 @@ final class Hooks: GatewayPart {
   init(_ hooks: [PushHook]) { self.hooks = hooks }
 
   /// Replaces the hooks for later webhooks.
-  func take(_ hooks: [PushHook]) { self.hooks = hooks }
+  func apply(_ hooks: [PushHook]) { self.hooks = hooks }
 
   /// Handles a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
   ///
@@ -114,26 +120,26 @@ final class Hooks: GatewayPart {
   /// Asks the store about a webhook's key. False: the store takes no more requests.
   private func trySend(
     _ kind: FrameKind,
-    _ question: HookStoreRequest,
+    _ request: HookStoreRequest,
     _ index: SlotIndex,
     _ job: HookJob,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
-    let request = PendingRequest(.hook(index, question), route: .receiveHook)
-    return loop.trySend(kind, shard: shard, name: key, request, fields)
+    let pending = PendingRequest(.hook(index, request), route: .receiveHook)
+    return loop.trySend(kind, shard: shard, name: key, pending, fields)
   }
 
   // MARK: Store replies
 
-  func replied(_ index: SlotIndex, _ question: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     do throws(WireError) {
       var reader = FieldReader(payload)
       let flag = try reader.byte()
       try reader.end()
-      switch (question, flag) {
+      switch (request, flag) {
       case (.isReplay, 0): acknowledgeDeliveries(index, job)
       case (.record, 1): answer(index, job)
       case (.isReplay, 1), (.record, 0): end(index, job, Problem(.webhookReplayed))

@@ -15,7 +15,7 @@ final class Push: GatewayPart {
   init(_ keys: TicketKeys?) { tickets = keys.map { TicketCodec(keys: $0) } }
 
   /// Replaces the ticket keys for later requests.
-  func take(_ keys: TicketKeys?) {
+  func apply(_ keys: TicketKeys?) {
     tickets = keys.map { TicketCodec(keys: $0) }
     if let store = loop.store.storeID { bind(to: store) }
   }

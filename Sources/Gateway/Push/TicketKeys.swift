@@ -50,9 +50,9 @@ package struct TicketKeys: Sendable {
   var currentID: UInt8 { keys[0].id }
 
   /// Computes the code of a ticket's bytes, with the current secret and bound to the store.
-  func sign<Result>(_ bytes: RawSpan, _ take: (UnsafeRawBufferPointer) -> Result) -> Result {
+  func sign<Result>(_ bytes: RawSpan, _ use: (UnsafeRawBufferPointer) -> Result) -> Result {
     guard let code = keys[0].code else { preconditionFailure("a ticket of no store") }
-    return Self.code(code, of: bytes, take)
+    return Self.code(code, of: bytes, use)
   }
 
   /// Whether a code matches these bytes, by a secret of that id. Runs in constant time.
@@ -79,12 +79,12 @@ package struct TicketKeys: Sendable {
   private static func code<Result>(
     _ begun: HMAC<SHA256>,
     of bytes: RawSpan,
-    _ take: (UnsafeRawBufferPointer) -> Result
+    _ use: (UnsafeRawBufferPointer) -> Result
   ) -> Result {
     var code = begun
     bytes.withUnsafeBytes { code.update(data: $0) }
     return code.finalize().withUnsafeBytes {
-      take(UnsafeRawBufferPointer(rebasing: $0.prefix(codeByteCount)))
+      use(UnsafeRawBufferPointer(rebasing: $0.prefix(codeByteCount)))
     }
   }
 }

@@ -40,12 +40,12 @@ extension GatewayServer {
       update.tokens = GatewayUpdate.Tokens(verifier: verifier, verified: await verified(by: verifier))
     }
     // Nothing below can fail.
-    if let tls, let loadedTLS { tls.take(loadedTLS) }
-    if let storeTLS, let loadedStoreTLS { storeTLS.take(loadedStoreTLS) }
+    if let tls, let loadedTLS { tls.apply(loadedTLS) }
+    if let storeTLS, let loadedStoreTLS { storeTLS.apply(loadedStoreTLS) }
     gate.limits = configuration.connections
     rates.update(configuration.rates)
     for (loop, eventLoop) in zip(loops, eventLoops) {
-      try? await eventLoop.submit { [update] in loop.value.take(update) }.get()
+      try? await eventLoop.submit { [update] in loop.value.apply(update) }.get()
     }
     tokenKeys = keys
   }

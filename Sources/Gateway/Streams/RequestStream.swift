@@ -4,6 +4,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// A store request of a ``RequestStream``.
+enum StreamStoreRequest {
+  case frame(FrameStoreRequest)
+  /// A line with an acknowledgement.
+  ///
+  /// - Parameter isByName: as in ``ReplyTarget/ackBatch(_:entry:isByName:)``.
+  case ack(entry: UInt32, isByName: Bool)
+}
+
 /// A request whose body is processed while it arrives; its answer is written at the same time. A subclass parses the
 /// body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
 ///
@@ -56,10 +65,10 @@ class RequestStream {
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPartialItem || isFull }
 
-  /// A request of the stream to the store.
-  final func request(_ question: StreamStoreRequest) -> PendingRequest {
+  /// The registration of one of the stream's store requests.
+  final func pendingRequest(_ request: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
-    return PendingRequest(.stream(index, question), route: route, isServer: caller.isServer)
+    return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
 
   /// Reads, sends and writes what it can. Called at most once a turn, after progress of the body, the answer or the
@@ -94,12 +103,12 @@ class RequestStream {
   func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
   /// Handles a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
-  func replied(_ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
+  func replied(_ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
   /// Handles a request that failed. ``advance(on:)`` follows at the end of the turn.
-  func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+  func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 

@@ -111,11 +111,11 @@ final class RequestStreams: GatewayPart {
 
   // MARK: HTTP/2 input and output
 
-  /// Passes received bytes of the body to `take`; see ``HTTP2ServerConnection/readBody(_:_:)``.
-  func readBody(_ stream: RequestStream, _ take: (RawSpan, _ isEnd: Bool) -> Int) {
+  /// Passes received bytes of the body to `consume`; see ``HTTP2ServerConnection/readBody(_:_:)``.
+  func readBody(_ stream: RequestStream, _ consume: (RawSpan, _ isEnd: Bool) -> Int) {
     guard let connection = loop.connections.connection(stream.connection) else { return }
     connection.readBody(stream.handle) { bytes, isEnd in
-      let taken = take(bytes, isEnd)
+      let taken = consume(bytes, isEnd)
       stream.bytesRead &+= UInt64(taken)
       return taken
     }
@@ -168,17 +168,17 @@ final class RequestStreams: GatewayPart {
   /// Counts a request that the store client has taken.
   func recordSent() { inFlight += 1 }
 
-  func replied(_ index: SlotIndex, _ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.replied(question, kind, payload, on: loop)
+    stream.replied(request, kind, payload, on: loop)
     schedule(stream)
   }
 
-  func failed(_ index: SlotIndex, _ question: StreamStoreRequest, _ failure: StoreFailure) {
+  func failed(_ index: SlotIndex, _ request: StreamStoreRequest, _ failure: StoreFailure) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.failed(question, failure, on: loop)
+    stream.failed(request, failure, on: loop)
     schedule(stream)
   }
 

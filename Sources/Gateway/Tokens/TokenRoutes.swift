@@ -27,9 +27,17 @@ extension Tokens {
     _ context: RequestContext,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let answer = NamedAnswer.token(match.subject.bytes)
+    let answer = EchoingAnswer.token(match.subject.bytes)
     let shard = ShardState.tokenShard
-    try loop.namedAnswers.send(kind, shard: shard, name: match.subject, context, match.route, answer, fields)
+    try loop.echoingAnswers.send(
+      kind,
+      shard: shard,
+      name: match.subject,
+      context,
+      match.route,
+      answer,
+      fields
+    )
   }
 }
 

@@ -48,18 +48,18 @@ final class Tokens: GatewayPart {
   }
 
   private func readList() {
-    guard let question = listing.roundIsDue(canAsk: loop.store.isReady) else { return }
-    trySend(question)
+    guard let request = listing.roundIsDue(isReady: loop.store.isReady) else { return }
+    trySend(request)
     loop.endTurnSoon()
   }
 
-  private func trySend(_ question: TokenListing.Question) {
-    let request = PendingRequest(.tokenList(round: question.round), route: .getToken)
-    let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request)
+  private func trySend(_ request: TokenListing.Request) {
+    let pending = PendingRequest(.tokenList(round: request.round), route: .getToken)
+    let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, pending)
     {
-      $0.writeListRevokedTokens(known: question.known, after: question.after)
+      $0.writeListRevokedTokens(known: request.known, after: request.after)
     }
-    if !isSent { listing.failed(round: question.round) }
+    if !isSent { listing.failed(round: request.round) }
   }
 
   func replied(_ round: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
@@ -67,8 +67,8 @@ final class Tokens: GatewayPart {
       var reader = FieldReader(payload)
       let answer = try RevokedTokenListFields(&reader)
       try reader.end()
-      if let question = listing.answered(answer, round: round) {
-        trySend(question)
+      if let request = listing.answered(answer, round: round) {
+        trySend(request)
         loop.endTurnSoon()
       }
     } catch {

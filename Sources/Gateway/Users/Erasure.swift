@@ -160,7 +160,7 @@ struct Erasure {
 
   /// Begins, or continues from the settings that were found.
   mutating func start() -> [Step] {
-    if settings.isErasing { return tell() }
+    if settings.isErasing { return assignToShards() }
     state = .beginning
     return [.begin]
   }
@@ -169,7 +169,7 @@ struct Erasure {
   mutating func begun(_ settings: UserSettings) -> [Step] {
     guard case .beginning = state, settings.isErasing else { return failed() }
     self.settings = settings
-    return tell()
+    return assignToShards()
   }
 
   /// Handles a shard's confirmation that it refuses anything new of the user.
@@ -260,7 +260,7 @@ struct Erasure {
 
   // MARK: -
 
-  private mutating func tell() -> [Step] {
+  private mutating func assignToShards() -> [Step] {
     if shardCount == 1 { return check(stalls: 0) }
     state = .blockingNewWork(shardCount - 1)
     return others.map { .assign($0) }

@@ -5,6 +5,18 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of an ``ErasureJob``.
+enum ErasureStoreRequest {
+  case begin
+  case assign
+  case check
+  case list
+  /// By the channel's number in the erasure.
+  case erase(channel: UInt32)
+  case forget
+  case purge(ShardID)
+}
+
 /// A running erasure, and its waiter.
 final class ErasureJob {
   /// The party to tell when the erasure ends.
@@ -82,12 +94,12 @@ final class Erasures: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     do throws(WireError) {
       var reader = FieldReader(payload)
-      let steps = try take(question, job, &reader)
+      let steps = try apply(request, job, &reader)
       perform(steps, job, index)
     } catch {
       loop.logMalformedReply(error, kind)
@@ -96,20 +108,20 @@ final class Erasures: GatewayPart {
     }
   }
 
-  func failed(_ index: SlotIndex, _ question: ErasureStoreRequest, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ request: ErasureStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if job.erasure.isBeginning { answer(job, problem) }
-    go(job, index) { Self.fail(&$0, question, problem.code) }
+    go(job, index) { Self.fail(&$0, request, problem.code) }
   }
 
-  private func take(
-    _ question: ErasureStoreRequest,
+  private func apply(
+    _ request: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
   ) throws(WireError) -> [Erasure.Step] {
     let steps: [Erasure.Step]
-    switch question {
+    switch request {
     case .begin: steps = job.erasure.begun(try reader.userSettings())
     case .assign: return job.erasure.assigned()
     case .check:
@@ -140,10 +152,10 @@ final class Erasures: GatewayPart {
 
   private static func fail(
     _ erasure: inout Erasure,
-    _ question: ErasureStoreRequest,
+    _ request: ErasureStoreRequest,
     _ code: ProblemCode
   ) -> [Erasure.Step] {
-    switch question {
+    switch request {
     case .erase(let channel):
       // The channel is gone, and with it the member.
       erasure.erased(Int(channel), code == .channelNotFound ? .wasGone : .failed)
@@ -212,24 +224,24 @@ final class Erasures: GatewayPart {
     _ shard: ShardID?,
     _ job: ErasureJob,
     _ index: SlotIndex,
-    _ question: ErasureStoreRequest,
+    _ request: ErasureStoreRequest,
     _ name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [Erasure.Step] {
-    let request = PendingRequest(.erasure(index, question), route: .deleteUser)
+    let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
     let name = name ?? job.erasure.user
     let isSent =
       if let shard {
-        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, request, fields)
+        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, pending, fields)
       } else {
-        loop.trySend(kind, cid: name.span.bytes, request, fields)
+        loop.trySend(kind, cid: name.span.bytes, pending, fields)
       }
     if isSent {
       job.inFlight += 1
       return []
     }
     if job.erasure.isBeginning { answer(job, Problem(.storeBusy)) }
-    return Self.fail(&job.erasure, question, .storeBusy)
+    return Self.fail(&job.erasure, request, .storeBusy)
   }
 
   // MARK: Waiters

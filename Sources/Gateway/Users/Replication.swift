@@ -5,6 +5,14 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of ``SettingsReplication``.
+enum ReplicationStoreRequest {
+  case unsettled(ShardID)
+  /// By the number of the value.
+  case assignment(UInt32)
+  case settlement(UInt32)
+}
+
 /// Completes changes of channel types and users that have not reached every shard: performs the steps of
 /// ``SettingsReplication``, in the background, without a client.
 final class Replication: GatewayPart {
@@ -36,11 +44,11 @@ final class Replication: GatewayPart {
     loop.endTurnSoon()
   }
 
-  func replied(_ question: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
-      switch question {
+      switch request {
       case .unsettled(let shard):
         let values = try reader.unreplicatedValues()
         try reader.end()
@@ -54,7 +62,7 @@ final class Replication: GatewayPart {
       perform(steps)
     } catch {
       loop.logMalformedReply(error, kind)
-      failed(question)
+      failed(request)
     }
   }
 
@@ -64,11 +72,11 @@ final class Replication: GatewayPart {
   /// Handles the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
 
-  func failed(_ question: ReplicationStoreRequest) { perform(failure(of: question)) }
+  func failed(_ request: ReplicationStoreRequest) { perform(failure(of: request)) }
 
-  private func failure(of question: ReplicationStoreRequest) -> [SettingsReplication.Step] {
-    switch question {
-    case .unsettled: machine.askFailed()
+  private func failure(of request: ReplicationStoreRequest) -> [SettingsReplication.Step] {
+    switch request {
+    case .unsettled: machine.listFailed()
     case .settlement(let value): machine.settled(Int(value), isDone: false)
     case .assignment(let value): machine.assigned(Int(value), isDone: false)
     }
@@ -111,13 +119,13 @@ final class Replication: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: [UInt8]?,
-    _ question: ReplicationStoreRequest,
+    _ request: ReplicationStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
-    let request = PendingRequest(.replication(question), route: .putChannelType)
-    if loop.trySend(kind, shard: shard, name: name, request, fields) { return [] }
+    let pending = PendingRequest(.replication(request), route: .putChannelType)
+    if loop.trySend(kind, shard: shard, name: name, pending, fields) { return [] }
     machine.storeIsBusy()
-    return failure(of: question)
+    return failure(of: request)
   }
 }
 

@@ -179,7 +179,7 @@ struct UserChannelScan {
         let name = cid.withUnsafeBytes { Array($0) }
         guard page?.isNew(name, isWanted: isWanted) ?? true else { continue }
       }
-      take(cid, row: row, user, place: isWanted ? channelCount : nil)
+      addChannel(cid, row: row, user, place: isWanted ? channelCount : nil)
       channelCount += 1
     }
     let next = try reader.optional()
@@ -295,7 +295,7 @@ struct UserChannelScan {
     if problem.code == .tokenRevoked || users.count == 1 { self.problem = self.problem ?? problem }
   }
 
-  private mutating func take(_ cid: RawSpan, row: UInt32, _ user: Int, place: Int?) {
+  private mutating func addChannel(_ cid: RawSpan, row: UInt32, _ user: Int, place: Int?) {
     switch work {
     case .markRead: marks.append(cid.bytes)
     case .count, .announce:

@@ -1,5 +1,19 @@
 internal import NIOCore
 
+/// The store requests of a ``UserJob``, with the index of the user, frame, mark or channel in its scan.
+enum UserJobStoreRequest {
+  /// The mark that the request itself asks for.
+  case firstMark
+  case list(user: UInt32)
+  case count(frame: UInt32)
+  case mark(UInt32)
+  case threads(mark: UInt32)
+  case markThread(mark: UInt32)
+  case locate
+  case detail(channel: UInt32)
+  case announce(frame: UInt32)
+}
+
 /// A request that visits all channels of one or several users (``UserChannelScan``).
 final class UserJob {
   enum Stage {

@@ -42,8 +42,8 @@ final class UserJobs: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = jobs.insert(job)
-    let request = Self.request(job, index, .firstMark)
-    guard loop.trySend(kind, cid: cid, request, issued: job.request.issued, thread: thread, fields) else {
+    let pending = Self.pendingRequest(job, index, .firstMark)
+    guard loop.trySend(kind, cid: cid, pending, issued: job.request.issued, thread: thread, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -52,12 +52,12 @@ final class UserJobs: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
       do throws(WireError) {
-        let steps = try take(question, payload, job)
+        let steps = try apply(request, payload, job)
         perform(steps, job, index)
       } catch {
         loop.logMalformedReply(error, kind)
@@ -67,14 +67,14 @@ final class UserJobs: GatewayPart {
     release(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserJobStoreRequest, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ request: UserJobStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
       if case .marking = job.stage {
         end(job, problem)
       } else {
-        perform(Self.failure(of: question, problem, job), job, index)
+        perform(Self.failure(of: request, problem, job), job, index)
       }
     }
     release(job, index)
@@ -98,13 +98,13 @@ final class UserJobs: GatewayPart {
     if case .ended = job.stage, job.inFlight == 0 { jobs.remove(index) }
   }
 
-  private func take(
-    _ question: UserJobStoreRequest,
+  private func apply(
+    _ request: UserJobStoreRequest,
     _ payload: RawSpan,
     _ job: UserJob
   ) throws(WireError) -> [UserChannelScan.Step] {
     var reader = FieldReader(payload)
-    switch question {
+    switch request {
     case .firstMark:
       let row = try RowFields(&reader)
       RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
@@ -122,11 +122,11 @@ final class UserJobs: GatewayPart {
   }
 
   private static func failure(
-    of question: UserJobStoreRequest,
+    of request: UserJobStoreRequest,
     _ problem: Problem,
     _ job: UserJob
   ) -> [UserChannelScan.Step] {
-    switch question {
+    switch request {
     case .list(let user): job.scan.listFailed(Int(user), problem)
     case .count(let frame), .announce(let frame): job.scan.countFailed(Int(frame), problem)
     case .locate, .detail: job.scan.readStateFailed(problem)
@@ -198,13 +198,13 @@ final class UserJobs: GatewayPart {
     _ job: UserJob,
     _ index: SlotIndex,
     _ user: Int,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     cursor: UInt64?,
     _ limit: Int
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(.listChannels, home, id, job, index, question) {
+    return trySend(.listChannels, home, id, job, index, request) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
   }
@@ -218,13 +218,13 @@ final class UserJobs: GatewayPart {
     _ name: [UInt8],
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let request = Self.request(job, index, question)
+    let pending = Self.pendingRequest(job, index, request)
     let name = name.isEmpty ? nil : name
-    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: job.request.issued, fields)
-    return sent(isSent, job, question)
+    let isSent = loop.trySend(kind, shard: shard, name: name, pending, issued: job.request.issued, fields)
+    return sent(isSent, job, request)
   }
 
   /// Asks about a channel.
@@ -234,37 +234,37 @@ final class UserJobs: GatewayPart {
     thread: [UInt8]? = nil,
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let request = Self.request(job, index, question)
+    let pending = Self.pendingRequest(job, index, request)
     let isSent =
       if let thread {
         loop.trySend(
           kind,
           cid: cid.span.bytes,
-          request,
+          pending,
           issued: job.request.issued,
           thread: thread.span.bytes,
           fields
         )
       } else {
-        loop.trySend(kind, cid: cid.span.bytes, request, issued: job.request.issued, fields)
+        loop.trySend(kind, cid: cid.span.bytes, pending, issued: job.request.issued, fields)
       }
-    return sent(isSent, job, question)
+    return sent(isSent, job, request)
   }
 
-  private func sent(_ isSent: Bool, _ job: UserJob, _ question: UserJobStoreRequest) -> [UserChannelScan.Step]
+  private func sent(_ isSent: Bool, _ job: UserJob, _ request: UserJobStoreRequest) -> [UserChannelScan.Step]
   {
-    guard isSent else { return Self.failure(of: question, Problem(.storeBusy), job) }
+    guard isSent else { return Self.failure(of: request, Problem(.storeBusy), job) }
     job.inFlight += 1
     return []
   }
 
-  private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobStoreRequest)
+  private static func pendingRequest(_ job: UserJob, _ index: SlotIndex, _ request: UserJobStoreRequest)
     -> PendingRequest
   {
-    PendingRequest(.userJob(index, question), route: job.request.route, isServer: job.request.isServer)
+    PendingRequest(.userJob(index, request), route: job.request.route, isServer: job.request.isServer)
   }
 
   // MARK: End of a job

@@ -115,7 +115,7 @@ struct UserListScan {
   }
 
   /// Writes the fields of the query after the cid.
-  func writeQuestion(_ index: Int, into buffer: inout ByteBuffer) {
+  func writeRequest(_ index: Int, into buffer: inout ByteBuffer) {
     buffer.writeOwnList(
       user: user.span.bytes,
       selection: subject.passes[pass],

@@ -4,6 +4,14 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of a ``UserListJob``.
+enum UserListStoreRequest {
+  case list
+  case locate
+  /// The entries of a channel, by its index in the scan.
+  case entries(channel: UInt32)
+}
+
 /// A request for a page of a user's own receipts or threads (``UserListScan``).
 final class UserListJob {
   var request: ScanRequest
@@ -83,14 +91,14 @@ final class UserLists: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if isStillWanted(job) {
       do throws(WireError) {
         var reader = FieldReader(payload)
         let steps: [UserListScan.Step]
-        switch question {
+        switch request {
         case .list: steps = try job.scan.listed(&reader)
         case .locate: steps = try job.scan.located(&reader)
         case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
@@ -104,21 +112,21 @@ final class UserLists: GatewayPart {
     release(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserListStoreRequest, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ request: UserListStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
-    if isStillWanted(job) { fail(question, problem, job, index) }
+    if isStillWanted(job) { fail(request, problem, job, index) }
     release(job, index)
   }
 
   private func fail(
-    _ question: UserListStoreRequest,
+    _ request: UserListStoreRequest,
     _ problem: Problem,
     _ job: UserListJob,
     _ index: SlotIndex
   ) {
     var refused: Int?
-    if case .entries(let channel) = question { refused = Int(channel) }
+    if case .entries(let channel) = request { refused = Int(channel) }
     do throws(WireError) {
       perform(try job.scan.refused(refused, problem), job, index)
     } catch {
@@ -153,46 +161,46 @@ final class UserLists: GatewayPart {
     case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
     case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
     case .query(let channel):
-      let (question, cid) = (
+      let (request, cid) = (
         UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
       )
       job.inFlight += 1
       // One more for every five channels.
       loop.charge(4, to: &job.request)
-      let request = Self.request(job, index, question)
-      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, request, issued: job.request.issued) {
-        job.scan.writeQuestion(channel, into: &$0)
+      let pending = Self.pendingRequest(job, index, request)
+      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, pending, issued: job.request.issued) {
+        job.scan.writeRequest(channel, into: &$0)
       }
-      if !isSent { refuse(question, job, index) }
+      if !isSent { refuse(request, job, index) }
     }
   }
 
   private func list(
     _ job: UserListJob,
     _ index: SlotIndex,
-    _ question: UserListStoreRequest,
+    _ request: UserListStoreRequest,
     cursor: UInt64?,
     limit: Int
   ) {
     let user = job.scan.user
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
-    let request = Self.request(job, index, question)
-    let isSent = loop.trySend(.listChannels, shard: home, name: user, request, issued: job.request.issued) {
+    let pending = Self.pendingRequest(job, index, request)
+    let isSent = loop.trySend(.listChannels, shard: home, name: user, pending, issued: job.request.issued) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
-    if !isSent { refuse(question, job, index) }
+    if !isSent { refuse(request, job, index) }
   }
 
-  private func refuse(_ question: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
+  private func refuse(_ request: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
     job.inFlight -= 1
-    fail(question, Problem(.storeBusy), job, index)
+    fail(request, Problem(.storeBusy), job, index)
   }
 
-  private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListStoreRequest)
+  private static func pendingRequest(_ job: UserListJob, _ index: SlotIndex, _ request: UserListStoreRequest)
     -> PendingRequest
   {
-    PendingRequest(.userList(index, question), route: job.request.route, isServer: job.request.isServer)
+    PendingRequest(.userList(index, request), route: job.request.route, isServer: job.request.isServer)
   }
 
   private func end(_ job: UserListJob, _ problem: Problem?) {

@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// An answer that repeats names of its request, which the store's reply does not have.
-enum NamedAnswer {
+enum EchoingAnswer {
   /// `{"message": …}` of a registration, 201 where it is new.
   case registration(cid: [UInt8], id: [UInt8])
   /// `{"message": …}` of a deletion.
@@ -25,8 +25,8 @@ enum NamedAnswer {
 }
 
 /// The requests whose answers repeat names of the request. The names are kept when the request is parsed.
-final class EchoedNameResponses: GatewayPart {
-  private var waiting = SlotTable<NamedAnswer>()
+final class EchoingAnswers: GatewayPart {
+  private var waiting = SlotTable<EchoingAnswer>()
 
   /// Requests that wait for the store.
   var count: Int { waiting.count }
@@ -41,7 +41,7 @@ final class EchoedNameResponses: GatewayPart {
     cid: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
@@ -60,7 +60,7 @@ final class EchoedNameResponses: GatewayPart {
     name: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = waiting.insert(answer)
@@ -72,7 +72,7 @@ final class EchoedNameResponses: GatewayPart {
   private static func request(_ index: SlotIndex, _ context: RequestContext, _ route: Route) -> PendingRequest
   {
     PendingRequest(
-      .namedAnswer(index, context.stream, connection: context.connection),
+      .echoingAnswer(index, context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery
@@ -113,7 +113,7 @@ final class EchoedNameResponses: GatewayPart {
   func failed(_ index: SlotIndex) { waiting.remove(index) }
 
   private func respond(
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     _ request: PendingRequest,
     _ payload: RawSpan,
     _ stream: HTTP2StreamHandle,
