@@ -101,7 +101,7 @@ package final class GatewayServer: Service {
       initialDelay: RefusalLog.interval,
       delay: RefusalLog.interval
     ) { _ in refusals.write() }
-    let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
+    let storeReadiness = StoreReadinessReporter(loopCount: eventLoops.count, readiness)
     let revokedTokens = RevokedTokens()
     let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
@@ -315,7 +315,7 @@ package final class GatewayServer: Service {
 }
 
 /// Sets the process's readiness from what ``StoreReachability`` concludes.
-private final class StoreReadiness: Sendable {
+private final class StoreReadinessReporter: Sendable {
   private let reachability: Mutex<StoreReachability>
   private let readiness: Readiness
 
