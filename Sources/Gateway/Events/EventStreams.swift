@@ -245,8 +245,7 @@ final class EventStreams: GatewayPart {
   private func end(_ stream: EventStream, _ reason: StaticString) {
     remove(stream)
     hub.close(stream.ref)
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     var bytes = ByteBuffer()
     bytes.writeStaticString(": ")
     bytes.writeStaticString(reason)
@@ -369,8 +368,7 @@ final class EventStreams: GatewayPart {
     stalled &+= 1
     remove(stream)
     hub.close(stream.ref)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
   }
 
   /// Ends a stream whose token has expired or was revoked.
@@ -470,7 +468,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Metrics
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     let gauges: [(String, String, Int)] = [
       ("event_streams", "Streams of events open.", hub.streamCount),
       ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),

@@ -126,9 +126,9 @@ extension GatewayLoop {
   /// Continues a request whose token was verified before its body arrived.
   private func tokenVerifiedBeforeBody(
     _ waiting: RequestAwaitingVerification,
-    _ result: Result<Caller, TokenRefusal>,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ result: Result<Caller, TokenRefusal>
   ) {
+    guard let connection = connections.connection(waiting.connection) else { return }
     // A request that is complete by now waits for the same token again.
     guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
     connections.markDirty(waiting.connection)
@@ -195,10 +195,8 @@ extension GatewayLoop {
 
   /// Continues a request whose token has been verified.
   private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(waiting.connection) else { return }
-    if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result, connection) }
-    guard connection.isOpen(waiting.stream) else { return }
-    connections.markDirty(waiting.connection)
+    if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result) }
+    guard let connection = connections.answering(waiting.stream, on: waiting.connection) else { return }
     var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(waiting.stream) { request throws(Problem) in

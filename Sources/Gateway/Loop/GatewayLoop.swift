@@ -111,7 +111,8 @@ package final class GatewayLoop {
     setCommonHeaders()
   }
 
-  private var parts: [GatewayPart] {
+  /// The features with state of their own.
+  var parts: [GatewayPart] {
     [
       echoingAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
       replication, tokens,
@@ -211,97 +212,6 @@ package final class GatewayLoop {
     #if canImport(Glibc)
       NIOThreadPool.singleton.submit { _ in malloc_trim(0) }
     #endif
-  }
-
-  /// Collects this loop's metrics for a scrape.
-  func collect(into samples: inout MetricSamples) {
-    counters.add(to: &samples, open: connections.all.map(\.counters))
-    events.collect(into: &samples)
-    streams.collect(into: &samples)
-    tokens.collect(into: &samples)
-    samples.gauge(
-      "tidemark_gateway_connections",
-      help: "HTTP/2 connections open.",
-      Double(connections.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_held_bytes",
-      help: "Memory held by requests, unsent answers and open streams, in bytes (--gateway-memory).",
-      Double(resources.heldBytes)
-    )
-    samples.gauge(
-      "tidemark_gateway_streams",
-      help: "Streams open.",
-      connections.all.reduce(0) { $0 + Double($1.openStreams) }
-    )
-    samples.gauge(
-      "tidemark_gateway_store_requests_in_flight",
-      help: "Requests to the store in flight.",
-      Double(pending.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_tokens_cached",
-      help: "Verified tokens in the cache.",
-      Double(authenticator.cachedCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_batches_waiting",
-      help: "Batches waiting for room in the store's request window.",
-      Double(batches.waitingCount)
-    )
-    samples.counter(
-      "tidemark_gateway_batches_delayed_total",
-      help: "Batches that had to wait for room.",
-      Int64(batches.delayed)
-    )
-    queries.collect(into: &samples)
-    samples.gauge(
-      "tidemark_gateway_requests_parked",
-      help: "Requests that wait for their token to be verified.",
-      Double(authenticator.waitingCount)
-    )
-    samples.counter(
-      "tidemark_gateway_values_settled_total",
-      help:
-        "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
-      Int64(replication.settledCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_user_jobs",
-      help: "Requests in progress that visit all channels of a user.",
-      Double(userJobs.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_erasures",
-      help: "Users who are being erased.",
-      Double(erasures.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_store_connections_ready",
-      help: "Connections to the store that take requests.",
-      store.isReady ? 1 : 0
-    )
-    let stats = store.stats
-    samples.counter(
-      "tidemark_gateway_store_requests_total",
-      help: "Requests sent to the store.",
-      Int64(stats.requestsSent)
-    )
-    samples.counter(
-      "tidemark_gateway_store_resends_total",
-      help: "Requests sent again after a lost connection.",
-      Int64(stats.resends)
-    )
-    samples.counter(
-      "tidemark_gateway_store_timeouts_total",
-      help: "Requests whose deadline passed.",
-      Int64(stats.timeouts)
-    )
-    samples.counter(
-      "tidemark_gateway_store_connections_lost_total",
-      help: "Connections to the store that were lost.",
-      Int64(stats.connectionsLost)
-    )
   }
 }
 

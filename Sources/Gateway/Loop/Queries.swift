@@ -92,7 +92,7 @@ final class Queries: GatewayPart {
     }
   }
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     samples.gauge(
       "tidemark_gateway_queries_waiting",
       help: "Queries waiting until the store has answered earlier ones.",

@@ -127,10 +127,7 @@ extension Push {
       if request.bodyStreams {
         return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
       }
-      guard let connection = loop.connections.connection(context.connection) else { return }
-      loop.connections.markDirty(context.connection)
-      connection.respond(context.stream, status: 200, contentType: .ndjson) { _ in }
-      return loop.counters.answered(match.route.rawValue, status: 200)
+      return loop.streams.answerEmpty(match.route, context, contentType: .ndjson)
     }
     let body = try loop.object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil

@@ -39,8 +39,7 @@ final class RequestStreams: GatewayPart {
       let detail = "a token may have \(own) streamed requests on an event loop; close some of them"
       throw Problem(.storeBusy, detail)
     }
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     connection.startStreaming(
       stream.handle,
       status: 200,
@@ -83,8 +82,7 @@ final class RequestStreams: GatewayPart {
 
   /// Answers a streamed request without a body.
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
-    guard let connection = loop.connections.connection(context.connection) else { return }
-    loop.connections.markDirty(context.connection)
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
     loop.counters.answered(route.rawValue, status: 200)
   }
@@ -150,9 +148,7 @@ final class RequestStreams: GatewayPart {
   /// Ends the answer after what was written, and removes the stream.
   func finish(_ stream: RequestStream) {
     table.remove(stream)
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    connection.finish(stream.handle)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.finish(stream.handle)
   }
 
   // MARK: Store requests
@@ -231,8 +227,7 @@ final class RequestStreams: GatewayPart {
   private func resetStalled(_ stream: RequestStream) {
     stalled &+= 1
     table.remove(stream)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
     loop.endTurnSoon()
   }
 
@@ -253,7 +248,7 @@ final class RequestStreams: GatewayPart {
     }
   }
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     samples.gauge(
       "tidemark_gateway_request_streams",
       help: "Streamed requests open.",

@@ -111,7 +111,7 @@ final class Tokens: GatewayPart {
 
   // MARK: Metrics
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     guard ticker != nil else { return }
     samples.gauge(
       "tidemark_gateway_tokens_revoked",

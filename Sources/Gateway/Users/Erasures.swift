@@ -1,6 +1,7 @@
 internal import HTTP2Session
 internal import Logging
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -287,6 +288,16 @@ final class Erasures: GatewayPart {
     Problem(
       .outcomeUnknown,
       "the erasure continues in the background; repeat the request to learn its result"
+    )
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_erasures",
+      help: "Users who are being erased.",
+      Double(count)
     )
   }
 }

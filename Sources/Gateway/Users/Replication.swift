@@ -1,6 +1,7 @@
 internal import HTTP2Session
 internal import Logging
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -19,9 +20,6 @@ final class Replication: GatewayPart {
   private var machine = SettingsReplication()
   /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
-
-  /// Values that it has completed.
-  var settledCount: UInt64 { machine.settledCount }
 
   /// Starts the timer that looks for unsettled values.
   func start() {
@@ -126,6 +124,17 @@ final class Replication: GatewayPart {
     if loop.trySend(kind, shard: shard, name: name, pending, fields) { return [] }
     machine.storeIsBusy()
     return failure(of: request)
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.counter(
+      "tidemark_gateway_values_settled_total",
+      help:
+        "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
+      Int64(machine.settledCount)
+    )
   }
 }
 

@@ -15,7 +15,7 @@ enum UserJobStoreRequest {
 }
 
 /// A request that visits all channels of one or several users (``UserChannelScan``).
-final class UserJob {
+final class UserJob: Job {
   enum Stage {
     /// The user's position is moved first; the totals reflect the result. Becomes `scanning`.
     case marking
@@ -53,6 +53,16 @@ final class UserJob {
   var row = ByteBuffer()
   /// Requests to the store in flight.
   var inFlight = 0
+
+  var isEnded: Bool {
+    if case .ended = stage { true } else { false }
+  }
+
+  var answersClient: Bool {
+    if case .answer = purpose { true } else { false }
+  }
+
+  func end() { stage = .ended }
 
   init(
     _ context: RequestContext,

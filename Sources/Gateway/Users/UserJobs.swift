@@ -1,5 +1,6 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -7,8 +8,7 @@ internal import StoreClient
 /// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
 /// client disconnects, which the next store reply detects.
 final class UserJobs: GatewayPart {
-  /// A job keeps its slot until its last reply has arrived.
-  private var jobs = SlotTable<UserJob>()
+  private var jobs = JobTable<UserJob>()
 
   /// Jobs in progress.
   var count: Int { jobs.count }
@@ -19,7 +19,7 @@ final class UserJobs: GatewayPart {
     guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
     let key = context.userKey
     if key != 0 {
-      let own = jobs.indexes.count { jobs[$0]?.request.userKey == key } + loop.userLists.count(of: key)
+      let own = jobs.count(of: key) + loop.userLists.count(of: key)
       guard own < loop.limits.userJobsPerUser else { throw Problem(.storeBusy) }
     }
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
@@ -42,7 +42,7 @@ final class UserJobs: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = jobs.insert(job)
-    let pending = Self.pendingRequest(job, index, .firstMark)
+    let pending = job.pendingRequest(.userJob(index, .firstMark))
     guard loop.trySend(kind, cid: cid, pending, issued: job.request.issued, thread: thread, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
@@ -53,9 +53,8 @@ final class UserJobs: GatewayPart {
   // MARK: Answers
 
   func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) {
       do throws(WireError) {
         let steps = try apply(request, payload, job)
         perform(steps, job, index)
@@ -64,38 +63,19 @@ final class UserJobs: GatewayPart {
         end(job, Problem(.internalError))
       }
     }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
   func failed(_ index: SlotIndex, _ request: UserJobStoreRequest, _ problem: Problem) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) {
       if case .marking = job.stage {
         end(job, problem)
       } else {
         perform(Self.failure(of: request, problem, job), job, index)
       }
     }
-    release(job, index)
-  }
-
-  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
-  private func isStillWanted(_ job: UserJob) -> Bool {
-    switch job.stage {
-    case .ended: return false
-    case .marking, .scanning:
-      guard case .answer = job.purpose else { return true }
-      if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false {
-        return true
-      }
-      job.stage = .ended
-      return false
-    }
-  }
-
-  private func release(_ job: UserJob, _ index: SlotIndex) {
-    if case .ended = job.stage, job.inFlight == 0 { jobs.remove(index) }
+    jobs.removeIfDone(job, index)
   }
 
   private func apply(
@@ -141,7 +121,7 @@ final class UserJobs: GatewayPart {
   private func perform(_ steps: [UserChannelScan.Step], _ job: UserJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
     if job.scan.isDone { end(job, nil) }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
   private func perform(_ step: UserChannelScan.Step, _ job: UserJob, _ index: SlotIndex) -> [UserChannelScan
@@ -221,7 +201,7 @@ final class UserJobs: GatewayPart {
     _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let pending = Self.pendingRequest(job, index, request)
+    let pending = job.pendingRequest(.userJob(index, request))
     let name = name.isEmpty ? nil : name
     let isSent = loop.trySend(kind, shard: shard, name: name, pending, issued: job.request.issued, fields)
     return sent(isSent, job, request)
@@ -237,7 +217,7 @@ final class UserJobs: GatewayPart {
     _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let pending = Self.pendingRequest(job, index, request)
+    let pending = job.pendingRequest(.userJob(index, request))
     let isSent =
       if let thread {
         loop.trySend(
@@ -261,20 +241,14 @@ final class UserJobs: GatewayPart {
     return []
   }
 
-  private static func pendingRequest(_ job: UserJob, _ index: SlotIndex, _ request: UserJobStoreRequest)
-    -> PendingRequest
-  {
-    PendingRequest(.userJob(index, request), route: job.request.route, isServer: job.request.isServer)
-  }
-
   // MARK: End of a job
 
   /// Ends a job and answers its request, unless it has ended already.
   ///
   /// - Parameter problem: nil: the scan's own result counts.
   private func end(_ job: UserJob, _ problem: Problem?) {
-    guard isStillWanted(job) else { return }
-    job.stage = .ended
+    guard job.isStillWanted(on: loop) else { return }
+    job.end()
     switch job.purpose {
     case .answer: break
     case .totals(let user):
@@ -284,8 +258,9 @@ final class UserJobs: GatewayPart {
     case .replication(let replication):
       return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
     }
-    guard let connection = loop.connections.connection(job.request.connection) else { return }
-    loop.connections.markDirty(job.request.connection)
+    guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
+      return
+    }
     // A job that ends within its request's own call needs its own end of turn.
     loop.endTurnSoon()
     let isBatch = job.request.route == .unreadOfUsers
@@ -308,5 +283,15 @@ final class UserJobs: GatewayPart {
       return Problem(.outcomeUnknown, "not every channel was marked read; repeat the request")
     }
     return problem
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_user_jobs",
+      help: "Requests in progress that visit all channels of a user.",
+      Double(count)
+    )
   }
 }

@@ -26,8 +26,9 @@ extension EventStreams {
     }
     guard let name = loop.store.storeID else { throw Problem(.storeUnavailable) }
     if request.method == .head {
-      guard let connection = loop.connections.connection(context.connection) else { return }
-      loop.connections.markDirty(context.connection)
+      guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
+        return
+      }
       connection.startStreaming(context.stream, status: 200, contentType: .eventStream)
       return loop.counters.answered(match.route.rawValue, status: 200)
     }

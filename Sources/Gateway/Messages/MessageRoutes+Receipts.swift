@@ -46,10 +46,9 @@ extension MessageRoutes {
     _ context: RequestContext,
     _ messages: BatchEntryNames
   ) {
-    guard let connection = loop.connections.connection(context.connection) else { return }
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeAcknowledged([], messages, into: &body)
-    loop.connections.markDirty(context.connection)
     connection.respond(context.stream, status: 200, body: body)
     loop.counters.answered(match.route.rawValue, status: 200)
   }

@@ -15,8 +15,8 @@ extension GatewayLoop {
       _ = try object(request, [])
     }
     switch match.route {
-    case .markRead: try markRead(match, context, request)
-    case .markUnread: try markUnread(match, context, request)
+    case .markRead: try MarkRoutes(loop: self).markRead(match, context, request)
+    case .markUnread: try MarkRoutes(loop: self).markUnread(match, context, request)
     case .markDelivered: try BatchRoutes(loop: self).markDelivered(match, context, request)
     case .markReadMany: try BatchRoutes(loop: self).markReadMany(match, context, request)
     case .registerMessage: try MessageRoutes(loop: self).registerMessage(match, context, request)
