@@ -81,7 +81,7 @@ extension ChannelRoutes {
     while let cid = try sent.next()?.asString() {
       loop.fanOuts.keepNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
-        loop.fanOuts.send(.readState, cid: cid, context, match.route, fanOut, position) { buffer in
+        loop.fanOuts.send(.readState, cid: cid, context, match.route, entry: position, of: fanOut) { buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {

@@ -59,7 +59,8 @@ struct ChannelRoutes {
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, fanOut, position) { buffer in
+        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, entry: position, of: fanOut) {
+          buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }

@@ -30,7 +30,7 @@ extension EventStreams {
         return
       }
       connection.startStreaming(context.stream, status: 200, contentType: .eventStream)
-      return loop.counters.answered(match.route.rawValue, status: 200)
+      return loop.counters.answered(match.route, status: 200)
     }
     let start = parameters.cursor?.start(store: name, now: loop.now) ?? .live
     let stream = EventHub.Request(

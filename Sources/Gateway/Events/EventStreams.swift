@@ -229,7 +229,7 @@ final class EventStreams: GatewayPart {
       // The unread counts may have changed while the client was away.
       if let user = stream.totalsOf { markTotalsChanged(user) }
     }
-    loop.counters.answered(Route.events.rawValue, status: 200)
+    loop.counters.answered(Route.events, status: 200)
     loop.endTurnSoon()
   }
 
@@ -237,7 +237,7 @@ final class EventStreams: GatewayPart {
     guard let stream = table[ref] else { return }
     remove(stream)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(problem, Route.events.rawValue, stream.handle, connection)
+    loop.answer(problem, Route.events, stream.handle, connection)
     loop.endTurnSoon()
   }
 
@@ -379,7 +379,7 @@ final class EventStreams: GatewayPart {
     remove(stream)
     hub.close(stream.ref)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(Problem(code), Route.events.rawValue, stream.handle, connection)
+    loop.answer(Problem(code), Route.events, stream.handle, connection)
   }
 
   /// Writes a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any

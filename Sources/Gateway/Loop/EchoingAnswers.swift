@@ -105,7 +105,7 @@ final class EchoingAnswers: GatewayPart {
       try respond(kept, request, payload, stream, connection)
     } catch {
       loop.logMalformedReply(error, kind)
-      loop.answer(Problem(.internalError), request.route.rawValue, stream, connection)
+      loop.answer(Problem(.internalError), request.route, stream, connection)
     }
   }
 
@@ -176,7 +176,7 @@ final class EchoingAnswers: GatewayPart {
       case .missing(let code):
         var problem = Problem(code)
         problem.status = 404
-        return loop.answer(problem, request.route.rawValue, stream, connection)
+        return loop.answer(problem, request.route, stream, connection)
       case .found(let found):
         connection.respond(stream, status: status) {
           StatusJSON.write(found, message: id.span.bytes, cid: cid.span.bytes, into: &$0)
@@ -193,6 +193,6 @@ final class EchoingAnswers: GatewayPart {
         MessageRoutes.writeAcknowledged(codes, messages, into: &$0)
       }
     }
-    loop.counters.answered(request.route.rawValue, status: status)
+    loop.counters.answered(request.route, status: status)
   }
 }

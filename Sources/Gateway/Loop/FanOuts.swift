@@ -36,8 +36,8 @@ final class FanOuts: GatewayPart {
     cid: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ index: SlotIndex,
-    _ entry: Int,
+    entry: Int,
+    of index: SlotIndex,
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
@@ -49,12 +49,12 @@ final class FanOuts: GatewayPart {
   /// Sends one entry's request to a shard.
   func send(
     _ kind: FrameKind,
-    _ shard: ShardID,
-    _ name: RawSpan?,
+    shard: ShardID,
+    name: RawSpan?,
     _ context: RequestContext,
     _ route: Route,
-    _ index: SlotIndex,
-    _ entry: Int,
+    entry: Int,
+    of index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let request = Self.request(index, entry, route, isServer: context.caller.isServer)
@@ -167,7 +167,7 @@ final class FanOuts: GatewayPart {
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
-      return loop.answer(Problem(.tokenRevoked), fanOut.route.rawValue, fanOut.stream, connection)
+      return loop.answer(Problem(.tokenRevoked), fanOut.route, fanOut.stream, connection)
     }
     switch fanOut.answer {
     case .results(let status, let write):
@@ -180,7 +180,7 @@ final class FanOuts: GatewayPart {
         )
       }
       connection.respond(fanOut.stream, status: status) { write(fanOut, &$0) }
-      loop.counters.answered(fanOut.route.rawValue, status: status)
+      loop.counters.answered(fanOut.route, status: status)
     case .value, .entry: answerValue(fanOut, connection)
     case .channelTypes: answerChannelTypes(fanOut, connection)
     }
@@ -213,7 +213,7 @@ final class FanOuts: GatewayPart {
 
   /// Answers the PUT of a channel type or a user.
   private func answerValue(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let route = fanOut.route.rawValue
+    let route = fanOut.route
     switch fanOut.stage {
     case .collecting:
       let code = fanOut.results.lazy.compactMap(\.code).first ?? .internalError
@@ -233,7 +233,7 @@ final class FanOuts: GatewayPart {
   }
 
   private func answerChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let route = fanOut.route.rawValue
+    let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
       return loop.answer(fanOut.problem ?? Problem(code), route, fanOut.stream, connection)
     }

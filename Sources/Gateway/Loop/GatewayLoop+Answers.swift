@@ -21,7 +21,7 @@ extension GatewayLoop: StoreClientDelegate {
         try reply(form, pending, payload, stream, connection)
       } catch {
         logMalformedReply(error, kind)
-        answer(Problem(.internalError), pending.route.rawValue, stream, connection)
+        answer(Problem(.internalError), pending.route, stream, connection)
       }
     case .echoingAnswer(let index, let stream, let connection):
       echoingAnswers.replied(index, pending, kind, payload, stream, connection)
@@ -63,7 +63,7 @@ extension GatewayLoop: StoreClientDelegate {
   /// Answers a request with a problem, unless its client has disconnected.
   private func answer(_ problem: Problem, _ route: Route, _ stream: HTTP2StreamHandle, _ index: UInt32) {
     guard let connection = connections.answering(stream, on: index) else { return }
-    answer(problem, route.rawValue, stream, connection)
+    answer(problem, route, stream, connection)
   }
 
   /// Delivers the events of a shard.
@@ -151,7 +151,7 @@ extension GatewayLoop: StoreClientDelegate {
       try ListJSON.writeMemberStatuses(&reader, into: &body)
       connection.respond(stream, status: 200, body: body)
     }
-    counters.answered(request.route.rawValue, status: status)
+    counters.answered(request.route, status: status)
   }
 
   private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer

@@ -206,7 +206,7 @@ extension GatewayLoop {
           self.markAuthenticated(waiting.connection)
           try self.receive(request, caller: caller, waiting.stream, connection, &admission)
         case .failure(let refusal):
-          admission.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
+          admission.route = try self.router.match(request.method, request.path, self.scratch).route
           // Time and revocation can change a token's verdict; any other refusal is permanent.
           if !refusal.code.isTransient {
             self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)

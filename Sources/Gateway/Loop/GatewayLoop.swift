@@ -332,7 +332,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       return counters.answered(admission.route, status: 204)
     }
     let match = try router.match(request.method, request.path, scratch)
-    admission.route = match.route.rawValue
+    admission.route = match.route
     let index = UInt32(truncatingIfNeeded: connection.userData)
     let caller: Caller
     if let known {
@@ -534,13 +534,13 @@ extension GatewayLoop {
   ) {
     assertionFailure("\(what)")
     logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
-    answer(Problem(.internalError), route.rawValue, stream, connection)
+    answer(Problem(.internalError), route, stream, connection)
   }
 
   /// Answers with a problem.
   func answer(
     _ problem: Problem,
-    _ route: UInt8,
+    _ route: Route?,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {

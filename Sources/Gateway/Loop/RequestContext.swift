@@ -4,8 +4,8 @@ internal import ReceiptModel
 
 /// Progress of a request while the loop receives it. A refusal is charged and counted by it.
 struct RequestAdmission {
-  /// The route's number in ``GatewayCounters``.
-  var route = GatewayCounters.noRoute
+  /// Nil: no route was found yet.
+  var route: Route?
   /// Whether the request was charged to its caller's rate limits.
   var isCharged = false
   /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue``. It was charged before.

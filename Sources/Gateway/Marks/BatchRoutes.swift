@@ -40,8 +40,15 @@ struct BatchRoutes {
         } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
           loop.fanOuts.finish(fanOut, position, .invalidMessageID)
         } else {
-          loop.fanOuts.send(.markDelivered, cid: cid, context, match.route, fanOut, position, thread: thread)
-          {
+          loop.fanOuts.send(
+            .markDelivered,
+            cid: cid,
+            context,
+            match.route,
+            entry: position,
+            of: fanOut,
+            thread: thread
+          ) {
             $0.writeMarkDelivered(user: user, message: message)
           }
         }
@@ -106,7 +113,7 @@ struct BatchRoutes {
         loop.fanOuts.finish(fanOut, position, .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, fanOut, position) {
+        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, entry: position, of: fanOut) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
@@ -219,8 +226,8 @@ struct BatchRoutes {
           cid: cid,
           context,
           match.route,
-          fanOut,
-          position,
+          entry: position,
+          of: fanOut,
           thread: message.thread
         ) { message.write(into: &$0) }
       } catch {

@@ -140,7 +140,7 @@ extension MessageRoutes {
     var body = ByteBuffer()
     Self.writeStatuses([], cid: match.subject, messages, into: &body)
     connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route.rawValue, status: 200)
+    loop.counters.answered(match.route, status: 200)
   }
 }
 

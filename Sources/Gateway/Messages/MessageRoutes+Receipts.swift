@@ -50,7 +50,7 @@ extension MessageRoutes {
     var body = ByteBuffer()
     Self.writeAcknowledged([], messages, into: &body)
     connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route.rawValue, status: 200)
+    loop.counters.answered(match.route, status: 200)
   }
 
   /// Reads the store's codes for the ids that were sent.

@@ -239,7 +239,7 @@ final class Hooks: GatewayPart {
     connection.respond(job.context.stream, status: 200) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
-    loop.counters.answered(Route.receiveHook.rawValue, status: 200)
+    loop.counters.answered(Route.receiveHook, status: 200)
   }
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {
@@ -247,7 +247,7 @@ final class Hooks: GatewayPart {
     guard let connection = loop.connections.answering(job.context.stream, on: job.context.connection) else {
       return
     }
-    loop.answer(problem, Route.receiveHook.rawValue, job.context.stream, connection)
+    loop.answer(problem, Route.receiveHook, job.context.stream, connection)
     loop.endTurnSoon()
   }
 }

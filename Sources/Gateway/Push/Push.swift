@@ -54,7 +54,14 @@ extension Push {
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
-        loop.fanOuts.send(.ticketPlace, cid: cid.span.bytes, context, match.route, fanOut, position) {
+        loop.fanOuts.send(
+          .ticketPlace,
+          cid: cid.span.bytes,
+          context,
+          match.route,
+          entry: position,
+          of: fanOut
+        ) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
@@ -254,7 +261,7 @@ extension Push {
       connection.respond(context.stream, status: 200) {
         PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
       }
-      loop.counters.answered(route.rawValue, status: 200)
+      loop.counters.answered(route, status: 200)
     }
   }
 

@@ -46,7 +46,7 @@ final class RequestStreams: GatewayPart {
       contentType: contentType,
       headers: [.noStore]
     )
-    loop.counters.answered(stream.route.rawValue, status: 200)
+    loop.counters.answered(stream.route, status: 200)
     table.insert(stream)
     opened &+= 1
     schedule(stream)
@@ -84,7 +84,7 @@ final class RequestStreams: GatewayPart {
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
-    loop.counters.answered(route.rawValue, status: 200)
+    loop.counters.answered(route, status: 200)
   }
 
   // MARK: HTTP/2 events

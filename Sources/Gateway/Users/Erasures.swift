@@ -267,7 +267,7 @@ final class Erasures: GatewayPart {
         }
         buffer.writeStaticString(",\"erased\":true}")
       }
-      loop.counters.answered(route.rawValue, status: 200)
+      loop.counters.answered(route, status: 200)
       loop.endTurnSoon()
     }
   }
@@ -280,7 +280,7 @@ final class Erasures: GatewayPart {
     job.timeout?.cancel()
     job.waiter = .none
     guard let connection = loop.connections.answering(stream, on: index) else { return }
-    loop.answer(problem, route.rawValue, stream, connection)
+    loop.answer(problem, route, stream, connection)
     loop.endTurnSoon()
   }
 

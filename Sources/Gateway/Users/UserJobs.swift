@@ -265,10 +265,10 @@ final class UserJobs: GatewayPart {
     loop.endTurnSoon()
     let isBatch = job.request.route == .unreadOfUsers
     if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
-      return loop.answer(Self.shown(problem, job), job.request.route.rawValue, job.request.stream, connection)
+      return loop.answer(Self.shown(problem, job), job.request.route, job.request.stream, connection)
     }
     connection.respond(job.request.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
-    loop.counters.answered(job.request.route.rawValue, status: 200)
+    loop.counters.answered(job.request.route, status: 200)
   }
 
   /// Replaces a code whose title says that nothing was changed if something was.

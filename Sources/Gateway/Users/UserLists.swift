@@ -192,10 +192,10 @@ final class UserLists: GatewayPart {
     }
     loop.endTurnSoon()
     if let problem = problem ?? job.scan.problem {
-      return loop.answer(problem, job.request.route.rawValue, job.request.stream, connection)
+      return loop.answer(problem, job.request.route, job.request.stream, connection)
     }
     connection.respond(job.request.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
-    loop.counters.answered(job.request.route.rawValue, status: 200)
+    loop.counters.answered(job.request.route, status: 200)
   }
 }
 
