@@ -126,7 +126,7 @@ package final class Authenticator {
   }
 
   /// Looks up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
-  /// it takes no place among the waiting requests.
+  /// it does not count among the waiting requests.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown

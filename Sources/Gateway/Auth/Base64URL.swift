@@ -27,8 +27,8 @@ struct Base64URL: ~Copyable {
         let byte = offset < count ? bytes.unsafeLoad(fromByteOffset: at + offset, as: UInt8.self) : 0
         group = group << 8 | UInt32(byte)
       }
-      for place in 0...count {
-        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * place) & 63)])
+      for position in 0...count {
+        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * position) & 63)])
       }
       at += count
     }

@@ -50,28 +50,28 @@ package struct TokenCache {
     let hash = Self.hash(token.span.bytes, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount
     clock &+= 1
-    var place = first
+    var slot = first
     var placeAge: UInt32 = 0
     for index in first..<(first + Self.wayCount) {
       guard let entry = entries[index], entry.caller.expiresAt > now else {
-        place = index
+        slot = index
         placeAge = .max
         continue
       }
       if hashes[index] == hash && entry.token == token {
-        place = index
+        slot = index
         break
       }
       // The clock wraps; ages, as differences, stay correct for entries used within the last 2^32 look-ups.
       let age = clock &- entry.lastUse
       if age > placeAge {
-        place = index
+        slot = index
         placeAge = age
       }
     }
-    if entries[place] == nil { count += 1 }
-    hashes[place] = hash
-    entries[place] = Entry(token: token, caller: caller, lastUse: clock)
+    if entries[slot] == nil { count += 1 }
+    hashes[slot] = hash
+    entries[slot] = Entry(token: token, caller: caller, lastUse: clock)
   }
 
   /// The cached tokens.

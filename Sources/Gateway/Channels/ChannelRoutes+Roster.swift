@@ -103,7 +103,7 @@ extension ChannelRoutes {
         buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
       } else {
         buffer.writeStaticString(",\"read\":[")
-        if let rows = fanOut.places.viewBytes(at: result.placeStart, length: result.placeCount) {
+        if let rows = fanOut.parts.viewBytes(at: result.partStart, length: result.partCount) {
           buffer.writeBytes(rows)
         }
         buffer.writeStaticString("]}")

@@ -73,12 +73,12 @@ final class EventStreams: GatewayPart {
     let fields = try EventsFields(payload)
     for channel in fields.channels { deliver(channel, .everybody) }
     for user in fields.users {
-      guard let place = hub.place(ofUser: user.user) else { continue }
+      guard let index = hub.index(ofUser: user.user) else { continue }
       for event in user.events {
         switch event {
         case .membership(let entry, let time, let isGone):
-          hub.membership(user: place, entry, at: time, isGone: isGone)
-        case .tokensRevoked(let before): hub.tokensRevoked(user: place, before: before)
+          hub.membership(user: index, entry, at: time, isGone: isGone)
+        case .tokensRevoked(let before): hub.tokensRevoked(user: index, before: before)
         }
       }
     }
@@ -90,18 +90,18 @@ final class EventStreams: GatewayPart {
   func replied(_ request: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       switch request {
-      case .subscribeUser(let place):
+      case .subscribeUser(let index):
         var reader = FieldReader(payload)
         let through = try reader.time()
         try reader.end()
-        hub.userSubscribed(place, through: through)
+        hub.userSubscribed(index, through: through)
       case .list(let ref): try listed(ref, payload)
       case .subscribe(let frame):
         let fields = try SubscribedFields(payload)
         let recipients = hub.replayRecipients(of: Int(frame))
         for channel in fields.channels { deliver(channel, recipients) }
         hub.subscribed(Int(frame), through: fields.through, isComplete: fields.isComplete)
-      case .unsubscribeUser(let place): hub.userUnsubscribed(place)
+      case .unsubscribeUser(let index): hub.userUnsubscribed(index)
       case .unsubscribe(let frame): hub.unsubscribed(Int(frame))
       }
     } catch {
@@ -124,10 +124,10 @@ final class EventStreams: GatewayPart {
 
   func failed(_ request: EventStoreRequest, _ problem: Problem) {
     switch request {
-    case .subscribeUser(let place): hub.userFailed(place, problem)
+    case .subscribeUser(let index): hub.userFailed(index, problem)
     case .list(let ref): hub.listFailed(ref, problem)
     case .subscribe(let frame): hub.subscribeFailed(Int(frame), problem)
-    case .unsubscribeUser(let place): hub.userUnsubscribeFailed(place)
+    case .unsubscribeUser(let index): hub.userUnsubscribeFailed(index)
     case .unsubscribe(let frame): hub.unsubscribeFailed(Int(frame))
     }
     perform()
@@ -150,10 +150,10 @@ final class EventStreams: GatewayPart {
 
   private func perform(_ step: EventHub.Step) {
     switch step {
-    case .subscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeSubscribeUser(on: true) }
-    case .unsubscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) {
+    case .subscribeUser(let index, let name):
+      trySend(.subscribeUser, home(of: name), name, .subscribeUser(index)) { $0.writeSubscribeUser(on: true) }
+    case .unsubscribeUser(let index, let name):
+      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(index)) {
         $0.writeSubscribeUser(on: false)
       }
     case .list(let ref, let user, let issued, let cursor, let since):
@@ -270,24 +270,24 @@ final class EventStreams: GatewayPart {
       hub.joined(member.user, channel.cid, at: member.at)
     }
     for (index, event) in zip(events.indices, events) {
-      guard let place = hub.place(ofChannel: channel.cid) else { return }
+      guard let channelIndex = hub.index(ofChannel: channel.cid) else { return }
       let refs: [EventHub.Ref]
       var isFormer = false
       switch recipients {
-      case .everybody: refs = hub.refs(ofChannel: place)
+      case .everybody: refs = hub.refs(ofChannel: channelIndex)
       case .streams(let streams), .newMembers(let streams):
         refs = streams.filter { hub.isAttached($0, channel.cid) }
       case .formerMember(let ref):
         refs = [ref]
         isFormer = true
       }
-      let subject = hub.place(ofUser: event.subject)
+      let subject = hub.index(ofUser: event.subject)
       writer.clearForms()
-      for ref in refs where hub.receives(event, ref, channel: place, isFormer: isFormer) {
+      for ref in refs where hub.receives(event, ref, channel: channelIndex, isFormer: isFormer) {
         guard let stream = table[ref], stream.hasBegun else { continue }
         let forms = event.forms(for: hub.viewer(ref, subject: subject))
         if forms.isEmpty { continue }
-        if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, place),
+        if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, channelIndex),
           let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
         {
           deliver(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
@@ -298,7 +298,7 @@ final class EventStreams: GatewayPart {
         }
         scheduleTotals(event, stream, isOwn: forms.hasOwn)
       }
-      hub.detachAfter(event, channel: place, to: refs, later: events[(index + 1)...])
+      hub.detachAfter(event, channel: channelIndex, to: refs, later: events[(index + 1)...])
     }
   }
 

@@ -92,11 +92,11 @@ final class EchoingAnswers: GatewayPart {
     _ kind: FrameKind,
     _ payload: RawSpan,
     _ stream: HTTP2StreamHandle,
-    _ place: UInt32
+    _ connectionIndex: UInt32
   ) {
     let kept = waiting.remove(index)
-    guard let connection = loop.connections.connection(place) else { return }
-    loop.connections.markDirty(place)
+    guard let connection = loop.connections.connection(connectionIndex) else { return }
+    loop.connections.markDirty(connectionIndex)
     guard let kept else {
       let bug: StaticString = "a reply without the names of its request"
       return loop.respondInternalError(bug, request.route, stream, connection)

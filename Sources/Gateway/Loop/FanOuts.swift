@@ -123,13 +123,13 @@ final class FanOuts: GatewayPart {
     case .ticketPlaceReply:
       try TicketCodec.skipPlace(&reader)
       try reader.end()
-      fanOut.results[entry].placeStart = fanOut.places.writerIndex
-      fanOut.results[entry].placeCount = payload.byteCount
-      fanOut.places.writeRaw(payload)
+      fanOut.results[entry].partStart = fanOut.parts.writerIndex
+      fanOut.results[entry].partCount = payload.byteCount
+      fanOut.parts.writeRaw(payload)
     case .readStateReply:
-      fanOut.results[entry].placeStart = fanOut.places.writerIndex
-      try RowJSON.writeRows(&reader, into: &fanOut.places)
-      fanOut.results[entry].placeCount = fanOut.places.writerIndex - fanOut.results[entry].placeStart
+      fanOut.results[entry].partStart = fanOut.parts.writerIndex
+      try RowJSON.writeRows(&reader, into: &fanOut.parts)
+      fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
     case .putChannelReply:
       fanOut.results[entry].isCreated = try reader.byte() == 1
     case .patchChannelTypeReply:

@@ -171,7 +171,7 @@ enum PageCursor {
   static func row(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "r")) }
 
   /// Parses a position in a user's index of channels.
-  static func place(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
+  static func channel(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
 
   /// Parses a row of a channel's members.
   static func joined(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "j")) }

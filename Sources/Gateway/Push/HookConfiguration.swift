@@ -216,8 +216,8 @@ package enum HookConfiguration {
     private func field(_ key: String, in parent: String?) -> String { parent.map { "\($0).\(key)" } ?? key }
 
     private func error(_ field: String?, _ problem: String) -> SettingsError {
-      let place = field.map { ", \"\($0)\"" } ?? ""
-      return SettingsError(HookConfiguration.key, "\(path): hook \"\(name)\"\(place): \(problem)")
+      let location = field.map { ", \"\($0)\"" } ?? ""
+      return SettingsError(HookConfiguration.key, "\(path): hook \"\(name)\"\(location): \(problem)")
     }
   }
 }

@@ -88,7 +88,7 @@ extension Push {
   private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
   {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
-    let (names, places) = (fanOut.names, fanOut.places)
+    let (names, parts) = (fanOut.names, fanOut.parts)
     buffer.writeStaticString("{\"tickets\":[")
     for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
@@ -98,8 +98,8 @@ extension Push {
         buffer.writeStaticString("\"}")
         continue
       }
-      let place = places.readableBytesSpan.extracting(
-        result.placeStart..<(result.placeStart + result.placeCount)
+      let place = parts.readableBytesSpan.extracting(
+        result.partStart..<(result.partStart + result.partCount)
       )
       buffer.writeStaticString("\"")
       tickets.write(

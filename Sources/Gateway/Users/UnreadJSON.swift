@@ -48,8 +48,8 @@ enum UnreadJSON {
     for (index, entry) in job.entries.enumerated() {
       buffer.writeStaticString(index == 0 ? "{" : ",{")
       switch entry {
-      case .user(let place):
-        let user = job.scan.users[place]
+      case .user(let index):
+        let user = job.scan.users[index]
         writeUser(user.id, into: &buffer)
         if let problem = user.problem {
           write(problem.code, into: &buffer)
@@ -159,7 +159,7 @@ enum UnreadJSON {
     buffer.writeStaticString("}")
   }
 
-  private static func writeNext(_ place: UInt64?, into buffer: inout ByteBuffer) {
-    if let place { buffer.writeString(",\"next\":\"c\(place)\"") }
+  private static func writeNext(_ cursor: UInt64?, into buffer: inout ByteBuffer) {
+    if let cursor { buffer.writeString(",\"next\":\"c\(cursor)\"") }
   }
 }

@@ -26,9 +26,9 @@ struct UnreadPage {
   /// The channels of the first list frame, which mark the end of the wrapped part.
   private var firstChannels: Set<[UInt8]> = []
   /// The start of each list frame: the number of channels before it in the scan, and its cursor.
-  private var frames: [(place: Int, cursor: UInt64?)] = []
+  private var frames: [(position: Int, cursor: UInt64?)] = []
   /// In order; up to one more than the page shows.
-  private var channels: [(place: Int, cid: [UInt8])] = []
+  private var channels: [(position: Int, cid: [UInt8])] = []
   /// Details of each channel; nil: no longer the user's channel, or read meanwhile.
   private var details: [Detail?] = []
   /// Where the next page starts.
@@ -90,13 +90,13 @@ struct UnreadPage {
   }
 
   /// Adds an unread channel.
-  mutating func add(_ cid: [UInt8], place: Int) {
+  mutating func add(_ cid: [UInt8], pagePosition: Int) {
     if channels.count > limit {
-      guard place < channels[limit].place else { return }
+      guard pagePosition < channels[limit].position else { return }
       channels.removeLast()
     }
-    let at = channels.firstIndex { $0.place > place } ?? channels.count
-    channels.insert((place, cid), at: at)
+    let at = channels.firstIndex { $0.position > pagePosition } ?? channels.count
+    channels.insert((pagePosition, cid), at: at)
   }
 
   // MARK: Looking up
@@ -111,8 +111,8 @@ struct UnreadPage {
     if channels.count > limit {
       channels.removeLast()
       // A list that ends with the last shown channel returns the position behind it.
-      if let last = channels.last, let frame = frames.last(where: { $0.place <= last.place }) {
-        steps.append(.locate(cursor: frame.cursor, limit: last.place - frame.place + 1))
+      if let last = channels.last, let frame = frames.last(where: { $0.position <= last.position }) {
+        steps.append(.locate(cursor: frame.cursor, limit: last.position - frame.position + 1))
         next = frame.cursor ?? 0
       }
     }
@@ -135,9 +135,9 @@ struct UnreadPage {
       _ = try reader.byte()
       _ = try reader.time()
     }
-    let place = try reader.optional()
+    let position = try reader.optional()
     try reader.end()
-    if isLast { next = place }
+    if isLast { next = position }
     answered()
   }
 

@@ -179,7 +179,7 @@ struct UserChannelScan {
         let name = cid.withUnsafeBytes { Array($0) }
         guard page?.isNew(name, isWanted: isWanted) ?? true else { continue }
       }
-      addChannel(cid, row: row, user, place: isWanted ? channelCount : nil)
+      addChannel(cid, row: row, user, pagePosition: isWanted ? channelCount : nil)
       channelCount += 1
     }
     let next = try reader.optional()
@@ -217,8 +217,8 @@ struct UserChannelScan {
       switch try UnreadCountFields(&reader) {
       case .found(let counts):
         users[channel.user].totals.add(counts)
-        if let place = channel.place, counts.isUnreadChannel {
-          page?.add(channel.cid.bytes, place: place)
+        if let pagePosition = channel.pagePosition, counts.isUnreadChannel {
+          page?.add(channel.cid.bytes, pagePosition: pagePosition)
         }
       // The index may lag: a channel that is no longer the user's has nothing unread.
       case .refused(.channelNotFound), .refused(.notAMember): break
@@ -295,12 +295,15 @@ struct UserChannelScan {
     if problem.code == .tokenRevoked || users.count == 1 { self.problem = self.problem ?? problem }
   }
 
-  private mutating func addChannel(_ cid: RawSpan, row: UInt32, _ user: Int, place: Int?) {
+  private mutating func addChannel(_ cid: RawSpan, row: UInt32, _ user: Int, pagePosition: Int?) {
     switch work {
     case .markRead: marks.append(cid.bytes)
     case .count, .announce:
       let shard = Int(ShardID.owning(cid, count: shardCount).rawValue)
-      frames.append(CountFrames.Channel(user: user, place: place, cid: cid, row: row), shard: shard)
+      frames.append(
+        CountFrames.Channel(user: user, pagePosition: pagePosition, cid: cid, row: row),
+        shard: shard
+      )
     }
   }
 

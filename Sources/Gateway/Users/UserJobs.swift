@@ -129,9 +129,16 @@ final class UserJobs: GatewayPart {
   {
     let user = job.scan.users[0].id
     switch step {
-    case .list(let place):
-      let cursor = job.scan.cursor(of: place)
-      return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserChannelScan.listMax)
+    case .list(let userIndex):
+      let cursor = job.scan.cursor(of: userIndex)
+      return list(
+        job,
+        index,
+        userIndex,
+        .list(user: UInt32(userIndex)),
+        cursor: cursor,
+        UserChannelScan.listMax
+      )
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
       loop.charge(job.scan.channelCount(of: frame), to: &job.request)

@@ -48,7 +48,7 @@ struct UserListScan {
     /// The pass over the channels: 0 or 1.
     var pass = 0
     /// The list position of a channel; nil: the first.
-    var place: UInt64?
+    var position: UInt64?
     /// Resume below this sequence number in that channel, if its hash still matches.
     var below: UInt32?
     var channelHash: UInt32 = 0
@@ -91,7 +91,7 @@ struct UserListScan {
     self.limit = limit
     self.channelsMax = channelsMax
     pass = cursor?.pass ?? 0
-    frameCursor = cursor?.place
+    frameCursor = cursor?.position
     resumed = cursor
   }
 
@@ -180,7 +180,7 @@ struct UserListScan {
     }
     // If memberships have changed meanwhile, the next page starts at the list frame: showing an entry twice is better
     // than missing one.
-    next?.place = try reader.optional() ?? frameCursor
+    next?.position = try reader.optional() ?? frameCursor
     try reader.end()
     state = .done
     return []
@@ -249,7 +249,7 @@ struct UserListScan {
   /// - Parameter last: sequence number of the channel's last shown entry; nil: none is shown.
   private mutating func end(after last: UInt32?) -> [Step] {
     let hash = Self.hash(frame.channels[frame.consumed])
-    next = Cursor(pass: pass, place: frameCursor, below: last, channelHash: hash)
+    next = Cursor(pass: pass, position: frameCursor, below: last, channelHash: hash)
     guard frame.consumed > 0 else {
       state = .done
       return []
@@ -301,7 +301,7 @@ private struct ChannelReplies {
 
 extension UserListScan.Cursor {
   /// `w`, then the pass, the position, the sequence number and the channel's hash, separated by `-`. Opaque to callers.
-  var text: String { "w\(pass)-\(place ?? 0)-\(below ?? 0)-\(channelHash)" }
+  var text: String { "w\(pass)-\(position ?? 0)-\(below ?? 0)-\(channelHash)" }
 
   /// Nil: the text is malformed.
   init?(_ text: RawSpan) {
@@ -316,12 +316,12 @@ extension UserListScan.Cursor {
       numbers.append(number)
       start = end + 1
     }
-    guard numbers.count == 4, numbers[0] < 2, let place = UInt32(exactly: numbers[1]),
+    guard numbers.count == 4, numbers[0] < 2, let position = UInt32(exactly: numbers[1]),
       let below = UInt32(exactly: numbers[2]), let hash = UInt32(exactly: numbers[3])
     else { return nil }
     self.init(
       pass: Int(numbers[0]),
-      place: place == 0 ? nil : UInt64(place),
+      position: position == 0 ? nil : UInt64(position),
       below: below == 0 ? nil : below,
       channelHash: hash
     )
