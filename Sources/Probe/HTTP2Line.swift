@@ -49,7 +49,7 @@ struct HTTP2Line {
     "end_stream", "end_headers", "ack", "exclusive", "indexed", "@reserved",
   ]
 
-  /// Throws ``ProbeError``.
+  /// Throw ``ProbeError``.
   init(_ line: String) throws {
     let (word, pairs) = try LineParser.command(line, words: Self.words)
     if let kind = HTTP2Kind(named: word) {

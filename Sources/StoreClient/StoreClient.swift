@@ -307,7 +307,7 @@ private struct ConnectionReadiness {
   private(set) var isReady = false
   private(set) var disconnectedSince: NIODeadline?
 
-  /// Returns whether that is a change.
+  /// Return whether that is a change.
   mutating func set(_ value: Bool, since: NIODeadline) -> Bool {
     guard isReady != value else { return false }
     isReady = value

@@ -185,7 +185,7 @@ package final class TLSContext: Sendable {
     return made.pointer
   }
 
-  /// Carries a pointer out of the lock. @unchecked: only the one caller has the pointer.
+  /// A pointer that leaves the lock. @unchecked: only the one caller has the pointer.
   private struct NewSSL: @unchecked Sendable {
     let pointer: OpaquePointer
   }
@@ -284,7 +284,7 @@ package final class TLSContext: Sendable {
     }
   }
 
-  /// Refuses FIFOs, terminals and the like: OpenSSL would wait for them. It reports other faults itself.
+  /// Refuse FIFOs, terminals and the like: OpenSSL would wait for them. It reports other faults itself.
   private static func requireNoSpecialFile(_ path: String) throws(TLSError) {
     var information = stat()
     guard stat(path, &information) == 0 else { return }

@@ -77,7 +77,7 @@ package final class Authenticator {
   /// The cached tokens. Before new keys are applied, they are verified with these.
   var cachedTokens: [[UInt8]] { cache.tokens }
 
-  /// Replaces the keys. A token that only the old keys verify is no longer accepted.
+  /// Replace the keys. A token that only the old keys verify is no longer accepted.
   ///
   /// - Parameter verified: tokens that the new verifier has already verified; their next request need not wait.
   func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
@@ -90,7 +90,7 @@ package final class Authenticator {
   /// Number of cached tokens.
   package var cachedCount: Int { cache.count }
 
-  /// Extracts the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
+  /// Extract the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
   /// case-insensitive, RFC 9110 section 11.1).
   @_lifetime(copy header)
   package static func token(of header: RawSpan) throws(Problem) -> RawSpan {
@@ -125,7 +125,7 @@ package final class Authenticator {
     throw Problem(.tokenMissing)
   }
 
-  /// Looks up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
+  /// Look up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
   /// it does not count among the waiting requests.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
@@ -140,7 +140,7 @@ package final class Authenticator {
     caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }
 
-  /// Verifies a token and then calls `finished` for the request, on the event loop. Requests with the same token share
+  /// Verify a token and then call `finished` for the request, on the event loop. Requests with the same token share
   /// one verification.
   ///
   /// - Throws: `authentication_busy` where too many requests wait, in total or of this origin.

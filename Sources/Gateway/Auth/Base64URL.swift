@@ -34,7 +34,7 @@ struct Base64URL: ~Copyable {
     }
   }
 
-  /// Decodes a text.
+  /// Decode a text.
   ///
   /// - Returns: the bytes; nil if the text is malformed.
   func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
@@ -50,7 +50,7 @@ struct Base64URL: ~Copyable {
     return isValid ? bytes : nil
   }
 
-  /// Decodes a text in place.
+  /// Decode a text in place.
   ///
   /// - Parameter room: at least three bytes for each four characters, rounded up.
   /// - Returns: the number of bytes; nil if the text is malformed.

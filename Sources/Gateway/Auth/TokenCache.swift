@@ -45,7 +45,7 @@ package struct TokenCache {
     return nil
   }
 
-  /// Inserts a verified token. It replaces its own entry, an empty or expired one, or the least recently used one.
+  /// Insert a verified token. It replaces its own entry, an empty or expired one, or the least recently used one.
   package mutating func insert(_ token: [UInt8], _ caller: Caller, now: Int64) {
     let hash = Self.hash(token.span.bytes, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount
@@ -77,7 +77,7 @@ package struct TokenCache {
   /// The cached tokens.
   var tokens: [[UInt8]] { entries.compactMap { $0?.token } }
 
-  /// Removes all tokens.
+  /// Remove all tokens.
   mutating func removeAll() {
     for index in entries.indices where entries[index] != nil {
       entries[index] = nil
@@ -86,7 +86,7 @@ package struct TokenCache {
     count = 0
   }
 
-  /// Hashes eight bytes at a time by multiplying and folding, as wyhash does; a token has some 200 bytes.
+  /// Hash eight bytes at a time by multiplying and folding, as wyhash does; a token has some 200 bytes.
   static func hash(_ bytes: RawSpan, seed: UInt64) -> UInt64 {
     var hash = seed ^ UInt64(bytes.byteCount)
     var at = 0

@@ -115,7 +115,7 @@ extension ChannelRoutes {
 
 /// Channels' members and messages as JSON.
 enum RosterJSON {
-  /// Writes `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
+  /// Write `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
   static func writeMembers(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
     for index in 0..<(try reader.count(elementBytesMin: 4)) {
@@ -142,7 +142,7 @@ enum RosterJSON {
     buffer.writeStaticString("}")
   }
 
-  /// Writes `{"messages": [{"id", "seq", "user"?, "created_at", "silent"?, "receipt"?, "parent_id"?}…], "next"?}`.
+  /// Write `{"messages": [{"id", "seq", "user"?, "created_at", "silent"?, "receipt"?, "parent_id"?}…], "next"?}`.
   static func writeMessages(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"messages\":[")
     for index in 0..<(try reader.count(elementBytesMin: 6)) {

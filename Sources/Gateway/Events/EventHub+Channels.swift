@@ -26,7 +26,7 @@ extension EventHub {
     return stream.attached[channel]?.joinedAt
   }
 
-  /// Records a join reported by the channel; the user's index reports it a little later.
+  /// Record a join reported by the channel; the user's index reports it a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
     guard let index = index(ofUser: user), let channel = channels.index(of: cid) else { return }
     for ref in refs(ofUser: index) {
@@ -39,7 +39,7 @@ extension EventHub {
     streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
-  /// Attaches streams whose user has become a member, and replays events from the join on.
+  /// Attach streams whose user has become a member, and replays events from the join on.
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var index: UInt32?
     for ref in refs {
@@ -100,7 +100,7 @@ extension EventHub {
     }
   }
 
-  /// Detaches streams after an event that ends membership.
+  /// Detach streams after an event that ends membership.
   ///
   /// - Parameter later: events of the channel that follow in the same batch.
   mutating func detachAfter(
@@ -138,7 +138,7 @@ extension EventHub {
 
   // MARK: Memberships
 
-  /// Handles a change of a user's membership from their index.
+  /// Handle a change of a user's membership from their index.
   mutating func membership(user index: UInt32, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool)
   {
     var joined: [Ref] = []
@@ -168,7 +168,7 @@ extension EventHub {
     if !joined.isEmpty { attachAndReplay(joined, entry.cid, since: entry.joinedAt) }
   }
 
-  /// Starts the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
+  /// Start the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
   /// nothing else is delivered.
   mutating func beginLeave(_ ref: Ref, _ channel: UInt32, at time: Timestamp) {
     guard !isLeaving(ref, channel) else { return }
@@ -183,7 +183,7 @@ extension EventHub {
     (frames[frame]?.channels ?? []).compactMap { channels[$0]?.cid }
   }
 
-  /// Subscribes to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
+  /// Subscribe to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
   /// was carried out.
   mutating func subscribeChannels(_ indexes: [UInt32], since: Timestamp?, _ purpose: Purpose) {
     for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
@@ -207,7 +207,7 @@ extension EventHub {
     }
   }
 
-  /// Handles a subscription's reply, after its events were delivered.
+  /// Handle a subscription's reply, after its events were delivered.
   mutating func subscribed(_ number: Int, through: Timestamp, isComplete: Bool) {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels {
@@ -236,7 +236,7 @@ extension EventHub {
     sendDue()
   }
 
-  /// Handles a replay too large for one reply: each half is requested separately. For a single channel, its streams are
+  /// Handle a replay too large for one reply: each half is requested separately. For a single channel, its streams are
   /// told to query their state anew.
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
@@ -296,7 +296,7 @@ extension EventHub {
     sendDue()
   }
 
-  /// Handles a failed unsubscribe, which is retried at the next tick.
+  /// Handle a failed unsubscribe, which is retried at the next tick.
   mutating func unsubscribeFailed(_ number: Int) {
     for index in frames[number]?.channels ?? [] { channels[index]?.mayBeSubscribed = true }
     unsubscribed(number)
@@ -304,7 +304,7 @@ extension EventHub {
 
   // MARK: Reconnects and timers
 
-  /// Handles a new connection to the store, which has no subscriptions.
+  /// Handle a new connection to the store, which has no subscriptions.
   ///
   /// - Parameter isSame: whether it is the same store as before.
   mutating func connected(shardCount count: Int, isSame: Bool) {
@@ -333,7 +333,7 @@ extension EventHub {
     }
   }
 
-  /// Handles the loss of a shard's events: they were dropped.
+  /// Handle the loss of a shard's events: they were dropped.
   mutating func lost(_ shard: ShardID) {
     let shard = Int(shard.rawValue)
     guard shard < shardCount else { return }
@@ -343,7 +343,7 @@ extension EventHub {
     }
   }
 
-  /// Subscribes again to the matching channels that have streams.
+  /// Subscribe again to the matching channels that have streams.
   private mutating func resync(_ isMeant: (Channel) -> Bool) {
     let indexes = channels.indexes.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
     for (shard, indexes) in byShard(indexes).enumerated() {
@@ -351,14 +351,14 @@ extension EventHub {
     }
   }
 
-  /// Groups channels by shard.
+  /// Group channels by shard.
   func byShard(_ indexes: [UInt32]) -> [[UInt32]] {
     var byShard: [[UInt32]] = Array(repeating: [], count: shardCount)
     for index in indexes { byShard[channels[index]?.shard ?? 0].append(index) }
     return byShard
   }
 
-  /// Runs once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
+  /// Run once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
   mutating func tick() {
     frames.tick()
     sendDue()

@@ -3,7 +3,7 @@ internal import ReceiptWire
 
 /// Opening, relisting and closing of streams.
 extension EventHub {
-  /// Adds a stream to the queue of openings.
+  /// Add a stream to the queue of openings.
   ///
   /// - Throws: `store_busy` where too many streams are open or waiting.
   mutating func open(_ request: Request) throws(Problem) -> Ref {
@@ -30,7 +30,7 @@ extension EventHub {
     return ref
   }
 
-  /// Removes a stream whose client has disconnected or that was ended.
+  /// Remove a stream whose client has disconnected or that was ended.
   mutating func close(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     if holdsOpeningSlot(stream) { queue.ended() }
@@ -49,7 +49,7 @@ extension EventHub {
     }
   }
 
-  /// Counts a closed stream that is still in the queue.
+  /// Count a closed stream that is still in the queue.
   private mutating func countClosedWaiting() {
     guard queue.closed() else { return }
     let streams = streams
@@ -65,14 +65,14 @@ extension EventHub {
     streams.remove(ref)
   }
 
-  /// Ends a stream because of a problem; the problem is the answer if the stream has not begun.
+  /// End a stream because of a problem; the problem is the answer if the stream has not begun.
   mutating func fail(_ ref: Ref, _ problem: Problem) {
     guard let stream = self[ref] else { return }
     emit(stream.hasBegun ? .end(ref) : .refuse(ref, problem.code, detail: problem.detail))
     close(ref)
   }
 
-  /// Ends the user's streams whose tokens were issued before this time.
+  /// End the user's streams whose tokens were issued before this time.
   mutating func tokensRevoked(user index: UInt32, before: Timestamp) {
     for ref in refs(ofUser: index) {
       guard let issued = self[ref]?.request.issued, Int64(issued) * 1_000 < before.milliseconds else {
@@ -111,7 +111,7 @@ extension EventHub {
     release(user: index)
   }
 
-  /// Puts a live stream's relisting back into the queue after a temporary failure. False: the failure is not of that
+  /// Put a live stream's relisting back into the queue after a temporary failure. False: the failure is not of that
   /// kind.
   private mutating func retryRelisting(_ ref: Ref, _ problem: Problem) -> Bool {
     guard problem.status == 503, let stream = self[ref], stream.phase == .live, holdsOpeningSlot(stream)
@@ -136,7 +136,7 @@ extension EventHub {
     }
   }
 
-  /// Handles a failed unsubscribe, which is retried at the next tick if the user still has no streams.
+  /// Handle a failed unsubscribe, which is retried at the next tick if the user still has no streams.
   mutating func userUnsubscribeFailed(_ index: UInt32) {
     guard users[index] != nil else { return }
     users[index]?.mayBeSubscribed = true
@@ -150,7 +150,7 @@ extension EventHub {
 
   // MARK: Openings
 
-  /// Starts waiting openings and relistings, up to the limit.
+  /// Start waiting openings and relistings, up to the limit.
   mutating func startOpenings() {
     while let ref = queue.next(limit: limits.openings) {
       guard streams.contains(ref) else {
@@ -195,7 +195,7 @@ extension EventHub {
     )
   }
 
-  /// Handles a page of the user's channels.
+  /// Handle a page of the user's channels.
   mutating func listed(_ ref: Ref, _ entries: [ChannelEntryFields], next: UInt64?) {
     guard let stream = self[ref] else { return }
     let isRelisting = stream.phase == .live
@@ -224,7 +224,7 @@ extension EventHub {
     }
   }
 
-  /// Records the index's changes for a stream that resumes from a time.
+  /// Record the index's changes for a stream that resumes from a time.
   mutating func record(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
     if entry.deletedAt != .none {
       streams[ref]?.deleted.append((entry.cid, entry.deletedAt))
@@ -241,7 +241,7 @@ extension EventHub {
     Timestamp(milliseconds: max(0, time.milliseconds - limits.membershipMargin))
   }
 
-  /// Handles a failed list. If deletions since the cursor are no longer all known, the stream is told to query its
+  /// Handle a failed list. If deletions since the cursor are no longer all known, the stream is told to query its
   /// state anew.
   mutating func listFailed(_ ref: Ref, _ problem: Problem) {
     if retryRelisting(ref, problem) { return }
@@ -254,7 +254,7 @@ extension EventHub {
     list(ref)
   }
 
-  /// Handles the end of a relisting: a channel that is no longer listed was left or is gone.
+  /// Handle the end of a relisting: a channel that is no longer listed was left or is gone.
   private mutating func relisted(_ ref: Ref, _ stream: Stream) {
     let found = Set(stream.found.map { ExactText($0.cid) })
     for channel in stream.attached.keys.sorted() {
@@ -272,7 +272,7 @@ extension EventHub {
     startOpenings()
   }
 
-  /// Subscribes to the stream's channels, all of which are now known.
+  /// Subscribe to the stream's channels, all of which are now known.
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     if let named = stream.named, !named.isSubset(of: stream.found.map { ExactText($0.cid) }) {
@@ -314,14 +314,14 @@ extension EventHub {
     answered(ref)
   }
 
-  /// Sends the 200 headers, unless already sent.
+  /// Send the 200 headers, unless already sent.
   private mutating func begun(_ ref: Ref) {
     guard let stream = self[ref], !stream.hasBegun else { return }
     streams[ref]?.hasBegun = true
     emit(.begin(ref))
   }
 
-  /// Handles one of the awaited replies; the last one makes the stream live.
+  /// Handle one of the awaited replies; the last one makes the stream live.
   mutating func answered(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     streams[ref]?.pending -= 1
@@ -338,7 +338,7 @@ extension EventHub {
     startOpenings()
   }
 
-  /// Lists the user's channels again, since changes may have been missed. Until the relisting ends, the stream's events
+  /// List the user's channels again, since changes may have been missed. Until the relisting ends, the stream's events
   /// have no id.
   mutating func relist(_ ref: Ref) {
     guard let stream = self[ref], stream.user != nil else { return }

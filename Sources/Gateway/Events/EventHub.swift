@@ -115,13 +115,13 @@ struct EventHub {
 
   /// Phase of a stream.
   enum Phase: Equatable {
-    /// Waits to be opened. Becomes `subscribingUser`, or `subscribing` for a server's stream.
+    /// Waiting to be opened. Becomes `subscribingUser`, or `subscribing` for a server's stream.
     case waiting
-    /// Subscribes to its user. Becomes `listing`.
+    /// Subscribing to its user. Becomes `listing`.
     case subscribingUser
-    /// Lists its user's channels. Becomes `subscribing`.
+    /// Listing its user's channels. Becomes `subscribing`.
     case listing
-    /// Subscribes to its channels. Becomes `live`.
+    /// Subscribing to its channels. Becomes `live`.
     case subscribing
     case live
   }
@@ -129,9 +129,9 @@ struct EventHub {
   /// Phase of relisting a live stream's channels, after membership changes may have been missed.
   enum Relisting: Equatable {
     case none
-    /// Waits for an opening slot. Becomes `subscribingUser`.
+    /// Waiting for an opening slot. Becomes `subscribingUser`.
     case waiting
-    /// Subscribes to its user. Becomes `listing`.
+    /// Subscribing to its user. Becomes `listing`.
     case subscribingUser
     /// Becomes `none`.
     case listing
@@ -250,7 +250,7 @@ struct EventHub {
   /// See ``EventHub``; nil: there is no subscription.
   var time: Timestamp? { progress.time }
 
-  /// Takes the steps added since the last call.
+  /// Take the steps added since the last call.
   mutating func takeSteps() -> [Step] {
     defer { steps.removeAll(keepingCapacity: true) }
     return steps
@@ -297,12 +297,12 @@ struct EventHub {
     return Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
   }
 
-  /// Records that a shard's events are complete through this time.
+  /// Record that a shard's events are complete through this time.
   mutating func passed(_ shard: ShardID, through: Timestamp) { progress.passed(shard, through: through) }
 
   // MARK: Attachments
 
-  /// Attaches a stream to a channel, and cancels a pending leave; nil: a limit is reached.
+  /// Attach a stream to a channel, and cancels a pending leave; nil: a limit is reached.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
     if let index = index(ofChannel: cid), streams[ref]?.attached[index] != nil {
       streams[ref]?.attached[index]?.joinedAt = joinedAt
@@ -318,7 +318,7 @@ struct EventHub {
     return index
   }
 
-  /// Detaches a stream from a channel.
+  /// Detach a stream from a channel.
   mutating func detach(_ ref: Ref, _ channel: UInt32) {
     guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
       let last = channels[channel]?.streams.popLast()
@@ -333,7 +333,7 @@ struct EventHub {
 
   // MARK: Subscriptions without streams
 
-  /// Marks a channel without streams to be unsubscribed at the next tick.
+  /// Mark a channel without streams to be unsubscribed at the next tick.
   mutating func release(channel index: UInt32) {
     guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
     else {
@@ -343,7 +343,7 @@ struct EventHub {
     idleChannels.append(index)
   }
 
-  /// Marks a user without streams to be unsubscribed at the next tick.
+  /// Mark a user without streams to be unsubscribed at the next tick.
   mutating func release(user index: UInt32) {
     guard let user = users[index], user.streams.isEmpty, !user.isIdle else { return }
     users[index]?.isIdle = true
@@ -354,7 +354,7 @@ struct EventHub {
     if let user = users[index] { users.remove(index, named: user.name) }
   }
 
-  /// Unsubscribes channels that have no streams any more.
+  /// Unsubscribe channels that have no streams any more.
   mutating func unsubscribeIdleChannels() {
     var ending: [UInt32] = []
     for index in idleChannels {
@@ -385,7 +385,7 @@ struct EventHub {
     channels.remove(index, named: channel.cid)
   }
 
-  /// Unsubscribes users who have no streams any more.
+  /// Unsubscribe users who have no streams any more.
   mutating func unsubscribeIdleUsers() {
     for index in idleUsers {
       users[index]?.isIdle = false
@@ -407,7 +407,7 @@ struct EventHub {
     idleUsers = []
   }
 
-  /// Removes all subscriptions, before those of another store. The numbers of streams and frames are not used again:
+  /// Remove all subscriptions, before those of another store. The numbers of streams and frames are not used again:
   /// replies to earlier ones may be pending.
   mutating func removeAllSubscriptions() {
     let kept = (steps, streams, frames)

@@ -34,7 +34,7 @@ final class EventStream {
     self.totalsOf = totalsOf
   }
 
-  /// Checks once a tick whether the client reads. Returns true if it has not for that many ticks, while something
+  /// Check once a tick whether the client reads. Returns true if it has not for that many ticks, while something
   /// waited for it.
   ///
   /// - Parameter queued: bytes that HTTP/2 has queued.

@@ -5,7 +5,7 @@ internal import StoreClient
 
 /// `GET /v1/events` (Proto/openapi.yaml).
 extension EventStreams {
-  /// Opens an event stream. It is answered once its channels are subscribed to; a resuming stream, once they are
+  /// Open an event stream. It is answered once its channels are subscribed to; a resuming stream, once they are
   /// listed.
   func openEvents(
     _ match: borrowing RouteMatch,
@@ -98,7 +98,7 @@ struct EventParameters {
     return cursor
   }
 
-  /// Adds a channel, unless it was named before.
+  /// Add a channel, unless it was named before.
   private mutating func add(_ cid: RawSpan, countMax: Int) throws(Problem) {
     guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
     let name = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

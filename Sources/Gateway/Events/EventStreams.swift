@@ -36,7 +36,7 @@ final class EventStreams: GatewayPart {
 
   init(_ limits: EventHub.Limits) { hub = EventHub(limits: limits) }
 
-  /// Opens a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
+  /// Open a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
   ///
   /// - Throws: `store_busy` where too many streams are open, or while draining; `limit_reached`.
   func open(_ request: EventHub.Request, _ context: RequestContext, wantsTotals: Bool) throws(Problem) {
@@ -61,14 +61,14 @@ final class EventStreams: GatewayPart {
   /// The id of a stream's next event; nil: it has none.
   private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
 
-  /// Writes an event for one stream only.
+  /// Write an event for one stream only.
   private func write(_ block: ByteBuffer, _ stream: EventStream, _ key: () -> StreamQueue.Key) {
     if stream.hasBegun { writer.write(block, to: stream, id: id(stream), on: loop, key: key) }
   }
 
   // MARK: Store replies and events
 
-  /// Delivers the events of a shard.
+  /// Deliver the events of a shard.
   func deliver(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
     let fields = try EventsFields(payload)
     for channel in fields.channels { deliver(channel, .everybody) }
@@ -133,7 +133,7 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  /// Subscribes again on a new connection to the store, which has no subscriptions.
+  /// Subscribe again on a new connection to the store, which has no subscriptions.
   func connected() {
     let isSame = writer.connected(to: loop.store.storeID)
     hub.connected(shardCount: loop.store.shardCount, isSame: isSame)
@@ -241,7 +241,7 @@ final class EventStreams: GatewayPart {
     loop.endTurnSoon()
   }
 
-  /// Ends a started stream, with a comment that gives the reason.
+  /// End a started stream, with a comment that gives the reason.
   private func end(_ stream: EventStream, _ reason: StaticString) {
     remove(stream)
     hub.close(stream.ref)
@@ -262,7 +262,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Delivery
 
-  /// Delivers the events of one channel.
+  /// Deliver the events of one channel.
   private func deliver(_ channel: ChannelEventsFields, _ recipients: EventHub.ReplayRecipients) {
     let events = hub.eventsToDeliver(channel.events, to: recipients)
     // A member's latest join decides which events they get, including earlier ones.
@@ -302,7 +302,7 @@ final class EventStreams: GatewayPart {
     }
   }
 
-  /// Delivers to a member the part of an event that hidden history lets them see (R6).
+  /// Deliver to a member the part of an event that hidden history lets them see (R6).
   private func deliver(
     _ event: EventFields,
     _ forms: EventForm.Forms,
@@ -322,7 +322,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Timers
 
-  /// Starts the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
+  /// Start the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
   /// 50,000 are written at once.
   func start() {
     let tick = min(loop.limits.heartbeat, .seconds(1))
@@ -363,7 +363,7 @@ final class EventStreams: GatewayPart {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
-  /// Resets a stream whose client takes no events, and drops its queue. The client can resume from its last event.
+  /// Reset a stream whose client takes no events, and drop its queue. The client can resume from its last event.
   private func resetStalled(_ stream: EventStream) {
     stalled &+= 1
     remove(stream)
@@ -371,7 +371,7 @@ final class EventStreams: GatewayPart {
     loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
   }
 
-  /// Ends a stream whose token has expired or was revoked.
+  /// End a stream whose token has expired or was revoked.
   private func expire(_ stream: EventStream, _ code: ProblemCode) {
     if stream.hasBegun {
       return end(stream, code == .tokenRevoked ? "the token has been revoked" : "the token has expired")
@@ -382,13 +382,13 @@ final class EventStreams: GatewayPart {
     loop.answer(Problem(code), Route.events, stream.handle, connection)
   }
 
-  /// Writes a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
+  /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
   /// newer id.
   private func sendHeartbeat(_ stream: EventStream) {
     if stream.hasBegun { writer.writeHeartbeat(to: stream, id: id(stream), on: loop) }
   }
 
-  /// Cleans up a stream whose client has disconnected.
+  /// Clean up a stream whose client has disconnected.
   func aborted(_ handle: HTTP2StreamHandle) {
     guard let stream = table.stream(of: handle) else { return }
     remove(stream)
@@ -396,13 +396,13 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  /// Writes queued events after a stream has become writable again.
+  /// Write queued events after a stream has become writable again.
   func drained(_ handle: HTTP2StreamHandle) {
     guard let stream = table.stream(of: handle) else { return }
     writer.writeQueued(of: stream, on: loop)
   }
 
-  /// Ends all streams, so that their clients reconnect to another gateway, and accepts no new ones.
+  /// End all streams, so that their clients reconnect to another gateway, and accept no new ones.
   func drain() {
     isDraining = true
     for stream in table.all {
@@ -417,7 +417,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Totals
 
-  /// Schedules a count of unread totals if an event may have changed them for the stream's user.
+  /// Schedule a count of unread totals if an event may have changed them for the stream's user.
   private func scheduleTotals(_ event: EventFields, _ stream: EventStream, isOwn: Bool) {
     guard let user = stream.totalsOf else { return }
     switch event {
@@ -433,7 +433,7 @@ final class EventStreams: GatewayPart {
     countTotals()
   }
 
-  /// Starts the counts that are due, as far as limits allow.
+  /// Start the counts that are due, as far as limits allow.
   private func countTotals() {
     guard loop.store.shardCount > 0 else { return }
     while totals.countingCount < loop.limits.totalsJobs, loop.userJobs.count < loop.limits.userJobs,
@@ -447,7 +447,7 @@ final class EventStreams: GatewayPart {
     }
   }
 
-  /// Sends counted totals to the user's streams; nil: the count failed.
+  /// Send counted totals to the user's streams; nil: the count failed.
   func totalsCounted(_ user: String, _ counted: UnreadTotals?) {
     totals.counted(user, isDone: counted != nil)
     guard let counted else { return }
@@ -460,7 +460,7 @@ final class EventStreams: GatewayPart {
     countTotals()
   }
 
-  /// Ends the streams of revoked tokens.
+  /// End the streams of revoked tokens.
   func revoke(where isRevoked: (Caller) -> Bool) {
     for stream in table.all where isRevoked(stream.caller) { expire(stream, .tokenRevoked) }
     perform()

@@ -22,7 +22,7 @@ struct LeaveQueue {
 
   var isEmpty: Bool { leaves.isEmpty }
 
-  /// Adds a leave.
+  /// Add a leave.
   ///
   /// - Returns: the tick at which the attachment ends.
   mutating func append(_ ref: EventHub.Ref, _ channel: UInt32, at time: Timestamp) -> UInt32 {
@@ -33,7 +33,7 @@ struct LeaveQueue {
 
   mutating func tick() { ticks += 1 }
 
-  /// Removes the next leave whose wait has ended.
+  /// Remove the next leave whose wait has ended.
   mutating func popEnded() -> Leave? {
     guard let leave = leaves.first, leave.endsAt <= ticks else { return nil }
     return leaves.removeFirst()

@@ -113,7 +113,7 @@ struct StreamQueue {
 
   var isEmpty: Bool { count == 0 }
 
-  /// Adds an event.
+  /// Add an event.
   ///
   /// - Parameter reset: encodes the event that replaces everything on overflow.
   mutating func put(_ entry: Entry, reset: () -> ByteBuffer) -> Outcome {
@@ -137,7 +137,7 @@ struct StreamQueue {
     return existed ? .conflated : .kept
   }
 
-  /// Removes the oldest entry.
+  /// Remove the oldest entry.
   mutating func pop() -> Entry? {
     while head < entries.count {
       let entry = entries[head]
@@ -153,7 +153,7 @@ struct StreamQueue {
     return nil
   }
 
-  /// Puts a removed entry back at the front.
+  /// Put a removed entry back at the front.
   mutating func requeueFront(_ entry: Entry) {
     if head > 0 {
       head -= 1
@@ -168,7 +168,7 @@ struct StreamQueue {
     }
   }
 
-  /// Replaces all entries with a reset.
+  /// Replace all entries with a reset.
   mutating func overflow(_ reset: ByteBuffer, id: Timestamp?) {
     self = StreamQueue()
     append(Entry(key: Key(.reset), bytes: reset, id: id))

@@ -48,7 +48,7 @@ struct FrameRequest: ~Escapable {
   /// Name and range of the first field that is out of range; nil: all are in range.
   let invalid: StaticString?
 
-  /// Parses the payload of a frame by the rule of its kind.
+  /// Parse the payload of a frame by the rule of its kind.
   ///
   /// - Throws: where the payload is malformed.
   @_lifetime(copy payload)
@@ -94,7 +94,7 @@ struct FrameRequest: ~Escapable {
   }
 }
 
-/// Parses fields and checks their ranges.
+/// Parser of fields, which checks their ranges.
 private struct FieldCheck {
   private let entriesMax: Int
   private let membersMax: Int
@@ -126,7 +126,7 @@ private struct FieldCheck {
     if !isInRange { refuse(range) }
   }
 
-  /// Parses one field. False where the rest of the payload cannot be parsed, although the field is complete.
+  /// Parse one field. False where the rest of the payload cannot be parsed, although the field is complete.
   ///
   /// - Throws: where the field is malformed.
   @_lifetime(reader: copy reader)

@@ -7,7 +7,7 @@ internal import StoreClient
 extension FrameStream {
   private static let ticketBytesMax = TicketCodec.characterCountMax
 
-  /// Handles present_ticket: verifies the ticket here, and redeems it at its shard.
+  /// Handle present_ticket: verifies the ticket here, and redeems it at its shard.
   func presentTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
     guard header.flags.isDisjoint(with: .ofRequests) else { throw .badFlags(header.flags.rawValue) }
     var reader = FieldReader(payload)
@@ -82,7 +82,7 @@ extension FrameStream {
     sent(isSent, request, loop)
   }
 
-  /// Refuses a ticket, and counts it.
+  /// Refuse a ticket, and count it.
   private func refuseTicket(
     _ correlation: UInt32,
     _ code: ErrorCode,
@@ -95,7 +95,7 @@ extension FrameStream {
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
-  /// Handles the reply to an acknowledgement.
+  /// Handle the reply to an acknowledgement.
   func acknowledged(_ request: FrameStoreRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop)
   {
     do throws(WireError) {
@@ -115,7 +115,7 @@ extension FrameStream {
     }
   }
 
-  /// Counts the outcome of a request if it is an acknowledgement.
+  /// Count the outcome of a request if it is an acknowledgement.
   func count(_ outcome: PushCounters.Outcome, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
     if request.kind != .plain { count(outcome, request.kind, request.device, loop) }
   }

@@ -110,7 +110,7 @@ final class FrameStream: RequestStream {
     return !lacksRoom && loop.streams.canSend(self)
   }
 
-  /// Decodes the next frame; nil where it is malformed, which ends the stream.
+  /// Decode the next frame; nil where it is malformed, which ends the stream.
   private func next(_ bytes: RawSpan, at offset: Int) -> FrameDecoder.Next? {
     do throws(WireError) {
       return try decoder.next(bytes, at: offset)
@@ -240,7 +240,7 @@ final class FrameStream: RequestStream {
     )
   }
 
-  /// Passes the pending answers to HTTP/2, as one buffer.
+  /// Pass the pending answers to HTTP/2, as one buffer.
   override func write(_ loop: GatewayLoop) {
     guard output.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, output)

@@ -11,7 +11,7 @@ package struct CivilTime: Equatable, Sendable {
   /// 9999-12-31T23:59:59.999Z.
   package static let millisecondsMax: Int64 = 253_402_300_799_999
 
-  /// Converts `milliseconds` since 1970-01-01T00:00:00Z, clamped to the years 1970 to 9999.
+  /// Convert `milliseconds` since 1970-01-01T00:00:00Z, clamped to the years 1970 to 9999.
   package init(milliseconds: Int64) {
     let held = UInt64(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
     // Values are below 2^32 from here on, where a division by a constant is one multiplication.
@@ -31,7 +31,7 @@ package struct CivilTime: Equatable, Sendable {
     return Int64(minutes * 60 + Int(second)) * 1_000 + Int64(millisecond)
   }
 
-  /// Parses RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
+  /// Parse RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
   /// milliseconds are cut off; a leap second (`:60`) is the next second.
   ///
   /// - Returns: milliseconds since 1970; nil where the text is malformed.

@@ -33,7 +33,7 @@ final class EchoingAnswers: GatewayPart {
 
   // MARK: Sending
 
-  /// Sends a request about one channel, whose reply becomes the answer.
+  /// Send a request about one channel, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -51,7 +51,7 @@ final class EchoingAnswers: GatewayPart {
     if !isSent { throw refused(index) }
   }
 
-  /// Sends a request to a shard, whose reply becomes the answer.
+  /// Send a request to a shard, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -109,7 +109,7 @@ final class EchoingAnswers: GatewayPart {
     }
   }
 
-  /// Drops what a failed request has kept.
+  /// Drop what a failed request has kept.
   func failed(_ index: SlotIndex) { waiting.remove(index) }
 
   private func respond(

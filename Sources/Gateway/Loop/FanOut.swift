@@ -77,7 +77,7 @@ final class FanOut {
     waiting = count + 1
   }
 
-  /// Stores a record unless a newer version is known.
+  /// Store a record unless a newer version is known.
   func keep(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }
     records[record.name] = record

@@ -10,7 +10,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Sending
 
-  /// Starts a fan-out of `count` results.
+  /// Start a fan-out of `count` results.
   ///
   /// - Parameter changesPrivacy: as in ``FanOut``.
   func begin(
@@ -25,12 +25,12 @@ final class FanOuts: GatewayPart {
     return fanOuts.insert(fanOut)
   }
 
-  /// Keeps the names of the next entry for the answer.
+  /// Keep the names of the next entry for the answer.
   func keepNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
     fanOuts[index]?.names.append(cid: cid, id: id)
   }
 
-  /// Sends one entry's request about a channel.
+  /// Send one entry's request about a channel.
   func send(
     _ kind: FrameKind,
     cid: RawSpan,
@@ -46,7 +46,7 @@ final class FanOuts: GatewayPart {
     if !isSent { finish(index, entry, .storeBusy) }
   }
 
-  /// Sends one entry's request to a shard.
+  /// Send one entry's request to a shard.
   func send(
     _ kind: FrameKind,
     shard: ShardID,
@@ -68,14 +68,14 @@ final class FanOuts: GatewayPart {
     PendingRequest(.fanOut(index, entry: UInt32(entry)), route: route, isServer: isServer)
   }
 
-  /// Records that an entry was refused.
+  /// Record that an entry was refused.
   func finish(_ index: SlotIndex, _ entry: Int, _ code: ProblemCode) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.results[entry].code = code
     fanOut.waiting -= 1
   }
 
-  /// Ends the sending of entries: from here on the last result answers.
+  /// End the sending of entries: from here on the last result answers.
   func finishSending(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.waiting -= 1
@@ -150,7 +150,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Answers
 
-  /// Answers when the last result has arrived.
+  /// Answer when the last result has arrived.
   private func answerIfComplete(_ fanOut: FanOut, _ index: SlotIndex) {
     guard fanOut.waiting == 0, fanOuts[index] === fanOut else { return }
     if case .assigning(let value) = fanOut.stage, fanOut.results.allSatisfy({ $0.code == nil }) {
@@ -186,7 +186,7 @@ final class FanOuts: GatewayPart {
     }
   }
 
-  /// Completes one user of a batch.
+  /// Complete one user of a batch.
   private func finishUser(_ fanOut: FanOut, _ index: SlotIndex, _ entry: Int) {
     guard let batch = fanOuts[index] else { return }
     switch fanOut.stage {
@@ -211,7 +211,7 @@ final class FanOuts: GatewayPart {
     )
   }
 
-  /// Answers the PUT of a channel type or a user.
+  /// Answer the PUT of a channel type or a user.
   private func answerValue(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = fanOut.route
     switch fanOut.stage {
@@ -251,7 +251,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Values replicated to every shard
 
-  /// Assigns a value that the home shard has changed to every other shard.
+  /// Assign a value that the home shard has changed to every other shard.
   private func assignEverywhere(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) {
     fanOut.stage = .assigning(value)
     // Version 0 was never set, which is every shard's default state.
@@ -267,7 +267,7 @@ final class FanOuts: GatewayPart {
     }
   }
 
-  /// Announces the change of the user's rows in all their channels, once every shard has the setting (R7). False: there
+  /// Announce the change of the user's rows in all their channels, once every shard has the setting (R7). False: there
   /// is nothing to announce.
   private func announce(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
     guard fanOut.changesPrivacy, value.isUser, value.version > 0 else { return false }
@@ -277,7 +277,7 @@ final class FanOuts: GatewayPart {
     return true
   }
 
-  /// Handles the end of an announcement. After a failure the value stays unsettled, and ``Replication`` completes it.
+  /// Handle the end of an announcement. After a failure the value stays unsettled, and ``Replication`` completes it.
   func announced(_ index: SlotIndex, _ problem: Problem?) {
     guard let fanOut = fanOuts[index] else { return }
     if let problem { fanOut.results.append(FanOut.Result(code: problem.code)) }
@@ -285,7 +285,7 @@ final class FanOuts: GatewayPart {
     answerIfComplete(fanOut, index)
   }
 
-  /// Tells the home shard that every shard has the value. False: there is nothing to wait for.
+  /// Tell the home shard that every shard has the value. False: there is nothing to wait for.
   private func settle(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
     guard value.version > 0 else { return false }
     let home = value.home(shardCount: loop.store.shardCount)
@@ -294,7 +294,7 @@ final class FanOuts: GatewayPart {
     return fanOut.waiting > 0
   }
 
-  /// Sends the gateway's own request about a value. It has no caller, so no time of issue.
+  /// Send the gateway's own request about a value. It has no caller, so no time of issue.
   private func sendShared(
     _ value: SharedValue,
     _ kind: FrameKind,

@@ -26,7 +26,7 @@ struct GatewayCounters {
   /// The row of requests without a route.
   private static let noRoute = Route.allCases.count
 
-  /// Counts an answer.
+  /// Count an answer.
   ///
   /// - Parameter route: nil: no route was found.
   mutating func answered(_ route: Route?, status: Int) {
@@ -34,7 +34,7 @@ struct GatewayCounters {
     answers[row * 6 + min(status / 100, 5)] &+= 1
   }
 
-  /// Adds a closed connection's counters.
+  /// Add a closed connection's counters.
   mutating func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
 
   private static func sum(_ a: HTTP2Counters, _ b: HTTP2Counters) -> HTTP2Counters {
@@ -50,7 +50,7 @@ struct GatewayCounters {
     return sum
   }
 
-  /// Adds all counters to the samples, under their metric names.
+  /// Add all counters to the samples, under their metric names.
   ///
   /// - Parameter open: the counters of the open connections.
   func add(to samples: inout MetricSamples, open: [HTTP2Counters]) {

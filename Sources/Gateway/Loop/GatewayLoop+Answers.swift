@@ -9,7 +9,7 @@ package import StoreClient
 // MARK: - From the store
 
 extension GatewayLoop: StoreClientDelegate {
-  /// Passes the store's reply to the request or part that sent it.
+  /// Pass the store's reply to the request or part that sent it.
   package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
     guard let pending = takePending(token) else { return }
     if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
@@ -38,7 +38,7 @@ extension GatewayLoop: StoreClientDelegate {
     }
   }
 
-  /// Passes the failure of a store request to the request or part that sent it.
+  /// Pass the failure of a store request to the request or part that sent it.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
     guard let pending = takePending(token) else { return }
     let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
@@ -60,18 +60,18 @@ extension GatewayLoop: StoreClientDelegate {
     }
   }
 
-  /// Answers a request with a problem, unless its client has disconnected.
+  /// Answer a request with a problem, unless its client has disconnected.
   private func answer(_ problem: Problem, _ route: Route, _ stream: HTTP2StreamHandle, _ index: UInt32) {
     guard let connection = connections.answering(stream, on: index) else { return }
     answer(problem, route, stream, connection)
   }
 
-  /// Delivers the events of a shard.
+  /// Deliver the events of a shard.
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
     try events.deliver(shard, payload)
   }
 
-  /// Flushes the answers of one read of the store's connection.
+  /// Flush the answers of one read of the store's connection.
   package func storeReadComplete() {
     // Replies have made room in the window.
     if batches.waitingCount > 0 { batches.beginWaiting() }
@@ -79,7 +79,7 @@ extension GatewayLoop: StoreClientDelegate {
     endTurn()
   }
 
-  /// Reports the change to the process, and resubscribes once connected.
+  /// Report the change to the process, and resubscribes once connected.
   package func storeReadinessChanged(_ isReady: Bool) {
     storeConnectivityChanged(isReady ? .connected : .cutOff(since: store.disconnectedSince ?? .now()))
     if isReady {
@@ -102,7 +102,7 @@ extension GatewayLoop: StoreClientDelegate {
     )
   }
 
-  /// Writes a reply's fields as JSON straight into the stream's buffer.
+  /// Write a reply's fields as JSON straight into the stream's buffer.
   private func reply(
     _ form: AnswerForm,
     _ request: PendingRequest,

@@ -7,7 +7,7 @@ internal import ReceiptModel
 extension GatewayLoop {
   // MARK: Client address
 
-  /// Records a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
+  /// Record a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
   /// request.
   ///
   /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
@@ -92,7 +92,7 @@ extension GatewayLoop {
       : try Authenticator.token(of: request.authorization)
   }
 
-  /// Checks the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
+  /// Check the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
   /// unauthenticated clients are not kept.
   ///
   /// - Returns: false where the request will be refused, whatever its body is.
@@ -123,7 +123,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Continues a request whose token was verified before its body arrived.
+  /// Continue a request whose token was verified before its body arrived.
   private func tokenVerifiedBeforeBody(
     _ waiting: RequestAwaitingVerification,
     _ result: Result<Caller, TokenRefusal>
@@ -145,7 +145,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Lets a request wait until its unknown token is verified, unless its sender has shown too many bad tokens.
+  /// Let a request wait until its unknown token is verified, unless its sender has shown too many bad tokens.
   private func waitForVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
@@ -183,7 +183,7 @@ extension GatewayLoop {
     return client(request, index).map { .address($0.network) } ?? .unknown
   }
 
-  /// Marks a connection that has shown a valid token: it is no longer evicted for newer ones.
+  /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
   private func markAuthenticated(_ index: UInt32) {
     connections.resetBadTokens(index)
     guard connections.recordAuthenticated(index), let connection = connections.connection(index) else {
@@ -193,7 +193,7 @@ extension GatewayLoop {
     if let channel = connection.channel { gate?.markAuthenticated(channel) }
   }
 
-  /// Continues a request whose token has been verified.
+  /// Continue a request whose token has been verified.
   private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
     if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result) }
     guard let connection = connections.answering(waiting.stream, on: waiting.connection) else { return }
@@ -251,7 +251,7 @@ extension GatewayLoop {
     return problem
   }
 
-  /// Closes a connection after a delay, which slows down a client that guesses tokens.
+  /// Close a connection after a delay, which slows down a client that guesses tokens.
   private func closeAfterDelay(_ index: UInt32) {
     guard let connection = connections.connection(index) else { return }
     counters.connectionsEndedForTokens &+= 1
@@ -269,7 +269,7 @@ extension GatewayLoop {
   /// Monotonic time in nanoseconds.
   private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
 
-  /// Charges a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
+  /// Charge a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
   /// address is not charged: the requests of all its users come from there.
   func chargeRates(
     _ route: Route,
@@ -299,7 +299,7 @@ extension GatewayLoop {
     if let shown { connection.setApplicationTag(stream, shown.packed) }
   }
 
-  /// Charges a caller, and the client's address unless it is a server's, for more work than their request's own cost
+  /// Charge a caller, and the client's address unless it is a server's, for more work than their request's own cost
   /// stands for. They may come into debt, and wait with their next request.
   func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
     guard rates.isOn, cost > 0 else { return }
@@ -326,7 +326,7 @@ extension GatewayLoop {
     } ?? problem
   }
 
-  /// Charges one request without a valid token to its address.
+  /// Charge one request without a valid token to its address.
   func chargeAddress(
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
@@ -359,14 +359,14 @@ extension GatewayLoop {
         || rates.charge(1, to: stream.address, at: now, .nothing)?.decision.isAllowed != false)
   }
 
-  /// Charges a frame or line of a stream's body, whether it is valid or not.
+  /// Charge a frame or line of a stream's body, whether it is valid or not.
   func chargeStream(_ stream: RequestStream) {
     guard rates.isOn else { return }
     _ = rates.charge(1, to: stream.caller, at: clock)
     if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }
   }
 
-  /// Installs the headers that all answers share: CORS headers and, where limits are set, rate headers.
+  /// Install the headers that all answers share: CORS headers and, where limits are set, rate headers.
   func setCommonHeaders() {
     let (origins, rates) = (origins, rates)
     switch (origins.isEmpty, rates.isOn) {

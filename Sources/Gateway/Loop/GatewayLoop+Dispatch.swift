@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import ReceiptModel
 
 extension GatewayLoop {
-  /// Calls the handler of a route. Each handler validates its whole input before it sends anything to the store.
+  /// Call the handler of a route. Each handler validates its whole input before it sends anything to the store.
   func dispatch(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -64,7 +64,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Parses the body as a JSON object with known fields only; an empty body counts as `{}`.
+  /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`.
   ///
   /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
   ///   `unknown_field`, `not_implemented`.

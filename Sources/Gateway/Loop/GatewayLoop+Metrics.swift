@@ -3,7 +3,7 @@ package import Operations
 internal import StoreClient
 
 extension GatewayLoop {
-  /// Collects the metrics of this loop and its parts for a scrape.
+  /// Collect the metrics of this loop and its parts for a scrape.
   func collect(into samples: inout MetricSamples) {
     counters.add(to: &samples, open: connections.all.map(\.counters))
     for part in parts { part.collect(into: &samples) }

@@ -119,7 +119,7 @@ package final class GatewayLoop {
     ]
   }
 
-  /// Starts the timers, and connects to the store.
+  /// Start the timers, and connect to the store.
   package func start() {
     replication.start()
     events.start()
@@ -131,13 +131,13 @@ package final class GatewayLoop {
   /// The tokens in this loop's cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
-  /// Counts an HTTP/1 client, and returns its answer.
+  /// Count an HTTP/1 client, and return its answer.
   func refuseHTTP1(isHead: Bool) -> ByteBuffer {
     counters.http1Refused &+= 1
     return HTTP1Refusal.answer(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
   }
 
-  /// Applies a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
+  /// Apply a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
   func apply(_ update: GatewayUpdate) {
     let configuration = update.configuration
     if let tokens = update.tokens {
@@ -150,7 +150,7 @@ package final class GatewayLoop {
     resources.setMemoryLimits(configuration.http2)
   }
 
-  /// Asks all connections to close after their streams.
+  /// Ask all connections to close after their streams.
   ///
   /// - Returns: completed when they are closed, at the latest after the drain timeout.
   func drain() -> EventLoopFuture<Void> {
@@ -171,7 +171,7 @@ package final class GatewayLoop {
     return promise.futureResult
   }
 
-  /// Closes the store connection; pending requests are answered 503.
+  /// Close the store connection; pending requests are answered 503.
   func close() -> EventLoopFuture<Void> {
     replication.stop()
     events.stop()
@@ -186,7 +186,7 @@ package final class GatewayLoop {
   /// let a token outlive its expiry if a turn did not end as it should.
   var now: Int64 { Times.now }
 
-  /// Schedules the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
+  /// Schedule the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
   /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
   /// makes one write to the store per turn instead of one per request.
   func endTurnSoon() {
@@ -197,7 +197,7 @@ package final class GatewayLoop {
     }
   }
 
-  /// Flushes the turn's output: first to the store, then to connections that were answered outside their own read.
+  /// Flush the turn's output: first to the store, then to connections that were answered outside their own read.
   func endTurn() {
     tape.shrink()
     streams.advance()
@@ -205,7 +205,7 @@ package final class GatewayLoop {
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
-  /// Returns unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
+  /// Return unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
   /// trimmed, which takes milliseconds and therefore runs off the loop.
   func releaseUnusedMemory() {
     guard resources.freeUnused() else { return }
@@ -218,7 +218,7 @@ package final class GatewayLoop {
 // MARK: - HTTP/2
 
 extension GatewayLoop: HTTP2ServerDelegate {
-  /// Checks the token before the body arrives.
+  /// Check the token before the body arrives.
   package func http2RequestAnnounced(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -227,7 +227,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
   }
 
-  /// Handles a request: answers it at once, or queues it for the store or for token verification.
+  /// Handle a request: answers it at once, or queues it for the store or for token verification.
   package func http2RequestReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -242,7 +242,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     }
   }
 
-  /// Flushes the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
+  /// Flush the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
   /// store busy while this loop reads its other connections.
   package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
     if store.queuedBytes >= Self.flushBytes { flushStore() }
@@ -257,7 +257,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// The size of some 100 marks.
   private static let flushBytes = 8 << 10
 
-  /// Removes an aborted event stream or streamed request.
+  /// Remove an aborted event stream or streamed request.
   package func http2StreamAborted(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -266,7 +266,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if streams.count > 0 { streams.aborted(stream) }
   }
 
-  /// Handles new bytes, or the end, of a streamed body.
+  /// Handle new bytes, or the end, of a streamed body.
   package func http2RequestBodyReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -274,7 +274,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     streams.bodyReceived(stream)
   }
 
-  /// Continues an event stream, or a streamed request, that can write again.
+  /// Continue an event stream, or a streamed request, that can write again.
   package func http2StreamDrained(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -283,7 +283,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     events.drained(stream)
   }
 
-  /// Removes a closed connection. Replies to its requests find no stream and are dropped.
+  /// Remove a closed connection. Replies to its requests find no stream and are dropped.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     // A shared connection's clients are not known here.
     if connection.hasFailed {
@@ -297,7 +297,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if connections.count == 0 { drained?.succeed() }
   }
 
-  /// Registers a new connection before it is active.
+  /// Register a new connection before it is active.
   ///
   /// - Parameters:
   ///   - client: its address; nil where that is no IP address.
@@ -312,7 +312,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection
   }
 
-  /// Performs the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
+  /// Perform the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
   /// 413, 415, 501.
   ///
   /// - Parameter caller: known if the request has waited for its token or as a batch.
@@ -374,7 +374,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     try dispatch(match, context, request)
   }
 
-  /// Handles a request again that has waited as a batch or as a query.
+  /// Handle a request again that has waited as a batch or as a query.
   func resumeRequest(
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
@@ -395,7 +395,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
 // MARK: - To the store
 
 extension GatewayLoop {
-  /// Sends a request about one channel. False: the store client takes no more; then nothing is pending.
+  /// Send a request about one channel. False: the store client takes no more; then nothing is pending.
   ///
   /// - Parameters:
   ///   - issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
@@ -414,7 +414,7 @@ extension GatewayLoop {
     return false
   }
 
-  /// Sends a request to a shard. False: as for a channel.
+  /// Send a request to a shard. False: as for a channel.
   ///
   /// - Parameter name: a channel type, a user or a token; nil: the frame kind has no name.
   func trySend(
@@ -431,7 +431,7 @@ extension GatewayLoop {
     return false
   }
 
-  /// Sends a request to a shard, with a name from memory.
+  /// Send a request to a shard, with a name from memory.
   func trySend(
     _ kind: FrameKind,
     shard: ShardID,
@@ -446,7 +446,7 @@ extension GatewayLoop {
     return trySend(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
   }
 
-  /// Registers a request until the store replies; returns its token. The first since the last flush has its round trip
+  /// Register a request until the store replies; returns its token. The first since the last flush has its round trip
   /// measured.
   private func register(_ request: PendingRequest) -> UInt64 {
     guard turn.takesSample() else { return pending.insert(request) }
@@ -455,7 +455,7 @@ extension GatewayLoop {
     return pending.insert(request)
   }
 
-  /// Removes the request of a token; nil where it was removed before.
+  /// Remove the request of a token; nil where it was removed before.
   func takePending(_ token: UInt64) -> PendingRequest? { pending.remove(token) }
 
   /// Requests waiting for the store.
@@ -464,7 +464,7 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Sends a request about one channel, whose reply becomes the answer.
+  /// Send a request about one channel, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -482,7 +482,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Sends a request to a shard, whose reply becomes the answer.
+  /// Send a request to a shard, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -524,7 +524,7 @@ extension GatewayLoop {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
   }
 
-  /// Answers where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
+  /// Answer where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
   /// builds.
   func respondInternalError(
     _ what: StaticString,
@@ -537,7 +537,7 @@ extension GatewayLoop {
     answer(Problem(.internalError), route, stream, connection)
   }
 
-  /// Answers with a problem.
+  /// Answer with a problem.
   func answer(
     _ problem: Problem,
     _ route: Route?,

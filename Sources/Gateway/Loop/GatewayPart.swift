@@ -10,10 +10,10 @@ class GatewayPart {
   /// Called once, by the loop's initialiser.
   final func attach(to loop: GatewayLoop) { owner = loop }
 
-  /// Collects the part's metrics for a scrape.
+  /// Collect the part's metrics for a scrape.
   func collect(into samples: inout MetricSamples) {}
 
-  /// Performs the steps of a state machine in order, and then those they yield. A request that the store client does
+  /// Perform the steps of a state machine in order, and then those they yield. A request that the store client does
   /// not take fails at once, and the machine answers with further steps.
   final func performAll<Step>(_ steps: [Step], _ perform: (Step) -> [Step]) {
     var due = steps[...]

@@ -122,7 +122,7 @@ struct BatchRoutes {
     loop.fanOuts.finishSending(fanOut)
   }
 
-  /// Writes the results of marks.
+  /// Write the results of marks.
   private static func writePositions(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
@@ -184,7 +184,7 @@ struct BatchRoutes {
     return values
   }
 
-  /// Parses a value of `unread_epochs`.
+  /// Parse a value of `unread_epochs`.
   private static func epoch(_ value: JSONValue) throws(Problem) -> UInt64 {
     guard let epoch = value.integer, (0...Int64(UInt32.max)).contains(epoch) else {
       throw value.error("must be a whole number from 0 to \(UInt32.max)")

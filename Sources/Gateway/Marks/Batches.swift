@@ -30,7 +30,7 @@ final class Batches: GatewayPart {
     return false
   }
 
-  /// Begins the batches that fit now or have reached their deadline.
+  /// Begin the batches that fit now or have reached their deadline.
   func beginWaiting() {
     while let batch = queue.next(now: loop.eventLoop.now, hasRoom: { loop.store.hasRoom(for: $0) }) {
       begin(batch)

@@ -92,7 +92,7 @@ struct MarkRoutes {
     }
   }
 
-  /// Marks unread from the first message created at or after a time.
+  /// Mark unread from the first message created at or after a time.
   private func markUnread(
     since: Int64,
     _ wantsTotals: Bool,

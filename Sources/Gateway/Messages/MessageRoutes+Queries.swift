@@ -106,7 +106,7 @@ extension MessageRoutes {
     return Identifier.isMessage(id) ? nil : .invalidMessageID
   }
 
-  /// Writes `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
+  /// Write `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
   static func writeStatuses(
     _ found: [StatusResult],
     cid: RawSpan,
@@ -149,7 +149,7 @@ enum StatusResult {
   case found(StatusAnswer)
   case missing(ProblemCode)
 
-  /// Reads the results of a query.
+  /// Read the results of a query.
   static func all(_ reader: inout FieldReader) throws(WireError) -> [StatusResult] {
     var results: [StatusResult] = []
     for _ in 0..<(try reader.count()) {
@@ -167,16 +167,16 @@ enum StatusResult {
 
 /// Cursors of rows and of a user's channels. Opaque to callers.
 enum PageCursor {
-  /// Parses a row number.
+  /// Parse a row number.
   static func row(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "r")) }
 
-  /// Parses a position in a user's index of channels.
+  /// Parse a position in a user's index of channels.
   static func channel(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
 
-  /// Parses a row of a channel's members.
+  /// Parse a row of a channel's members.
   static func joined(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "j")) }
 
-  /// Parses a message, or a reply to it: `m7`, `m7-2`.
+  /// Parse a message, or a reply to it: `m7`, `m7-2`.
   static func message(_ text: RawSpan) -> MessageListCursor? {
     guard let dash = text.firstOffset(of: UInt8(ascii: "-"), from: 0) else {
       return number(text, behind: UInt8(ascii: "m")).map { MessageListCursor(message: SequenceNumber($0)) }

@@ -40,7 +40,7 @@ extension MessageRoutes {
     }
   }
 
-  /// Answers a request without any valid id.
+  /// Answer a request without any valid id.
   private func answerRefused(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -53,7 +53,7 @@ extension MessageRoutes {
     loop.counters.answered(match.route, status: 200)
   }
 
-  /// Reads the store's codes for the ids that were sent.
+  /// Read the store's codes for the ids that were sent.
   static func acknowledgementCodes(
     _ reader: inout FieldReader,
     isServer: Bool
@@ -66,14 +66,14 @@ extension MessageRoutes {
     return codes
   }
 
-  /// Parses the error code of one of several results; nil for 0.
+  /// Parse the error code of one of several results; nil for 0.
   static func problemCode(_ code: UInt64, isServer: Bool) throws(WireError) -> ProblemCode? {
     if code == 0 { return nil }
     guard let code = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.status) }
     return Problem.code(of: code, isServer: isServer)
   }
 
-  /// Writes `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
+  /// Write `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
   /// take its codes in turn.
   static func writeAcknowledged(
     _ codes: [ProblemCode?],

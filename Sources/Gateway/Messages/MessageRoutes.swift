@@ -53,7 +53,7 @@ struct MessageFields: ~Escapable {
 
   private static let mentionsMax = 100
 
-  /// Checks the fields' types. A batch with an entry of wrong types is refused before anything is sent.
+  /// Check the fields' types. A batch with an entry of wrong types is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
     _ = try body.requiredString("id")
     _ = try body.optionalString("user_id")
@@ -113,7 +113,7 @@ struct MessageFields: ~Escapable {
     }
   }
 
-  /// Writes register_message of Proto/frames.md, after the counter.
+  /// Write register_message of Proto/frames.md, after the counter.
   func write(into buffer: inout ByteBuffer) {
     var flags: UInt64 = 0
     if isSilent { flags |= RegisterMessageRequest.silent }

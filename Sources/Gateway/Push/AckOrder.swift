@@ -1,7 +1,7 @@
 package import NIOCore
 
-/// Reorders answers that arrive in any order into request order. Answers whose turn has come are collected in
-/// ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
+/// Buffer that puts answers, which arrive in any order, into request order. Answers whose turn has come are collected
+/// in ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
 /// each batch or stream of acknowledgements.
 package struct AckOrder {
   /// In-flight limits.
@@ -63,7 +63,7 @@ package struct AckOrder {
     return !isHeld
   }
 
-  /// Begins an entry with the number ``nextEntry``.
+  /// Begin an entry with the number ``nextEntry``.
   package mutating func begin(_ labels: AckLabels = AckLabels()) {
     if waiting == slots.count { grow() }
     slots[slotIndex(next)] = Slot(labels: labels)
@@ -73,7 +73,7 @@ package struct AckOrder {
   /// The labels of an unanswered entry.
   package func labels(_ entry: UInt32) -> AckLabels { slots[slotIndex(entry)].labels }
 
-  /// Records an entry's answer, once for each entry.
+  /// Record an entry's answer, once for each entry.
   package mutating func finish(_ entry: UInt32, _ write: (inout ByteBuffer) -> Void) {
     precondition(entry &- first < next &- first && isOpen(entry), "an answer to nothing that was asked")
     if entry == first {
@@ -91,7 +91,7 @@ package struct AckOrder {
     if ahead.writerIndex > max(Self.compactBytesMin, 2 * aheadBytes) { compact() }
   }
 
-  /// Clears ``orderedAnswers`` after it was written.
+  /// Clear ``orderedAnswers`` after it was written.
   package mutating func clearOrderedAnswers() { orderedAnswers = ByteBuffer() }
 
   // MARK: -
@@ -126,7 +126,7 @@ package struct AckOrder {
     }
   }
 
-  /// Drops the answers that were taken from `ahead`.
+  /// Drop the answers that were taken from `ahead`.
   private mutating func compact() {
     var kept = ByteBuffer()
     kept.reserveCapacity(aheadBytes)

@@ -121,7 +121,7 @@ final class AckStream: RequestStream {
     }
   }
 
-  /// Answers a line that is no valid acknowledgement.
+  /// Answer a line that is no valid acknowledgement.
   private func refuse(_ code: ProblemCode, _ loop: GatewayLoop) {
     let entry = order.nextEntry
     var labels = AckLabels()

@@ -42,10 +42,10 @@ final class Hooks: GatewayPart {
 
   init(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Replaces the hooks for later webhooks.
+  /// Replace the hooks for later webhooks.
   func apply(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Handles a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
+  /// Handle a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
   ///
   /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
   ///   problems of its body.
@@ -117,7 +117,7 @@ final class Hooks: GatewayPart {
     return events
   }
 
-  /// Asks the store about a webhook's key. False: the store takes no more requests.
+  /// Ask the store about a webhook's key. False: the store takes no more requests.
   private func trySend(
     _ kind: FrameKind,
     _ request: HookStoreRequest,
@@ -216,7 +216,7 @@ final class Hooks: GatewayPart {
     loop.push.refuse(code, .hook, in: batch)
   }
 
-  /// Records the webhook, unless the sender should retry because deliveries failed temporarily.
+  /// Record the webhook, unless the sender should retry because deliveries failed temporarily.
   private func deliveriesAcknowledged(_ index: SlotIndex, _ job: HookJob, _ codes: [ProblemCode?]) {
     job.codes = codes
     if let code = codes.lazy.compactMap({ $0 }).first(where: \.isServiceFailure) {

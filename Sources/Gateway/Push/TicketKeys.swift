@@ -33,7 +33,7 @@ package struct TicketKeys: Sendable {
     }
   }
 
-  /// Binds tickets to this store: their numbers would point elsewhere in another store.
+  /// Bind tickets to this store: their numbers would point elsewhere in another store.
   mutating func bind(to store: SessionID) {
     self.store = store
     for at in keys.indices {
@@ -49,7 +49,7 @@ package struct TicketKeys: Sendable {
   /// The id of the signing secret. A ticket carries it, so that other secrets need not be tried.
   var currentID: UInt8 { keys[0].id }
 
-  /// Computes the code of a ticket's bytes, with the current secret and bound to the store.
+  /// Compute the code of a ticket's bytes, with the current secret and bound to the store.
   func sign<Result>(_ bytes: RawSpan, _ use: (UnsafeRawBufferPointer) -> Result) -> Result {
     guard let code = keys[0].code else { preconditionFailure("a ticket of no store") }
     return Self.code(code, of: bytes, use)

@@ -107,7 +107,7 @@ package struct GatewayLimits: Sendable {
 }
 
 extension GatewayLimits {
-  /// Parses the `limit` of a page.
+  /// Parse the `limit` of a page.
   ///
   /// - Throws: `invalid_query`.
   func pageLimit(_ text: RawSpan) throws(Problem) -> Int {

@@ -21,7 +21,7 @@ extension GatewayServer {
   /// Time limit for verifying cached tokens with the new keys before the switch; the others are verified on next use.
   private static let verificationMax = Duration.seconds(2)
 
-  /// Applies a reloaded configuration to new connections and requests. No connection is closed.
+  /// Apply a reloaded configuration to new connections and requests. No connection is closed.
   ///
   /// Only the settings in ``GatewayConfiguration/reloadedKeys`` are applied.
   ///
@@ -65,7 +65,7 @@ extension GatewayServer {
     }
   }
 
-  /// Verifies the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
+  /// Verify the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
   private func verified(by verifier: TokenVerifier) async -> [(token: [UInt8], caller: Caller)] {
     var tokens: Set<[UInt8]> = []
     for (loop, eventLoop) in zip(loops, eventLoops) {

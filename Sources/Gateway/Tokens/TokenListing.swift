@@ -1,8 +1,8 @@
 internal import ReceiptModel
 package import ReceiptWire
 
-/// Reads the store's list of revoked tokens into ``RevokedTokens``, in rounds. A pure state machine that returns the
-/// next request to send (Proto/frames.md, 0x35).
+/// Reading of the store's list of revoked tokens into ``RevokedTokens``, in rounds. A pure state machine that returns
+/// the next request to send (Proto/frames.md, 0x35).
 package struct TokenListing {
   /// Rounds without the whole list after which it counts as unknown: a gateway cut off from the shard that keeps the
   /// list might accept a token that was revoked meanwhile.
@@ -20,7 +20,7 @@ package struct TokenListing {
 
   private enum State {
     case idle
-    /// Waits for the next part. `collected`: the list is read from its beginning, and applied as a whole at the end.
+    /// Waiting for the next part. `collected`: the list is read from its beginning, and applied as a whole at the end.
     case awaitingReply(Request, collected: [(id: TokenID, until: Int64)]?)
   }
 
@@ -32,7 +32,7 @@ package struct TokenListing {
 
   package init(_ tokens: RevokedTokens) { self.tokens = tokens }
 
-  /// Starts a round when its time has come.
+  /// Start a round when its time has come.
   ///
   /// - Parameter isReady: whether the store takes requests.
   /// - Returns: the request to send; nil while a round is in progress.
@@ -53,7 +53,7 @@ package struct TokenListing {
     return request
   }
 
-  /// Handles the store's answer.
+  /// Handle the store's answer.
   ///
   /// - Returns: the next request; nil: the list is complete.
   package mutating func answered(_ answer: RevokedTokenListFields, round: UInt32) -> Request? {
@@ -76,12 +76,12 @@ package struct TokenListing {
     return nil
   }
 
-  /// Handles a failed request.
+  /// Handle a failed request.
   package mutating func failed(round: UInt32) {
     if case .awaitingReply(let request, _) = state, request.round == round { state = .idle }
   }
 
-  /// Handles a new connection to the store, whose list is unknown.
+  /// Handle a new connection to the store, whose list is unknown.
   ///
   /// - Returns: the request to send.
   package mutating func reconnected() -> Request {

@@ -43,7 +43,7 @@ extension Tokens {
 
 /// A token's revocation.
 enum TokenJSON {
-  /// Parses `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
+  /// Parse `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
   ///
   /// - Returns: the end of the revocation; nil: not revoked.
   /// - Throws: `invalid_field`.
@@ -64,7 +64,7 @@ enum TokenJSON {
     return Timestamp(milliseconds: time)
   }
 
-  /// Writes `{"jti","revoked","expires_at"?}`.
+  /// Write `{"jti","revoked","expires_at"?}`.
   static func write(_ id: RawSpan, until: Timestamp?, into buffer: inout ByteBuffer) {
     let byteMax = 64 + OutputRawSpan.jsonStringByteMax(id.byteCount) + OutputRawSpan.timestampByteCount
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in

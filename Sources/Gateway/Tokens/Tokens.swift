@@ -21,7 +21,7 @@ final class Tokens: GatewayPart {
     listing = TokenListing(revoked)
   }
 
-  /// Observes revocations, and starts to read the list if that is this loop's task.
+  /// Observe revocations, and start to read the list if that is this loop's task.
   func start() {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     let eventLoop = loop.eventLoop
@@ -40,7 +40,7 @@ final class Tokens: GatewayPart {
 
   // MARK: List
 
-  /// Reads the list from its beginning, after a reconnect to the store.
+  /// Read the list from its beginning, after a reconnect to the store.
   func restartList() {
     guard ticker != nil else { return }
     trySend(listing.reconnected())
@@ -79,7 +79,7 @@ final class Tokens: GatewayPart {
 
   func failed(_ round: UInt32) { listing.failed(round: round) }
 
-  /// Records a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
+  /// Record a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
   func record(_ id: [UInt8], _ state: TokenStateFields) {
     let until = state.until == .none ? nil : state.until.milliseconds
     revoked.record(TokenID(id), until: until, version: state.version)
@@ -99,7 +99,7 @@ final class Tokens: GatewayPart {
     }
   }
 
-  /// Ends the streams of revoked tokens.
+  /// End the streams of revoked tokens.
   private func sweepStreams() {
     isSweepDue = false
     sweptAt = .now()

@@ -94,12 +94,12 @@ struct CountFrames {
     filling[shard] = Frame(shard: shard)
   }
 
-  /// Lets partly filled frames be sent.
+  /// Let partly filled frames be sent.
   mutating func closeAll() {
     for shard in filling.indices { close(shard) }
   }
 
-  /// Puts the next frame in flight; returns its number, or nil where none is ready or too many are in flight.
+  /// Put the next frame in flight; returns its number, or nil where none is ready or too many are in flight.
   mutating func next(inFlightMax: Int) -> Int? {
     guard sent.count < inFlightMax, let frame = ready.popLast() else { return nil }
     defer { nextNumber += 1 }
@@ -107,6 +107,6 @@ struct CountFrames {
     return nextNumber
   }
 
-  /// Removes an answered frame.
+  /// Remove an answered frame.
   mutating func remove(_ number: Int) -> Frame? { sent.removeValue(forKey: number) }
 }

@@ -73,7 +73,7 @@ final class Erasures: GatewayPart {
     go(job, index) { $0.start() }
   }
 
-  /// Continues an erasure that another gateway, or this one, has begun.
+  /// Continue an erasure that another gateway, or this one, has begun.
   func resume(_ settings: UserSettings, shardCount: Int, replication: Int) -> Bool {
     let user = Array(settings.user.utf8)
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
@@ -88,7 +88,7 @@ final class Erasures: GatewayPart {
     return true
   }
 
-  /// Ends erasures that are waiting for a timer, at shutdown. The others end with their store requests.
+  /// End erasures that are waiting for a timer, at shutdown. The others end with their store requests.
   func stop() {
     for (index, job) in jobs.all where job.inFlight == 0 { go(job, index) { $0.failed() } }
   }
@@ -272,7 +272,7 @@ final class Erasures: GatewayPart {
     }
   }
 
-  /// Answers a request at its timeout; the erasure continues without it.
+  /// Answer a request at its timeout; the erasure continues without it.
   private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
 
   private func answer(_ job: ErasureJob, _ problem: Problem) {
@@ -303,7 +303,7 @@ final class Erasures: GatewayPart {
 }
 
 extension FieldReader {
-  /// Reads user settings up to whether the user is being erased; false for a user already erased.
+  /// Read user settings up to whether the user is being erased; false for a user already erased.
   @_lifetime(self: copy self)
   fileprivate mutating func erasing() throws(WireError) -> (version: UInt64, isErasing: Bool) {
     _ = try string()

@@ -43,7 +43,7 @@ struct JobTable<Value: Job> {
 
   mutating func insert(_ job: Value) -> SlotIndex { jobs.insert(job) }
 
-  /// Removes a job whose first request was not sent.
+  /// Remove a job whose first request was not sent.
   mutating func remove(_ index: SlotIndex) { jobs.remove(index) }
 
   /// The job of a store request that was answered or has failed, and is no longer in flight.
@@ -53,7 +53,7 @@ struct JobTable<Value: Job> {
     return job
   }
 
-  /// Removes a job once it has ended and has no requests in flight.
+  /// Remove a job once it has ended and has no requests in flight.
   mutating func removeIfDone(_ job: Value, _ index: SlotIndex) {
     if job.isEnded, job.inFlight == 0 { jobs.remove(index) }
   }

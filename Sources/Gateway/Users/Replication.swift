@@ -14,14 +14,14 @@ enum ReplicationStoreRequest {
   case settlement(UInt32)
 }
 
-/// Completes changes of channel types and users that have not reached every shard: performs the steps of
-/// ``SettingsReplication``, in the background, without a client.
+/// Background completion of changes of channel types and users that have not reached every shard: performs the steps of
+/// ``SettingsReplication``.
 final class Replication: GatewayPart {
   private var machine = SettingsReplication()
   /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
 
-  /// Starts the timer that looks for unsettled values.
+  /// Start the timer that looks for unsettled values.
   func start() {
     guard let interval = loop.limits.replicationInterval else { return }
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
@@ -35,7 +35,7 @@ final class Replication: GatewayPart {
     ticker = nil
   }
 
-  /// Starts a round if the store is reachable and the last round has ended.
+  /// Start a round if the store is reachable and the last round has ended.
   func startRound() {
     guard ticker != nil, loop.store.isReady, !machine.isBusy else { return }
     perform(machine.roundIsDue(shardCount: loop.store.shardCount))
@@ -64,10 +64,10 @@ final class Replication: GatewayPart {
     }
   }
 
-  /// Handles the end of an erasure that a round has started.
+  /// Handle the end of an erasure that a round has started.
   func erasureEnded(_ value: Int, isDone: Bool) { perform(machine.settled(value, isDone: isDone)) }
 
-  /// Handles the end of an announcement that a round has started.
+  /// Handle the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
 
   func failed(_ request: ReplicationStoreRequest) { perform(failure(of: request)) }
@@ -139,7 +139,7 @@ final class Replication: GatewayPart {
 }
 
 extension FieldReader {
-  /// Reads list(type record); list(user settings).
+  /// Read list(type record); list(user settings).
   @_lifetime(self: copy self)
   fileprivate mutating func unreplicatedValues() throws(WireError) -> [SharedValue] {
     var values: [SharedValue] = []

@@ -1,7 +1,7 @@
 internal import ReceiptModel
 
-/// Completes replications that a gateway began and did not finish: values that their home shard holds and that may not
-/// have reached all other shards (``SharedValue``).
+/// Completion of replications that a gateway began and did not finish: values that their home shard holds and that may
+/// not have reached all other shards (``SharedValue``).
 ///
 /// It works in rounds. A round lists the unsettled values of every shard. A value that the previous round also found,
 /// in the same version, has lost its gateway: it is assigned to the other shards and settled. A new value may belong to
@@ -78,7 +78,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Starts a round, unless one is in progress.
+  /// Start a round, unless one is in progress.
   ///
   /// - Parameter shardCount: 0 where the store is not known yet.
   mutating func roundIsDue(shardCount: Int) -> [Step] {
@@ -90,7 +90,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the unsettled values of a shard. Values with another home shard are ignored.
+  /// Handle the unsettled values of a shard. Values with another home shard are ignored.
   mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Step] {
     let seen = seen
     return answered { round in
@@ -103,12 +103,12 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles a failed list_unsettled.
+  /// Handle a failed list_unsettled.
   mutating func listFailed() -> [Step] {
     answered { $0.listsInFlight -= 1 }
   }
 
-  /// Handles a shard's answer to an assignment.
+  /// Handle a shard's answer to an assignment.
   mutating func assigned(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
       round.replications[replication]?.waiting -= 1
@@ -116,7 +116,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the end of an announcement.
+  /// Handle the end of an announcement.
   mutating func announced(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
       round.replications[replication]?.waiting = 0
@@ -125,13 +125,13 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the home shard's answer. After a failure the next round tries again.
+  /// Handle the home shard's answer. After a failure the next round tries again.
   mutating func settled(_ replication: Int, isDone: Bool) -> [Step] {
     if isDone { settledCount += 1 }
     return answered { $0.replications[replication] = nil }
   }
 
-  /// Ends the round early because the store's window is full; the rest is left to the next round.
+  /// End the round early because the store's window is full; the rest is left to the next round.
   mutating func storeIsBusy() {
     guard case .busy(var round) = state else { return }
     round.nextShard = round.shardCount
@@ -147,7 +147,7 @@ struct SettingsReplication {
     return advance(round)
   }
 
-  /// Starts whatever the limits allow; ends the round if nothing is left.
+  /// Start whatever the limits allow; ends the round if nothing is left.
   private mutating func advance(_ current: Round) -> [Step] {
     var round = current
     var steps: [Step] = []

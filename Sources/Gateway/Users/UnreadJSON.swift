@@ -2,12 +2,12 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes results that cover all channels of a user (Proto/openapi.yaml; R13, R14).
+/// JSON of results that cover all channels of a user (Proto/openapi.yaml; R13, R14).
 enum UnreadJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 256
 
-  /// Writes the answer of a finished job.
+  /// Write the answer of a finished job.
   static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
     switch job.request.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)
@@ -132,7 +132,7 @@ enum UnreadJSON {
     }
   }
 
-  /// Writes a reply to list_channels as `{"channels": [{"cid", "joined_at"}…], "next"?}`.
+  /// Write a reply to list_channels as `{"channels": [{"cid", "joined_at"}…], "next"?}`.
   static func writeChannels(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"channels\":[")
     var isFirst = true

@@ -14,11 +14,11 @@ struct UnreadPage {
 
   /// Phase of the page.
   private enum State {
-    /// Lists channels from the start on. Becomes `wrapped` where others may stand before it.
+    /// Listing channels from the start on. Becomes `wrapped` where others may stand before it.
     case first
-    /// Lists channels before the start.
+    /// Listing channels before the start.
     case wrapped
-    /// Looks up the channels; that many answers are pending.
+    /// Looking up the channels; that many answers are pending.
     case looking(Int)
   }
 
@@ -62,7 +62,7 @@ struct UnreadPage {
 
   // MARK: While channels are listed and counted
 
-  /// Registers a list frame; true where its channels may be shown.
+  /// Register a list frame; true where its channels may be shown.
   mutating func beginFrame(from cursor: UInt64?, order: Int) -> Bool {
     guard case .first = state else { return false }
     frames.append((order, cursor))
@@ -82,14 +82,14 @@ struct UnreadPage {
     return next < start
   }
 
-  /// Handles the end of the list; true where the list is now to be read from its beginning.
+  /// Handle the end of the list; true where the list is now to be read from its beginning.
   mutating func wrap() -> Bool {
     guard case .first = state, start != nil else { return false }
     state = .wrapped
     return true
   }
 
-  /// Adds an unread channel.
+  /// Add an unread channel.
   mutating func add(_ cid: [UInt8], pagePosition: Int) {
     if channels.count > limit {
       guard pagePosition < channels[limit].position else { return }
@@ -101,7 +101,7 @@ struct UnreadPage {
 
   // MARK: Looking up
 
-  /// Starts the look-ups after counting: the next page's start, and each channel's row.
+  /// Start the look-ups after counting: the next page's start, and each channel's row.
   mutating func beginDetails() -> [UserChannelScan.Step] {
     switch state {
     case .looking: return []
@@ -124,7 +124,7 @@ struct UnreadPage {
 
   func channel(_ index: Int) -> [UInt8] { channels[index].cid }
 
-  /// Handles a list that should end with the last shown channel. If memberships have changed meanwhile, the next page
+  /// Handle a list that should end with the last shown channel. If memberships have changed meanwhile, the next page
   /// starts at the list frame: showing a channel twice is better than missing one.
   mutating func located(_ reader: inout FieldReader) throws(WireError) {
     var isLast = false
@@ -141,7 +141,7 @@ struct UnreadPage {
     answered()
   }
 
-  /// Handles a read state that contains the user's own row.
+  /// Handle a read state that contains the user's own row.
   mutating func readStateReceived(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError)
   {
     for _ in 0..<(try reader.count(elementBytesMin: 8)) {
@@ -162,7 +162,7 @@ struct UnreadPage {
     answered()
   }
 
-  /// Handles a channel that is no longer the user's.
+  /// Handle a channel that is no longer the user's.
   mutating func gone() { answered() }
 
   private mutating func answered() {

@@ -13,7 +13,7 @@ final class UserJobs: GatewayPart {
   /// Jobs in progress.
   var count: Int { jobs.count }
 
-  /// Checks that another job may start; throws where the limit of the loop or of the user is reached, or the store is
+  /// Check that another job may start; throws where the limit of the loop or of the user is reached, or the store is
   /// unavailable.
   func checkRoom(for context: RequestContext) throws(Problem) {
     guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
@@ -25,13 +25,13 @@ final class UserJobs: GatewayPart {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
   }
 
-  /// Starts a scan over the channels.
+  /// Start a scan over the channels.
   func begin(_ job: UserJob) {
     let index = jobs.insert(job)
     perform(job.scan.begin(), job, index)
   }
 
-  /// Starts a job that marks a channel first, and counts the totals after that.
+  /// Start a job that marks a channel first, and count the totals after that.
   ///
   /// - Throws: `store_busy`.
   func begin(
@@ -196,7 +196,7 @@ final class UserJobs: GatewayPart {
     }
   }
 
-  /// Asks a shard.
+  /// Ask a shard.
   ///
   /// - Parameter name: empty: the frame kind has no name.
   private func trySend(
@@ -214,7 +214,7 @@ final class UserJobs: GatewayPart {
     return sent(isSent, job, request)
   }
 
-  /// Asks about a channel.
+  /// Ask about a channel.
   private func trySend(
     _ kind: FrameKind,
     _ cid: [UInt8],
@@ -250,7 +250,7 @@ final class UserJobs: GatewayPart {
 
   // MARK: End of a job
 
-  /// Ends a job and answers its request, unless it has ended already.
+  /// End a job and answer its request, unless it has ended already.
   ///
   /// - Parameter problem: nil: the scan's own result counts.
   private func end(_ job: UserJob, _ problem: Problem?) {
@@ -278,7 +278,7 @@ final class UserJobs: GatewayPart {
     loop.counters.answered(job.request.route, status: 200)
   }
 
-  /// Replaces a code whose title says that nothing was changed if something was.
+  /// Replace a code whose title says that nothing was changed if something was.
   private static func shown(_ problem: Problem, _ job: UserJob) -> Problem {
     guard problem.status == 503 || problem.status == 500 else { return problem }
     if job.row.readableBytes > 0 {

@@ -2,8 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Builds a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by frame
-/// and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
+/// Builder of a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by
+/// frame and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
 /// steps, and each answer goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
@@ -114,7 +114,7 @@ struct UserListScan {
     }
   }
 
-  /// Writes the fields of the query after the cid.
+  /// Write the fields of the query after the cid.
   func writeRequest(_ index: Int, into buffer: inout ByteBuffer) {
     buffer.writeOwnList(
       user: user.span.bytes,
@@ -128,7 +128,7 @@ struct UserListScan {
 
   func begin() -> [Step] { [.list(cursor: frameCursor, limit: Self.listMax)] }
 
-  /// Handles a page of the user's channels from list_channels.
+  /// Handle a page of the user's channels from list_channels.
   mutating func listed(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     var channels: [[UInt8]] = []
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
@@ -152,7 +152,7 @@ struct UserListScan {
     return try advance()
   }
 
-  /// Handles a channel's entries from user_receipts or user_threads.
+  /// Handle a channel's entries from user_receipts or user_threads.
   mutating func answered(_ index: Int, _ payload: RawSpan) throws(WireError) -> [Step] {
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
@@ -160,7 +160,7 @@ struct UserListScan {
     return try advance()
   }
 
-  /// Handles a failed request to a channel or the home shard.
+  /// Handle a failed request to a channel or the home shard.
   mutating func refused(_ index: Int?, _ problem: Problem) throws(WireError) -> [Step] {
     switch problem.code {
     // No longer the user's channel; the index lags.
@@ -173,7 +173,7 @@ struct UserListScan {
     }
   }
 
-  /// Handles a list that ends before the channel where the next page starts.
+  /// Handle a list that ends before the channel where the next page starts.
   mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
       _ = try ChannelEntryFields(&reader)
@@ -188,7 +188,7 @@ struct UserListScan {
 
   // MARK: -
 
-  /// Consumes replies in order, and sends further queries.
+  /// Consume replies in order, and send further queries.
   private mutating func advance() throws(WireError) -> [Step] {
     guard problem == nil, case .asking = state else { return [] }
     while let reply = frame.takeNext() {
@@ -221,7 +221,7 @@ struct UserListScan {
     return begin()
   }
 
-  /// Takes the entries of the next channel, as many as the page shows.
+  /// Take the entries of the next channel, as many as the page shows.
   ///
   /// - Returns: nil: the page is not full yet; ``below`` says whether the channel has more.
   private mutating func consume(_ bytes: ByteBuffer) throws(WireError) -> [Step]? {
@@ -244,7 +244,7 @@ struct UserListScan {
     return nil
   }
 
-  /// Ends a full page when there is another entry.
+  /// End a full page when there is another entry.
   ///
   /// - Parameter last: sequence number of the channel's last shown entry; nil: none is shown.
   private mutating func end(after last: UInt32?) -> [Step] {
@@ -285,10 +285,10 @@ private struct ChannelReplies {
 
   mutating func answered(_ index: Int, _ reply: Reply) { replies[index] = reply }
 
-  /// Takes the reply of the channel that is consumed next; nil: it has not arrived, or there is none.
+  /// Take the reply of the channel that is consumed next; nil: it has not arrived, or there is none.
   mutating func takeNext() -> Reply? { replies.removeValue(forKey: consumed) }
 
-  /// Goes to the next channel.
+  /// Go to the next channel.
   mutating func advance() { consumed += 1 }
 
   /// The next channel to ask, at most this many ahead of the consumed ones.

@@ -85,7 +85,7 @@ extension UserRoutes {
     loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
   }
 
-  /// Marks a channel with `?totals=true`: the totals are counted after the mark.
+  /// Mark a channel with `?totals=true`: the totals are counted after the mark.
   ///
   /// - Parameter thread: empty: the channel itself.
   func markWithTotals(

@@ -69,7 +69,7 @@ struct UserRoutes {
     buffer.writeStaticString("]}")
   }
 
-  /// Starts a change of a user's settings.
+  /// Start a change of a user's settings.
   ///
   /// - Parameter answer: for one user of a batch, the entry of the batch.
   private func patchUser(
