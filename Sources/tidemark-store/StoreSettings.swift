@@ -136,7 +136,7 @@ struct StoreSettings {
     let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
     connections.total = min(connections.total, descriptors)
     connections.perAddress = connections.total
-    connections.unproven = min(connections.unproven, max(1, descriptors / 2))
+    connections.unauthenticated = min(connections.unauthenticated, max(1, descriptors / 2))
     return connections
   }
 

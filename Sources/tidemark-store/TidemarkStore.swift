@@ -190,7 +190,7 @@ struct TidemarkStore: AsyncParsableCommand {
       let secrets = try StoreSettings.secrets(fresh, logger)
       let files = try StoreSettings.tlsFiles(fresh)
       let loaded = try tls.flatMap { tls in try files.map { try tls.load($0) } }
-      if let tls, let loaded { tls.take(loaded) }
+      if let tls, let loaded { tls.apply(loaded) }
       server.replaceSecrets(secrets)
       ProcessRunner.setLogLevel(logLevel)
       let fixed = fresh.differences(

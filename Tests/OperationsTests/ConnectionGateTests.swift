@@ -28,7 +28,7 @@ import Testing
       limits: ConnectionLimits(
         total: total,
         perAddress: perAddress,
-        unproven: unproven,
+        unauthenticated: unproven,
         trusted: trusted.compactMap { AddressRange($0) }
       ),
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
@@ -65,7 +65,7 @@ import Testing
 
   @Test("a trusted proxy is never one who has not shown who it is; loopback may have no share")
   func trusted() throws {
-    var limits = ConnectionLimits(total: 100, perAddress: 1, unproven: 1)
+    var limits = ConnectionLimits(total: 100, perAddress: 1, unauthenticated: 1)
     limits.trusted = [AddressRange("192.0.2.1")].compactMap { $0 }
     limits.countsLoopback = false
     let gate = ConnectionGate(limits: limits, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -141,9 +141,9 @@ import Testing
   func note() {
     var note = LogRateLimiter()
     let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
-    #expect(note.refused(at: start) == 1)
-    for _ in 0..<1_000 { #expect(note.refused(at: start + .milliseconds(999)) == nil) }
-    #expect(note.refused(at: start + .seconds(1)) == 1_001)
+    #expect(note.occurrence(at: start) == 1)
+    for _ in 0..<1_000 { #expect(note.occurrence(at: start + .milliseconds(999)) == nil) }
+    #expect(note.occurrence(at: start + .seconds(1)) == 1_001)
   }
 
   @Test(arguments: [

@@ -234,8 +234,8 @@ private final class Lines {
   var all: [String] = []
 }
 
-/// Enough of a store for scripts: the opening, pongs, events around the answer to a subscription, and
-/// `channel_not_found` for get_channel; anything else before the opening, or broken, ends the connection.
+/// Enough of a store for scripts: the handshake, pongs, events around the answer to a subscription, and
+/// `channel_not_found` for get_channel; anything else before the handshake, or broken, ends the connection.
 private struct Listener {
   let channel: any Channel
   var target: String { "127.0.0.1:\(channel.localAddress!.port!)" }

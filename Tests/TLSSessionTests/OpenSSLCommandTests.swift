@@ -116,7 +116,7 @@ struct OpenSSLCommandTests {
     try await withServer(tls) { port in
       let session = files.path("reloaded\(version).pem")
       _ = try await client(port, ["-alpn", "h2", version, "-sess_out", session], input: "x")
-      tls.take(
+      tls.apply(
         try tls.load(
           server: TLSServerConfiguration(
             certificateChainFile: files.path("other.pem"),

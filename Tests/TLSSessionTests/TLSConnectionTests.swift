@@ -299,7 +299,7 @@ struct TLSFileTests {
     let before = try Loopback(client: trusting, server: server)
     before.run()
     #expect(before.isEstablished, "what is loaded is not taken yet")
-    server.take(loaded)
+    server.apply(loaded)
     let new = try Loopback(client: trustingOther, server: server)
     new.run()
     #expect(new.isEstablished)
