@@ -81,7 +81,7 @@ package final class StoreClock: Sendable {
   private func take(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
     state.withLockedValue { state in
       guard state != nil else { return wall }
-      sendEvents(state!.read(wall: wall, boot: boot), wall)
+      logChange(state!.read(wall: wall, boot: boot), at: wall)
       publish(state!)
       return state!.isHeld ? state!.time(boot: boot) : wall
     }
@@ -118,7 +118,7 @@ package final class StoreClock: Sendable {
   private static let startRemedy =
     "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
 
-  private func sendEvents(_ change: ClockGuard.Change, _ wall: Timestamp) {
+  private func logChange(_ change: ClockGuard.Change, at wall: Timestamp) {
     switch change {
     case .none: break
     case .heldSince(let ahead):

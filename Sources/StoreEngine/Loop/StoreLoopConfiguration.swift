@@ -81,14 +81,14 @@ package struct StoreLoopConfiguration: Sendable {
   /// Unwritten bytes of a connection above which its events are dropped; the next frame reports the loss.
   package var unwrittenBytesMax = 8 << 20
   /// Subscriptions that ask for changes, and announcements of rows, in progress per shard; further ones are `busy`.
-  package var walkRequestsMax = 256
+  package var scanRequestsMax = 256
   /// Timeout of a subscription that asks for changes; it is `busy` then, because the gateway has stopped waiting.
-  package var walkMilliseconds: Int64 = 10_000
+  package var scanMilliseconds: Int64 = 10_000
   /// Messages of one channel whose statuses may have changed and that one such subscription reports; beyond them the
   /// gateway must fetch everything.
-  package var walkStatusesMax = 1 << 17
+  package var scanStatusesMax = 1 << 17
   /// Channels that one such subscription loads at once.
-  package var walkLoadsMax = 8
+  package var scanLoadsMax = 8
 
   package init() {}
 }
