@@ -103,7 +103,7 @@ package final class StoreServer: Sendable {
   /// Opens and recovers the storage, then listens. Returns the listening address.
   package func start() async throws -> SocketAddress {
     let storage = try await supervisor.runIfActive { [source] in try source.open() }
-    if !(try await bring(up: storage)) { await reload() }
+    if !(try await startLoops(on: storage)) { await reload() }
     let terms = ServerHandshake.Terms(
       secrets: configuration.secrets,
       window: configuration.window,
@@ -194,7 +194,7 @@ package final class StoreServer: Sendable {
   // MARK: Opening and closing storage
 
   /// - Returns: whether the loops serve; false if one of their commits has failed already.
-  private func bring(up storage: any StorageEngine) async throws -> Bool {
+  private func startLoops(on storage: any StorageEngine) async throws -> Bool {
     let generation = shared.state.withLockedValue { state in
       state.storage = storage
       state.generation += 1
@@ -313,7 +313,7 @@ package final class StoreServer: Sendable {
       guard !isStopping() else { return }
       do {
         let storage = try await supervisor.runIfActive { [source] in try source.open() }
-        if try await bring(up: storage) { return }
+        if try await startLoops(on: storage) { return }
       } catch {
         logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }

@@ -297,7 +297,7 @@ final class ChannelLoads: ShardPart {
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
     shard.dirty.insert(slot)
-    shard.clock.insert(slot)
+    shard.eviction.insert(slot)
     shard.unreadQueries.entered(cid)
     let isWatched = shard.events.entered(cid, slot)
     shard.tail.remove(number, cid: cid)

@@ -336,13 +336,13 @@ final class ChannelScans: ShardPart {
   private func finish(_ scan: ChannelScan) {
     switch scan.purpose {
     case .changes:
-      let told = shard.events.progressForReply()
+      let progress = shard.events.progressForReply()
       let last = max(scan.last, shard.dirty.typesLast, shard.dirty.usersLast)
       let found = scan.found.filter { $0.events > 0 }
       for request in shard.waiting.take(.scan(scan.ticket)) {
         let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
-        shard.reply(request.header, max(told.replyTiming, replyTiming), request.lane) { buffer in
-          buffer.writeTime(told.time)
+        shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
+          buffer.writeTime(progress.time)
           buffer.writeInteger(UInt8(1))
           buffer.writeVarint(found.count)
           for item in found { buffer.writeImmutableBuffer(item.bytes) }

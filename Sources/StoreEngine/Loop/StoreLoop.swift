@@ -59,7 +59,7 @@ package final class StoreLoop {
   let purges = StoragePurges()
   let memory: ChannelMemory
   let slices = SliceScheduler()
-  let mail = CrossShardMessages()
+  let crossShard = CrossShardMessages()
 
   /// Counters since start, for metrics.
   package struct Counters: Sendable {
@@ -97,7 +97,7 @@ package final class StoreLoop {
     var positions: [Int16] = Array(repeating: -1, count: shardCount)
     for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
     self.positions = positions
-    let parts: [LoopPart] = [replies, commits, purges, memory, slices, mail]
+    let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
     for (shard, state) in stored {
       shards.append(
@@ -215,7 +215,7 @@ package final class StoreLoop {
     if commits.hasGathering || memory.isPressed || purges.needsCut { commits.start() }
     purges.start()
     slices.ask()
-    mail.post()
+    crossShard.post()
     replies.deliverNow()
   }
 
@@ -226,7 +226,7 @@ package final class StoreLoop {
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.clock.tick() }
+    for shard in shards { shard.eviction.tick() }
     budget.beginSlice()
     for shard in shards { shard.tickIndexes() }
     for shard in shards {
@@ -235,7 +235,7 @@ package final class StoreLoop {
     }
     for shard in shards { shard.events.sendUnbatchedEvents() }
     commits.start(isTick: true)
-    mail.post()
+    crossShard.post()
     replies.deliverNow()
   }
 
@@ -266,7 +266,7 @@ package final class StoreLoop {
     commits.start()
     purges.start()
     slices.ask()
-    mail.post()
+    crossShard.post()
   }
 
   /// Handles the result of the storage's purge. Shards with a pending round begin it.
@@ -334,7 +334,7 @@ package final class StoreLoop {
     commits.stop()
     purges.stop()
     slices.stop()
-    mail.stop()
+    crossShard.stop()
     for shard in shards {
       shard.waiting.stop()
       shard.outgoing.stop()

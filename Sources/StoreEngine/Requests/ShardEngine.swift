@@ -19,7 +19,7 @@ final class ShardEngine {
   var tail = LogTail()
   var sessions = SessionTable()
   var dirty = DirtyPages()
-  var clock = EvictionClock()
+  var eviction = EvictionClock()
   /// Effects of the current command; kept for its capacity.
   var effects: [Effect] = []
   /// Set while the loop has this shard queued for more index work.

@@ -146,7 +146,7 @@ final class WaitingRequests: ShardPart {
       case .steps: configuration.stepReadsMax
       case .slice: configuration.slicedQueriesMax
       case .turn: configuration.postponedMax
-      case .index: configuration.heldMax
+      case .index: configuration.indexWaitersMax
       case .deletion: Self.perDeletionMax
       case .unread: configuration.unreadRequestsMax
       case .scan: configuration.scanRequestsMax
