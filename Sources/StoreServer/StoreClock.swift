@@ -43,7 +43,7 @@ package final class StoreClock: Sendable {
       state = made
       publish(made)
       let times: Logger.Metadata = [
-        "last-logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
+        "last_logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
       ]
       switch made.start {
       case .taken: break
@@ -124,7 +124,7 @@ package final class StoreClock: Sendable {
     case .heldSince(let ahead):
       logger.error(
         "The clock was set forward: commands are refused; \(Self.jumpRemedy)",
-        metadata: ["clock": "\(Self.text(wall))", "ahead-seconds": "\(ahead / 1_000)"]
+        metadata: ["clock": "\(Self.text(wall))", "ahead_seconds": "\(ahead / 1_000)"]
       )
     case .released:
       logger.notice(

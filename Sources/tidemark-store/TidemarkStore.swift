@@ -193,7 +193,7 @@ struct TidemarkStore: AsyncParsableCommand {
     }
     logger.warning(
       """
-      frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
+      Frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
       change everything
       """
     )
@@ -223,7 +223,7 @@ struct TidemarkStore: AsyncParsableCommand {
   private static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
     guard let path = try settings.string("secret-file") else {
       logger.warning(
-        "no --secret-file: gateways are not authenticated: any process that reaches this port is served"
+        "No --secret-file: gateways are not authenticated: any process that reaches this port is served"
       )
       return []
     }
@@ -320,14 +320,14 @@ struct TidemarkStore: AsyncParsableCommand {
         metrics: metrics,
         logger: logger
       )
-      logger.info("operations listener is up", metadata: ["address": "\(admin.address)"])
+      logger.info("Operations listener started", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
-    logger.info("memory for channels", metadata: ["mebibytes": "\(memory >> 20)"])
+    logger.info("Memory for channels", metadata: ["mebibytes": "\(memory >> 20)"])
     if let interval = durability.syncIntervalMilliseconds {
       logger.warning(
         """
-        acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
+        Acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
         lost; if only this process fails, none
         """,
         metadata: ["milliseconds": "\(interval)"]
@@ -363,7 +363,12 @@ struct TidemarkStore: AsyncParsableCommand {
     } catch {
       throw SettingsError(error.description)
     }
-    if let warning = storage.warning { logger.warning("\(warning)") }
+    if let warning = storage.warning {
+      logger.warning(
+        "The data directory was opened after a machine failure",
+        metadata: ["detail": "\(warning)"]
+      )
+    }
     let erasures: ErasureLedger
     do {
       erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"))

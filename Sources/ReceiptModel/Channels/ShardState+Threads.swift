@@ -411,7 +411,9 @@ extension ShardState {
       }
       // Others have not seen the member in the thread. They take part from here on, and keep their read position.
       let newRecord = newRow(member, of: thread, in: channel, at: time)
-      (record.joined, record.joinedAt, record.countedAfter) = (newRecord.joined, newRecord.joinedAt, newRecord.countedAfter)
+      (record.joined, record.joinedAt, record.countedAfter) = (
+        newRecord.joined, newRecord.joinedAt, newRecord.countedAfter
+      )
       let unreadAfter = self[thread].rows.bounds.unreadAfter(known)
       record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
       effects.append(.channel(number, .rowLeft(known, at: time)))

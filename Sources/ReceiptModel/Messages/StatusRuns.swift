@@ -136,7 +136,9 @@ extension ChannelState {
       first = min(first, min(a, b) + 1)
       last = max(last, max(a, b))
     }
-    if !changes.alwaysReported.isEmpty { include(min(changes.alwaysReported.after, newest), min(changes.alwaysReported.through, newest)) }
+    if !changes.alwaysReported.isEmpty {
+      include(min(changes.alwaysReported.after, newest), min(changes.alwaysReported.through, newest))
+    }
     include(min(changes.newestBefore.rawValue, newest), newest)
     // The order does not matter: only the minimum and the maximum are used.
     for (row, then) in changes.before where rows.isActive(row) && !rows.isUnseen(row, options) {

@@ -78,6 +78,20 @@ package final class StoreLoop {
     package var eventBytes: UInt64 = 0
 
     package init() {}
+
+    package static func += (sum: inout Counters, other: Counters) {
+      sum.requests += other.requests
+      sum.commits += other.commits
+      sum.batches += other.batches
+      sum.pagesWritten += other.pagesWritten
+      sum.channelsLoaded += other.channelsLoaded
+      sum.channelsEvicted += other.channelsEvicted
+      sum.loadsDelayed += other.loadsDelayed
+      sum.indexEntries += other.indexEntries
+      sum.eventsSent += other.eventsSent
+      sum.eventsDropped += other.eventsDropped
+      sum.eventBytes += other.eventBytes
+    }
   }
   package internal(set) var counters = Counters()
 
@@ -141,6 +155,16 @@ package final class StoreLoop {
     package var subscriptions = 0
 
     package init() {}
+
+    package static func += (sum: inout Gauges, other: Gauges) {
+      sum.loadedChannels += other.loadedChannels
+      sum.residentBytes += other.residentBytes
+      sum.settingsBytes += other.settingsBytes
+      sum.dirtyPages += other.dirtyPages
+      sum.tailChannels += other.tailChannels
+      sum.changesPending += other.changesPending
+      sum.subscriptions += other.subscriptions
+    }
   }
 
   package var gauges: Gauges {
