@@ -78,11 +78,11 @@ struct StoreSettings {
 
   /// Logs what an operator should know of the settings.
   func log(_ logger: Logger) {
-    logger.info("memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
+    logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
     if let interval = durability.syncIntervalMilliseconds {
       logger.warning(
         """
-        acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
+        Acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
         lost; if only this process fails, none
         """,
         metadata: ["milliseconds": "\(interval)"]
@@ -143,7 +143,7 @@ struct StoreSettings {
   static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
     guard let path = try settings.string("secret-file") else {
       logger.warning(
-        "no --secret-file: gateways are not authenticated: any process that reaches this port is served"
+        "No --secret-file: gateways are not authenticated: any process that reaches this port is served"
       )
       return []
     }
@@ -177,7 +177,7 @@ struct StoreSettings {
     }
     logger.warning(
       """
-      frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
+      Frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
       change everything
       """
     )

@@ -220,7 +220,7 @@ struct TidemarkStore: AsyncParsableCommand {
         metrics: metrics,
         logger: logger
       )
-      logger.info("operations listener is up", metadata: ["address": "\(admin.address)"])
+      logger.info("Operations listener started", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
     settings.log(logger)
@@ -269,7 +269,12 @@ struct TidemarkStore: AsyncParsableCommand {
     } catch {
       throw SettingsError(error.description)
     }
-    if let warning = storage.warning { logger.warning("\(warning)") }
+    if let warning = storage.warning {
+      logger.warning(
+        "The data directory was opened after a machine failure",
+        metadata: ["detail": "\(warning)"]
+      )
+    }
     return storage
   }
 

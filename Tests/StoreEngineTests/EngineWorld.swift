@@ -140,7 +140,7 @@ final class EngineWorld: StoreLoopDriver {
     self.storage = storage
     var configuration = StoreLoopConfiguration()
     // Replies wait for the index only in tests of the index.
-    configuration.heldMilliseconds = 0
+    configuration.indexWaitMilliseconds = 0
     // And requests for a slice only in tests of that.
     configuration.entriesPerTurn = .max
     configure(&configuration)

@@ -262,7 +262,7 @@ extension EventTests {
     let world = try EngineWorld {
       $0.sliceRows = 360
       $0.shortRows = 360
-      $0.walkStatusesMax = 300
+      $0.scanStatusesMax = 300
     }
     let writer = world.connect()
     let cids = ["team:a", "team:b"]

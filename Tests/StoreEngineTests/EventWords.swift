@@ -3,7 +3,7 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Events in words, decoded as a gateway does (`ReceiptWire/EventFields.swift`), which holds what the store writes
+/// Events in words, decoded as a gateway does (`ReceiptWire/Events`), which holds what the store writes
 /// against what is written down of it.
 enum EventWords {
   static func frame(_ payload: RawSpan) -> String {

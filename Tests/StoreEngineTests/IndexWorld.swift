@@ -25,7 +25,7 @@ final class IndexWorld {
   private func start(_ number: Int) throws {
     let shards = stride(from: number, to: Self.shardCount, by: 2).map { UInt16($0) }
     let world = try EngineWorld(storage, shards: shards, of: Self.shardCount) { configuration in
-      configuration.heldMilliseconds = 1_000
+      configuration.indexWaitMilliseconds = 1_000
       self.configure(&configuration)
     }
     world.clock = clock

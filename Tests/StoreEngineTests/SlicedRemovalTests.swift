@@ -119,7 +119,7 @@ struct SlicedRemovalTests {
 
   @Test("the answer waits until its changes are in the index, those of the first slice too")
   func held() throws {
-    let (world, gateway) = try crowd { $0.heldMilliseconds = 1_000 }
+    let (world, gateway) = try crowd { $0.indexWaitMilliseconds = 1_000 }
     gateway.end("team:a")
     try turn(world)
     while world.slices > 0 {
