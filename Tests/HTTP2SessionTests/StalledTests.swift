@@ -3,7 +3,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("Bodies held, and answers that nobody takes")
+@Suite("Buffered bodies and stalled answers")
 struct StalledTests {
   private static let piece = 16_384
 
@@ -116,7 +116,7 @@ struct StalledTests {
     #expect(repeated.resets.isEmpty && Set(repeated.answered) == Set(again))
   }
 
-  @Test("maxBufferedBodyBytes: bodies that do not end hold up the others only until their time is over")
+  @Test("maxBufferedBodyBytes: unfinished bodies delay others only until their timeout")
   func endlessBodies() throws {
     let limits = HTTP2Limits()
     let resources = HTTP2ServerResources(limits: limits)
@@ -144,7 +144,7 @@ struct StalledTests {
     #expect(!server.isClosed)
   }
 
-  @Test("maxBufferedBodyBytes: a client that does not keep to the windows is reset, stream by stream")
+  @Test("maxBufferedBodyBytes: a client that exceeds its windows is reset, stream by stream")
   func bodiesBeyondTheirWindows() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 3 * StalledTests.piece
@@ -167,7 +167,7 @@ struct StalledTests {
   }
 
   @Test(
-    "maxBufferedBodyBytes: a client that has not acknowledged the settings may send 65,535 bytes, if there is room"
+    "maxBufferedBodyBytes: before the SETTINGS ack a client may send 65,535 bytes, where there is room"
   )
   func bodiesBeforeTheSettingsAck() throws {
     var limits = HTTP2Limits()
@@ -214,7 +214,7 @@ struct StalledTests {
     #expect(server.connection.bufferedBodyBytes == 0)
   }
 
-  @Test("writeTimeout: answers that the client's windows hold back", arguments: [true, false])
+  @Test("writeTimeout: answers held back by the client's windows are reset", arguments: [true, false])
   func stalledAnswers(_ onlyConnection: Bool) throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 10_000)
@@ -240,7 +240,7 @@ struct StalledTests {
     #expect(server.isClosed)
   }
 
-  @Test("writeTimeout: an answer that moves, one that hardly moves, and a finished stream that does not")
+  @Test("writeTimeout: an answer in progress is not reset; a trickling one and a stalled finished one are")
   func slowAnswers() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 40_000)
@@ -268,7 +268,7 @@ struct StalledTests {
     #expect(server.isEnded(1))
   }
 
-  @Test("writeTimeout: a connection's window that is opened by a byte now and then")
+  @Test("writeTimeout: a connection window opened a byte at a time does not extend the timeout")
   func trickledConnectionWindow() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)
@@ -283,7 +283,7 @@ struct StalledTests {
     #expect(server.connection.openStreams == 0)
   }
 
-  @Test("writeTimeout: an answer that waits its turn behind another is not reset")
+  @Test("writeTimeout: an answer queued behind another is not reset")
   func queuedAnswerIsNotReset() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)

@@ -8,7 +8,7 @@ import Testing
 struct DecoderTests {
   static let stream = Vectors.frames.flatMap { [UInt8](hex: $0.hex) }
 
-  @Test func whole() throws {
+  @Test func wholeFramesAreDecoded() throws {
     let frames = try feed([Self.stream])
     #expect(frames.count == Vectors.frames.count)
     for (frame, vector) in zip(frames, Vectors.frames) {
@@ -18,12 +18,12 @@ struct DecoderTests {
     }
   }
 
-  @Test func byteByByte() throws {
+  @Test func framesAreDecodedByteByByte() throws {
     #expect(try feed(Self.stream.map { [$0] }) == feed([Self.stream]))
   }
 
   @Test(arguments: 0..<50)
-  func inRandomPieces(_ seed: UInt64) throws {
+  func framesAreDecodedInRandomPieces(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed)
     var pieces: [[UInt8]] = []
     var rest = Self.stream[...]
@@ -50,7 +50,7 @@ struct DecoderTests {
     }
   }
 
-  @Test func theLimitIsInclusive() throws {
+  @Test func lengthLimitIsInclusive() throws {
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(.drain)) { $0.writeRepeatingByte(0, count: 992) }
     let bytes = Array(buffer.readableBytesView)

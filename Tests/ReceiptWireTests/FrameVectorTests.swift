@@ -12,7 +12,7 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.frames.indices)
-  func decodes(_ index: Int) throws {
+  func frameVectorsAreDecoded(_ index: Int) throws {
     let vector = Vectors.frames[index]
     let bytes = [UInt8](hex: vector.hex)
     let header = FrameHeader(
@@ -52,7 +52,7 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.frames.indices)
-  func encodes(_ index: Int) {
+  func frameVectorsAreEncoded(_ index: Int) {
     let vector = Vectors.frames[index]
     var buffer = ByteBuffer()
     buffer.writeFrame(
@@ -304,7 +304,7 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.badFrames.indices)
-  func refuses(_ index: Int) {
+  func badFrameVectorsAreRefused(_ index: Int) {
     let vector = Vectors.badFrames[index]
     let bytes = [UInt8](hex: vector.hex)
     let refusal = refusal(bytes.span.bytes, limit: vector.lengthLimit)

@@ -65,7 +65,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.effects.indices)
-  func effects(_ index: Int) throws {
+  func effectVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.effects[index]
     let effect = Self.effect(vector)
     var buffer = ByteBuffer()
@@ -78,7 +78,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.batches.indices)
-  func batches(_ index: Int) throws {
+  func batchVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.batches[index]
     let batch = LogBatch(
       index: LogIndex(vector.index),
@@ -103,7 +103,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.pages.indices)
-  func pages(_ index: Int) throws {
+  func pageVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.pages[index]
     let page = Page(index: LogIndex(vector.index), effects: vector.effects.map(Self.effect(named:)))
     let bytes = [UInt8](hex: vector.hex)
@@ -114,7 +114,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.badBatches.indices)
-  func badBatches(_ index: Int) {
+  func badBatchVectorsAreRefused(_ index: Int) {
     let vector = Vectors.log.badBatches[index]
     let bytes = [UInt8](hex: vector.hex)
     do throws(WireError) {

@@ -104,7 +104,7 @@ struct ClockGuardTests {
   ]
 
   @Test(arguments: stories)
-  func takesWhatIsPlausible(_ story: Story) {
+  func plausibleTimesAreAcceptedAndJumpsRefused(_ story: Story) {
     func time(_ minutes: Int64) -> Timestamp { Timestamp(milliseconds: minutes * Self.minute) }
     var clock = ClockGuard(
       limits: Self.limits,

@@ -4,10 +4,10 @@ import StoreEngine
 import Testing
 
 /// A store that refuses every command, for its clock or its directory: nothing of it is applied, and it stays open.
-@Suite("Commands that are refused for the whole store")
+@Suite("Store-wide command refusals")
 struct CommandRefusalTests {
   @Test(
-    "queries go on, a duplicate is answered as applied, and what was refused is decided when it is sent again"
+    "queries continue, a duplicate is answered as applied, and a refused command is decided when it is resent"
   )
   func refused() throws {
     let world = try EngineWorld()
@@ -46,7 +46,7 @@ struct CommandRefusalTests {
     #expect(again == ["message 3 new", "row read 2 unread 1", "row read 2 unread 1"])
   }
 
-  @Test("a session that the shard has not seen before is refused as others are")
+  @Test("a command of an unknown session is refused like any other")
   func newSession() throws {
     let world = try EngineWorld()
     world.loop.commandRefusal = .clockJump

@@ -21,7 +21,7 @@ struct DeletionTests {
     try world.persistAll()
   }
 
-  @Test("memory is freed at once, answers leave when it is durable, then the pages are dropped")
+  @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
   func deleted() throws {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
@@ -56,7 +56,7 @@ struct DeletionTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("created again it is another channel, with messages from 1")
+  @Test("a channel created again after its deletion is another channel, with messages from 1")
   func again() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -83,7 +83,7 @@ struct DeletionTests {
     #expect(other.take() == ["1 channel of 1", "2 message 1"])
   }
 
-  @Test("a resend of a deletion deletes nothing that was created since")
+  @Test("a resent deletion does not delete a channel that was created since")
   func resend() throws {
     let (world, gateway) = try settledWorld()
     gateway.end("team:a")
@@ -107,7 +107,10 @@ struct DeletionTests {
     "kmc", "xmc", "cxk",
   ]
 
-  @Test("deleted and created in every interleaving with commits, crashes and checkpoints", arguments: words)
+  @Test(
+    "deletion and creation are correct in every interleaving with commits, crashes and checkpoints",
+    arguments: words
+  )
   func interleaved(_ first: String) throws {
     for second in Self.words {
       for third in ["", "x"] {
@@ -188,7 +191,7 @@ struct DeletionTests {
     return (Int(channel.memberCount), Int(channel.newest.rawValue))
   }
 
-  @Test("the log is kept until the pages are dropped, and a start from it drops them again")
+  @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
   func logKept() throws {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
@@ -218,7 +221,7 @@ struct DeletionTests {
     #expect(stored(restarted) == [2])
   }
 
-  @Test("a channel of the log's tail is deleted when it is loaded, and is not loaded afterwards")
+  @Test("a channel in the log's tail is deleted when it is loaded, and is not loaded afterwards")
   func tail() throws {
     let (world, _) = try settledWorld()
     let restarted = try EngineWorld(world.storage)
@@ -238,7 +241,7 @@ struct DeletionTests {
     #expect(stored(restarted) == [2])
   }
 
-  @Test("a read from before, that nobody waits for any more, brings nothing back")
+  @Test("a stale read without waiting requests does not restore a deleted channel")
   func staleRead() throws {
     let (world, _) = try settledWorld()
     let restarted = try EngineWorld(world.storage)
@@ -262,7 +265,7 @@ struct DeletionTests {
     #expect(gateway.take() == ["1 channel of 2", "2 channel deleted", "3 channel of 1 new"])
   }
 
-  @Test("pages that were due are not written for whoever has the slot next")
+  @Test("dirty pages of a deleted channel are not written for the next channel in its slot")
   func dirtyPages() throws {
     let (world, gateway) = try settledWorld()
     for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
@@ -280,7 +283,7 @@ struct DeletionTests {
     #expect(world.loop.gauges.dirtyPages == 0)
   }
 
-  @Test("a list that goes on about a channel ends with it, also where another has the name by then")
+  @Test("a sliced list ends with its channel's deletion, also when a new channel has the cid by then")
   func sliced() throws {
     let world = try EngineWorld { configuration in
       configuration.sliceRows = 40
@@ -324,7 +327,7 @@ struct DeletionTests {
     }
   }
 
-  @Test("deleted while memory is short: other channels come and go as before")
+  @Test("a deletion while memory is short leaves loading and eviction of other channels unchanged")
   func eviction() throws {
     let world = try EngineWorld { $0.residentBytesMax = 20_000 }
     let gateway = world.connect()
@@ -351,7 +354,7 @@ struct DeletionTests {
     #expect(world.storage.directory.count == 26)
   }
 
-  @Test("a commit that fails leaves it open, as for every command")
+  @Test("a failed commit leaves the outcome of a deletion open, as for every command")
   func failure() throws {
     let (world, gateway) = try settledWorld()
     gateway.end("team:a")

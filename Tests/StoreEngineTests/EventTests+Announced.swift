@@ -6,7 +6,7 @@ import Testing
 
 /// Rows that are told because what their user hides has changed.
 extension EventTests {
-  @Test("a row is announced as others see it now, where anybody watches, on storage too")
+  @Test("announce_row sends a row as others see it now, to every subscribed channel, also one on storage")
   func announced() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
@@ -31,7 +31,7 @@ extension EventTests {
   }
 
   @Test(
-    "whoever was told up to a time between a change of settings and its announcement is told as they come back"
+    "a client that resumes from between a settings change and its announcement gets the announced row"
   )
   func announcedInAGap() throws {
     let (world, writer, watcher) = try watchedWorld()
@@ -75,7 +75,7 @@ extension EventTests {
     return time
   }
 
-  @Test("until a user's row is announced everywhere, not all is told")
+  @Test("complete-through does not advance until a user's row is announced in every channel")
   func announcementHoldsBack() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
@@ -97,7 +97,7 @@ extension EventTests {
     #expect(watcher.take().last == "events through \(announcedAt + 2_000)")
   }
 
-  @Test("what an announcement brings to a large channel, and waits there, is as old as the announcement")
+  @Test("an announcement that waits in a large channel keeps the announcement's time")
   func announcementWaits() throws {
     let (world, writer, watcher) = try watchedWorld {
       $0.residentBytesMax = 1
@@ -122,7 +122,7 @@ extension EventTests {
     #expect(told.last == "events through \(announcedAt - 1): team:b new x 1", "\(told)")
   }
 
-  @Test("who was away between the taking of a setting and its announcement is told when they come back")
+  @Test("a client that is away between a settings change and its announcement gets the row when it resumes")
   func announcedMeanwhile() throws {
     let (world, writer) = try settledWorld()
     writer.post("team:a", "m1", by: "alice")

@@ -7,7 +7,7 @@ import Testing
 extension EventTests {
   // MARK: How far all is told
 
-  @Test("an idle shard says about once a second that all is told; one with a commit on its way waits for it")
+  @Test("an idle shard sends progress about once a second; a shard with a commit in flight waits for it")
   func through() throws {
     let (world, writer, watcher) = try watchedWorld()
     for _ in 0..<20 {
@@ -26,7 +26,7 @@ extension EventTests {
   }
 
   @Test(
-    "an idle shard logs its time now and then; a time that it only told counts as the one that it had logged"
+    "an idle shard logs its time periodically; a time that it only sent counts as logged"
   )
   func unlogged() throws {
     let (world, _, watcher) = try watchedWorld()
@@ -61,7 +61,7 @@ extension EventTests {
     #expect(watcher.take() == ["events through 6000"])
   }
 
-  @Test("a shard at rest logs its time for whoever subscribes, and answers with that")
+  @Test("a subscription to an idle shard logs the shard's time, and is answered with it")
   func atRest() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
@@ -97,7 +97,7 @@ extension EventTests {
   }
 
   @Test(
-    "in a large channel rows are told once per interval, stay in memory until then, and hold back how far all is told; messages are told at once"
+    "in a large channel row events leave once per interval and hold complete-through back; messages leave at once"
   )
   func interval() throws {
     let (world, writer, watcher) = try watchedWorld { $0.eventIntervalMembers = 1 }
@@ -142,7 +142,7 @@ extension EventTests {
     try world.settle()
   }
 
-  @Test("a receipt that expires is told when its time is durable; how far all is told waits for it")
+  @Test("an expired receipt sends its event once its time is durable; complete-through waits for it")
   func expiry() throws {
     let (world, writer, watcher) = try watchedWorld()
     try setReceiptTTL(10, world, writer)
@@ -169,7 +169,7 @@ extension EventTests {
     #expect(watcher.take() == [])
   }
 
-  @Test("who comes back is told what has expired, once a shard that starts again cannot take it back")
+  @Test("a resumed client gets expired receipts only once a restarted shard cannot undo the expiry")
   func expiryMeanwhile() throws {
     let (world, writer) = try settledWorld()
     try setReceiptTTL(10, world, writer)
@@ -199,7 +199,7 @@ extension EventTests {
     #expect(other.take().last?.hasSuffix(": team:a receipt m1 expired by : ") == true)
   }
 
-  @Test("a watched channel that has left memory is read when one of its receipts expires")
+  @Test("a subscribed channel that was evicted is read when one of its receipts expires")
   func expiryCold() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     try setReceiptTTL(1_000, world, writer)

@@ -5,7 +5,7 @@ import Testing
 
 /// What has changed since a time, as it is told to those who come back.
 extension EventTests {
-  @Test("a subscription tells what has changed since then, and leaves when that is durable")
+  @Test("subscribe with `since` is answered with the changes since then, once they are durable")
   func since() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
@@ -30,7 +30,9 @@ extension EventTests {
     #expect(watcher.take() == ["2 subscribed through 1110"])
   }
 
-  @Test("what is on storage is read, what does not exist is gone, and what moved meanwhile is told as it is")
+  @Test(
+    "subscribe with `since` reads channels on storage, reports missing ones as gone, and sends moved rows once"
+  )
   func sinceCold() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let writer = world.connect()
@@ -63,7 +65,7 @@ extension EventTests {
     )
   }
 
-  @Test("of a channel that was made anew it is told that the one before is gone, and then how it is")
+  @Test("a channel that was created again is reported as deleted, then in its current state")
   func sinceMadeAnew() throws {
     let (world, writer) = try settledWorld()
     writer.post("team:a", "m1")
@@ -92,7 +94,7 @@ extension EventTests {
     )
   }
 
-  @Test("a deletion that goes on over many turns is told when it begins, to who comes while it goes on too")
+  @Test("a sliced deletion is reported when it begins, and to clients that subscribe while it continues")
   func endings() throws {
     let world = try EngineWorld { $0.changesPerTurn = 10 }
     let writer = world.connect()
@@ -122,7 +124,9 @@ extension EventTests {
     #expect(writer.take().suffix(2).allSatisfy { $0.contains("team:a (deleted 10") })
   }
 
-  @Test("too much, too long ago, or ahead of the shard's time: not complete, and watched all the same")
+  @Test(
+    "a `since` with too many changes, too old or ahead of the shard's time is incomplete, and still subscribes"
+  )
   func incomplete() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
@@ -158,7 +162,7 @@ extension EventTests {
   }
 
   @Test(
-    "many channels are looked at over several turns; one in which something happens between them is told as it is"
+    "subscribe with `since` checks many channels over several turns, and sends changes made in between"
   )
   func slices() throws {
     let world = try EngineWorld {
@@ -195,7 +199,7 @@ extension EventTests {
   }
 
   @Test(
-    "a connection watches so many channels and users; one more is refused, and nothing of that request is done"
+    "a connection's channel and user subscriptions are limited; a request beyond the limit changes nothing"
   )
   func limit() throws {
     let world = try EngineWorld { $0.subscriptionsMax = 3 }
@@ -218,7 +222,7 @@ extension EventTests {
   }
 
   @Test(
-    "a channel that cannot be read refuses what has changed; what another request relies on is watched all the same"
+    "an unreadable channel refuses changes since a time; subscriptions of other requests remain"
   )
   func unreadable() throws {
     let (world, _) = try settledWorld { $0.residentBytesMax = 1 }
@@ -241,7 +245,7 @@ extension EventTests {
     #expect(world.loop.gauges.subscriptions == 0)
   }
 
-  @Test("a channel that takes more than a turn has room for is looked at once, however busy it is")
+  @Test("a channel larger than a turn is checked once, even while it is busy")
   func busy() throws {
     let (world, writer) = try settledWorld {
       $0.sliceRows = 64
@@ -256,7 +260,7 @@ extension EventTests {
   }
 
   @Test(
-    "messages whose statuses may have changed count towards a turn like rows, and where they are too many it is not complete"
+    "messages with possibly changed statuses count towards a turn like rows, and too many make the answer incomplete"
   )
   func statuses() throws {
     let world = try EngineWorld {
@@ -301,7 +305,7 @@ extension EventTests {
     #expect(after.contains { $0.hasPrefix("3 subscribed") && $0.hasSuffix("not complete") })
   }
 
-  @Test("what has changed in channels that are others in every turn is not looked for without end")
+  @Test("subscribe with `since` gives up when the channels keep changing in every turn")
   func late() throws {
     let world = try EngineWorld {
       $0.sliceRows = 64
@@ -330,7 +334,7 @@ extension EventTests {
     #expect(watcher.take().last?.contains("team:b new n1") == true)
   }
 
-  @Test("what does not fit is refused by name, and nothing of it is done")
+  @Test("a subscribe request beyond a limit is refused by name, and changes nothing")
   func refusals() throws {
     let world = try EngineWorld(shards: [0, 1], of: 2)
     let gateway = world.connect()

@@ -22,7 +22,7 @@ struct EventTests {
 
   // MARK: Telling
 
-  @Test("an event leaves when it is durable, with its reply, to those who watch")
+  @Test("an event leaves once durable, with its reply, to the subscribers")
   func durable() throws {
     let (world, writer, watcher) = try watchedWorld()
     let stranger = world.connect(session: 3)
@@ -39,7 +39,7 @@ struct EventTests {
     #expect(stranger.take() == [])
   }
 
-  @Test("what happens three times in a commit is told once, as it is; a reply goes before it")
+  @Test("three changes in one commit send one event with the final state, after the reply")
   func states() throws {
     let (world, _, watcher) = try watchedWorld()
     for number in 1...3 { watcher.post("team:a", "m\(number)") }
@@ -55,7 +55,7 @@ struct EventTests {
     )
   }
 
-  @Test("what is in flight and what gathers is told one after the other")
+  @Test("events of the commit in flight precede those of the next one")
   func order() throws {
     let (world, writer, watcher) = try watchedWorld()
     writer.post("team:a", "m1")
@@ -70,7 +70,7 @@ struct EventTests {
     #expect(watcher.take() == ["events through 1005: team:a new m2 2"])
   }
 
-  @Test("a commit that fails leaves no event, and ends the connection")
+  @Test("a failed commit sends no event, and closes the connection")
   func failure() throws {
     let (world, writer, watcher) = try watchedWorld()
     world.loop.open(watcher.lane)
@@ -81,7 +81,7 @@ struct EventTests {
     #expect(watcher.take() == [] && watcher.lane.isClosed)
   }
 
-  @Test("a server that only makes and reads what nobody watches tells nobody")
+  @Test("changes and queries without subscribers send no events")
   func unwatched() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.unsubscribe(["team:a", "team:never"])
@@ -97,7 +97,7 @@ struct EventTests {
     #expect(world.loop.gauges.subscriptions == 0 && world.loop.counters.eventsSent == 0)
   }
 
-  @Test("subscribing twice changes nothing, and the end of a connection ends what it watched")
+  @Test("subscribing twice changes nothing, and closing a connection ends its subscriptions")
   func twice() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.subscribe(["team:a", "team:a", "team:b"])
@@ -116,7 +116,7 @@ struct EventTests {
     #expect(watcher.take() == [])
   }
 
-  @Test("every kind of event is read as it was written, in the channel and in a thread")
+  @Test("every kind of event round-trips, in the channel and in a thread")
   func kinds() throws {
     let (world, writer, watcher) = try watchedWorld()
     func told(_ requests: () -> Void) throws -> String {
@@ -163,7 +163,7 @@ struct EventTests {
 
   // MARK: Connections that take nothing
 
-  @Test("a connection that takes nothing loses events, and is told so once it takes some again")
+  @Test("a connection that falls behind loses events, and is informed once it reads again")
   func slow() throws {
     let (world, writer, watcher) = try watchedWorld { $0.unwrittenBytesMax = 200 }
     watcher.isSlow = true
@@ -187,7 +187,7 @@ struct EventTests {
     #expect(watcher.take() == ["events through 1100: team:a new m21 21"])
   }
 
-  @Test("what is too much for one frame comes in several, of which the last says how far all is told")
+  @Test("events too large for one frame are split; only the last frame advances complete-through")
   func frames() throws {
     let (world, writer, watcher) = try watchedWorld()
     world.pass(10)
@@ -204,7 +204,7 @@ struct EventTests {
 
   // MARK: Channels that come and go
 
-  @Test("a channel is watched before it exists, when it is deleted, and when another has its name")
+  @Test("a channel subscription covers creation, deletion and a new channel of the same cid")
   func deleted() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.subscribe(["team:new"])
@@ -232,7 +232,7 @@ struct EventTests {
     #expect(watcher.take().last?.contains("new n1 1") == true)
   }
 
-  @Test("a channel that left memory is told of when it is used again")
+  @Test("an evicted channel sends events again when it is next used")
   func cold() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     try world.checkpoint()
@@ -245,7 +245,7 @@ struct EventTests {
     #expect(watcher.take().first?.hasSuffix("team:a new m1 1") == true)
   }
 
-  @Test("the options of a type are told to its watched channels, those on storage too")
+  @Test("a channel type's changed options are sent to subscribed channels, also those on storage")
   func types() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     for cid in ["team:b", "other:a"] {
@@ -266,7 +266,7 @@ struct EventTests {
 
   // MARK: Users
 
-  @Test("a user's memberships are told when their index has them, and that their tokens are revoked")
+  @Test("a user's membership events are sent once their index has them; token revocations are sent too")
   func users() throws {
     let (world, writer) = try settledWorld()
     try world.settle()

@@ -38,7 +38,7 @@ struct EvictionTests {
     return world.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
   }
 
-  @Test("no more is resident than the budget, and every channel is read back as it was")
+  @Test("resident memory stays within the budget, and every channel is read back unchanged")
   func budget() throws {
     let (world, gateway) = try world(room: 4, count: 20)
     #expect(world.loop.gauges.loadedChannels <= 4)
@@ -56,7 +56,7 @@ struct EvictionTests {
     #expect(world.loop.gauges.loadedChannels <= 4)
   }
 
-  @Test("a position that was moved and let go is where it was")
+  @Test("a moved position survives eviction")
   func positionKept() throws {
     let (world, gateway) = try world(room: 1, count: 3)
     gateway.read("team:0", "alice", "m1")
@@ -90,7 +90,7 @@ struct EvictionTests {
     #expect(world.commits.isEmpty)
   }
 
-  @Test("a channel stays while its effects, or the pages that carry them, are not on storage")
+  @Test("a channel stays in memory until its effects or their pages are on storage")
   func dirtyStays() throws {
     let (world, gateway) = try world(room: 1, count: 2)
     gateway.read("team:0", "alice", "m1")
@@ -111,7 +111,7 @@ struct EvictionTests {
     #expect(world.commits.isEmpty)
   }
 
-  @Test("what is used again and again stays, what passes by once does not push it out")
+  @Test("a channel used repeatedly stays in memory; one used once does not evict it")
   func clock() throws {
     let (world, gateway) = try world(room: 4, count: 40)
     var loadsOfHot = 0
@@ -127,7 +127,7 @@ struct EvictionTests {
     #expect(isLoaded(world, 0))
   }
 
-  @Test("a channel larger than the whole budget is served all the same")
+  @Test("a channel larger than the whole budget is served")
   func largerThanAll() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let gateway = world.connect()
@@ -154,7 +154,7 @@ struct EvictionTests {
   }
 
   @Test(
-    "a channel larger than the budget that is busy all the time keeps nobody out, and is not read anew for each request"
+    "a busy channel larger than the budget blocks no other, and is not reloaded for each request"
   )
   func busyGiant() throws {
     let world = try EngineWorld { $0.residentBytesMax = 20_000 }
@@ -182,7 +182,7 @@ struct EvictionTests {
     #expect(world.loop.counters.channelsLoaded - loads <= 4)
   }
 
-  @Test("loads that there is no room for wait, and all are answered")
+  @Test("loads without room wait, and all are answered")
   func delayed() throws {
     let (world, gateway) = try world(room: 2, count: 12)
     for number in 0..<12 { gateway.look("team:\(number)") }
@@ -198,7 +198,7 @@ struct EvictionTests {
     #expect(highest <= 4)
   }
 
-  @Test("a load that waits for room is not started once the connections of its requests have closed")
+  @Test("a load that waits for room is not started once its requests' connections have closed")
   func delayedAndCancelled() throws {
     let (world, gateway) = try world(room: 2, count: 12)
     let loads = world.loop.counters.channelsLoaded
@@ -224,7 +224,7 @@ struct EvictionTests {
     #expect(leaving.take() == [])
   }
 
-  @Test("a slot that came free is taken by the next channel, with nothing of the one before")
+  @Test("a freed slot is reused by the next channel without state of the previous one")
   func slots() throws {
     let (world, gateway) = try world(room: 1, count: 30)
     gateway.change("team:29", add: ["carol"])

@@ -257,7 +257,7 @@ struct FieldTests {
     Row("a reply as a request", .getChannelReply, .ends(.unknownKind(0xA0))) { _ in },
   ]
 
-  @Test("are refused by name, or end the connection; nothing is changed by it", arguments: rows)
+  @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)
   func row(_ row: Row) throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)
@@ -279,7 +279,7 @@ struct FieldTests {
   }
 
   @Test(
-    "every request kind with every truncation of its payload: an error or the connection's end, never a trap"
+    "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )
   func truncations() throws {
     let (world, _) = try settledWorld()
@@ -371,7 +371,7 @@ struct FieldTests {
     #expect(!world.loop.isHalted)
   }
 
-  @Test("a counter that is given twice is answered, and not applied")
+  @Test("a repeated counter is answered and not applied")
   func counterTwice() throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)
@@ -393,7 +393,7 @@ struct FieldTests {
     #expect(gateway.take() == ["5 channel of 2"])
   }
 
-  @Test("versions of a type: the newer one wins, in whatever order they come")
+  @Test("the newer version of a channel type wins, in any order of arrival")
   func typeFanOut() throws {
     let (world, gateway) = try settledWorld()
     gateway.assign("team", version: 3, readEvents: false)

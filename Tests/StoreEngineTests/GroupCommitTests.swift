@@ -8,7 +8,7 @@ import Testing
 /// (docs/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
-  @Test("one commit in flight, the next gathers, and is larger")
+  @Test("one commit is in flight; the next one collects more requests meanwhile")
   func oneInFlight() throws {
     let (world, gateway) = try settledWorld()
     let before = world.asked.count
@@ -29,7 +29,7 @@ struct GroupCommitTests {
     #expect(world.commits.isEmpty && world.asked.count == before + 2)
   }
 
-  @Test("requests of one turn go into one batch")
+  @Test("requests of one turn share one batch")
   func oneTurn() throws {
     let (world, gateway) = try settledWorld()
     for number in 1...3 { gateway.post("team:a", "m\(number)") }
@@ -52,7 +52,7 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["1 type team version 1", "2 type team version 1"])
   }
 
-  @Test("a query waits for the change before it, in flight or gathering")
+  @Test("a query waits for the change before it, whether in flight or pending")
   func query() throws {
     let (world, gateway) = try settledWorld()
     let other = world.connect(session: 2)
@@ -77,7 +77,7 @@ struct GroupCommitTests {
     #expect(other.take() == ["3 channel of 4"])
   }
 
-  @Test("a command that changes nothing waits for the change that it tells of")
+  @Test("a command without changes waits for the change that its answer shows")
   func noChange() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
@@ -102,7 +102,7 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["7 row read 1 unread 0"] && world.commits.isEmpty)
   }
 
-  @Test("a refusal that tells of a change waits for it too")
+  @Test("a refusal that depends on a change waits for that change")
   func refusal() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
@@ -113,7 +113,7 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["2 channel of 1", "3 not_a_member"])
   }
 
-  @Test("an answer shown under new options waits for the type's change")
+  @Test("an answer that uses new options waits for the channel type's change")
   func types() throws {
     let (world, gateway) = try settledWorld()
     gateway.patch("team", readEvents: false)
@@ -132,7 +132,7 @@ struct GroupCommitTests {
     )
   }
 
-  @Test("a failed commit halts: nothing is answered, nothing more is taken or asked for")
+  @Test("a failed commit halts the loop: nothing more is answered, accepted or read")
   func failure() throws {
     let (world, gateway) = try settledWorld()
     let other = world.connect(session: 2)
@@ -154,7 +154,7 @@ struct GroupCommitTests {
     #expect(world.commits.isEmpty && world.loads.isEmpty)
   }
 
-  @Test("a loop that is stopped asks nothing more of its storage")
+  @Test("a stopped loop requests nothing more from its storage")
   func stop() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
@@ -169,7 +169,7 @@ struct GroupCommitTests {
     #expect(world.commits.isEmpty && world.halts.isEmpty && gateway.take() == [])
   }
 
-  @Test("a closed lane is not delivered to, and what it asked for is carried out")
+  @Test("a closed lane receives no replies, and its commands are still applied")
   func closedLane() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
@@ -184,7 +184,7 @@ struct GroupCommitTests {
     #expect(again.take() == ["1 message 1", "2 message 1"])
   }
 
-  @Test("pages and the cut come after the batches, by age and by size")
+  @Test("pages and the log's cut follow the batches, by age and by size")
   func checkpoints() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
     #expect(world.asked == ["batches [1] pages 0"])
@@ -212,7 +212,7 @@ struct GroupCommitTests {
     #expect(world.asked.count == count && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a clock that goes back does not stop the checkpoints")
+  @Test("a clock that steps back does not stop the checkpoints")
   func clockBack() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
     world.pass(3_600_000)
@@ -229,7 +229,7 @@ struct GroupCommitTests {
     #expect(world.loop.gauges.dirtyPages == 0)
   }
 
-  @Test("a turn that ends while replies are handed over loses no reply, of whatever connection")
+  @Test("a turn that ends during reply delivery loses no reply of any connection")
   func turnWithinDelivery() throws {
     let (world, a) = try settledWorld()
     let b = world.connect(session: 2)

@@ -11,7 +11,7 @@ import Testing
 struct IndexTests {
   private static let users = (0..<6).map { "user\($0)" }
 
-  @Test("members, those who left and those who only sent, each in their home shard")
+  @Test("current members, former members and pure senders are indexed in their home shards")
   func feeds() throws {
     let world = try IndexWorld()
     #expect(try world.list("user0") == "no channels")
@@ -34,7 +34,7 @@ struct IndexTests {
     #expect(world.worlds.flatMap(\.reports) == [])
   }
 
-  @Test("pages by place; limits, flags and homes")
+  @Test("list_channels pages by place, and checks limits, flags and home shards")
   func paging() throws {
     let world = try IndexWorld()
     for number in 0..<7 { world.put("team:c\(number)", ["user0"]) }
@@ -67,7 +67,7 @@ struct IndexTests {
 
   // MARK: Held replies
 
-  @Test("a reply leaves when its changes are in the index, durably; what queued none leaves at once")
+  @Test("a reply waits until its changes are durable in the index; one without changes leaves at once")
   func held() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
@@ -91,7 +91,7 @@ struct IndexTests {
     #expect(again.take().last?.hasSuffix("channel of 6") == true)
   }
 
-  @Test("a reply waits a second at most, and not before its own change is durable")
+  @Test("a reply waits a second at most for the index, and never leaves before its own change is durable")
   func heldTooLong() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
@@ -113,7 +113,7 @@ struct IndexTests {
 
   // MARK: Faults
 
-  @Test("changes that are lost, doubled or out of order: each is taken once, in order")
+  @Test("lost, duplicated and reordered index changes are each applied once, in order")
   func ways() throws {
     let world = try IndexWorld { $0.changesInFlightMax = 2 }
     world.put("team:a", ["user1"])
@@ -151,7 +151,10 @@ struct IndexTests {
     #expect(try world.differences() == [] && world.pending == 0)
   }
 
-  @Test("a crash of the shard that sends, of the one that takes, or of both, at each point", arguments: 1...3)
+  @Test(
+    "a crash of the sending shard, the receiving one or both loses no index change, at any point",
+    arguments: 1...3
+  )
   func crashes(_ which: Int) throws {
     for point in 0..<60 {
       let world = try IndexWorld()
@@ -174,7 +177,7 @@ struct IndexTests {
   }
 
   @Test(
-    "random changes, losses and crashes: in the end the index is what the channels say",
+    "after random changes, losses and crashes the index agrees with the channels",
     arguments: 1...12
   )
   func random(_ seed: UInt64) throws {
@@ -243,7 +246,7 @@ struct IndexTests {
 
   // MARK: Deleted channels
 
-  @Test("that a channel was deleted is kept for who was away, is no channel of theirs, and outlives a crash")
+  @Test("a deleted channel leaves a tombstone, which is not listed as a channel and survives a crash")
   func tombstones() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2", "user3"])
@@ -288,7 +291,7 @@ struct IndexTests {
     try check()
   }
 
-  @Test("a channel of the same name takes the place of what was deleted, and says so")
+  @Test("a new channel replaces the tombstone of its cid, and its entry reports both")
   func madeAnew() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2", "user3"])
@@ -315,7 +318,7 @@ struct IndexTests {
     #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
   }
 
-  @Test("what was deleted is kept for 7 days, and goes with what changes later; a time before is refused")
+  @Test("tombstones are kept for 7 days and removed with later changes; an older `since` is refused")
   func forgotten() throws {
     let day: Int64 = 86_400_000
     let world = try IndexWorld()
@@ -367,7 +370,7 @@ struct IndexTests {
     return try #require(counts.first)
   }
 
-  @Test("who is being erased leaves no tombstone, nor an index that has nothing else")
+  @Test("a user being erased leaves no tombstone, and no index that has nothing else")
   func erasedTombstones() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2"])
@@ -407,7 +410,7 @@ struct IndexTests {
     #expect(try world.list("user2", flags: 3, since: 1_000) == "no channels")
   }
 
-  @Test("a rebuild neither takes what was deleted out, nor brings it back")
+  @Test("a rebuild neither removes tombstones nor restores deleted channels")
   func rebuiltTombstones() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2"])
@@ -431,7 +434,7 @@ struct IndexTests {
   // MARK: Pages and limits
 
   @Test(
-    "what is on its way outlives the log; what was taken is in no page, and its number is not given again"
+    "pending index changes survive the log's cut; delivered ones are in no page, and numbers are not reused"
   )
   func pages() throws {
     let world = try IndexWorld()
@@ -468,7 +471,7 @@ struct IndexTests {
     #expect(try world.differences() == [] && world.pending == 0)
   }
 
-  @Test("that a user is being erased is told only when their index has what they had joined before")
+  @Test("a user is reported as being erased only once their index has all earlier joins")
   func erasingWaits() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1"])
@@ -486,7 +489,7 @@ struct IndexTests {
     #expect(try world.list("user1") == "team:a")
   }
 
-  @Test("too many on their way: what would queue more is busy, the rest goes on")
+  @Test("with too many pending index changes further ones are busy, and other commands continue")
   func full() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
@@ -508,7 +511,7 @@ struct IndexTests {
     )
   }
 
-  @Test("indexes leave memory as channels do, and are read when a change comes")
+  @Test("indexes are evicted like channels, and loaded when a change arrives")
   func eviction() throws {
     let world = try IndexWorld { configuration in
       configuration.residentBytesMax = 1
@@ -552,7 +555,7 @@ struct IndexTests {
   }
 
   @Test(
-    "a damaged index is recreated empty and reported; a rebuild brings back what it has lost, and takes out what is wrong"
+    "a damaged index is recreated empty and reported; a rebuild restores lost entries and removes wrong ones"
   )
   func damage() throws {
     let world = try IndexWorld()
@@ -613,7 +616,7 @@ struct IndexTests {
     #expect(try world.differences() == [])
   }
 
-  @Test("rebuilding is done in slices, with requests between them, and an older epoch is refused")
+  @Test("a rebuild runs in slices between requests, and an older epoch is refused")
   func slices() throws {
     let world = try IndexWorld { $0.changesPerTurn = 10 }
     let shard = IndexWorld.shard("team:a")

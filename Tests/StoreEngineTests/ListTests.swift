@@ -79,7 +79,7 @@ struct ListTests {
     replies.map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  @Test("a list and members' statuses, asked for and refused")
+  @Test("list_members and member_statuses give answers and refusals")
   func frames() throws {
     let (world, gateway) = try world()
     gateway.read("team:a", "bob", "m1")
@@ -111,7 +111,7 @@ struct ListTests {
     )
   }
 
-  @Test("a list that tells of a move leaves when the move is durable")
+  @Test("a list that shows a move leaves once the move is durable")
   func replyTiming() throws {
     let (world, gateway) = try world()
     gateway.read("team:a", "bob", "m1")
@@ -122,7 +122,7 @@ struct ListTests {
     #expect(Self.words(gateway.take()) == ["row read 1 unread 0", "bob@1000"])
   }
 
-  @Test("a list that takes long is made in slices, and other channels are answered between them")
+  @Test("a long list is built in slices, and other channels are answered between them")
   func slices() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)
@@ -150,7 +150,7 @@ struct ListTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("what waits for a slice takes turns")
+  @Test("sliced queries take turns")
   func turns() throws {
     let (world, gateway) = try world()
     for _ in 0..<3 { gateway.list("team:b", .readers) }
@@ -166,7 +166,7 @@ struct ListTests {
     #expect((4..<100).contains(slices))
   }
 
-  @Test("one more than may go on in slices is busy, and those whose connection is gone do not count")
+  @Test("one sliced query beyond the limit is busy; those of closed connections do not count")
   func bound() throws {
     let (world, gateway) = try world { $0.slicedQueriesMax = 2 }
     let other = world.connect(session: 2)
@@ -185,7 +185,7 @@ struct ListTests {
     #expect(other.take() == [])
   }
 
-  @Test("a query whose connection is gone goes on no more")
+  @Test("a query whose connection has closed is dropped")
   func closed() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)
@@ -198,7 +198,7 @@ struct ListTests {
     #expect(gateway.take() == [])
   }
 
-  @Test("a channel stays in memory while a query about it goes on")
+  @Test("a channel stays in memory while a query on it is in progress")
   func eviction() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 1 }
     try world.checkpoint()
@@ -228,7 +228,7 @@ struct ListTests {
     #expect(!isLoaded())
   }
 
-  @Test("a halted loop goes on with nothing")
+  @Test("a halted loop runs no further slices")
   func halted() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)

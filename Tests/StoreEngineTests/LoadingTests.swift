@@ -27,7 +27,7 @@ struct LoadingTests {
     return try EngineWorld(world.storage, configure: configure)
   }
 
-  @Test("requests wait for their channel in order, and hold up no other")
+  @Test("requests wait for their channel in order, and block no other")
   func order() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -45,7 +45,7 @@ struct LoadingTests {
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 3", "4 channel of 2"])
   }
 
-  @Test("a channel that is not there: put makes it, for those behind it too")
+  @Test("a put of a missing channel creates it, also for the requests queued behind it")
   func missing() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -59,7 +59,7 @@ struct LoadingTests {
     #expect(gateway.take() == ["3 channel of 1 new", "4 channel of 1"])
   }
 
-  @Test("too many channels that load: busy, and nothing of it applied")
+  @Test("one channel beyond the limit of concurrent loads is busy, and nothing is applied")
   func loadsMax() throws {
     let world = try restarted { $0.loadsMax = 1 }
     let gateway = world.connect()
@@ -80,7 +80,7 @@ struct LoadingTests {
     #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
   }
 
-  @Test("too many requests that wait for one channel: busy")
+  @Test("one request beyond the limit of waiting requests for a channel is busy")
   func waitingMax() throws {
     let world = try restarted { $0.waitingPerLoadMax = 2 }
     let gateway = world.connect()
@@ -92,7 +92,7 @@ struct LoadingTests {
     #expect(gateway.take() == ["1 channel of 2", "2 channel of 2", "5 channel of 2"])
   }
 
-  @Test("a channel that cannot be read is unavailable, others go on, and it is read again when asked for")
+  @Test("an unreadable channel is unavailable, others are served, and the next request reads it again")
   func unreadable() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -112,7 +112,7 @@ struct LoadingTests {
     #expect(again.take() == ["1 channel of 3"])
   }
 
-  @Test("a waiting request that does not parse ends its connection, not the others")
+  @Test("a malformed waiting request ends its connection, not the others")
   func malformed() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -132,7 +132,7 @@ struct LoadingTests {
     #expect(other.take() == ["2 channel of 2"] && gateway.take() == [])
   }
 
-  @Test("a command that waits and cannot carry a counter ends its connection before anything is read")
+  @Test("a waiting command without a valid counter ends its connection before anything is read")
   func malformedCounter() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -140,7 +140,7 @@ struct LoadingTests {
     #expect(gateway.ended == [.badValue(.session)] && world.loads.isEmpty)
   }
 
-  @Test("what waits and is sent again on another connection is applied once")
+  @Test("a waiting command resent on another connection is applied once")
   func resentWhileWaiting() throws {
     let world = try restarted()
     let gateway = world.connect(serial: 1)
@@ -160,7 +160,7 @@ struct LoadingTests {
     #expect(again.take() == ["1 channel of 3", "2 channel of 2", "3 channel of 3"])
   }
 
-  @Test("an older connection that opens late is the one that ends")
+  @Test("an older connection that opens late is closed")
   func lateOpen() throws {
     let (world, _) = try settledWorld()
     let newer = world.connect(serial: 8)
@@ -181,7 +181,7 @@ struct LoadingTests {
 
   // MARK: The log's tail
 
-  @Test("a channel of the tail that is taken in to cut the log does not overtake who waits for it")
+  @Test("a tail channel loaded to cut the log does not overtake requests that wait for it")
   func tailKeepsOrder() throws {
     let world = try restarted(isCheckpointed: false)
     let gateway = world.connect()
@@ -198,7 +198,7 @@ struct LoadingTests {
   }
 
   @Test(
-    "a channel of the tail that was taken in by name: the read by number comes to nothing, whatever pages there are"
+    "a tail channel already loaded by name ignores its read by number, whatever pages exist"
   )
   func tailTwice() throws {
     let world = try restarted(isCheckpointed: false)
@@ -221,7 +221,7 @@ struct LoadingTests {
     #expect(world.loop.gauges.tailChannels == 0)
   }
 
-  @Test("a channel of the tail that cannot be read is tried again, and the log is cut then")
+  @Test("an unreadable tail channel is retried, and the log is cut afterwards")
   func tailRetry() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
     world.loop.tick()
@@ -237,7 +237,7 @@ struct LoadingTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a busy store still takes in the tail")
+  @Test("a busy store still loads the tail")
   func tailUnderLoad() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
     let gateway = world.connect()

@@ -39,7 +39,7 @@ struct PostponedTests {
   }
 
   @Test(
-    "the second of two waits for a slice, and so does what comes behind it to its channel; others go past"
+    "the second of two wide requests waits for a slice, with later ones to its channel; others overtake it"
   )
   func order() throws {
     let (world, gateway) = try world()
@@ -66,7 +66,7 @@ struct PostponedTests {
     #expect(world.slices == 0 && !world.loop.isBusy)
   }
 
-  @Test("between two slices turns end, and there is no more room for that")
+  @Test("wide requests are limited over all turns between two slices")
   func turns() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)
@@ -87,7 +87,7 @@ struct PostponedTests {
     )
   }
 
-  @Test("counts of what is unread wait in the same way")
+  @Test("wide unread counts wait in the same way")
   func counts() throws {
     let (world, gateway) = try world()
     let many = Array(repeating: CountsEntry("team:a", "bob"), count: 120)
@@ -104,7 +104,7 @@ struct PostponedTests {
     #expect(last.count == 1 && last.first?.hasSuffix(" 0/0") == true)
   }
 
-  @Test("what waits and is sent again on another connection is applied once")
+  @Test("a postponed command resent on another connection is applied once")
   func resent() throws {
     let (world, _) = try world()
     let older = world.connect(session: 5, serial: 1)
@@ -126,7 +126,7 @@ struct PostponedTests {
     #expect(try end(world, again) == ["3 channel of 13"])
   }
 
-  @Test("a crash while something waits leaves nothing of it, and it is applied when it is sent again")
+  @Test("a crash drops postponed commands, which are applied when they are resent")
   func crash() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)
@@ -142,7 +142,7 @@ struct PostponedTests {
     #expect(try end(restarted, again) == ["2 channel of 14"])
   }
 
-  @Test("one more than may wait is busy, and is applied when it is sent again")
+  @Test("one postponed request beyond the limit is busy, and is applied when it is resent")
   func full() throws {
     let (world, gateway) = try world { $0.postponedMax = 1 }
     gateway.change("team:a", add: Self.crowd)
@@ -157,7 +157,7 @@ struct PostponedTests {
     #expect(try end(world, gateway).last?.hasSuffix("channel of 15") == true)
   }
 
-  @Test("while as much gathers behind a commit as may, nothing wide goes on; the end of the commit lets it")
+  @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
   func gathered() throws {
     let (world, gateway) = try world { $0.gatheredBytesMax = 1 }
     gateway.change("team:a", add: Self.crowd)
@@ -179,7 +179,7 @@ struct PostponedTests {
     )
   }
 
-  @Test("channels that were read are taken in so many between two slices, those that requests wait for first")
+  @Test("loaded channels are inserted a few per slice, those with waiting requests first")
   func arrivals() throws {
     let (before, gateway) = try world()
     for number in 0..<4 {

@@ -27,7 +27,7 @@ struct PurgeTests {
     return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
   }
 
-  @Test("a round: pages of before are written, the log is cut, the storage purges itself, then it has ended")
+  @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
   func round() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "bob")
@@ -52,7 +52,7 @@ struct PurgeTests {
   }
 
   @Test(
-    "changes that were on their way go first, and the round goes on when they have arrived, asked for or not"
+    "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
   )
   func sending() throws {
     let (world, gateway) = try settledWorld()
@@ -67,7 +67,7 @@ struct PurgeTests {
     #expect(try world.purges == 1 && world.traces("bob") == [])
   }
 
-  @Test("an asker beside deletions without a break is done after two rounds at most")
+  @Test("a purge beside continuous deletions ends after two rounds at most")
   func withoutBreak() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m0", by: "bob")
@@ -97,7 +97,7 @@ struct PurgeTests {
     #expect(answers(deleting).contains("channel deleted"))
   }
 
-  @Test("ten askers at once wait for one round, and for one more where one is under way")
+  @Test("ten purge requests share one round, or the next one where a round is under way")
   func together() throws {
     let (world, first) = try settledWorld()
     try world.settle()
@@ -122,7 +122,7 @@ struct PurgeTests {
     #expect(world.storage.purges == 2 && world.purges == 0)
   }
 
-  @Test("what is erased while a round is under way is not covered by it, but by the one that is named for it")
+  @Test("an erasure during a purge round is covered by the next round, whose number is returned")
   func meanwhile() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m0", by: "bob")
@@ -152,7 +152,7 @@ struct PurgeTests {
     #expect(try ask(other, 2) == 0)
   }
 
-  @Test("one purge of the storage is for all shards that wait for it; one that fails has not been a round")
+  @Test("one storage purge serves all waiting shards; a failed one does not count as a round")
   func failing() throws {
     let world = try EngineWorld(shards: [0, 1, 2], of: 3)
     let gateway = world.connect()
@@ -183,7 +183,7 @@ struct PurgeTests {
     #expect(try ask(other, 2, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 0)
   }
 
-  @Test("after a restart rounds are counted anew: who waits for one of before is told of one that comes")
+  @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
   func restart() throws {
     let (before, _) = try settledWorld()
     try before.settle()
@@ -223,7 +223,7 @@ struct PurgeTests {
     }
   }
 
-  @Test("a round after a restart waits for the channels of the log's tail")
+  @Test("a purge round after a restart waits for the channels of the log's tail")
   func tail() throws {
     let (before, _) = try settledWorld()
     try before.settle()
@@ -244,7 +244,7 @@ struct PurgeTests {
     #expect(round == 1 && world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a payload without its round, or with more behind it, ends the connection")
+  @Test("a purge payload that is too short or too long ends the connection")
   func fields() throws {
     for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
       let (world, gateway) = try settledWorld()

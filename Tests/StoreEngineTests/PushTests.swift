@@ -49,7 +49,7 @@ struct PushTests {
 
   // MARK: By names
 
-  @Test("an acknowledgement by name marks the message delivered, and is answered when that is durable")
+  @Test("acknowledge_push marks the message delivered, and is answered once durable")
   func byName() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m2")
@@ -70,7 +70,7 @@ struct PushTests {
     #expect(world.commits.isEmpty)
   }
 
-  @Test("what is wrong is said by name, and nothing of it is applied")
+  @Test("an invalid push acknowledgement is refused by name, and not applied")
   func refusals() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", flags: 2)
@@ -94,7 +94,7 @@ struct PushTests {
     )
   }
 
-  @Test("an acknowledged time lies between what the row shows already and now")
+  @Test("an acknowledged time is bounded by the row's shown time and now")
   func ackedTimes() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
@@ -109,7 +109,7 @@ struct PushTests {
     )
   }
 
-  @Test("acknowledged times are there again after a start from the log, and from pages")
+  @Test("acknowledged times survive recovery from the log and from pages")
   func ackedTimesKept() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_200)
@@ -126,7 +126,7 @@ struct PushTests {
     }
   }
 
-  @Test("whoever asks what has changed is told of a backdated acknowledgement that came since")
+  @Test("subscribe with `since` includes a backdated acknowledgement that arrived after it")
   func since() throws {
     let (world, gateway) = try world()
     world.pass(60_000)
@@ -142,7 +142,7 @@ struct PushTests {
 
   // MARK: By a ticket
 
-  @Test("a ticket leads back to its names, and marks the message delivered")
+  @Test("a ticket resolves to its names, and marks the message delivered")
   func ticket() throws {
     let (world, gateway) = try world()
     gateway.place("team:a", "bob", "m2")
@@ -157,7 +157,7 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["same sent 1000 delivered 2000 team:a bob m2"])
   }
 
-  @Test("a ticket whose numbers lead elsewhere, or nowhere")
+  @Test("a ticket whose numbers resolve to other names or none is refused")
   func strangeTickets() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -184,7 +184,7 @@ struct PushTests {
     #expect(world.reports.isEmpty)
   }
 
-  @Test("a channel on storage is found by its number: first its name, then its pages")
+  @Test("a channel on storage is found by number: its name is read first, then its pages")
   func cold() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -212,7 +212,7 @@ struct PushTests {
   }
 
   @Test(
-    "a channel of the log's tail is found by its number, made in it or before it",
+    "a channel of the log's tail is found by number, whether created in the tail or before it",
     arguments: [false, true]
   )
   func tail(_ isMadeBefore: Bool) throws {
@@ -232,7 +232,7 @@ struct PushTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a channel that was let go is found again")
+  @Test("an evicted channel is found again by its number")
   func evicted() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 1 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -246,7 +246,7 @@ struct PushTests {
     )
   }
 
-  @Test("so many wait for a channel's name, and so many channels are looked for; the rest is busy")
+  @Test("waiting tickets and name reads are limited; further ones are busy")
   func bounded() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -267,7 +267,7 @@ struct PushTests {
     )
   }
 
-  @Test("where its name cannot be read it is unavailable, and a repeat finds it")
+  @Test("a ticket whose channel name cannot be read is unavailable, and a retry finds it")
   func unreadable() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -283,7 +283,7 @@ struct PushTests {
     )
   }
 
-  @Test("a connection that is lost while its ticket waits: sent again it is carried out, once")
+  @Test("a waiting ticket whose connection is lost is redeemed once when it is resent")
   func lost() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -299,7 +299,7 @@ struct PushTests {
     #expect(try answers(world, again) == ["moved sent 1000 delivered \(world.clock) team:a bob m2"])
   }
 
-  @Test("sent again it moves nothing, whatever has happened since")
+  @Test("a resent acknowledgement moves nothing, whatever has changed since")
   func resent() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -329,7 +329,7 @@ struct PushTests {
     #expect(other.take() == ["1 moved sent 1000 delivered 2000"])
   }
 
-  @Test("commands that waited when their connection was lost are carried out when they are resent")
+  @Test("commands that waited when their connection was lost are applied when they are resent")
   func droppedWhileWaiting() throws {
     let (before, _) = try world()
     let (world, gateway) = try restarted(before)
@@ -344,7 +344,7 @@ struct PushTests {
     #expect(answers.dropFirst().allSatisfy { $0 == "same sent 1000 delivered 2000" })
   }
 
-  @Test("a ticket of somebody who left, who came back, who was erased")
+  @Test("tickets of users who left, rejoined or were erased are refused")
   func left() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -367,7 +367,7 @@ struct PushTests {
     )
   }
 
-  @Test("a ticket of a channel that was deleted, and made anew, at every stage of that")
+  @Test("a deleted channel's ticket is refused at every stage of deletion and new creation")
   func deleted() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -404,7 +404,7 @@ struct PushTests {
     #expect(try answers(cold, third).map { $0.prefix(5) } == ["moved"])
   }
 
-  @Test("a channel that is deleted in slices is not there for a ticket from the first on")
+  @Test("a channel in sliced deletion is not found by tickets from the first slice on")
   func endingInSlices() throws {
     let (world, gateway) = try settledWorld { $0.changesPerTurn = 2 }
     gateway.put("team:b", (0..<9).map { "user\($0)" })
@@ -419,7 +419,7 @@ struct PushTests {
     #expect(taken(gateway) == ["channel_not_found"])
   }
 
-  @Test("a reply's ticket, of who is in its thread and who is not")
+  @Test("a reply's ticket marks the rows of thread participants only")
   func replies() throws {
     let (world, gateway) = try world()
     gateway.reply("team:a", "r1", by: "bob", to: "m1")
@@ -445,7 +445,7 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
   }
 
-  @Test("names are in the answer to a ticket where they are asked for")
+  @Test("a ticket's answer has names where they are requested")
   func nameless() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m1", world)
@@ -459,7 +459,7 @@ struct PushTests {
     )
   }
 
-  @Test("a token that was revoked acknowledges nothing, by name or by ticket")
+  @Test("a revoked token acknowledges nothing, by name or by ticket")
   func revoked() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m1", world)
@@ -475,7 +475,7 @@ struct PushTests {
     )
   }
 
-  @Test("a ticket waits behind what waits for a slice in its channel")
+  @Test("a ticket waits behind postponed requests of its channel")
   func behindWide() throws {
     let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
     let (world, gateway) = try world { $0.entriesPerTurn = 10 }
@@ -497,7 +497,7 @@ struct PushTests {
     )
   }
 
-  @Test("only a gateway can check a whole ticket")
+  @Test("present_ticket is not implemented by a store")
   func presented() throws {
     let (world, gateway) = try world()
     gateway.send(.presentTicket, nil) { payload in
@@ -508,7 +508,7 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["not_implemented"])
   }
 
-  @Test("fields that end early, or late, end the connection before anything of them is applied")
+  @Test("push payloads that are too short or too long end the connection, and are not applied")
   func truncated() throws {
     for kind in [FrameKind.redeemTicket, .noteWebhook, .webhookKnown, .presentTicket, .acknowledgePush] {
       let (world, gateway) = try world()

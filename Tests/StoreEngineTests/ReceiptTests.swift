@@ -7,7 +7,7 @@ import Testing
 /// Receipts over frames: acknowledging, asking for one, and expiry that cannot be taken back (R9, R20).
 @Suite("Receipts in the store")
 struct ReceiptTests {
-  @Test("a batch is one command with an answer for each message, which leaves when it is durable")
+  @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
   func batch() throws {
     let (world, gateway) = try settledWorld()
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
@@ -41,7 +41,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("fields out of their range refuse the request, and nothing of it is applied")
+  @Test("fields out of range refuse the request, and nothing is applied")
   func fields() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
@@ -67,7 +67,7 @@ struct ReceiptTests {
     #expect(gateway.take() == ["8 acknowledged" + String(repeating: " ok", count: 100)])
   }
 
-  @Test("a payload that ends early, or late, ends the connection before anything of it is applied")
+  @Test("a payload that is too short or too long ends the connection, and nothing is applied")
   func truncated() throws {
     var payload = ByteBuffer()
     payload.writeField("bob")
@@ -91,7 +91,7 @@ struct ReceiptTests {
     }
   }
 
-  @Test("registering says why there is no receipt, and says it again")
+  @Test("registering reports why a receipt is refused, and repeats that for a duplicate")
   func registering() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -119,7 +119,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("an acknowledgement that is sent again is answered from the state as it is, and applied once")
+  @Test("a resent acknowledgement is answered from the current state, and applied once")
   func resend() throws {
     let (world, gateway) = try settledWorld()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
@@ -156,7 +156,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("receipts come back from pages and from the log, records that gave way included")
+  @Test("receipts survive recovery from pages and from the log, evicted records included")
   func recovery() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -206,7 +206,7 @@ struct ReceiptTests {
   }
 
   @Test(
-    "that a receipt expired is logged before it is said, and holds after a crash with a clock that went back"
+    "a receipt's expiry is logged before it is reported, and survives a crash and a clock that steps back"
   )
   func expiry() throws {
     let (world, gateway) = try expiringWorld()
@@ -248,7 +248,7 @@ struct ReceiptTests {
     #expect(second.commits.isEmpty)
   }
 
-  @Test("a crash before the tick is durable: nobody was told, so it may be acknowledged yet")
+  @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
   func expiryLost() throws {
     let (world, gateway) = try expiringWorld()
     world.pass(20_000)
@@ -266,7 +266,7 @@ struct ReceiptTests {
     #expect(again.take() == ["1 receipts processing", "2 acknowledged ok"])
   }
 
-  @Test("the refusal of an acknowledgement that came too late is logged before it is said as well")
+  @Test("the refusal of a late acknowledgement is logged before it is sent")
   func expiredAcknowledgement() throws {
     let (world, gateway) = try expiringWorld()
     world.pass(10_000)

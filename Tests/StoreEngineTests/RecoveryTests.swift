@@ -43,7 +43,7 @@ struct RecoveryTests {
     return world.storage
   }
 
-  @Test("pages, and the log after them")
+  @Test("recovery reads pages, and then the log after them")
   func whole() throws {
     let world = try EngineWorld(try storage())
     let gateway = world.connect(session: 2)
@@ -56,7 +56,7 @@ struct RecoveryTests {
     #expect(gateway.take() == (1...3).map { "\($0) row read 300 unread 0" } + ["4 row read 1 unread 299"])
   }
 
-  @Test("a shard without anything")
+  @Test("an empty shard recovers")
   func empty() throws {
     let world = try EngineWorld(MemoryStorage())
     world.loop.tick()
@@ -112,7 +112,7 @@ struct RecoveryTests {
     },
   ]
 
-  @Test("a damaged shard is refused, and the place is named", arguments: shardDamages)
+  @Test("a damaged shard is refused with the place of the damage", arguments: shardDamages)
   func damagedShard(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)
@@ -173,7 +173,7 @@ struct RecoveryTests {
   ]
 
   @Test(
-    "a damaged channel is unavailable, the place is reported, and the others are served",
+    "a damaged channel is unavailable and its place reported; the other channels are served",
     arguments: channelDamages
   )
   func damagedChannel(_ damage: Damage) throws {
@@ -194,7 +194,7 @@ struct RecoveryTests {
     #expect(text.contains(damage.place), "\(text)")
   }
 
-  @Test("any byte wrong: refused or taken, never a trap")
+  @Test("any wrong byte is refused or accepted, and never traps")
   func anyByte() throws {
     let whole = try storage()
     var state: UInt64 = 7
@@ -244,7 +244,7 @@ struct RecoveryTests {
 
   // MARK: Sessions
 
-  @Test("a resend after a crash: applied where it was lost, answered where it was not")
+  @Test("a command resent after a crash is applied where it was lost, and answered where it was not")
   func resend() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
@@ -268,7 +268,7 @@ struct RecoveryTests {
     #expect(resent.take().sorted() == ["1 channel of 2", "2 channel of 3", "3 channel of 3"])
   }
 
-  @Test("a command that waited for its channel when the store crashed is not taken for applied")
+  @Test("a command waiting for its channel at the crash does not count as applied")
   func waitedAtCrash() throws {
     let (world, _) = try settledWorld()
     try world.checkpoint()
@@ -287,7 +287,7 @@ struct RecoveryTests {
     #expect(resent.take() == ["1 channel of 3"])
   }
 
-  @Test("sessions survive in the head page when the log is cut, also where the clock was put forward")
+  @Test("sessions survive the log's cut in the head page, also after the clock was set forward")
   func sessionsInPages() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
@@ -308,7 +308,7 @@ struct RecoveryTests {
     #expect(resent.take() == ["1 channel of 2"])
   }
 
-  @Test("a shard's time goes on from what was logged, whatever the clock says")
+  @Test("a shard's time continues from the logged time, whatever the clock says")
   func time() throws {
     let (world, gateway) = try settledWorld()
     world.pass(1_000_000)

@@ -39,7 +39,7 @@ struct RemovalTests {
 
   // MARK: Messages
 
-  @Test("truncated: durable before it is answered, and there after a restart from log or pages")
+  @Test("a truncation is answered once durable, and survives recovery from log and pages")
   func truncate() throws {
     for isCheckpointed in [false, true] {
       let (world, gateway) = try settledWorld()
@@ -80,7 +80,7 @@ struct RemovalTests {
     }
   }
 
-  @Test("a deleted message's acknowledgements leave storage, whichever page is written when")
+  @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
   func deletedReceipts() throws {
     // Crashes between any two commits of the checkpoint that follows.
     for crash in 0..<6 {
@@ -115,7 +115,7 @@ struct RemovalTests {
 
   // MARK: Members
 
-  @Test("erased in a channel: nobody's, in memory and after a restart from log or pages")
+  @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
   func eraseMember() throws {
     for isCheckpointed in [false, true] {
       let (world, gateway) = try settledWorld()
@@ -162,7 +162,7 @@ struct RemovalTests {
 
   // MARK: Users
 
-  @Test("erasing: nothing new is made in their name, what they do goes on")
+  @Test("a user being erased gets nothing new in their name; marks continue")
   func erasing() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "bob")
@@ -202,7 +202,7 @@ struct RemovalTests {
     #expect(other.take() == ["1 unsettled types [] users [\"bob\"]", "2 user_erased"])
   }
 
-  @Test("erased: the id leaves the settings, and no version up to that one is taken, also after a restart")
+  @Test("erasing a user removes the id from the settings and ignores older versions, also after a restart")
   func erased() throws {
     for isCheckpointed in [false, true] {
       let world = try EngineWorld()
@@ -271,7 +271,7 @@ struct RemovalTests {
     }
   }
 
-  @Test("an erased user's number is another's after a day, and never before")
+  @Test("an erased user's number is reused after a day, and never earlier")
   func numbers() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -325,7 +325,7 @@ struct RemovalTests {
     }
   }
 
-  @Test("one who hid, was erased and comes again is shown: rows take it over")
+  @Test("a hidden user who was erased and returns is shown, and rows copy that")
   func hiddenErased() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -350,7 +350,7 @@ struct RemovalTests {
   // MARK: Fields
 
   @Test(
-    "a payload that ends early, or late, ends the connection before anything of it is applied",
+    "a removal payload that is too short or too long ends the connection, and nothing is applied",
     arguments: [FrameKind.deleteChannel, .truncateChannel, .eraseMember]
   )
   func fields(_ kind: FrameKind) throws {

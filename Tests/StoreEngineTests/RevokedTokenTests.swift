@@ -27,7 +27,7 @@ struct RevokedTokenTests {
     return (world, world.connect(session: session))
   }
 
-  @Test("a revocation, and what tells of it, leaves when it is durable; the same again changes nothing")
+  @Test("a revocation and the answers that show it leave once durable; repeating it changes nothing")
   func revoked() throws {
     let (world, gateway) = try world()
     gateway.token("a")
@@ -59,7 +59,7 @@ struct RevokedTokenTests {
     )
   }
 
-  @Test("one that is sent again is answered from the state as it is")
+  @Test("a resent revocation is answered from the current state")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.revoke("a", until: Self.start + Self.hour)
@@ -70,7 +70,7 @@ struct RevokedTokenTests {
     #expect(try answers(world, gateway) == ["not revoked"])
   }
 
-  @Test("an end that is not in the future, or too far ahead, and what is no id are refused by name")
+  @Test("an end in the past or too far ahead, and an invalid id, are refused by name")
   func refused() throws {
     let (world, gateway) = try world()
     let most = Self.start + RevokedTokenTable.lifetimeMax
@@ -99,7 +99,7 @@ struct RevokedTokenTests {
     #expect(try answers(other, second) == ["wrong_shard", "wrong_shard"])
   }
 
-  @Test("one ends by the shard's time, which is in the log before anybody is told")
+  @Test("a revocation ends by the shard's time, which is logged before it is reported")
   func ended() throws {
     let (world, gateway) = try world()
     gateway.revoke("short", until: Self.start + 1_000)
@@ -125,7 +125,7 @@ struct RevokedTokenTests {
     #expect(try answers(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
   }
 
-  @Test("the list is there after a start from the log, and from its page, and its version with it")
+  @Test("the list and its version survive recovery from the log and from its page")
   func recovered() throws {
     let (world, gateway) = try world()
     for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
@@ -152,7 +152,7 @@ struct RevokedTokenTests {
   }
 
   @Test(
-    "a list is told in parts of a thousand, and begins anew where one is taken back meanwhile; 10,000 are the most"
+    "the list is sent in parts of 1,000 and restarts after a withdrawal; 10,000 is the limit"
   )
   func limit() throws {
     let (world, gateway) = try world()

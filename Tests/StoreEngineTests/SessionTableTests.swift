@@ -71,7 +71,7 @@ struct SessionTableTests {
     ),
   ]
 
-  @Test("knows what was applied", arguments: stories)
+  @Test("an applied command is known", arguments: stories)
   func story(_ story: Story) {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
@@ -92,7 +92,7 @@ struct SessionTableTests {
     #expect(record.lastWritten == Timestamp(milliseconds: 7))
   }
 
-  @Test("sessions do not touch each other, and are logged only when they have an effect")
+  @Test("sessions are independent, and are logged only when they have an effect")
   func touched() {
     var table = SessionTable()
     let first = table.position(of: SessionID(high: 1, low: 1))
@@ -107,7 +107,7 @@ struct SessionTableTests {
     #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
   }
 
-  @Test("refused commands are bounded; the oldest give way, those that wait do not")
+  @Test("refused commands are bounded: the oldest are evicted, waiting ones are not")
   func bound() {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
@@ -120,7 +120,7 @@ struct SessionTableTests {
     #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
   }
 
-  @Test("dropped commands are bounded apart from refused ones, also after a restart")
+  @Test("dropped commands have a bound of their own, also after a restart")
   func droppedBound() {
     var table = SessionTable()
     let session = SessionID(high: 1, low: 1)
@@ -139,7 +139,7 @@ struct SessionTableTests {
     #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
   }
 
-  @Test("what is read back is as it was, waiting counters too")
+  @Test("a session table round-trips, waiting counters included")
   func recovered() {
     var table = SessionTable()
     let session = SessionID(high: 3, low: 4)

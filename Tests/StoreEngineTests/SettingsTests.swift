@@ -67,7 +67,7 @@ struct SettingsTests {
 
   // MARK: Tests
 
-  @Test("patched, read, assigned and settled; the version rises with each real change")
+  @Test("settings can be patched, read, assigned and settled; each real change raises the version")
   func flow() throws {
     let (world, gateway) = try settledWorld()
     gateway.send(.getUser, "bob")
@@ -96,7 +96,7 @@ struct SettingsTests {
     )
   }
 
-  @Test("a channel type is unsettled until it is settled, and again from its next change on")
+  @Test("a channel type is unsettled until it is settled, and again from its next change")
   func types() throws {
     let (world, gateway) = try settledWorld()
     gateway.patch("team", readEvents: false)
@@ -123,7 +123,7 @@ struct SettingsTests {
     #expect(try answers(again, other) == ["settled", "unsettled types [\"team\"] users []"])
   }
 
-  @Test("no answer that follows from a change leaves before the change is durable")
+  @Test("answers that depend on a change leave once it is durable")
   func replyTiming() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -150,7 +150,7 @@ struct SettingsTests {
   }
 
   @Test(
-    "the log, pages, and pages with a log behind them: settings are what they were",
+    "settings survive recovery from the log, from pages, and from both",
     arguments: [0, 1, 2]
   )
   func recovery(checkpoints: Int) throws {
@@ -200,7 +200,7 @@ struct SettingsTests {
     #expect(try answers(third, last) == ["user zoe version 1 hides read"])
   }
 
-  @Test("users out of their order on storage: the shard does not start")
+  @Test("a shard with users out of order on storage does not start")
   func damaged() throws {
     let (world, gateway) = try settledWorld()
     patch(gateway, "bob", read: false)
@@ -220,7 +220,7 @@ struct SettingsTests {
     }
   }
 
-  @Test("a channel that was let go hides what its members hid meanwhile, and what they had hid before")
+  @Test("an evicted channel applies settings changed meanwhile and before")
   func eviction() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let gateway = world.connect()
@@ -256,7 +256,7 @@ struct SettingsTests {
     #expect(world.loop.gauges.settingsBytes > 0)
   }
 
-  @Test("settings belong to the user's home shard, and are taken over by the others")
+  @Test("settings belong to the user's home shard, and are copied by the others")
   func homes() throws {
     let world = try EngineWorld(shards: [0, 1, 2, 3], of: 4)
     let gateway = world.connect()
@@ -292,7 +292,7 @@ struct SettingsTests {
   // MARK: Tokens
 
   @Test(
-    "a token that its user has revoked is refused wherever it acts or looks; others', and later ones, are not"
+    "a token revoked by its user is refused in every command and query; other users' and newer tokens are not"
   )
   func revoked() throws {
     let (world, gateway) = try settledWorld()
@@ -374,7 +374,7 @@ struct SettingsTests {
   }
 
   @Test(
-    "a token from before its user was erased is refused wherever it acts or looks, before and after a restart"
+    "a token from before its user's erasure is refused in every command and query, before and after a restart"
   )
   func revokedByErasure() throws {
     let (world, gateway) = try settledWorld()
@@ -457,7 +457,7 @@ struct SettingsTests {
     #expect(try refusals(again, other) == 11)
   }
 
-  @Test("a refused command was not taken up: with a newer token its counter is decided")
+  @Test("a refused command does not consume its counter: with a newer token it is decided")
   func refusedCounter() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -487,7 +487,7 @@ struct SettingsTests {
     #expect(try answers(again, other) == ["token_revoked", "1 statuses", "1 statuses", "1 statuses"])
   }
 
-  @Test("a payload that is too short for its token's time ends the connection")
+  @Test("a payload too short for its token's time ends the connection")
   func short() throws {
     let (world, gateway) = try settledWorld()
     var payload = ByteBuffer()
@@ -550,7 +550,7 @@ struct SettingsTests {
     Row("a version too large to settle", .settle, "bob", [1] + large, "invalid_field"),
   ]
 
-  @Test("values out of range refuse the request; its counter is open again", arguments: rows)
+  @Test("values out of range refuse the request and leave its counter open", arguments: rows)
   func fields(row: Row) throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)

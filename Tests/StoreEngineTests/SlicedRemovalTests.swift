@@ -66,7 +66,7 @@ struct SlicedRemovalTests {
 
   // MARK: Channels
 
-  @Test("a deletion goes on over many turns, is not found meanwhile, and is answered when it is done")
+  @Test("a deletion over many turns hides the channel at once, and is answered when it ends")
   func deleted() throws {
     let (world, gateway) = try crowd()
     let start = lastIndex(world)
@@ -117,7 +117,7 @@ struct SlicedRemovalTests {
     #expect(world.reports.isEmpty)
   }
 
-  @Test("the answer waits until its changes are in the index, those of the first slice too")
+  @Test("a deletion's answer waits for all of its index changes, those of the first slice included")
   func held() throws {
     let (world, gateway) = try crowd { $0.heldMilliseconds = 1_000 }
     gateway.end("team:a")
@@ -132,7 +132,7 @@ struct SlicedRemovalTests {
   }
 
   @Test(
-    "where enough changes are on their way, it waits until some are taken, and members may join elsewhere"
+    "a deletion waits while enough index changes are pending; members can join elsewhere"
   )
   func outboxBound() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
@@ -156,7 +156,9 @@ struct SlicedRemovalTests {
     #expect(try lists(Array(Self.users.dropFirst()), world) == ["no channels"])
   }
 
-  @Test("a crash between any two commits: the start goes on with it, and a resend is answered as carried out")
+  @Test(
+    "after a crash between any two commits a deletion continues at recovery, and a resend is answered as applied"
+  )
   func crashes() throws {
     for isResent in [false, true] {
       for isCheckpointed in [false, true] {
@@ -216,7 +218,7 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("the log is kept from where a deletion began, however long it takes")
+  @Test("the log is kept from the start of a deletion until it ends")
   func logKept() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
     try world.checkpoint()
@@ -250,7 +252,7 @@ struct SlicedRemovalTests {
     #expect(try lists(Array(Self.users.dropFirst()), again) == ["no channels"])
   }
 
-  @Test("a rebuild of the index passes over a channel that is being deleted")
+  @Test("an index rebuild skips a channel that is being deleted")
   func rebuild() throws {
     let (world, gateway) = try crowd()
     gateway.rebuild(1, epoch: 7)
@@ -301,7 +303,7 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("erased over many turns: others are served, nothing is made in the name, and the name goes last")
+  @Test("an erasure over many turns lets others be served, adds nothing in the name, and drops the name last")
   func erased() throws {
     let (world, gateway) = try talk()
     let start = lastIndex(world)
@@ -344,7 +346,7 @@ struct SlicedRemovalTests {
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 2"])
   }
 
-  @Test("a crash between any two commits of an erasing: whoever repeats it finishes it")
+  @Test("after a crash between any two commits of an erasure a repeat completes it")
   func erasedWithCrashes() throws {
     for isResent in [false, true] {
       for commits in 0..<16 {
@@ -379,7 +381,7 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("the connection is gone: a command of the session that comes later does not answer for it")
+  @Test("a later command of a session does not answer for one whose connection closed")
   func lostConnection() throws {
     let (world, gateway) = try talk()
     gateway.erase("team:a", "bob", counter: 500)
@@ -396,7 +398,7 @@ struct SlicedRemovalTests {
     #expect(try namesBob(world) == false)
   }
 
-  @Test("the channel is deleted while a user is being erased there: they are gone with it")
+  @Test("deleting the channel during a member's erasure ends the erasure")
   func deletedMeanwhile() throws {
     let (world, gateway) = try talk()
     gateway.assign(user: "bob", version: 1, flags: 4)

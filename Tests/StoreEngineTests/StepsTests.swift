@@ -116,7 +116,7 @@ struct StepsTests {
     #expect(world.loop.gauges.residentBytes == shard(world).state[try slot(world)].byteCount)
   }
 
-  @Test("a query waits for the segments it needs, and is performed again")
+  @Test("a query waits for the segments it needs, and is then run again")
   func needed() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -137,7 +137,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("what is asked for twice is read once, and what a query may ask for has a limit")
+  @Test("a segment requested twice is read once, and a query's reads are limited")
   func ranges() throws {
     let (world, gateway) = try world(configure: { $0.stepReadsMax = 1 })
     try post(200, world, gateway)
@@ -158,7 +158,7 @@ struct StepsTests {
     #expect(world.stepReads[0].ranges == [StepTime.SegmentRange(rowPage: 0, segments: 0..<512)])
   }
 
-  @Test("queries hold no more steps together than they may while they wait; one always may")
+  @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
   func held() throws {
     let (world, gateway) = try world(configure: { $0.heldStepsMax = 150 })
     try post(200, world, gateway)
@@ -180,7 +180,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a query that has read often enough is answered from what it has", arguments: [23, 24, 25])
+  @Test("a query at its limit of reads is answered from the segments it has", arguments: [23, 24, 25])
   func rounds(count: Int) throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -191,7 +191,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a read that fails, or finds something else, refuses the query and nothing more")
+  @Test("a failed or mismatched read refuses its query only")
   func failing() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -215,7 +215,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("a query whose connection is gone is dropped")
+  @Test("a query whose connection has closed is dropped")
   func closed() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -227,7 +227,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a channel that was let go meanwhile is loaded again for the query")
+  @Test("a channel evicted meanwhile is loaded again for the query")
   func evicted() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -241,7 +241,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("an old read is not taken for a new one, nor answered twice")
+  @Test("a stale read is not taken for a new one, and not answered twice")
   func stale() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -253,7 +253,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("a row page with twice the segments that it needs is trimmed, and what is trimmed leaves storage")
+  @Test("a row page with twice the needed segments is trimmed, and trimmed segments leave storage")
   func trimmed() throws {
     let (world, gateway, posted) = try beforeTrim()
     let before = try segments(world)
@@ -332,7 +332,7 @@ struct StepsTests {
     }
   }
 
-  @Test("a crash at any moment of a trim loses no step that is kept", arguments: 0...3)
+  @Test("a crash at any moment of a trim loses no kept step", arguments: 0...3)
   func crash(commits: Int) throws {
     let (world, _, posted) = try beforeTrim()
     let expected = try times(world, posted)
@@ -351,7 +351,7 @@ struct StepsTests {
     #expect(try segments(again).inMemory == [])
   }
 
-  @Test("a query that reads while its row page is trimmed is performed anew")
+  @Test("a query that reads while its row page is trimmed runs again")
   func trimmedMeanwhile() throws {
     let (world, gateway, _) = try beforeTrim()
     try need(0..<2, world, gateway)
@@ -365,7 +365,7 @@ struct StepsTests {
     #expect(world.reports == [])
   }
 
-  @Test("a trim that cannot read is given up, and its segments stay")
+  @Test("a trim whose read fails is cancelled, and its segments stay")
   func trimFails() throws {
     let (world, gateway, posted) = try beforeTrim()
     try world.answerSteps(failing: true)

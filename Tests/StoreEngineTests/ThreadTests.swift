@@ -35,7 +35,7 @@ struct ThreadTests {
 
   // MARK: The flag
 
-  @Test("replies and marks in threads, by the parent and by a reply's id alone")
+  @Test("replies and marks act in threads, by the parent or by a reply's id alone")
   func marks() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -58,7 +58,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("what is refused, and that it changes nothing")
+  @Test("refused thread requests change nothing")
   func refused() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -90,7 +90,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a reply's id alone names its thread, for each mark")
+  @Test("a reply's id alone identifies its thread, for each mark")
   func byReply() throws {
     let (world, gateway) = try world()
     for id in ["r1", "r2"] { gateway.reply(cid, to: "m1", id, by: "bob") }
@@ -120,7 +120,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("who is of the channel and not of the thread is told so")
+  @Test("a channel member outside the thread is answered as not taking part")
   func wordsOfTheThread() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -131,7 +131,7 @@ struct ThreadTests {
     }
   }
 
-  @Test("a thread that nobody has replied in: marks succeed and make nothing")
+  @Test("marks in a thread without replies succeed and create nothing")
   func absent() throws {
     let (world, gateway) = try world()
     for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
@@ -142,7 +142,7 @@ struct ThreadTests {
     #expect(try answers(world, gateway) == Array(repeating: "row read 0 unread 0 uncounted 2", count: 3))
   }
 
-  @Test("the flag where a kind does not take it, and an empty thread: the connection ends")
+  @Test("the thread flag on a kind without it, and an empty thread, end the connection")
   func malformed() throws {
     for kind in FrameKind.allCases where kind.isRequest && !kind.traits.contains(.thread) {
       let (world, gateway) = try world()
@@ -163,7 +163,7 @@ struct ThreadTests {
     }
   }
 
-  @Test("before what the flag `issued` adds: a revoked token marks in no thread")
+  @Test("a revoked token marks in no thread: the thread precedes the token's time in the payload")
   func issued() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -181,7 +181,7 @@ struct ThreadTests {
 
   // MARK: Queries
 
-  @Test("statuses, lists, members and deletion find a reply by its id")
+  @Test("statuses, lists, members and deletions find a reply by its id")
   func queries() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -208,7 +208,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a list of a large thread is made in slices, and its channel stays in memory meanwhile")
+  @Test("a large thread's list is built in slices, and its channel stays in memory meanwhile")
   func sliced() throws {
     let (world, gateway) = try world { configuration in
       configuration.sliceRows = 10
@@ -276,7 +276,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a start from the log, from pages, and from pages with a log behind them")
+  @Test("threads survive recovery from the log, from pages, and from both")
   func restarted() throws {
     let (world, gateway) = try world()
     try fill(world, gateway)
@@ -302,7 +302,7 @@ struct ThreadTests {
     #expect(third.reports == [])
   }
 
-  @Test("a channel that leaves memory takes its threads with it, and brings them back")
+  @Test("an evicted channel's threads are evicted and loaded with it")
   func evicted() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 12 << 10 }
     try fill(world, gateway)
@@ -319,7 +319,7 @@ struct ThreadTests {
     #expect(world.reports == [])
   }
 
-  @Test("an effect on a thread that its pages and log do not carry is damage, and the channel is unavailable")
+  @Test("a thread effect without its page or log makes the channel damaged and unavailable")
   func damaged() throws {
     let channel = ChannelNumber(1)
     let parent = SequenceNumber(1)
@@ -399,7 +399,7 @@ struct ThreadTests {
 
   // MARK: Sessions
 
-  @Test("a mark that is sent again after its member has left the thread is answered with an empty row")
+  @Test("a mark resent after its member left the thread is answered with an empty row")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -416,7 +416,7 @@ struct ThreadTests {
     #expect(try answers(world, again) == ["message 1"])
   }
 
-  @Test("an answer about a thread leaves when what it tells of is durable")
+  @Test("a thread's answer leaves once the changes it shows are durable")
   func durable() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")

@@ -264,7 +264,7 @@ struct UnreadCountsTests {
     return "unread " + situation.unread.map(\.answer).joined(separator: " ")
   }
 
-  @Test("in memory", arguments: situations)
+  @Test("unread counts from memory agree with own rows", arguments: situations)
   func inMemory(_ situation: Situation) throws {
     let (world, gateway) = try world(situation)
     let expected = ask(situation, gateway)
@@ -272,7 +272,7 @@ struct UnreadCountsTests {
     #expect(world.peeks.isEmpty && world.loads.isEmpty)
   }
 
-  @Test("from pages", arguments: situations)
+  @Test("unread counts from pages agree with own rows", arguments: situations)
   func peeked(_ situation: Situation) throws {
     let (before, _) = try world(situation)
     try before.checkpoint()
@@ -290,7 +290,7 @@ struct UnreadCountsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("from the log's tail", arguments: situations)
+  @Test("unread counts from the log's tail agree with own rows", arguments: situations)
   func fromTail(_ situation: Situation) throws {
     let (before, _) = try world(situation)
     let world = try EngineWorld(before.storage)

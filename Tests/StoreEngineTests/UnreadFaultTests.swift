@@ -10,7 +10,7 @@ struct UnreadFaultTests {
   // MARK: Damage
 
   @Test(
-    "a damaged page is unavailable for those entries that need it",
+    "a damaged page makes only the entries that need it unavailable",
     arguments: [
       (page: PageID.head, damage: "cut off", answer: "unread unavailable 2/0"),
       (PageID.head, "gone", "unread unavailable 2/0"),
@@ -56,7 +56,7 @@ struct UnreadFaultTests {
     #expect(again.loop.gauges.loadedChannels == 0)
   }
 
-  @Test("a channel that cannot be read whole is unavailable, the others are answered")
+  @Test("a channel that cannot be read whole is unavailable, and the others are answered")
   func unreadable() throws {
     let (world, gateway) = try storedWorld(4)
     // A row that is not theirs.
@@ -73,7 +73,7 @@ struct UnreadFaultTests {
 
   // MARK: Threads
 
-  @Test("threads with unread replies count, from their pages alone")
+  @Test("threads with unread replies are counted from their pages alone")
   func threads() throws {
     let (world, gateway) = try storedWorld(5)
     let channel = ChannelNumber(5)
@@ -149,7 +149,7 @@ struct UnreadFaultTests {
 
   // MARK: Limits
 
-  @Test("limits, names and shards")
+  @Test("unread_counts checks limits, names and shards")
   func limits() throws {
     let (before, _) = try storedWorld(2)
     let world = try EngineWorld(before.storage, shards: [0], of: 2)
@@ -177,7 +177,7 @@ struct UnreadFaultTests {
     #expect(gateway.ended.count == 1)
   }
 
-  @Test("so many wait at once, one more is busy; one whose connection is gone is dropped")
+  @Test("waiting unread counts are limited: one more is busy, and those of closed connections are dropped")
   func busy() throws {
     let (world, gateway) = try storedWorld(3) { $0.unreadRequestsMax = 2 }
     let other = world.connect(session: 2)
@@ -198,7 +198,7 @@ struct UnreadFaultTests {
     #expect(gateway.take() == ["3 unread 2/0"])
   }
 
-  @Test("too many channels are being loaded: busy, and what was asked for changes nothing later")
+  @Test("unread counts are busy while too many channels load, and stale reads change nothing later")
   func loadsMax() throws {
     let (world, gateway) = try storedWorld(4) { $0.loadsMax = 1 }
     gateway.look("team:1")
@@ -217,7 +217,7 @@ struct UnreadFaultTests {
     #expect(gateway.take() == ["3 unread 3/0 1/0"])
   }
 
-  @Test("a token that was revoked")
+  @Test("a revoked token is refused")
   func revoked() throws {
     let (world, gateway) = try storedWorld(2)
     gateway.send(.patchUser, "alice") { payload in

@@ -7,7 +7,7 @@ import Testing
 /// Unread counts of channels on storage: what is read of them, and what overtakes it.
 @Suite("Unread counts: peeks")
 struct UnreadPeekTests {
-  @Test("what is on storage stays there: one read for all, and nothing comes into memory")
+  @Test("channels on storage are peeked at with one read, and not loaded")
   func memory() throws {
     let (world, gateway) = try storedWorld(100)
     gateway.read("team:7", "alice", "m3")
@@ -28,7 +28,7 @@ struct UnreadPeekTests {
     #expect(world.loads.isEmpty)
   }
 
-  @Test("a head page from before messages were counted: the channel is read whole")
+  @Test("a head page without message counts makes a peek read the whole channel")
   func withoutCounts() throws {
     let (world, gateway) = try storedWorld(3)
     for (key, bytes) in world.storage.pages where key.page == .head {
@@ -50,7 +50,7 @@ struct UnreadPeekTests {
     #expect(gateway.last == "unread 0/0 1/0 2/0")
   }
 
-  @Test("a segment that was written, and its channel's head not yet, before a crash: the head follows")
+  @Test("a segment written before a crash without its head is followed by its head")
   func headBehind() throws {
     let (world, gateway) = try storedWorld(3)
     gateway.post("team:2", "x")
@@ -120,7 +120,7 @@ struct UnreadPeekTests {
 
   // MARK: Overtaken
 
-  @Test("a channel that came into memory while it was peeked at answers from there")
+  @Test("a channel loaded during its peek is answered from memory")
   func loadedMeanwhile() throws {
     let (world, gateway) = try storedWorld(4)
     gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
@@ -134,7 +134,7 @@ struct UnreadPeekTests {
     #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
   }
 
-  @Test("one that has left memory again is peeked at again, and read whole where that goes on")
+  @Test("a channel evicted during its peek is peeked at again, and read whole when that repeats")
   func gone() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
     gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
@@ -161,7 +161,7 @@ struct UnreadPeekTests {
     #expect(world.reports == [])
   }
 
-  @Test("pages of two states that were read while a channel was written say nothing, and are no damage")
+  @Test("pages read in two states of a channel are discarded, and not reported as damage")
   func torn() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
     gateway.counts([CountsEntry("team:3", "bob", 1)])
@@ -193,7 +193,7 @@ struct UnreadPeekTests {
     #expect(world.reports == [])
   }
 
-  @Test("a channel that is being loaded is waited for, behind what waits for it already")
+  @Test("a peek at a loading channel waits behind earlier requests")
   func loading() throws {
     let (world, gateway) = try storedWorld(4)
     gateway.read("team:3", "alice", "m2")
@@ -208,7 +208,7 @@ struct UnreadPeekTests {
     #expect(gateway.take() == ["1 row read 2 unread 1", "2 unread 1/0 2/0"])
   }
 
-  @Test("of the log's tail a few at a time are loaded; those whose head is on storage too")
+  @Test("tail channels are loaded a few at a time, also those whose head is on storage")
   func tail() throws {
     let (world, gateway) = try storedWorld(20)
     for number in 0..<20 { gateway.post("team:\(number)", "x") }
@@ -229,7 +229,7 @@ struct UnreadPeekTests {
     #expect(later.last == "unread \((1...20).map { "\($0)/0" }.joined(separator: " "))")
   }
 
-  @Test("a channel of the tail that is loaded by its number meanwhile")
+  @Test("a tail channel loaded by number during its peek is answered")
   func tailByNumber() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -251,7 +251,7 @@ struct UnreadPeekTests {
 
   // MARK: Durability
 
-  @Test("an answer leaves when all that it tells of is durable")
+  @Test("an unread-counts answer leaves once all changes it shows are durable")
   func replyTiming() throws {
     let (world, gateway) = try storedWorld(4)
     for number in [2, 3] { gateway.look("team:\(number)") }

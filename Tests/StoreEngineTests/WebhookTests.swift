@@ -36,7 +36,7 @@ struct WebhookTests {
     return (world, world.connect(session: session))
   }
 
-  @Test("one that was noted is known, and told so when that is durable")
+  @Test("a recorded webhook is reported as known once that is durable")
   func noted() throws {
     let (world, gateway) = try world()
     gateway.known("relay/1")
@@ -50,7 +50,7 @@ struct WebhookTests {
     #expect(gateway.take() == ["2 noted", "3 known", "4 was known"])
   }
 
-  @Test("sent again it is told that it was noted; of another one, that it was known")
+  @Test("a resent webhook is reported as recorded; another command with its key, as known")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.note("relay/1", until: 1_000_000 + Self.minute)
@@ -66,7 +66,7 @@ struct WebhookTests {
     #expect(try answers(again, same) == ["noted", "was known"])
   }
 
-  @Test("it is remembered as long as is asked for, and an hour at most, by the shard's time")
+  @Test("a webhook is remembered as long as requested, up to an hour of the shard's time")
   func remembered() throws {
     let (world, gateway) = try world()
     gateway.note("short", until: 1_000_000 + Self.minute)
@@ -96,7 +96,7 @@ struct WebhookTests {
     #expect(try answers(again, other) == ["known", "not known", "noted"])
   }
 
-  @Test("what is remembered is there after a start from the log, and from pages")
+  @Test("remembered webhooks survive recovery from the log and from pages")
   func recovered() throws {
     let (world, gateway) = try world()
     for number in 0..<300 { gateway.note("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
@@ -127,7 +127,7 @@ struct WebhookTests {
     #expect(try answers(again, other) == ["noted", "known"])
   }
 
-  @Test("with the table full the next one is busy until one is forgotten, and none is forgotten early")
+  @Test("with a full table the next webhook is busy until one expires, and none expires early")
   func full() throws {
     let (world, gateway) = try world()
     gateway.note("first", until: 1_000_000 + Self.minute)
@@ -151,7 +151,7 @@ struct WebhookTests {
     #expect(try answers(world, gateway) == ["busy", "not known", "noted", "known"])
   }
 
-  @Test("keys of another shard, and of the wrong length, are refused by name")
+  @Test("keys of another shard or of invalid length are refused by name")
   func keys() throws {
     let world = try EngineWorld(shards: [0, 1], of: 2)
     let gateway = world.connect()

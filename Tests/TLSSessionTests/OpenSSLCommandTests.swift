@@ -53,7 +53,7 @@ struct OpenSSLCommandTests {
     return text + command.errors
   }
 
-  @Test("both versions, h2, verified, echo", arguments: ["-tls1_2", "-tls1_3"])
+  @Test("both versions negotiate h2, verify, and echo", arguments: ["-tls1_2", "-tls1_3"])
   func works(_ version: String) async throws {
     try await withServer { port in
       let text = try await client(port, ["-alpn", "http/1.1,h2", version], input: "echo this")
@@ -64,7 +64,7 @@ struct OpenSSLCommandTests {
     }
   }
 
-  @Test("another protocol is refused with the alert for it")
+  @Test("another application protocol is refused with its alert")
   func otherProtocol() async throws {
     try await withServer { port in
       let text = try await client(port, ["-alpn", "http/1.1"])

@@ -59,7 +59,7 @@ struct TLSConnectionTests {
     #expect(pair.clientError == .alert(reason: "tlsv1 alert protocol version"))
   }
 
-  @Test("ALPN: a client without an offer, and a server without a match")
+  @Test("ALPN: a missing offer or match fails the handshake, unless ALPN is optional")
   func applicationProtocol() throws {
     let silent = try Loopback(client: Contexts.client(applicationProtocol: .none), server: Contexts.server())
     silent.run()
