@@ -35,7 +35,7 @@ final class TestClient: HTTP2ClientDelegate {
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClient>) { log.append("closed") }
 }
 
-/// Our client and our server, back to back in memory.
+/// Our client and our server, connected in memory.
 private final class Pair {
   let server: TestServer
   let channel = EmbeddedChannel()
@@ -69,7 +69,7 @@ private final class Pair {
 
   deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
 
-  /// Carries bytes to and fro until there are no more.
+  /// Delivers bytes in both directions until none are left.
   func run() {
     client.flushIfNeeded()
     var moved = true
@@ -219,14 +219,14 @@ struct ClientTests {
     _ = try? channel.writeInbound(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))
     channel.embeddedEventLoop.run()
     #expect(!channel.isActive)
-    // It was never sent, so it may be tried elsewhere.
+    // The request was never sent, so it can be retried elsewhere.
     #expect(delegate.log == ["1 failed \(HTTP2ErrorCode.refusedStream.rawValue)", "closed"])
   }
 }
 
 @Suite("Streamed request bodies")
 struct StreamedBodyTests {
-  /// Takes a body line by line, and answers each line as it comes, as the push acknowledgements will.
+  /// Reads a body line by line, and answers each line at once, like push acknowledgements.
   private func lines(_ pair: Pair) {
     pair.server.delegate.onRequest = { stream, connection in
       connection.startStreaming(stream, status: 200, contentType: .ndjson)
@@ -403,7 +403,7 @@ struct StreamedBodyTests {
       _ = server.takeFrames()
       try #require(window > 0 && window <= 4 * 1024 * 1024 && !server.isClosed, "\(stream) \(window)")
     }
-    // All but what waits to be worth an update.
+    // All bytes except those below the threshold of a window update.
     #expect(window > 2 * 1024 * 1024)
   }
 }

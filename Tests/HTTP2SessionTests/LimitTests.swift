@@ -3,7 +3,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-/// A peer that asks for more than its share, and the limit by name that it runs into.
+/// A peer that exceeds a limit, and the limit's name.
 struct Flood: CustomTestStringConvertible, Sendable {
   let name: String
   let limits: HTTP2Limits
@@ -98,7 +98,7 @@ struct LimitTests {
     if inOneRead {
       server.send(flood.frames.flatMap(\.bytes))
     } else if flood.name.hasPrefix("maxOutboundAcks") {
-      return  // Only what waits unsent counts.
+      return  // Only unsent bytes count.
     } else {
       for frame in flood.frames { server.send(frame) }
     }
@@ -107,7 +107,7 @@ struct LimitTests {
     #expect(server.connection.counters.goAwaysSent == 1)
   }
 
-  /// As a client does that writes a frame's header and its payload apart.
+  /// Like a client that writes a frame's header and payload separately.
   @Test("short DATA frames beside as many longer ones do not end the connection")
   func shortAndLongData() throws {
     var limits = HTTP2Limits()
@@ -284,7 +284,7 @@ struct LimitTests {
     server.channel.isWritable = true
     server.channel.pipeline.fireChannelWritabilityChanged()
     server.collect()
-    // One write at a time: between two, the event loop serves other connections.
+    // One write per turn: in between the event loop serves other connections.
     for turn in 1...200 where server.connection.openStreams > 0 {
       let before = server.writes.count
       server.advance(.microseconds(200))

@@ -55,7 +55,7 @@ struct RequestTests {
       server.frames(.headers, stream: stream).map { HPACK.status($0.payload) }
     }
     let server = try TestServer(isAuthenticated: isAuthenticated)
-    // Without a body there is nothing to wait for.
+    // Without a body there is nothing to continue.
     server.send(get(1, extra: [("expect", "100-Continue")]))
     #expect(statuses(server, 1) == [200])
     server.send(post(3, [("expect", "100-continue")]))
@@ -99,7 +99,7 @@ struct RequestTests {
     #expect(seen[5] != seen[2])
   }
 
-  /// The token that is good, and others of its length.
+  /// The valid token, and others of the same length.
   private static let bob = "Bearer bob-bob-bob"
   private static let forged = "Bearer xxxxxxxxxxx"
   private static let other = "Bearer yyyyyyyyyyy"
@@ -107,7 +107,7 @@ struct RequestTests {
   @Test(
     "two authorization headers: reset, and neither's verdict becomes the other's",
     arguments: [
-      // What was sent, stream by stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
+      // The headers of each stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
       ([[forged], [bob, forged], [forged]], [400, nil, 400]),
       ([[other, bob], [bob]], [nil, 200]),
       (
@@ -115,14 +115,14 @@ struct RequestTests {
         [200, nil, nil, nil, nil, 200, 400]
       ),
       ([[""], [bob], [""], []], [400, 200, 400, 400]),
-      // Without a token, or with a space too many: for the application to answer.
+      // Without a token, or with an extra space: the application answers.
       ([["Bearer "], [bob], [bob + " "], [" " + bob], ["Bearer "]], [400, 200, 400, 400, 400]),
     ] as [([[String]], [Int?])],
     [true, false]
   )
   func twoAuthorizations(_ sequence: ([[String]], [Int?]), _ inOneRead: Bool) throws {
     let server = try TestServer()
-    // As the gateway does: the first verdict on an identity is kept beside it.
+    // Like the gateway, it caches the first verdict on an identity.
     var known: [UInt32: Int] = [:]
     server.delegate.onRequest = { stream, connection in
       let status = connection.withRequest(stream) { request in
@@ -186,7 +186,7 @@ struct RequestTests {
     server.send((0..<100).flatMap { get(Int32($0) * 2 + 1, "/hold").bytes })
     #expect(server.writes.isEmpty)
     for stream in server.delegate.held {
-      // The request is still there: an asynchronous step may have to look at it again.
+      // The request is still readable, for an asynchronous step.
       #expect(server.connection.withRequest(stream) { text($0.path) } == "/hold")
       #expect(server.connection.respond(stream, status: 200) { $0.writeString("later") } == .queued)
     }
@@ -415,7 +415,7 @@ struct ShutdownTests {
     server.connection.shutdownGracefully(grace: .seconds(2))
     server.collect()
     #expect(server.frames(.goAway).map { read32($0.payload, 0) } == [0x7fff_ffff])
-    // A request that was under way when the warning came is still answered.
+    // A request in flight at the time of the warning is still answered.
     server.send(get(3))
     #expect(server.status(3) == 200)
     server.advance(.seconds(2))

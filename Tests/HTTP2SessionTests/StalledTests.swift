@@ -20,14 +20,14 @@ struct StalledTests {
     server.frames(.windowUpdate, stream: stream).reduce(0) { $0 + Int(read32($1.payload, 0)) }
   }
 
-  /// Sends bodies as the windows of their streams allow, and never more.
+  /// A client that sends bodies within the windows of their streams.
   private final class Uploads {
     let server: TestServer
     var windows: [Int32: Int] = [:]
     var left: [Int32: Int] = [:]
     var connectionWindow: Int
     var resets: [Int32] = []
-    /// The most bytes of bodies that the server has held.
+    /// The maximum of the body bytes that the server has held.
     var most = 0
 
     init(_ server: TestServer, _ limits: HTTP2Limits, streams: [Int32], bytes: Int) {
@@ -40,7 +40,7 @@ struct StalledTests {
       }
     }
 
-    /// Sends a piece of a body; false: a window is closed, or nothing is left.
+    /// Sends a piece of a body. Returns false if a window is closed or no bytes are left.
     func send(_ stream: Int32, ends: Bool) -> Bool {
       let count = min(windows[stream]!, connectionWindow, left[stream]!, StalledTests.piece)
       guard count > 0, !resets.contains(stream) else { return false }
@@ -73,7 +73,7 @@ struct StalledTests {
 
     var answered: [Int32] = []
 
-    /// Goes on, in turn or stream by stream, until every window that matters is closed.
+    /// Sends in turn or stream by stream, until every relevant window is closed.
     func run(interleaved: Bool = true, ends: Bool = true) {
       var hasSent = true
       while hasSent {
@@ -104,11 +104,11 @@ struct StalledTests {
     uploads.run(interleaved: interleaved)
     #expect(uploads.resets.isEmpty && Set(uploads.answered) == Set(streams))
     #expect(uploads.most <= bound(limits, streams: 300))
-    // Side by side there is no room for all of them; one after the other there is.
+    // Interleaved bodies do not all fit; consecutive ones do.
     #expect((server.connection.counters.bodiesDelayed > 0) == interleaved)
     #expect(server.connection.counters.limitsHit == 0)
     #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
-    // The windows are as they were: the same again.
+    // The windows are restored, so the same works again.
     let again = streams.map { $0 + 1_000 }
     let repeated = Uploads(server, limits, streams: again, bytes: 100_000)
     repeated.connectionWindow = uploads.connectionWindow
@@ -127,13 +127,13 @@ struct StalledTests {
     uploads.run(ends: false)
     #expect(uploads.resets.isEmpty && uploads.answered.isEmpty)
     #expect(uploads.most <= bound(limits, streams: 300) && uploads.most >= limits.maxBufferedBodyBytes)
-    // Small requests of this connection, and of others, are served all the while.
+    // Small requests of this and of other connections are served meanwhile.
     server.send(get(1_001), post(1_003), data(1_003))
     #expect(server.status(1_001) == 200 && server.status(1_003) == 200)
     neighbour.send(post(1), piece(1), data(1))
     #expect(neighbour.status(1) == 200)
     _ = server.takeFrames()
-    // Those that could have gone on and did not are reset; the time of the others begins when they can.
+    // Bodies that could continue and did not are reset. The timeout of the others starts when they can continue.
     for _ in 0..<600 where uploads.resets.count < 300 {
       server.advance(.seconds(31))
       uploads.look()
@@ -202,7 +202,7 @@ struct StalledTests {
     for stream in 0..<Int32(12) {
       server.send(headers(stream * 2 + 1, fields, end: false), piece(stream * 2 + 1, end: true))
     }
-    // All are served, none is reset, and the client may send no more.
+    // All requests are served, none is reset, and the client has no window left.
     #expect(server.delegate.held.count == 12 && server.frames(.rstStream).isEmpty)
     #expect(given(server, stream: 0) == 4 * StalledTests.piece)
     server.send(get(101))
@@ -228,7 +228,7 @@ struct StalledTests {
     server.advance(.seconds(29))
     #expect(server.frames(.rstStream).isEmpty)
     for _ in 0..<4 {
-      // It is not still: that is not enough.
+      // The peer still sends pings, which does not prevent the timeout.
       server.send(ping())
       server.advance(.seconds(16))
     }
@@ -261,7 +261,7 @@ struct StalledTests {
       server.send(windowUpdate(1, 4_096), windowUpdate(7, 1))
       server.advance(.seconds(20))
     }
-    // 1 takes 4 KiB each time, 7 a byte; 5 is the application's to end.
+    // Stream 1 takes 4 KiB each time, stream 7 one byte. The application has to end stream 5.
     #expect(Set(server.frames(.rstStream).map(\.stream)) == [3, 7])
     #expect(server.delegate.log.filter { $0 == "aborted" }.count == 1)
     server.send(windowUpdate(1, 4_096))

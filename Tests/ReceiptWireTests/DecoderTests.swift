@@ -4,7 +4,7 @@ import ReceiptWire
 import TestSupport
 import Testing
 
-/// The frame decoder on a stream that comes whole, byte by byte, and in random pieces.
+/// The frame decoder on a stream delivered whole, byte by byte, and in random pieces.
 struct DecoderTests {
   static let stream = Vectors.frames.flatMap { [UInt8](hex: $0.hex) }
 
@@ -35,7 +35,7 @@ struct DecoderTests {
     #expect(try feed(pieces) == feed([Self.stream]), "seed \(seed)")
   }
 
-  /// What is needed never exceeds the frame, and more bytes never change what was said about fewer.
+  /// The requested length never exceeds the frame, and more bytes do not change the result for fewer.
   @Test func everyPrefixIsIncomplete() throws {
     for vector in Vectors.frames {
       let bytes = [UInt8](hex: vector.hex)
@@ -60,8 +60,8 @@ struct DecoderTests {
     }
   }
 
-  /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those
-  /// to say who read them.
+  /// Only requests may have `issued` and `thread`, with or without `resend`. The readers of the fields decide which
+  /// requests allow `thread`.
   @Test func onlyRequestsMayHaveIssuedAndThreadFlags() throws {
     for kind in FrameKind.allCases {
       let sets: [FrameHeader.Flags] = [

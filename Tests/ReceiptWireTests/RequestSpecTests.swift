@@ -19,7 +19,7 @@ import Testing
     #expect(kind.isRequest || kind.isBackup || kind.traits.isEmpty)
   }
 
-  /// Where the counter stands is said by the traits and by the fields.
+  /// The traits and the fields agree on the counter's place.
   @Test(arguments: RequestSpec.all.map(\.kind))
   func counterPlacesAgreeWithTraits(_ kind: FrameKind) throws {
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })

@@ -3,7 +3,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A store that refuses every command, for its clock or its directory: nothing of it is applied, and it stays open.
+/// A store that refuses every command, because of its clock or its directory. It applies none, and their counters stay
+/// open.
 @Suite("Store-wide command refusals")
 struct CommandRefusalTests {
   @Test(
@@ -36,7 +37,7 @@ struct CommandRefusalTests {
     #expect(world.asked.count == logged, "nothing is logged")
 
     world.loop.commandRefusal = nil
-    // Behind one that is decided later, as after a lost connection.
+    // This follows a command that is decided later, as after a lost connection.
     gateway.post("team:a", "m3", by: "alice", counter: applied + 3)
     gateway.read("team:a", "bob", "m2", counter: applied + 1)
     gateway.read("team:a", "bob", "m2", counter: applied + 1)

@@ -5,12 +5,12 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Channels that are deleted, and created again, while anything else is under way (R16).
+/// Deletion and new creation of a channel beside other operations (R16).
 @Suite("Deleting channels", .computing)
 struct DeletionTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
 
-  /// What storage has of `team:a`'s incarnations, by number.
+  /// The numbers of `team:a`'s incarnations in storage.
   private func stored(_ world: EngineWorld) -> [UInt64] {
     Set(world.storage.pages.keys.map(\.channel.rawValue)).subtracting([0]).sorted()
   }
@@ -32,7 +32,7 @@ struct DeletionTests {
     gateway.end("team:a")
     world.loop.endTurn()
     #expect(world.loop.gauges.loadedChannels == 0 && world.loop.gauges.residentBytes == empty)
-    // Nobody asks the storage, which has it still.
+    // The storage still has the channel, and is not read.
     #expect(world.loads.isEmpty && stored(world) == [1])
     #expect(gateway.take() == [])
     try world.persist()
@@ -100,8 +100,8 @@ struct DeletionTests {
     #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
   }
 
-  /// What is done to `team:a`, a letter each: `p` put with one member more than before, `d` deleted, `m` a message, `c`
-  /// everything is committed, `b` only the first commit is, `x` crash and restart, `k` pages and cut.
+  /// Steps on `team:a`, one letter each: `p` puts one member more than before, `d` deletes, `m` registers a message,
+  /// `c` completes all commits, `b` only the first one, `x` crashes and restarts, `k` writes pages and cuts the log.
   private static let words = [
     "", "c", "b", "x", "cx", "bx", "k", "kx", "m", "mc", "mx", "mcx", "mk", "mbx", "bmcx", "cmx", "kmx",
     "kmc", "xmc", "cxk",
@@ -121,14 +121,15 @@ struct DeletionTests {
     }
   }
 
-  /// Performs a history, then crashes once more and looks what there is.
+  /// Performs a history, then crashes once more and compares the recovered channel with the possible states.
   private func history(_ steps: String) throws {
     var world = try EngineWorld { $0.checkpointAgeMilliseconds = 0 }
     var session: UInt64 = 1
     var gateway = world.connect(session: session)
     var members = 0
     var messages = 0
-    /// Members and messages; nil: there is no channel. What there is now, and all that a crash may leave.
+    /// The numbers of members and messages, nil for no channel: the current state, and all states possible after a
+    /// crash.
     var state: (members: Int, messages: Int)?
     var possible: [(members: Int, messages: Int)?] = [nil]
     for step in steps + "x" {
@@ -160,7 +161,7 @@ struct DeletionTests {
         world = try EngineWorld(storage) { $0.checkpointAgeMilliseconds = 0 }
         session += 1
         gateway = world.connect(session: session)
-        // What was not committed may have been lost, wholly or up to some point; what is there now goes on.
+        // Uncommitted steps may be lost, all of them or the last ones. The history continues from the recovered state.
         possible.append(state)
         let found = try look(world)
         let isPossible = possible.contains {
@@ -179,7 +180,7 @@ struct DeletionTests {
     #expect(world.reports.isEmpty && world.halts.isEmpty, "\(steps): \(world.reports)")
   }
 
-  /// The members and messages of `team:a`.
+  /// The numbers of members and messages of `team:a`.
   private func look(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
     let gateway = world.connect(session: 1_000)
     gateway.look("team:a")
@@ -198,7 +199,7 @@ struct DeletionTests {
     gateway.end("team:a")
     world.loop.endTurn()
     try world.persist()
-    // The drop is on its way, and never comes.
+    // The drop is in flight and never completes.
     for _ in 0..<3 {
       world.pass(10_000)
       world.loop.tick()
@@ -214,7 +215,7 @@ struct DeletionTests {
     try restarted.checkpoint()
     #expect(stored(restarted) == [] && restarted.storage.directory.isEmpty)
     #expect(restarted.storage.log[ShardID(0)]!.isEmpty)
-    // Numbers are not given again.
+    // Channel numbers are not reused.
     other.put("team:b", ["alice"])
     try turn(restarted)
     try restarted.checkpoint()
@@ -232,7 +233,7 @@ struct DeletionTests {
     gateway.put("team:a", ["zoe"])
     restarted.loop.endTurn()
     #expect(restarted.loads.count == 2)
-    // By name first; what the other read brings is of a channel that is gone.
+    // The read by name is answered first. The other read then belongs to a deleted channel.
     try restarted.answerLoad(Self.a)
     try restarted.answerLoads()
     try restarted.persistAll()
@@ -250,7 +251,7 @@ struct DeletionTests {
     let (request, reference) = restarted.loads[0]
     let early = try restarted.storage.read(request.shard, request.channel)
     restarted.loop.tick()
-    // It comes by its number, then is deleted and dropped, while the read by name is still under way.
+    // The channel is loaded by number, deleted and dropped, while the read by name is still in flight.
     try restarted.answerLoad(.number(ChannelNumber(1)))
     gateway.end("team:a")
     restarted.loop.endTurn()

@@ -36,7 +36,7 @@ struct DirtyPagesTests {
     #expect(dirty.last(slot) == LogIndex(9))
     #expect(dirty.popDue { _ in true }?.page == .rows(0))
     #expect(dirty.oldest == LogIndex(4))
-    // Clean, then dirty again: behind the others.
+    // The page is clean, then dirty again, and queued behind the others.
     touch(&dirty, .rows(0), 10)
     #expect(dirty.popDue { _ in true }?.page == .segment(2))
     #expect(dirty.oldest == LogIndex(10))

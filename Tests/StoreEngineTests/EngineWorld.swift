@@ -3,14 +3,14 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Storage in memory, open to be damaged.
+/// Storage in memory that tests can damage.
 ///
-/// `@unchecked Sendable`: a test has one thread.
+/// `@unchecked Sendable`: a test uses one thread.
 final class MemoryStorage: StorageEngine, @unchecked Sendable {
   var log: [ShardID: [UInt64: ByteBuffer]] = [:]
   var pages: [PageKey: ByteBuffer] = [:]
   var directory: [[UInt8]: ChannelNumber] = [:]
-  /// Called before pages are read one by one: what happens between them.
+  /// Called before each single page is read, to change the storage in between.
   var beforePages: (PageSelection) -> Void = { _ in }
 
   func commit(_ group: CommitGroup) throws(StorageError) {
@@ -90,7 +90,7 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
     }
   }
 
-  /// Purges so far.
+  /// The number of purges.
   private(set) var purges = 0
   func purge() throws(StorageError) { purges += 1 }
 
@@ -105,29 +105,29 @@ final class MemoryStorage: StorageEngine, @unchecked Sendable {
   }
 }
 
-/// One store loop whose commits and reads are done, and whose changes of memberships arrive, when a test says so.
+/// A store loop driven by hand: a test completes its commits and reads, and delivers its membership changes.
 final class EngineWorld: StoreLoopDriver {
   let storage: MemoryStorage
   private(set) var loop: StoreLoop!
-  /// Asked for and not answered.
+  /// The requested commits that are not answered.
   var commits: [CommitGroup] = []
   var loads: [(request: LoadRequest, reference: ChannelReference)] = []
-  /// Reads of steps, asked for and not answered.
+  /// The requested reads of steps that are not answered.
   var stepReads: [StepRequest] = []
-  /// Purges of the storage, asked for and not carried out.
+  /// The requested purges of the storage that are not performed.
   private(set) var purges = 0
-  /// Changes of memberships and acknowledgements that have left and not arrived.
+  /// Membership changes and acknowledgements in flight.
   var deliveries: [MembershipDelivery] = []
   var acknowledgements: [MembershipAcknowledgement] = []
-  /// Peeks, asked for and not answered.
+  /// The requested peeks that are not answered.
   var peeks: [StorageReadRequest] = []
-  /// Users whom the ledger of erasures is to note, asked for and not answered; nil: there is no ledger.
+  /// The requested records in the erasure ledger that are not answered; nil: there is no ledger.
   var erasures: [ErasureRequest]?
-  /// Slices, asked for and not carried out.
+  /// The requested slices that are not performed.
   private(set) var slices = 0
   private(set) var reports: [StorageError] = []
   private(set) var halts: [StorageError] = []
-  /// Every commit that was asked for, in words.
+  /// A description of every requested commit.
   private(set) var asked: [String] = []
   var clock: Int64 = 1_000
 
@@ -139,9 +139,9 @@ final class EngineWorld: StoreLoopDriver {
   ) throws(StorageError) {
     self.storage = storage
     var configuration = StoreLoopConfiguration()
-    // Replies wait for the index only in tests of the index.
+    // Replies wait for the index only in the tests of the index.
     configuration.heldMilliseconds = 0
-    // And requests for a slice only in tests of that.
+    // Requests wait for a slice only in the tests of slices.
     configuration.entriesPerTurn = .max
     configure(&configuration)
     var stored: [(shard: ShardID, state: StoredShard)] = []
@@ -172,9 +172,9 @@ final class EngineWorld: StoreLoopDriver {
   func reports(_ error: StorageError) { reports.append(error) }
   func halted(_ error: StorageError) { halts.append(error) }
 
-  // MARK: What a test does
+  // MARK: Steps of a test
 
-  /// The oldest commit is on storage.
+  /// Completes the oldest commit.
   func persist() throws {
     let group = commits.removeFirst()
     try storage.commit(group)
@@ -216,21 +216,21 @@ final class EngineWorld: StoreLoopDriver {
     loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
   }
 
-  /// The ledger has noted the oldest user, or could not.
+  /// Answers the oldest record in the erasure ledger, successfully or with a fault.
   func answerErasure(fault: String? = nil) {
     guard let request = erasures?.first else { return }
     erasures?.removeFirst()
     loop.erasureRecorded(request, fault: fault)
   }
 
-  /// Carries out the purge of the storage that was asked for.
+  /// Performs the requested purge of the storage.
   func purgeStorage(failing: Bool = false) throws {
     purges -= 1
     if !failing { try storage.purge() }
     loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
   }
 
-  /// The place in storage of everything that names a user: log batches and pages of shard 0, decoded.
+  /// The places in storage that name a user: decoded log batches and pages of shard 0.
   func traces(_ user: String) throws -> [String] {
     var found: [String] = []
     for (index, bytes) in storage.log[ShardID(0), default: [:]] {
@@ -244,7 +244,7 @@ final class EngineWorld: StoreLoopDriver {
     return found.sorted()
   }
 
-  /// What has left for shards of this loop arrives, in order.
+  /// Delivers the membership changes for shards of this loop, in order.
   func arrive() {
     let (changes, taken) = (deliveries, acknowledgements)
     deliveries = []
@@ -253,7 +253,7 @@ final class EngineWorld: StoreLoopDriver {
     if !taken.isEmpty { loop.acknowledged(taken) }
   }
 
-  /// Until everything is on storage and in the indexes, and nothing waits.
+  /// Runs until all changes are in storage and in the indexes, and no work is pending.
   func settle() throws {
     while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty || slices > 0
     {
@@ -270,7 +270,7 @@ final class EngineWorld: StoreLoopDriver {
     loop.peeked(request, request.perform(on: storage))
   }
 
-  /// Carries out the slice that was asked for.
+  /// Performs the requested slice.
   func slice() {
     slices -= 1
     loop.slice()
@@ -281,7 +281,7 @@ final class EngineWorld: StoreLoopDriver {
     loop.clock = Timestamp(milliseconds: clock)
   }
 
-  /// Until nothing is left to write, and the log is cut.
+  /// Writes pages until none is dirty and the log is cut.
   func checkpoint() throws {
     for _ in 0..<20 {
       pass(10_000)
@@ -296,17 +296,17 @@ final class EngineWorld: StoreLoopDriver {
   }
 }
 
-/// A connection, its requests, and its replies in words.
+/// A connection, its requests, and its decoded replies.
 final class Gateway {
   unowned let world: EngineWorld
   private(set) var lane: ReplyLane!
   var counter: UInt64 = 0
   private var correlation: UInt32 = 0
-  /// The correlation of the request sent last.
+  /// The correlation of the newest request.
   var sent: UInt32 { correlation }
   private(set) var replies: [String] = []
   private(set) var ended: [WireError] = []
-  /// The fields of the reply that came last.
+  /// The fields of the newest reply.
   private(set) var lastPayload = ByteBuffer()
 
   init(_ world: EngineWorld, session: SessionID, serial: UInt64) {
@@ -320,16 +320,16 @@ final class Gateway {
     )
   }
 
-  /// What came since the last look, in words.
+  /// The decoded replies and events since the last call.
   func take() -> [String] {
     defer { replies = [] }
     return replies
   }
 
-  /// Called when replies are handed over, as a failing write calls back.
+  /// Called when replies are delivered, to simulate the callback of a failing write.
   var whenDelivered: () -> Void = {}
 
-  /// Its socket takes nothing.
+  /// Whether its socket accepts no data.
   var isSlow = false
 
   private func delivered(_ bytes: ByteBuffer) {
@@ -512,7 +512,7 @@ final class Gateway {
       words.append(user + (entry.at == .none ? "" : "@\(entry.at.milliseconds)"))
     }
     let next = try reader.text()
-    // The first page says how many there are.
+    // The first page has the total.
     let total = reader.remaining > 0 ? Int(try reader.varint()) : words.count
     try reader.end()
     if words.isEmpty { words = ["nobody"] }
@@ -550,7 +550,7 @@ final class Gateway {
 
   // MARK: Requests
 
-  /// Sends one request with the next correlation, and the next counter unless one is given. The turn goes on.
+  /// Sends one request with the next correlation, and with the next counter unless one is given. The turn does not end.
   func send(
     _ kind: FrameKind,
     _ name: String?,
@@ -692,7 +692,7 @@ final class Gateway {
     }
   }
 
-  /// 4 in `flags`: the user is being erased; 8: is erased.
+  /// Assigns settings. In `flags` 4 means that the user is being erased, 8 that they are erased.
   func assign(user: String, version: UInt64, flags: UInt64, shard: UInt16 = 0) {
     send(.assignUser, user, shard: shard) { payload in
       payload.writeVarint(version)
@@ -717,7 +717,7 @@ final class Gateway {
   }
 }
 
-/// A world with one channel `team:a` of alice and bob, everything on storage, and the gateway that made it.
+/// A world with one channel `team:a` of alice and bob, all in storage, and the gateway that created it.
 func settledWorld(
   configure: (inout StoreLoopConfiguration) -> Void = { _ in }
 ) throws -> (world: EngineWorld, gateway: Gateway) {

@@ -3,7 +3,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A user is noted in the ledger before anything of their erasure is decided (R16).
+/// A user is recorded in the ledger before any part of their erasure is decided (R16).
 @Suite("Erasure ledger")
 struct ErasureLedgerTests {
   private func turn(_ world: EngineWorld) throws {
@@ -51,7 +51,7 @@ struct ErasureLedgerTests {
     try world.settle()
     let answer = gateway.take()
     #expect(answer.count == 1 && answer[0].contains("eras"), "\(answer)")
-    // Sent again once it is applied, it needs no ledger.
+    // A resend of an applied erasure needs no ledger.
     gateway.patchErasing("bob", counter: 50)
     try world.settle()
     #expect(world.erasures?.isEmpty == true)

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Rows that are told because what their user hides has changed.
+/// Announced rows: row events after a change of the settings that hide a user's receipts.
 extension EventTests {
   @Test("announce_row sends a row as others see it now, to every subscribed channel, also one on storage")
   func announced() throws {
@@ -59,7 +59,8 @@ extension EventTests {
     #expect(back.take() == ["2 subscribed through 1210"])
   }
 
-  /// Has bob's row in `team:a` announced when that is on storage only, and is not read yet; returns when.
+  /// Announces bob's row in `team:a` while the channel is in storage only and not read. Returns the time of the
+  /// announcement.
   private func announceFromStorage(
     _ world: EngineWorld,
     _ writer: Gateway,
@@ -133,12 +134,12 @@ extension EventTests {
     writer.assign(user: "bob", version: 1, flags: 1)
     world.loop.endTurn()
     try world.settle()
-    // Up to 1,020 all was told to somebody who has gone since: nobody watches any more.
+    // A former subscriber has received everything through 1,020. There is no subscription now.
     world.pass(20)
     writer.announce("bob", ["team:a"])
     world.loop.endTurn()
     try world.settle()
-    // Announced once more, as after a loss, and settled.
+    // Another announcement, as after a lost reply, and the settings are settled.
     writer.send(.settle, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))

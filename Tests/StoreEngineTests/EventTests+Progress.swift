@@ -3,9 +3,9 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// How far all is told, of shards that are idle, of large channels, and of what time alone brings.
+/// Complete-through of idle shards and of large channels, and events caused by time alone.
 extension EventTests {
-  // MARK: How far all is told
+  // MARK: Complete through
 
   @Test("an idle shard sends progress about once a second; a shard with a commit in flight waits for it")
   func through() throws {
@@ -36,7 +36,7 @@ extension EventTests {
       #expect(world.commits.isEmpty)
     }
     #expect(watcher.take().last == "events through 5000")
-    // It starts again, with the clock put back behind what it has told.
+    // The store restarts with a clock that is behind the times that it sent.
     let again = try EngineWorld(world.storage)
     again.clock = 3_000
     again.pass(0)
@@ -53,7 +53,7 @@ extension EventTests {
     let told = other.take()
     #expect(told.contains { $0.hasPrefix("2 subscribed") && $0.contains("new m1 1") }, "\(told)")
     #expect(told.contains { $0.hasPrefix("3 subscribed") && !$0.contains("new m1 1") }, "\(told)")
-    // One that goes on logs its time, and tells no more than that allows.
+    // A busy shard logs its time, and sends no later time than that allows.
     world.pass(1_000)
     world.loop.tick()
     #expect(world.commits.count == 1 && watcher.take() == [])
@@ -83,7 +83,7 @@ extension EventTests {
     watcher.subscribe(["team:d"])
     world.loop.endTurn()
     #expect(watcher.take() == ["4 subscribed through 3601005"] && world.commits.isEmpty)
-    // Beside a change that is about to be logged: what is told by then is what happened before it.
+    // With a change about to be logged, the progress covers only the events before it.
     watcher.unsubscribe(["team:a", "team:b", "team:c", "team:d"])
     world.loop.endTurn()
     _ = watcher.take()
@@ -120,7 +120,7 @@ extension EventTests {
     world.pass(500)
     world.loop.tick()
     #expect(watcher.take() == ["events through 2500: team:a row bob read 2 unread 0 shown 2, 1-2 read"])
-    // What came within the interval holds back what a small channel's frame says.
+    // Events within the interval hold back complete-through in a small channel's frame.
     try after(300) { writer.read("team:a", "alice", "m2") }
     writer.put("team:small")
     world.loop.endTurn()
@@ -189,7 +189,7 @@ extension EventTests {
     #expect(
       watcher.take().contains { $0.hasPrefix("1 ") && $0.hasSuffix(": team:a receipt m1 expired by : ") }
     )
-    // The clock is put back: the answer holds.
+    // The clock is set back, and the answer stays the same.
     let again = try EngineWorld(world.storage)
     again.pass(0)
     let other = again.connect(session: 3)

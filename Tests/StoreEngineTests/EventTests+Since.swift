@@ -3,7 +3,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// What has changed since a time, as it is told to those who come back.
+/// Subscribing with `since`: the changes that a resumed client gets.
 extension EventTests {
   @Test("subscribe with `since` is answered with the changes since then, once they are durable")
   func since() throws {
@@ -117,7 +117,8 @@ extension EventTests {
     #expect(late.take().last?.hasSuffix(": team:a gone") == true)
     try world.settle()
     #expect(watcher.take().allSatisfy { !$0.contains("gone") })
-    // All of them were told at the same time, whenever their part of it was done: who had not heard of it finds it.
+    // All tombstones have the time of the deletion's start. A client that did not receive one then gets it from the
+    // list.
     writer.list("user44", flags: 2, since: 1_010)
     writer.list("user0", flags: 2, since: 1_010)
     world.loop.endTurn()

@@ -4,11 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Events leave with the commit that makes durable what they tell, to those who have subscribed (Proto/frames.md,
-/// "Events").
+/// Subscribers receive events together with the commit that makes them durable (Proto/frames.md, "Events").
 @Suite("Events")
 struct EventTests {
-  /// `team:a` of alice and bob, and a second gateway that watches it.
+  /// `team:a` of alice and bob, and a second gateway that subscribes to it.
   func watchedWorld(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, writer: Gateway, watcher: Gateway) {
@@ -20,7 +19,7 @@ struct EventTests {
     return (world, writer, watcher)
   }
 
-  // MARK: Telling
+  // MARK: Delivery
 
   @Test("an event leaves once durable, with its reply, to the subscribers")
   func durable() throws {
@@ -161,7 +160,7 @@ struct EventTests {
     #expect(try told { writer.end("team:a") }.contains("gone"))
   }
 
-  // MARK: Connections that take nothing
+  // MARK: Slow connections
 
   @Test("a connection that falls behind loses events, and is informed once it reads again")
   func slow() throws {
@@ -202,7 +201,7 @@ struct EventTests {
     #expect(world.loop.counters.eventsSent == 4_000)
   }
 
-  // MARK: Channels that come and go
+  // MARK: Channels that are created, deleted, evicted
 
   @Test("a channel subscription covers creation, deletion and a new channel of the same cid")
   func deleted() throws {

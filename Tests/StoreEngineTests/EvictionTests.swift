@@ -4,10 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A budget for channels in memory: which of them leave, and that nothing leaves with them.
+/// The memory budget for channels: the order of eviction, and that evicted channels lose no data.
 @Suite("Eviction")
 struct EvictionTests {
-  /// Bytes of a channel of two members and a message, as this platform has it.
+  /// The bytes of a channel with two members and a message, on this platform.
   private static func channelBytes() throws -> Int {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -17,7 +17,7 @@ struct EvictionTests {
     return world.loop.gauges.residentBytes
   }
 
-  /// A world that has room for `room` channels of those, and `count` of them on storage.
+  /// A world with memory for `room` such channels, and `count` of them in storage.
   private func world(room: Int, count: Int) throws -> (world: EngineWorld, gateway: Gateway) {
     let bytes = try Self.channelBytes()
     let world = try EngineWorld { $0.residentBytesMax = room * bytes + bytes / 2 }
@@ -86,7 +86,7 @@ struct EvictionTests {
         "2 rows", "row read 1 unread 0",
       ]
     )
-    // Marked again, nothing has moved: there was nothing to log.
+    // A repeated mark moves nothing, so there is nothing to log.
     #expect(world.commits.isEmpty)
   }
 
@@ -97,12 +97,12 @@ struct EvictionTests {
     gateway.read("team:1", "alice", "m1")
     world.loop.endTurn()
     try world.answerLoads()
-    // Two are in memory, more than the budget, and their effects are on their way.
+    // Two channels are in memory, which exceeds the budget, because their effects are in flight.
     #expect(world.loop.gauges.loadedChannels == 2)
     #expect(world.commits.count == 1)
     world.loop.tick()
     #expect(world.loop.gauges.loadedChannels == 2)
-    // The effects are on storage; the pages follow with the next commit, before their time.
+    // The effects are in storage. The pages are written early, with the next commit.
     try world.persist()
     #expect(world.commits.first?.pages.isEmpty == false)
     #expect(world.loop.gauges.loadedChannels == 2)
@@ -141,7 +141,7 @@ struct EvictionTests {
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
-      // Two ticks without use, and it goes.
+      // After two ticks without use the channel is evicted.
       for _ in 0..<2 {
         world.loop.tick()
         try world.persistAll()
@@ -172,7 +172,7 @@ struct EvictionTests {
       if round == 20 { gateway.look("team:small") }
       world.loop.endTurn()
       try world.answerLoads()
-      // The next mark is here before this one's pages are on storage.
+      // The next mark arrives before the previous mark's pages are in storage.
       if !world.commits.isEmpty { try world.persist() }
     }
     try world.persistAll()
@@ -214,7 +214,7 @@ struct EvictionTests {
     #expect(gateway.take().map { $0.hasSuffix("channel of 2") } == [true])
     #expect(world.loop.counters.channelsLoaded - loads <= UInt64(started + 1))
     #expect(!world.loop.isBusy)
-    // The command was not applied. Its resend is.
+    // The command was not applied, but its resend is.
     let again = world.connect(session: 2)
     again.change("team:5", add: ["carol"], counter: 1)
     world.loop.endTurn()

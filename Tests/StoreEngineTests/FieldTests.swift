@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// What a peer may send, and what becomes of it.
+/// Valid and invalid fields of requests, and their results.
 @Suite("Fields")
 struct FieldTests {
   struct Row: Sendable, CustomTestStringConvertible {
@@ -14,7 +14,7 @@ struct FieldTests {
     var shard: UInt16
     var counter: UInt64?
     var fields: @Sendable (inout ByteBuffer) -> Void
-    /// The error's name, or the end of the connection.
+    /// The error's name, or that the connection ends.
     var outcome: Outcome
 
     enum Outcome: Equatable, Sendable {
@@ -40,7 +40,7 @@ struct FieldTests {
       self.outcome = outcome
     }
 
-    /// Of `team:a`.
+    /// The channel is `team:a`.
     init(
       _ text: String,
       _ kind: FrameKind,
@@ -271,7 +271,7 @@ struct FieldTests {
     case .ends(let error):
       #expect(gateway.take() == [] && gateway.ended == [error])
     }
-    // The others are served.
+    // The other connections are served.
     let other = world.connect(session: 6)
     other.look("team:a")
     world.loop.endTurn()
@@ -382,7 +382,7 @@ struct FieldTests {
     world.loop.endTurn()
     try world.answerLoads()
     try world.persistAll()
-    // Its own counters say that they were applied; the one that names what is not there cannot be answered so.
+    // Its counters count as applied. The request for the missing channel cannot be answered as applied.
     #expect(
       gateway.take().sorted() == [
         "1 message 1 new", "2 outcome_unknown", "3 channel of 2", "4 channel_not_found",

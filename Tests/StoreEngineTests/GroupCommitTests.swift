@@ -4,8 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable
-/// (docs/architecture.md, "One mark-read").
+/// One append is in flight per loop while the next one collects requests. An answer leaves once the changes that it
+/// shows are durable (docs/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
   @Test("one commit is in flight; the next one collects more requests meanwhile")
@@ -70,7 +70,7 @@ struct GroupCommitTests {
     try world.persist()
     #expect(gateway.take() == ["3 channel of 4"])
     #expect(other.take() == ["2 channel of 4"])
-    // Nothing is under way: at once.
+    // With no commit in flight it starts at once.
     other.look("team:a")
     #expect(other.take() == [])
     world.loop.endTurn()
@@ -96,7 +96,7 @@ struct GroupCommitTests {
       ]
     )
     #expect(world.commits.isEmpty)
-    // Now it writes nothing and waits for nothing.
+    // Now the mark changes nothing and does not wait.
     gateway.read("team:a", "alice")
     world.loop.endTurn()
     #expect(gateway.take() == ["7 row read 1 unread 0"] && world.commits.isEmpty)
@@ -191,12 +191,12 @@ struct GroupCommitTests {
     world.pass(1_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
-    // Shard head, head and rows of batch 1, and the changes that are on their way to the members' indexes; the segment
-    // is young.
+    // The pages are the shard head, the head and rows of batch 1, and the pending changes of the members' indexes. The
+    // segment is not due.
     #expect(world.asked.last == "batches [2] pages 4")
     try world.persist()
     world.loop.tick()
-    // The shard head is of batch 2, for it was written with it; the segment still needs 2.
+    // The shard head was written with batch 2 and includes it. The segment still needs batch 2.
     #expect(world.asked.last == "batches [] pages 0 cut 1")
     try world.persist()
     world.pass(1_000)
@@ -237,8 +237,8 @@ struct GroupCommitTests {
     a.post("team:a", "m1")
     b.look("team:a")
     c.look("team:a")
-    // As when the write to the first connection fails: another one is read, and its turn ends, before the write has
-    // returned.
+    // Simulates a failing write to the first connection: another one is read, and its turn ends, before the write
+    // returns.
     var isFirst = true
     a.whenDelivered = {
       guard isFirst else { return }

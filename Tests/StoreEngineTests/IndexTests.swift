@@ -6,7 +6,8 @@ import Testing
 
 @testable import StoreEngine
 
-/// The index of a user's channels, fed by their shards over a way that loses, doubles and delays (R13, R14).
+/// The index of a user's channels, updated by their shards over a channel that loses, duplicates and delays changes
+/// (R13, R14).
 @Suite("Index of users' channels", .computing)
 struct IndexTests {
   private static let users = (0..<6).map { "user\($0)" }
@@ -21,7 +22,7 @@ struct IndexTests {
     world.post("team:b", "m1", by: "user3")
     try world.settle()
     #expect(try world.differences() == [])
-    // In the order in which the channels' shards have told of them.
+    // In the order in which the changes arrived from the channels' shards.
     func channels(_ user: String) throws -> [String] {
       try world.list(user).split(separator: ", ").map(String.init).sorted()
     }
@@ -59,7 +60,7 @@ struct IndexTests {
     #expect(try world.list("no\u{7}body") == "invalid_field")
     let gateway = world.gateway("user0")
     gateway.list("user0", shard: (IndexWorld.shard("user0") + 2) % 4)
-    // An index is no channel.
+    // An index cannot be read as a channel.
     gateway.send(.getChannel, "user0", shard: IndexWorld.shard("user0"))
     world.worlds.forEach { $0.loop.endTurn() }
     #expect(gateway.take().map { $0.split(separator: " ")[1] } == ["wrong_shard", "invalid_field"])
@@ -74,7 +75,7 @@ struct IndexTests {
     world.put("team:a", Self.users)
     var steps = 0
     while gateway.take().isEmpty {
-      // Whatever is stopped here, the index has it once the reply is out.
+      // Wherever the steps stop, a sent reply implies that the index has the change.
       steps += 1
       guard try world.step() else {
         Issue.record("never answered")
@@ -101,7 +102,7 @@ struct IndexTests {
     world.pass(900)
     #expect(gateway.take() == [])
     world.pass(200)
-    // Its commit is still under way.
+    // Its commit is still in flight.
     #expect(gateway.take() == [] && !source.commits.isEmpty)
     try source.persist()
     #expect(gateway.take() == ["1 channel of 1 new"])
@@ -128,10 +129,10 @@ struct IndexTests {
       try target.persistAll()
     }
     let first = world.worlds.flatMap(\.deliveries)
-    // No more leave than may be under way.
+    // The number of changes in flight is limited.
     #expect(!first.isEmpty && first.allSatisfy { $0.changes.count <= 2 })
     for target in world.worlds { target.deliveries = [] }
-    // What comes next is behind a gap, and is left.
+    // Later changes follow a gap and are ignored.
     for delivery in first {
       let last = delivery.changes.last!.number
       let next = MembershipDelivery(
@@ -163,7 +164,7 @@ struct IndexTests {
       try world.settle()
       world.change("team:a", add: ["user3", "user4"], remove: ["user0"])
       world.post("team:b", "m1", by: "user2")
-      // Durable first: what is not may be lost, and then nobody was told of it.
+      // All commits complete first: uncommitted changes may be lost, and no other shard has received them.
       for target in world.worlds { try target.persistAll() }
       var left = point
       while left > 0, try world.step() { left -= 1 }
@@ -199,7 +200,7 @@ struct IndexTests {
       world.put(cid, [])
       switch below(6) {
       case 5:
-        // It may take several turns, in which nobody finds it and its name is not free.
+        // A deletion may take several turns, in which the channel is not found and its cid cannot be reused.
         if below(3) == 0 {
           world.delete(cid)
           try world.settle()
@@ -209,7 +210,7 @@ struct IndexTests {
       case 3: world.post(cid, "m\(round)", by: user)
       default: world.change(cid, add: [user], remove: [user])
       }
-      // What a channel was told is on storage: its answer may still be out.
+      // A change sent to an index is in storage, although its reply may be in flight.
       for target in world.worlds { try target.answerLoads() }
       for target in world.worlds { try target.persistAll() }
       for _ in 0..<below(6) { _ = try world.step() }
@@ -233,7 +234,7 @@ struct IndexTests {
     try world.settleAll()
     #expect(try world.differences() == [])
     #expect(world.pending == 0 && world.worlds.flatMap(\.reports) == [])
-    // From pages alone.
+    // Recovery from pages alone.
     for _ in 0..<20 {
       world.pass(10_000)
       try world.settle()
@@ -267,10 +268,10 @@ struct IndexTests {
     }
     func check() throws {
       #expect(try world.list("user1", flags: 2, since: 1_020) == "team:a (deleted 1020), team:b")
-      // Who had left before was a member up to then.
+      // A former member was a member until they left.
       #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
       #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
-      // Who never was one.
+      // This user never was a member.
       #expect(try world.list("user4", flags: 3, since: 1_000) == "no channels")
     }
     try check()
@@ -280,7 +281,7 @@ struct IndexTests {
     try world.crash(0)
     try world.crash(1)
     try check()
-    // From pages alone.
+    // Recovery from pages alone.
     for _ in 0..<20 {
       world.pass(10_000)
       try world.settle()
@@ -304,7 +305,7 @@ struct IndexTests {
     try world.settle()
     #expect(try world.list("user1", flags: 2, since: 1_010) == "team:a (new since deleted 1010)")
     #expect(try world.list("user1", flags: 2, since: 1_011) == "team:a")
-    // One who has only sent something to the new one, and one whom it does not know.
+    // user2 only sent a message to the new channel, and the new channel does not know the other user.
     #expect(try world.list("user2", flags: 2, since: 1_010) == "team:a (deleted 1010)")
     #expect(try world.list("user2", flags: 1) == "team:a (sent)")
     #expect(try world.list("user3", flags: 3, since: 1_010) == "team:a (deleted 1010)")
@@ -313,7 +314,7 @@ struct IndexTests {
     world.delete("team:a")
     try world.settle()
     #expect(try world.list("user1", flags: 3, since: 1_011) == "team:a (deleted 1030)")
-    // They were no member of the second.
+    // They were not members of the second channel.
     #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
     #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
   }
@@ -335,7 +336,7 @@ struct IndexTests {
     #expect(try world.list("user1", flags: 3, since: world.clock + 1) == "limit_reached")
     let first = try world.list("user1", flags: 3, since: start + 1)
     #expect(first == "team:c4, team:stays" || first == "team:stays, team:c4")
-    // Two go with each change.
+    // Each change removes two tombstones.
     #expect(try deletions(of: "user1", world) == 4)
     world.delete("team:c4")
     try world.settle()
@@ -344,7 +345,7 @@ struct IndexTests {
     try world.settle()
     #expect(try deletions(of: "user1", world) == 1)
     #expect(try world.differences() == [])
-    // Nothing of an index is left in which there is nothing.
+    // An empty index leaves nothing behind.
     world.put("team:short", ["user2"])
     try world.settle()
     world.delete("team:short")
@@ -360,7 +361,7 @@ struct IndexTests {
     #expect(home.loop.shards.allSatisfy { $0.state.index(of: name.span.bytes) == nil })
   }
 
-  /// Deletions that a user's index keeps.
+  /// The number of tombstones in a user's index.
   private func deletions(of user: String, _ world: IndexWorld) throws -> Int {
     let home = world.worlds[Int(IndexWorld.shard(user)) % 2]
     let name = Array(user.utf8)
@@ -383,7 +384,7 @@ struct IndexTests {
     world.gateway("user1").assign(user: "user1", version: 1, flags: 4, shard: home)
     world.worlds.forEach { $0.loop.endTurn() }
     try world.settle()
-    // One that ends meanwhile is not kept.
+    // A channel deleted during the erasure leaves no tombstone.
     world.delete("team:b")
     try world.settle()
     #expect(try deletions(of: "user1", world) == 1)
@@ -397,7 +398,7 @@ struct IndexTests {
       }
     }
     #expect(!index("user1"))
-    // One in whose index nothing but tombstones is: their erasure asks for it.
+    // Erasure of a user whose index has only tombstones removes the index on request.
     world.delete("team:c")
     try world.settle()
     let other = IndexWorld.shard("user2")
@@ -440,7 +441,7 @@ struct IndexTests {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2", "user3"])
     for target in world.worlds { try target.answerLoads() }
-    // Nothing arrives, and the log is cut.
+    // No change is delivered, and the log is cut.
     for _ in 0..<20 {
       world.pass(10_000)
       for target in world.worlds {
@@ -483,7 +484,7 @@ struct IndexTests {
     gateway.assign(user: "user1", version: 1, flags: 4, shard: shard)
     source.loop.endTurn()
     try source.persistAll()
-    #expect(gateway.take() == [], "the join is on its way, and its own answer waits too")
+    #expect(gateway.take() == [], "the join is in flight, and its own answer waits too")
     try world.settle()
     #expect(gateway.take().count == 2)
     #expect(try world.list("user1") == "team:a")
@@ -527,7 +528,7 @@ struct IndexTests {
 
   // MARK: Damage and rebuilding
 
-  /// Both parts of a rebuild, in all shards.
+  /// Both phases of a rebuild, in all shards.
   private func rebuild(_ world: IndexWorld, epoch: UInt64) throws {
     for phase in [1, 2] as [UInt8] {
       for round in 0... {
@@ -573,14 +574,14 @@ struct IndexTests {
     world.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
     try world.crash(0)
     try world.crash(1)
-    // Asked for it is not there, rather than empty.
+    // A damaged index is unavailable instead of empty.
     #expect(try world.list("user1") == "unavailable")
     world.put("team:d", ["user1"])
     try world.settleAll()
     #expect(try world.list("user1") == "team:d")
     let reports = world.worlds.flatMap(\.reports).map(\.description)
     #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
-    // An entry of a channel that there is not.
+    // An entry of a channel that does not exist.
     let stray = Membership(
       cid: "team:stray",
       channel: ChannelNumber(99),
@@ -590,7 +591,7 @@ struct IndexTests {
       epoch: 0
     )
     let queued = Outbox.QueuedChange(number: 1_000, change: MembershipChange(user: "user2", stray))
-    // As if it had come from a shard that has sent nothing.
+    // The entry claims a shard that has sent nothing.
     let from = (0..<4 as Range<UInt16>).first { shard in
       ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexWorld.shard($0) != shard }
     }
@@ -605,7 +606,7 @@ struct IndexTests {
     #expect(!lost.isEmpty)
     try rebuild(world, epoch: 1)
     #expect(try world.differences() == [])
-    // Again, from storage alone: nothing of it is in memory.
+    // Recovery from storage alone, with an empty memory.
     for _ in 0..<20 {
       world.pass(10_000)
       try world.settle()
@@ -629,7 +630,7 @@ struct IndexTests {
     source.loop.endTurn()
     #expect(source.slices == 1)
     source.slice()
-    // A member comes and one goes while it is under way.
+    // Members join and leave during the rebuild.
     world.change("team:a", add: ["late"], remove: ["user90", "user1"])
     gateway.rebuild(2, epoch: 5, shard: shard)
     source.loop.endTurn()

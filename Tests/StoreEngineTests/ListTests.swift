@@ -6,7 +6,7 @@ import Testing
 @testable import StoreEngine
 
 extension Gateway {
-  /// Asks for a list; the reply is its users, `+` and the cursor where there is a next page.
+  /// Requests a list. The reply has its users, and `+` with the cursor if there is a next page.
   func list(
     _ cid: String,
     _ list: MemberList,
@@ -41,7 +41,7 @@ extension Gateway {
     }
   }
 
-  /// Asks as a server.
+  /// Requests statuses as a server.
   func statuses(_ cid: String, _ messages: [String]) {
     send(.statuses, cid) { payload in
       payload.writeVarint(1)
@@ -54,7 +54,7 @@ extension Gateway {
 
 @Suite("Lists and slices")
 struct ListTests {
-  /// `team:a` with alice, bob and m1 by alice; `team:b` with so many members and m1; everything on storage.
+  /// `team:a` with alice, bob and m1 by alice; `team:b` with this many members and m1; all in storage.
   private func world(
     members: Int = 100,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -133,7 +133,7 @@ struct ListTests {
     world.slice()
     #expect(gateway.take() == [])
     gateway.read("team:a", "bob", "m1")
-    // Who reads ahead of the scan is found, who reads behind it is not.
+    // Reads ahead of the scan are included, reads behind it are not.
     gateway.read("team:b", "u1", "m1")
     gateway.read("team:b", "u100", "m1")
     world.loop.endTurn()
@@ -144,7 +144,7 @@ struct ListTests {
       world.slice()
       left -= 1
     }
-    // The total is of the moment at which the page is done.
+    // The total is computed when the page is complete.
     #expect(Self.words(gateway.take()) == ["u100@1000 of 2"])
     #expect(world.slices == 0)
     #expect(!world.loop.isBusy)
@@ -155,7 +155,7 @@ struct ListTests {
     let (world, gateway) = try world()
     for _ in 0..<3 { gateway.list("team:b", .readers) }
     world.loop.endTurn()
-    // Each slice is one query's: nothing is asked twice.
+    // Each slice serves one query, and no slice is requested twice.
     var slices = 0
     while world.slices > 0, slices < 100 {
       #expect(world.slices == 1)
@@ -209,7 +209,7 @@ struct ListTests {
     #expect(world.slices == 1)
     let name = Array("team:b".utf8)
     func isLoaded() -> Bool { world.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
-    // Enough time and turns for it to be let go.
+    // Time and turns that suffice for eviction.
     for _ in 0..<5 {
       world.pass(1_000)
       world.loop.tick()

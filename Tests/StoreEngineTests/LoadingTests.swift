@@ -4,13 +4,13 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Channels that are read from storage, and the requests that wait for them.
+/// Loading of channels from storage, and the requests that wait for it.
 @Suite("Loading channels")
 struct LoadingTests {
   private let a = ChannelReference.cid(Array("team:a".utf8))
   private let b = ChannelReference.cid(Array("team:b".utf8))
 
-  /// A store with `team:a` and `team:b` of alice and bob, each with message m1, started again from pages.
+  /// A store with `team:a` and `team:b` of alice and bob, each with message m1, restarted from pages.
   private func restarted(
     isCheckpointed: Bool = true,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -70,7 +70,7 @@ struct LoadingTests {
     #expect(gateway.take() == ["2 busy"])
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
-    // Its answer may be lost: the command is not taken for applied.
+    // Its answer may be lost: the command does not count as applied.
     gateway.change("team:a", add: ["dave"])
     let again = world.connect()
     again.change("team:b", add: ["carol"], counter: 1)
@@ -104,7 +104,7 @@ struct LoadingTests {
     try world.answerLoad(b)
     try world.persistAll()
     #expect(gateway.take() == ["2 channel of 3"])
-    // Sent again on another connection: it was not applied, and is now.
+    // The resend on another connection is applied, because the original was not.
     let again = world.connect()
     again.change("team:a", add: ["carol"], counter: 1)
     try world.answerLoads()
@@ -123,7 +123,8 @@ struct LoadingTests {
     try world.answerLoad(a)
     #expect(gateway.ended == [.trailingBytes])
     #expect(other.take() == ["1 channel of 2"] && other.ended == [])
-    // Nothing more is taken from it, nor carried out of what waits: all that is sent again, in order.
+    // The loop reads no more from the connection and drops its waiting requests. The client resends all of them, in
+    // order.
     gateway.change("team:b", add: ["dave"])
     try world.answerLoads()
     try world.persistAll()
@@ -156,7 +157,7 @@ struct LoadingTests {
     try world.answerLoads()
     try world.persistAll()
     #expect(gateway.take() == [])
-    // What waited on the older connection is left to its resend.
+    // Requests that waited on the older connection are applied only when they are resent.
     #expect(again.take() == ["1 channel of 3", "2 channel of 2", "3 channel of 3"])
   }
 
@@ -172,7 +173,7 @@ struct LoadingTests {
     newer.look("team:a")
     world.loop.endTurn()
     #expect(world.commits.isEmpty && newer.take() == ["1 channel of 2"])
-    // Its end does not end the newer one.
+    // Closing the older connection does not close the newer one.
     world.loop.close(older.lane)
     let third = world.connect(serial: 9)
     world.loop.open(third.lane)
@@ -191,7 +192,7 @@ struct LoadingTests {
     try world.answerLoad(.number(ChannelNumber(1)))
     gateway.change("team:a", remove: ["carol"])
     world.loop.endTurn()
-    // The read by name comes to nothing.
+    // The read by name is ignored.
     try world.answerLoads()
     try world.persistAll()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
@@ -202,7 +203,7 @@ struct LoadingTests {
   )
   func tailTwice() throws {
     let world = try restarted(isCheckpointed: false)
-    // A crash between two pages: rows are on storage, the head is in the log only.
+    // A crash between two page writes: the rows are in storage, the head is in the log only.
     var rows: [Effect] = []
     for (_, bytes) in world.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
       rows += try LogBatch(bytes.readableBytesSpan).effects.filter {

@@ -4,13 +4,13 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// So much is done for requests between two slices, and the rest waits.
+/// The work for requests between two slices is limited, and further requests wait.
 @Suite("Wide requests")
 struct PostponedTests {
-  /// A dozen members, whose names are long enough that to put them is no short request.
+  /// A dozen members with long names, so that adding them is a wide request.
   private static let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
 
-  /// `team:a` and `team:b` of alice and bob, with a message each, and room for ten members between two slices.
+  /// `team:a` and `team:b` of alice and bob, with a message each, and a limit of ten entries between two slices.
   private func world(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
@@ -25,7 +25,7 @@ struct PostponedTests {
     world.loop.endTurn()
     try world.persistAll()
     try world.settle()
-    // Whatever all this took is there again.
+    // The limit is reset.
     world.loop.tick()
     try world.settle()
     _ = gateway.take()
@@ -76,7 +76,7 @@ struct PostponedTests {
     gateway.change("team:b", remove: ["alice"])
     world.pass(100)
     world.loop.tick()
-    // The tick has made room, but who came first comes first.
+    // The tick has reset the limit, but requests keep their order.
     gateway.change("team:b", add: ["carol"])
     #expect(try end(world, gateway) == [])
     while world.slices > 0 { world.slice() }
@@ -96,7 +96,7 @@ struct PostponedTests {
     gateway.counts([CountsEntry("team:b", "bob")])
     gateway.read("team:a", "bob", "m1")
     let answers = try end(world, gateway)
-    // The short one does not wait.
+    // The short request does not wait.
     #expect(answers.count == 3 && answers[1].hasSuffix("unread 1/0"))
     #expect(answers[0].hasSuffix(" 1/0") && answers[2].hasSuffix("row read 1 unread 0"))
     world.slice()
@@ -120,7 +120,7 @@ struct PostponedTests {
     while world.slices > 0 { world.slice() }
     #expect(try end(world, again) == ["1 channel of 14", "2 channel of 13"])
     #expect(older.take() == [])
-    // Once more, after they were applied.
+    // The commands are resent after they were applied.
     again.change("team:b", add: Self.crowd, counter: 2)
     while world.slices > 0 { world.slice() }
     #expect(try end(world, again) == ["3 channel of 13"])
@@ -189,7 +189,7 @@ struct PostponedTests {
     }
     before.loop.endTurn()
     try before.persistAll()
-    // Not written as pages yet: the log's tail has them all.
+    // No pages are written, so the log's tail has all channels.
     let world = try EngineWorld(before.storage) { configuration in
       configuration.entriesPerTurn = 1
       configuration.tailLoadsMax = 3
@@ -201,10 +201,10 @@ struct PostponedTests {
     asker.look("team:2")
     #expect(world.loads.count == 5)
     try world.answerLoads()
-    // The first one of the tail is in, and the others wait.
+    // The first channel of the tail is inserted, and the others wait.
     #expect(world.slices == 1 && world.loop.gauges.loadedChannels == 1)
     #expect(try end(world, asker) == [])
-    // Of the others one, in any case; then those with requests.
+    // One of the other channels is always inserted, then those with requests.
     world.slice()
     #expect(world.loop.gauges.loadedChannels == 2)
     while world.slices > 0 {

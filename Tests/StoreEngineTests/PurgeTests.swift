@@ -13,7 +13,7 @@ struct PurgeTests {
     try world.persistAll()
   }
 
-  /// What a gateway was answered since the last look, in order.
+  /// The answers since the last call, in order.
   private func answers(_ gateway: Gateway) -> [String] {
     gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
@@ -41,11 +41,11 @@ struct PurgeTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(gateway, 1) == 1 && world.purges == 1)
     try world.purgeStorage()
-    // However often it is asked, and by whom.
+    // The answer is the same for every repeat and connection.
     for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
     #expect(try ask(world.connect(session: 2), 1) == 0)
     #expect(world.commits.isEmpty && world.purges == 0)
-    // Who asks anew waits for another round. Nothing was logged since: there is only the storage's part.
+    // A new request waits for another round. Without new log entries only the storage is purged.
     #expect(try ask(gateway, 0) == 2 && world.purges == 1 && world.commits.isEmpty)
     try world.purgeStorage()
     #expect(try ask(gateway, 2) == 0 && world.purges == 0)
@@ -75,7 +75,7 @@ struct PurgeTests {
     try turn(world)
     try world.settle()
     let (deleting, asking) = (world.connect(session: 2), world.connect(session: 3))
-    // A round of somebody else is under way already.
+    // A round of another connection is under way.
     #expect(try ask(gateway, 0) == 1)
     var round: UInt64 = 0
     var turns = 0
@@ -107,7 +107,7 @@ struct PurgeTests {
     #expect(world.purges == 1)
     for asker in requesters { #expect(try ask(asker, 0) == 2) }
     for asker in requesters { #expect(try ask(asker, 2) == 2) }
-    // The one that is waited for begins by itself; it needs what was logged before it, and no more.
+    // The requested round starts by itself. It waits only for log entries from before it.
     first.post("team:a", "m1", by: "alice")
     try turn(world)
     try world.purgeStorage()
@@ -117,7 +117,7 @@ struct PurgeTests {
     for asker in requesters { #expect(try ask(asker, 2) == 2) }
     try world.purgeStorage()
     for asker in requesters { #expect(try ask(asker, 2) == 0) }
-    // Nobody waits any more.
+    // No connection waits any more.
     try world.checkpoint()
     #expect(world.storage.purges == 2 && world.purges == 0)
   }
@@ -164,13 +164,13 @@ struct PurgeTests {
     try world.purgeStorage(failing: true)
     #expect(world.reports == [.failed("bad sector")] && world.purges == 0)
     #expect(try ask(gateway, 1, shard: 0) == 0)
-    // Whoever waits has it begun anew, under its number. Nobody else does, so a storage that fails is not asked without
-    // end.
+    // A repeated request restarts the failed round under its number. Without a request it is not restarted, so a
+    // failing storage is not purged in a loop.
     try world.checkpoint()
     #expect(world.purges == 0)
     #expect(try ask(gateway, 1, shard: 1) == 1 && world.purges == 1)
-    // Somebody who was told of the one after it before it failed is covered by it too, but waits for what they were
-    // told.
+    // A connection that was told the next round, before this one failed, is covered by this one too, but waits for its
+    // own round.
     let other = world.connect(session: 2)
     #expect(try ask(other, 0, shard: 1) == 2)
     try world.purgeStorage(failing: true)
@@ -201,7 +201,7 @@ struct PurgeTests {
       let world = try EngineWorld(before.storage)
       try world.settle()
       let (gateway, other) = (world.connect(session: 2), world.connect(session: 3))
-      // Others may have had as many rounds since, each of which covers what was durable at the start.
+      // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
       for round in 1...6 as ClosedRange<UInt64> where overtaken {
         #expect(try ask(other, 0) == round)
         try world.checkpoint()
@@ -236,7 +236,7 @@ struct PurgeTests {
     try world.answerLoads()
     for _ in 0..<3 {
       world.loop.tick()
-      // Changes that were on their way are sent again, and go first.
+      // Pending index changes are resent first.
       try world.settle()
       round = try ask(gateway, round)
       try turn(world)

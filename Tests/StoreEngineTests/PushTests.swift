@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Push acknowledgements by name and by ticket (R3, R20), wherever the channel is.
+/// Push acknowledgements by name and by ticket (R3, R20), with the channel in memory, in storage or in the tail.
 @Suite("Push acknowledgements")
 struct PushTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
@@ -27,7 +27,7 @@ struct PushTests {
     try world.persistAll()
   }
 
-  /// What was answered since, without its correlations.
+  /// The answers since the last call, without their correlations.
   private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     try turn(world)
     return taken(gateway)
@@ -37,7 +37,7 @@ struct PushTests {
     gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  /// The store starts again from what is on storage.
+  /// Restarts the store from storage.
   private func restarted(
     _ world: EngineWorld,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -58,7 +58,7 @@ struct PushTests {
     try world.persistAll()
     #expect(gateway.take() == ["5 moved sent 1000 delivered 2000"])
     world.pass(10)
-    // Late ones, and repeated ones, change nothing that is further on.
+    // Late and repeated acknowledgements do not move a later position.
     gateway.push("team:a", "bob", "m2", flags: 1)
     gateway.push("team:a", "bob", "m1")
     world.loop.endTurn()
@@ -99,7 +99,7 @@ struct PushTests {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
     world.pass(100)
-    // Before the last one, and in the future.
+    // Times before the last one, and in the future.
     gateway.push("team:a", "bob", "m2", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 9_999)
     #expect(
@@ -173,7 +173,7 @@ struct PushTests {
     changed { $0.sequence = SequenceNumber(4) }
     changed { $0.sequence = .zero }
     changed { $0.parent = SequenceNumber(1) }
-    // Of no channel, the index of a user, one that was never made.
+    // The numbers of no channel, of a user's index, and of a channel that was never created.
     for number in [0, 2, 3, 4, 1 << 40, UInt64.max] { changed { $0.channel = ChannelNumber(number) } }
     #expect(
       try answers(world, gateway) == [
@@ -205,7 +205,7 @@ struct PushTests {
         "same sent 1000 delivered \(world.clock) team:a bob m2",
       ]
     )
-    // It is in memory now.
+    // The channel is in memory now.
     gateway.redeem(ticket)
     world.loop.endTurn()
     #expect(world.loads.isEmpty && gateway.take().count == 1)
@@ -227,7 +227,7 @@ struct PushTests {
     let reference = isMadeBefore ? ChannelReference.head(ChannelNumber(1)) : Self.a
     #expect(world.loads.map(\.reference) == [reference])
     #expect(try answers(world, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
-    // The log's tail goes on being drained.
+    // The log's tail is still drained.
     try world.checkpoint()
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
@@ -260,7 +260,7 @@ struct PushTests {
     world.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     _ = try answers(world, gateway)
-    // Refused, it is not covered, and its resend is decided.
+    // The refused command's counter is open, and its resend is decided.
     gateway.redeem(ticket, counter: 3)
     #expect(
       try answers(world, gateway) == ["same sent 1000 delivered \(world.clock) team:a bob m2"]
@@ -319,7 +319,7 @@ struct PushTests {
         "outcome_unknown", "channel of 1", "not_a_member", "channel of 2", "not_a_member",
       ]
     )
-    // As after a start.
+    // The state after a restart.
     let (again, other) = try restarted(world)
     let same = again.connect(session: 1)
     same.push("team:a", "bob", "m2", counter: counter)
@@ -375,7 +375,7 @@ struct PushTests {
     gateway.end("team:a")
     gateway.redeem(ticket)
     world.loop.endTurn()
-    // That it is gone may not be said before it is durable; storage has it still.
+    // The deletion is not reported before it is durable. The storage still has the channel.
     try world.answerLoads()
     #expect(gateway.take() == [])
     try world.persist()
@@ -427,7 +427,7 @@ struct PushTests {
     let ofAlice = try gateway.ticket("team:a", "alice", "r1", world)
     #expect(ofAlice.parent == SequenceNumber(1) && ofAlice.sequence == SequenceNumber(1))
     gateway.change("team:a", add: ["carol"])
-    // Before the reply was registered.
+    // This time is before the registration of the reply.
     gateway.redeem(ofAlice, acked: 1_900)
     gateway.push("team:a", "carol", "r1", flags: 1)
     #expect(
@@ -527,14 +527,14 @@ extension Gateway {
     }
   }
 
-  /// What came last: a ticket's place.
+  /// The ticket's place in the newest reply.
   func ticket() throws -> TicketPlace {
     let payload = lastPayload
     var reader = FieldReader(payload.readableBytesSpan)
     return try reader.ticketPlace()
   }
 
-  /// A ticket for a message that is there, and no trace of having asked for it.
+  /// A ticket for an existing message. The request leaves no trace in the replies.
   func ticket(_ cid: String, _ user: String, _ message: String, _ world: EngineWorld) throws -> TicketPlace {
     place(cid, user, message)
     world.loop.endTurn()
@@ -574,7 +574,7 @@ extension Gateway {
     }
   }
 
-  /// Who has had a message delivered and not read it.
+  /// Requests the members who received a message and have not read it.
   fileprivate func delivered(_ cid: String, _ message: String) {
     send(.listMembers, cid) { payload in
       payload.writeVarint(1)

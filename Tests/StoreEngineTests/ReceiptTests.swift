@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Receipts over frames: acknowledging, asking for one, and expiry that cannot be taken back (R9, R20).
+/// Receipts over frames: acknowledging, requesting, and irrevocable expiry (R9, R20).
 @Suite("Receipts in the store")
 struct ReceiptTests {
   @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
@@ -26,7 +26,7 @@ struct ReceiptTests {
         "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 receipts done processing",
       ]
     )
-    // Again it changes nothing, so there is nothing to wait for.
+    // A repeat changes nothing and does not wait.
     gateway.acknowledge("team:a", "bob", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["8 acknowledged ok"])
@@ -111,7 +111,7 @@ struct ReceiptTests {
     try world.persistAll()
     #expect(
       gateway.take() == [
-        // The refusal of a field waits for nothing.
+        // The refusal of a field does not wait.
         "8 not_implemented", "1 channel of 2 new", "2 message 1 new not allowed", "3 message 2 new",
         "4 message 3 new over the limit", "5 message 1 not allowed", "6 message 2",
         "7 message 3 over the limit",
@@ -128,7 +128,7 @@ struct ReceiptTests {
     gateway.acknowledge("team:a", "bob", ["m1", "m9"], note: "first")
     let counter = gateway.counter
     world.loop.endTurn()
-    // The store ends before it is durable: the next one decides it, as if it came for the first time.
+    // The store crashes before the commit. The next one decides the command as a new one.
     let second = try EngineWorld(world.storage)
     let again = second.connect()
     again.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
@@ -138,11 +138,11 @@ struct ReceiptTests {
     second.loop.endTurn()
     try second.persistAll()
     #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
-    // Durable, and ended before the answer arrived: it is not applied again.
+    // The store crashes after the commit, but before the answer. The command is not applied again.
     let third = try EngineWorld(second.storage)
     let last = third.connect()
     last.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
-    // What it had not acknowledged then, it does not now.
+    // Commands without an acknowledgement then have none now.
     last.acknowledge("team:a", "bob", ["m1", "m2"], counter: counter)
     last.statuses("team:a", ["m1", "m2"])
     third.loop.endTurn()
@@ -190,7 +190,7 @@ struct ReceiptTests {
     )
   }
 
-  /// A channel whose receipts live for ten seconds, with one of them, everything on storage.
+  /// A channel whose receipts expire after ten seconds, with one receipt, all in storage.
   private func expiringWorld() throws -> (world: EngineWorld, gateway: Gateway) {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -221,7 +221,7 @@ struct ReceiptTests {
     world.loop.endTurn()
     #expect(gateway.take() == [])
     #expect(world.commits.map(\.batches.count) == [1])
-    // In flight it is not durable yet.
+    // The expiry in flight is not durable yet.
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
@@ -231,7 +231,7 @@ struct ReceiptTests {
         "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
       ]
     )
-    // Once logged, it is just said.
+    // After the commit the answer does not wait.
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["8 receipts expired"])
@@ -303,7 +303,7 @@ extension Gateway {
     }
   }
 
-  /// A channel with options; members beyond the roles have none.
+  /// Creates a channel with options. Members without a role in `roles` have none.
   fileprivate func create(_ cid: String, _ users: [String], roles: [String], _ options: OptionPatch) {
     send(.putChannel, cid) { payload in
       payload.writeOptionPatch(options)

@@ -5,7 +5,7 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// What a shard starts from, whole and damaged.
+/// Recovery of a shard from intact and from damaged storage.
 @Suite("Recovery", .computing)
 struct RecoveryTests {
   private static let shard = ShardID(0)
@@ -16,8 +16,8 @@ struct RecoveryTests {
     PageKey(shard: shard, channel: ChannelNumber(1), page: page)
   }
 
-  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to
-  /// batch 3, the log is kept from there on.
+  /// `team:a` with 300 members and 300 messages: two row pages, two segments, five batches. Pages are written up to
+  /// batch 3, and the log starts there.
   private func storage() throws -> MemoryStorage {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -65,7 +65,7 @@ struct RecoveryTests {
 
   struct Damage: Sendable, CustomTestStringConvertible {
     var testDescription: String
-    /// Words of the error that name the place.
+    /// The words of the error that name the place.
     var place: String
     var make: @Sendable (MemoryStorage) -> Void
 
@@ -253,7 +253,7 @@ struct RecoveryTests {
     gateway.change("team:a", add: ["alice"])
     world.loop.endTurn()
     #expect(gateway.take() == ["2 channel of 1"])
-    // The commit is lost with the process.
+    // The commit is lost in the crash.
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)
     other.change("team:a", add: ["zoe"])

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Truncating, erasing and forgetting, as frames (R16).
+/// Truncation and erasure over frames (R16).
 @Suite("Removal in the store")
 struct RemovalTests {
   private func turn(_ world: EngineWorld) throws {
@@ -13,7 +13,7 @@ struct RemovalTests {
     try world.persistAll()
   }
 
-  /// Until what was erased is in no page, index or log that is kept.
+  /// Runs until no page, index or log contains the erased data.
   private func forget(_ world: EngineWorld) throws {
     for _ in 0..<3 {
       try world.settle()
@@ -21,7 +21,7 @@ struct RemovalTests {
     }
   }
 
-  /// How many messages bob has not read in `team:a`.
+  /// The number of messages in `team:a` that bob has not read.
   private func unread(_ world: EngineWorld, session: UInt64) throws -> String {
     let gateway = world.connect(session: session)
     gateway.send(.markDelivered, "team:a") { payload in
@@ -59,7 +59,7 @@ struct RemovalTests {
         let other = again.connect(session: session)
         #expect(try unread(again, session: 10 + session) == "1 row read 0 unread 101")
         other.statuses("team:a", ["m499", "m600"])
-        // It was carried out; and a repeat changes nothing.
+        // The truncation was applied, and a repeat changes nothing.
         other.truncate("team:a", before: "m500")
         other.truncate("team:a", before: "m7")
         other.truncate("team:a", before: "nothing")
@@ -70,7 +70,7 @@ struct RemovalTests {
           ]
         )
         try again.checkpoint()
-        // Acknowledgements of what is gone have left storage, too.
+        // Acknowledgements of deleted messages have left storage too.
         for (key, bytes) in again.storage.pages {
           guard case .receipts(let sequence) = key.page else { continue }
           let page = try Page(bytes.readableBytesSpan)
@@ -82,7 +82,7 @@ struct RemovalTests {
 
   @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
   func deletedReceipts() throws {
-    // Crashes between any two commits of the checkpoint that follows.
+    // Crashes between any two commits of the following checkpoint.
     for crash in 0..<6 {
       let world = try EngineWorld { configuration in
         configuration.checkpointSliceBytes = 1
@@ -233,7 +233,7 @@ struct RemovalTests {
       if isCheckpointed { try world.checkpoint() }
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
-      // What was on its way all the time.
+      // A late copy of earlier settings.
       other.assign(user: "bob", version: 3, flags: 1)
       other.send(.getUser, "alice")
       try turn(again)
@@ -243,7 +243,7 @@ struct RemovalTests {
       try again.checkpoint()
       #expect(try again.traces("bob") == [])
       #expect(try again.traces("carol") == ["users(0) of 0"])
-      // Somebody of that name comes anew: from that version on, under the number of before.
+      // A new user with the old id starts from that version, under the same number.
       other.send(.patchUser, "bob") { payload in
         payload.writeVarint(UInt64(1))
         payload.writeVarint(UInt64(0))
@@ -258,7 +258,7 @@ struct RemovalTests {
       third.assign(user: "zoe", version: 2, flags: 8)
       third.send(.listUnsettled, nil)
       try turn(last)
-      // Its clock is behind: its time is that of the log, or of the page that was written ten seconds later.
+      // The clock is behind. The shard's time is that of the log, or of the page that was written ten seconds later.
       let time = isCheckpointed ? 211_000 : 201_000
       #expect(
         third.take() == [
@@ -285,7 +285,7 @@ struct RemovalTests {
     world.pass(1)
     gateway.assign(user: "erin", version: 1, flags: 2)
     gateway.assign(user: "frank", version: 1, flags: 2)
-    // Too late for that: it is taken for somebody new.
+    // This is too late: the id counts as a new user.
     gateway.assign(user: "bob", version: 1, flags: 1)
     try turn(world)
     var users: [String] = []
@@ -358,7 +358,7 @@ struct RemovalTests {
     if kind != .deleteChannel { payload.writeField(kind == .eraseMember ? "bob" : "m1") }
     for cid in ["team:a", "team:none"] {
       for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
-        // An absent channel's truncation is refused before its fields are read.
+        // The truncation of a missing channel is refused before its fields are read.
         if cid == "team:none", kind == .truncateChannel { continue }
         let (world, gateway) = try settledWorld()
         gateway.post("team:a", "m1", by: "alice")

@@ -5,7 +5,7 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Tokens that are revoked one by one (Proto/frames.md, 0x34, 0x35 and 0x46).
+/// Revocation of single tokens (Proto/frames.md, 0x34, 0x35 and 0x46).
 @Suite("Revoked tokens of a store", .computing)
 struct RevokedTokenTests {
   private static let start: Int64 = 1_000_000
@@ -118,7 +118,7 @@ struct RevokedTokenTests {
     #expect(
       try answers(world, gateway) == ["tokens of version 2", "not revoked", "tokens long of version 2 anew"]
     )
-    // With the clock put back the shard's time does not fall, and so it stays over.
+    // With the clock set back the shard's time does not fall, so the revocation stays ended.
     let (again, other) = try self.world(world.storage, clock: Self.start, session: 2)
     other.token("short")
     other.token("long")
@@ -174,7 +174,7 @@ struct RevokedTokenTests {
     gateway.takeBack("t5")
     gateway.tokens(known: 10_001, after: 2_001)
     #expect(try answers(world, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
-    // One that has ended gives its place.
+    // An ended revocation frees its place.
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
     world.pass(1_000)
@@ -201,7 +201,7 @@ extension Gateway {
 
   fileprivate func token(_ id: String) { send(.getToken, id) { _ in } }
 
-  /// - Parameter after: the same as `known` where it is not given.
+  /// - Parameter after: by default the same as `known`.
   fileprivate func tokens(known: UInt64 = 0, after: UInt64? = nil) {
     send(.listRevokedTokens, nil) {
       $0.writeVarint(known)

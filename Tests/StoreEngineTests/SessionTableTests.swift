@@ -22,43 +22,43 @@ struct SessionTableTests {
   static let stories = [
     Story(testDescription: "nothing yet", acts: [], covered: [], open: [1, 2, .max]),
     Story(
-      testDescription: "rising, with the gaps of other shards",
+      testDescription: "counters rise, with gaps for other shards",
       acts: [.decided(1), .decided(4)],
       covered: [1, 2, 3, 4],
       open: [5]
     ),
     Story(
-      testDescription: "one waits, a later one is decided",
+      testDescription: "a later command is decided while one waits",
       acts: [.recordWaiting(5), .decided(6)],
       covered: [6],
       open: [5, 7]
     ),
     Story(
-      testDescription: "it waited, and is decided",
+      testDescription: "a waiting command is decided",
       acts: [.recordWaiting(5), .decided(6), .decided(5)],
       covered: [5, 6],
       open: [7]
     ),
     Story(
-      testDescription: "a refused one stays open",
+      testDescription: "a refused command stays open",
       acts: [.refused(5), .decided(6)],
       covered: [4, 6],
       open: [5, 7]
     ),
     Story(
-      testDescription: "it waited and is refused",
+      testDescription: "a waiting command is refused",
       acts: [.recordWaiting(5), .decided(6), .refused(5)],
       covered: [6],
       open: [5]
     ),
     Story(
-      testDescription: "refused, sent again, decided",
+      testDescription: "a refused command is decided when resent",
       acts: [.refused(5), .decided(6), .decided(5)],
       covered: [5, 6],
       open: []
     ),
     Story(
-      testDescription: "refusing what was decided changes nothing",
+      testDescription: "refusing a decided command changes nothing",
       acts: [.decided(5), .refused(5), .recordWaiting(5)],
       covered: [5],
       open: [6]
@@ -84,7 +84,7 @@ struct SessionTableTests {
     }
     #expect(story.covered.filter { !table.covers($0, at: position) } == [])
     #expect(story.open.filter { table.covers($0, at: position) } == [])
-    // What is logged says the same.
+    // The logged record equals the table.
     table.touch(position)
     let record = table.takeTouched(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
     #expect(story.covered.allSatisfy(record.covers) && !story.open.contains(where: record.covers))

@@ -4,12 +4,12 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Users' settings and what is settled, as frames: answered when they are durable, and there after a crash (R7).
+/// Users' settings and settling over frames: answers leave once durable, and settings survive a crash (R7).
 @Suite("Users' settings in a store")
 struct SettingsTests {
-  // MARK: Words
+  // MARK: Helpers
 
-  /// A user patches their settings: nil gives nothing.
+  /// Patches a user's settings; nil leaves a setting out.
   private func patch(
     _ gateway: Gateway,
     _ user: String,
@@ -50,7 +50,7 @@ struct SettingsTests {
     }
   }
 
-  /// How many are said to have read `m1`.
+  /// The number of readers of `m1` by its status.
   private func readers(_ gateway: Gateway) throws -> UInt32 {
     let payload = gateway.lastPayload
     var reader = FieldReader(payload.readableBytesSpan)
@@ -170,7 +170,7 @@ struct SettingsTests {
     if checkpoints > 1 {
       try world.checkpoint()
       let isCut = world.storage.log[ShardID(0)]?.isEmpty
-      #expect(isCut != false, "all of it is in pages")
+      #expect(isCut != false, "all effects are in pages")
     }
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)
@@ -189,9 +189,9 @@ struct SettingsTests {
     let unsettled = try answers(again, other)[0]
     #expect(!unsettled.contains("\"user0\"") && !unsettled.contains("\"user280\""))
     #expect(unsettled.contains("\"user3\"") && unsettled.contains("\"user10\""))
-    // 256 of the 290 that there are.
+    // 256 of the 290 unsettled users.
     #expect(unsettled.split(separator: ",").count == 256)
-    // Numbers go on where they were.
+    // Numbers continue.
     patch(other, "zoe", read: false)
     #expect(try answers(again, other) == ["user zoe version 1 hides read"])
     let third = try EngineWorld(world.storage)
@@ -281,7 +281,7 @@ struct SettingsTests {
         "unsettled types [] users [\"bob\"]", "settled",
       ]
     )
-    // A restart knows its own from those that it has taken over.
+    // After a restart the shard still tells its own users from copied ones.
     let again = try EngineWorld(world.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
     for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }
@@ -322,7 +322,7 @@ struct SettingsTests {
       patch(gateway, "bob", read: false, issued: issued)
     }
     #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 14))
-    // Whether the channel exists or not.
+    // The result is the same for a missing channel.
     for cid in ["team:a", "team:none"] {
       gateway.send(.listRoster, cid, issued: 4) { payload in
         payload.writeVarint(0)
@@ -357,7 +357,7 @@ struct SettingsTests {
       }
     }
     #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 12))
-    // Nothing was changed; who comes without a token's time, later, or as somebody else is served.
+    // Nothing has changed. Requests without a token's time, with a later one, or of another user are served.
     mark(.markRead, "alice", issued: 4)
     statuses(gateway, as: "alice", issued: 4)
     gateway.send(.getUser, "bob", issued: 5)
@@ -440,7 +440,7 @@ struct SettingsTests {
     }
     askAll(gateway, erased - 1)
     #expect(try refusals(world, gateway) == 11)
-    // What the refused asked for was not done.
+    // The refused commands were not applied.
     gateway.look("team:a")
     _ = try answers(world, gateway)
     let again = try EngineWorld(world.storage)
@@ -449,7 +449,7 @@ struct SettingsTests {
     #expect(try refusals(again, other) == 11)
     askAll(other, erased)
     #expect(try refusals(again, other) == 0)
-    // The first setting of whoever has the id by now keeps it so.
+    // The first setting of a new user with the id keeps the time.
     patch(other, "bob", read: true, issued: erased - 1)
     patch(other, "bob", read: false, issued: erased)
     _ = try answers(again, other)
@@ -564,7 +564,7 @@ struct SettingsTests {
 }
 
 extension Effect {
-  /// The same settings under the next number.
+  /// The same settings with the next user number.
   fileprivate var twin: Effect {
     guard case .shard(.userAssigned(let number, let settings)) = self else { return self }
     return .shard(.userAssigned(number + 1, settings))

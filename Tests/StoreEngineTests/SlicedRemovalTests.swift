@@ -4,8 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Channels with many members deleted, users with many messages erased: a slice in each turn, with other requests
-/// between, and crashes between any two commits (R16).
+/// Deletion of channels with many members and erasure of users with many messages: a slice in each turn, with other
+/// requests between, and crashes between any two commits (R16).
 @Suite("Removal in slices")
 struct SlicedRemovalTests {
   private static let users = (0..<45).map { "user\($0)" }
@@ -16,8 +16,8 @@ struct SlicedRemovalTests {
     try world.persistAll()
   }
 
-  /// A world where `team:a` has 45 members and a sender who is none, `team:b` two of them, and 10 changes are queued in
-  /// one turn.
+  /// A world where `team:a` has 45 members and a sender who is no member, and `team:b` has two of the members. One turn
+  /// queues up to 10 changes.
   private func crowd(
     _ configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
@@ -46,7 +46,7 @@ struct SlicedRemovalTests {
     configuration.shortEffects = 10
   }
 
-  /// The largest of the batches that the log has, in effects, behind an index.
+  /// The number of effects in the largest log batch after an index.
   private func largestBatch(_ world: EngineWorld, after index: UInt64) throws -> Int {
     let batches = world.storage.log[ShardID(0), default: [:]].filter { $0.key > index }
     return try batches.values.map { try LogBatch($0.readableBytesSpan).effects.count }.max() ?? 0
@@ -56,7 +56,7 @@ struct SlicedRemovalTests {
     world.storage.log[ShardID(0), default: [:]].keys.max() ?? 0
   }
 
-  /// The channels of users, as their indexes have them.
+  /// The channels in the indexes of users.
   private func lists(_ users: [String], _ world: EngineWorld) throws -> Set<String> {
     let gateway = world.connect(session: 900)
     for user in users { gateway.list(user) }
@@ -72,7 +72,7 @@ struct SlicedRemovalTests {
     let start = lastIndex(world)
     gateway.end("team:a")
     try turn(world)
-    // It is durable that it is being deleted, and there is more to do.
+    // The start of the deletion is durable, and slices are left.
     #expect(gateway.take() == [] && world.slices == 1 && world.loop.gauges.loadedChannels > 1)
     var rounds = 0
     while world.slices > 0 {
@@ -106,7 +106,7 @@ struct SlicedRemovalTests {
       }
     }
     #expect(rounds >= 4)
-    // A few requests of these turns beside a slice.
+    // The turns also have a few requests beside the slice.
     #expect(try largestBatch(world, after: start) <= 24)
     try world.settle()
     #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
@@ -174,7 +174,7 @@ struct SlicedRemovalTests {
               isBegun = true
             }
             if world.slices > 0 { world.slice() }
-            // Its pages may be written while it goes on.
+            // Its pages may be written during the deletion.
             if isCheckpointed, number == 2 {
               world.pass(10_000)
               world.loop.tick()
@@ -225,7 +225,7 @@ struct SlicedRemovalTests {
     gateway.end("team:a")
     try turn(world)
     let begun = lastIndex(world)
-    // Nothing is taken, so it does not get on; all its pages are written meanwhile.
+    // No change is delivered, so the deletion waits while all its pages are written.
     for _ in 0..<10 {
       world.pass(10_000)
       world.loop.tick()
@@ -270,7 +270,7 @@ struct SlicedRemovalTests {
 
   // MARK: Users
 
-  /// `team:a` of alice and bob, who has sent every other of 120 messages, each with a receipt, and some replies.
+  /// `team:a` of alice and bob. Bob has sent every other one of 120 messages, each with a receipt, and some replies.
   private func talk() throws -> (world: EngineWorld, gateway: Gateway) {
     let (world, gateway) = try settledWorld(configure: Self.small)
     for number in 1...120 {
@@ -292,7 +292,7 @@ struct SlicedRemovalTests {
     return (world, gateway)
   }
 
-  /// Whether anything on storage names bob, once it is all in pages.
+  /// Whether any page names bob after a checkpoint.
   private func namesBob(_ world: EngineWorld) throws -> Bool {
     for _ in 0..<3 {
       try world.settle()

@@ -5,7 +5,7 @@ import Testing
 
 @testable import StoreEngine
 
-/// Threads over frames: the flag, what it refuses, and that threads survive starts, eviction and loading (R15).
+/// Threads over frames: the flag, refusals, and that threads survive restarts, eviction and loading (R15).
 @Suite("Threads in the store")
 struct ThreadTests {
   private let cid = "team:a"
@@ -25,7 +25,7 @@ struct ThreadTests {
     return (world, gateway)
   }
 
-  /// What came since the last look, without the numbers of the requests.
+  /// The answers since the last call, without their correlations.
   private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     world.loop.endTurn()
     try world.answerLoads()
@@ -101,9 +101,9 @@ struct ThreadTests {
     gateway.list(cid, .delivered, "r1")
     gateway.list(cid, .readers, "r2")
     gateway.unread(cid, "alice", "r1")
-    // The channel's own row is where it was.
+    // The channel's own row has not moved.
     gateway.read(cid, "alice")
-    // Who is not in the thread: nothing to do, or refused.
+    // A user outside the thread: no effect, or refused.
     gateway.mark(.markDelivered, cid, "carol", in: nil, "r1")
     gateway.mark(.markUnread, cid, "carol", in: nil, "r1")
     for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
@@ -155,7 +155,7 @@ struct ThreadTests {
       let (world, gateway) = try world()
       gateway.mark(kind, cid, "bob", in: "")
       #expect(gateway.ended.count == 1, "\(kind)")
-      // Set, and nothing behind the fields.
+      // The flag is set without the thread behind the fields.
       let (other, gateway2) = try self.world()
       gateway2.mark(kind, cid, "bob", in: nil, hasFlag: true)
       #expect(gateway2.ended.count == 1, "\(kind)")
@@ -234,7 +234,7 @@ struct ThreadTests {
     #expect(slices >= 10)
     let reply = gateway.take()
     #expect(reply.count == 1 && reply[0].contains("alice u0 u1 "))
-    // Statuses of replies, each a look at the whole thread.
+    // Statuses of replies, each of which scans the whole thread.
     gateway.statuses(cid, ["r1", "r2", "m1", "r1"])
     world.loop.endTurn()
     while world.slices > 0 { world.slice() }
@@ -243,7 +243,7 @@ struct ThreadTests {
 
   // MARK: Storage
 
-  /// Two threads with replies, marks, one who left and one who hides.
+  /// Two threads with replies, marks, a former member and a hidden member.
   private func fill(_ world: EngineWorld, _ gateway: Gateway) throws {
     gateway.post(cid, "m2", by: "bob")
     gateway.reply(cid, to: "m2", "x1", by: "carol")
@@ -256,7 +256,7 @@ struct ThreadTests {
     _ = try answers(world, gateway)
   }
 
-  /// What the channel of ``fill(_:_:)`` answers.
+  /// Checks the answers about the channel of ``fill(_:_:)``.
   private func check(_ world: EngineWorld, session: UInt64, sourceLocation: SourceLocation = #_sourceLocation)
     throws
   {
@@ -448,9 +448,9 @@ extension Gateway {
     }
   }
 
-  /// A mark, or for other kinds whatever begins with a user and a message.
+  /// Sends a mark, or another request that begins with a user and a message.
   ///
-  /// - Parameter hasFlag: the flag is set, whatever follows.
+  /// - Parameter hasFlag: sets the flag, with or without a thread behind the fields.
   fileprivate func mark(
     _ kind: FrameKind,
     _ cid: String,

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Who is asked for in one entry: channel, user, and the row that the asker takes for theirs.
+/// One entry of a request for unread counts: channel, user, and the row that the caller assumes.
 struct CountsEntry {
   var cid: String
   var user: String
@@ -46,16 +46,16 @@ extension Gateway {
     }
   }
 
-  /// Registers messages with ids that begin with a letter, numbered.
+  /// Registers messages whose ids are a letter and a number.
   func post(_ cid: String, _ letter: String, _ numbers: ClosedRange<Int>, by sender: String = "") {
     for number in numbers { post(cid, "\(letter)\(number)", by: sender) }
   }
 
-  /// The last reply without its correlation.
+  /// The newest reply without its correlation.
   var last: String { String(replies.last?.drop { $0 != " " }.dropFirst() ?? "nothing") }
 }
 
-/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, on storage
+/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, in storage
 /// only.
 func storedWorld(
   _ count: Int,
@@ -77,12 +77,12 @@ func storedWorld(
 
 @Suite("Unread counts")
 struct UnreadCountsTests {
-  /// What happens in `team:a`, and what is unread then.
+  /// A history of `team:a`, and the expected unread counts.
   struct Situation: CustomTestStringConvertible, Sendable {
     var name: String
     var members = ["alice", "bob"]
     var happens: @Sendable (Gateway) -> Void
-    /// User, row as asked for, and the answer.
+    /// User, row in the request, and expected answer.
     var unread: [(user: String, row: UInt32, answer: String)]
 
     var testDescription: String { name }
@@ -242,7 +242,7 @@ struct UnreadCountsTests {
     ),
   ]
 
-  /// A store in which a situation has come about, nothing of it in pages yet.
+  /// A store after a history, with no pages written.
   private func world(_ situation: Situation) throws -> (EngineWorld, Gateway) {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -283,7 +283,7 @@ struct UnreadCountsTests {
     #expect(world.peeks.count == 1)
     #expect(world.peeks.first?.entries.count == situation.unread.count)
     world.answerPeek()
-    // Only what a peek cannot see is read whole.
+    // Only channels that a peek cannot read are read whole.
     try world.answerLoads()
     #expect(gateway.last == expected)
     #expect(world.reports == [])
@@ -301,7 +301,7 @@ struct UnreadCountsTests {
     #expect(world.loads.count == 1)
     try world.answerLoads()
     #expect(gateway.last == expected)
-    // Loaded from there, its pages are written as they have to be.
+    // Pages of the loaded channel are written as usual.
     try world.checkpoint()
     let again = try EngineWorld(world.storage)
     let later = again.connect()

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Unread counts: damage, threads' pages, and limits.
+/// Unread counts with damaged pages, with threads' pages, and at their limits.
 @Suite("Unread counts: damage and limits")
 struct UnreadFaultTests {
   // MARK: Damage
@@ -59,13 +59,13 @@ struct UnreadFaultTests {
   @Test("a channel that cannot be read whole is unavailable, and the others are answered")
   func unreadable() throws {
     let (world, gateway) = try storedWorld(4)
-    // A row that is not theirs.
+    // A row of another user.
     gateway.counts([
       CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
     ])
     world.loop.endTurn()
     world.answerPeek()
-    // The row is on the same page; only who has none there is looked for in all of the channel.
+    // The row is on the same page. Only a user without a row there requires the whole channel.
     #expect(world.loads.count == 1)
     try world.answerLoad(failing: true)
     #expect(gateway.last == "unread 3/0 2/0 unavailable")
@@ -111,7 +111,7 @@ struct UnreadFaultTests {
       put(.threadRows(parent, 0), rows.map { .channel(channel, .inThread(parent, $0)) })
       put(.threadSegment(parent, 0), replies.map { .channel(channel, .inThread(parent, $0)) })
     }
-    // m4 is deleted below: its thread counts nowhere.
+    // m4 is deleted below, so its thread counts nowhere.
     thread(
       1,
       [row(0, "alice", read: 2), row(1, "bob", read: 1)],
@@ -172,7 +172,7 @@ struct UnreadFaultTests {
     world.answerPeek()
     #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
     #expect(gateway.ended.isEmpty)
-    // One entry is announced and not there.
+    // The list announces one entry and has none.
     gateway.send(.unreadCounts, nil) { $0.writeVarint(1) }
     #expect(gateway.ended.count == 1)
   }

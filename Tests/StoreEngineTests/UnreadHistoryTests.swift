@@ -34,7 +34,7 @@ struct UnreadHistoryTests {
           for _ in 0...(random.below(20) == 0 ? 200 : random.below(4)) {
             posted[place] += 1
             let sender = random.below(3) == 0 ? "" : user
-            // Silent, and leaving the sender's position alone.
+            // Some are silent, and some leave the sender's positions unchanged.
             let flags: UInt64 = [0, 0, 0, 0, 1, 4, 5][random.below(7)]
             let mentions = random.below(4) == 0 ? users.filter { _ in random.below(2) == 0 } : []
             gateway.post(
@@ -63,7 +63,7 @@ struct UnreadHistoryTests {
     }
   }
 
-  /// Asks a store that was started anew, by a peek first, then with the channels in memory.
+  /// Queries a restarted store, first by a peek, then with the channels in memory.
   private func compare(
     _ storage: MemoryStorage,
     _ channels: [String],
@@ -102,7 +102,7 @@ struct UnreadHistoryTests {
       expected.append("\(row.unreadMessages)/0\(mentions)\(row.isFlaggedUnread ? " flagged" : "")")
     }
     #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
-    // With the channels in memory, the same.
+    // The answers with the channels in memory are the same.
     gateway.counts(entries)
     world.loop.endTurn()
     #expect(gateway.last == answer)

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Unread counts of channels on storage: what is read of them, and what overtakes it.
+/// Unread counts of channels in storage: what is read, and races with loads and writes.
 @Suite("Unread counts: peeks")
 struct UnreadPeekTests {
   @Test("channels on storage are peeked at with one read, and not loaded")
@@ -118,7 +118,7 @@ struct UnreadPeekTests {
     #expect(again.loads.isEmpty && again.reports == [])
   }
 
-  // MARK: Overtaken
+  // MARK: Races
 
   @Test("a channel loaded during its peek is answered from memory")
   func loadedMeanwhile() throws {
@@ -128,7 +128,7 @@ struct UnreadPeekTests {
     world.loop.endTurn()
     try world.answerLoads()
     world.answerPeek()
-    // It tells of the mark, and leaves with it.
+    // The answer includes the mark, and waits for its commit.
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
@@ -174,7 +174,7 @@ struct UnreadPeekTests {
     #expect(gateway.last == "unread 2/0")
     gateway.counts([CountsEntry("team:3", "bob", 1)])
     world.loop.endTurn()
-    // Between the head page and the segment.
+    // Runs between the reads of the head page and of the segment.
     var isFirst = true
     world.storage.beforePages = { selection in
       guard isFirst, selection == .pages([.segment(0)]) else { return }
@@ -219,7 +219,7 @@ struct UnreadPeekTests {
     let later = again.connect()
     later.counts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
     again.loop.endTurn()
-    // Under which number it is in the tail, the directory on storage says.
+    // The directory in storage has its number in the tail.
     #expect(again.peeks.count == 1)
     again.answerPeek()
     #expect(again.loads.count == 3)

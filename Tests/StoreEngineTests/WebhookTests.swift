@@ -5,12 +5,12 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Webhooks that a shard remembers, so that none is taken twice (Proto/frames.md, 0x2E and 0x42).
+/// Webhooks that a shard remembers, so that none is accepted twice (Proto/frames.md, 0x2E and 0x42).
 @Suite("Remembered webhooks", .computing)
 struct WebhookTests {
   private static let minute: Int64 = 60_000
 
-  /// The first of the keys that is of a shard, of two.
+  /// The first key that belongs to a shard, out of two shards.
   private static func key(of shard: UInt16, _ key: (Int) -> String) -> String {
     var number = 0
     while true {
@@ -80,7 +80,7 @@ struct WebhookTests {
     world.pass(1)
     gateway.known("short")
     world.loop.endTurn()
-    // That its time is over is said when a time behind it is in the log, and cannot be taken back.
+    // The expiry is reported once a later time is logged, so that it cannot be undone.
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take().count == 1)
@@ -116,7 +116,7 @@ struct WebhookTests {
       #expect(Array(replies.suffix(3)) == ["known", "was known", "not known"])
       #expect(replies.count { $0 == "known" } == 300)
     }
-    // Pages leave out what is over.
+    // Pages omit expired webhooks.
     world.pass(2 * Self.minute)
     gateway.note("relay/new", until: world.clock + Self.minute)
     _ = try answers(world, gateway)
