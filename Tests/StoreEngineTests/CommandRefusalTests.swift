@@ -23,18 +23,18 @@ struct CommandRefusalTests {
     try world.settle()
     _ = gateway.take()
     let applied = gateway.counter
-    let logged = world.asked.count
+    let logged = world.commitDescriptions.count
 
     world.loop.commandRefusal = .clockJump
     gateway.read("team:a", "bob", "m2")
     gateway.put("team:b", ["alice"])
     gateway.read("team:a", "bob", "m1", counter: applied)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     try world.settle()
     let answers = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
     #expect(answers == ["clock_jump", "clock_jump", "row read 1 unread 1", "channel of 2"])
-    #expect(world.asked.count == logged, "nothing is logged")
+    #expect(world.commitDescriptions.count == logged, "nothing is logged")
 
     world.loop.commandRefusal = nil
     // This follows a command that is decided later, as after a lost connection.

@@ -26,10 +26,10 @@ struct DeletionTests {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
     let empty = try EngineWorld().loop.gauges.residentBytes
-    gateway.end("team:a")
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a")
+    gateway.getChannel("team:a")
     gateway.read("team:a", "alice")
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     #expect(world.loop.gauges.loadedChannels == 0 && world.loop.gauges.residentBytes == empty)
     // The storage still has the channel, and is not read.
@@ -42,12 +42,12 @@ struct DeletionTests {
       ]
     )
     #expect(world.commits.count == 1 && world.commits[0].drops.map(\.channel.rawValue) == [1])
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["6 channel_not_found"] && world.loads.isEmpty)
     try world.persistAll()
     #expect(stored(world) == [] && world.storage.directory.isEmpty)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(world.loads.count == 1)
     try world.answerLoads()
@@ -62,7 +62,7 @@ struct DeletionTests {
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
     try turn(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
     gateway.post("team:a", "m2", by: "carol")
     gateway.read("team:a", "alice")
@@ -77,7 +77,7 @@ struct DeletionTests {
     #expect(stored(world) == [2] && world.storage.directory.values.map(\.rawValue) == [2])
     let restarted = try EngineWorld(world.storage)
     let other = restarted.connect(session: 2)
-    other.look("team:a")
+    other.getChannel("team:a")
     other.post("team:a", "m2", by: "carol")
     try turn(restarted)
     #expect(other.take() == ["1 channel of 1", "2 message 1"])
@@ -86,16 +86,16 @@ struct DeletionTests {
   @Test("a resent deletion does not delete a channel that was created since")
   func resend() throws {
     let (world, gateway) = try settledWorld()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
-    gateway.end("team:a", counter: 2)
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a", counter: 2)
+    gateway.getChannel("team:a")
     try turn(world)
     #expect(
       gateway.take() == ["2 channel deleted", "3 channel of 1 new", "4 channel deleted", "5 channel of 1"]
     )
-    gateway.end("team:a")
-    gateway.end("team:a", counter: 4)
+    gateway.deleteChannel("team:a")
+    gateway.deleteChannel("team:a", counter: 4)
     try turn(world)
     #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
   }
@@ -140,7 +140,7 @@ struct DeletionTests {
         gateway.put("team:a", (0..<members).map { "u\($0)" })
         state = (members, state?.messages ?? 0)
       case "d":
-        gateway.end("team:a")
+        gateway.deleteChannel("team:a")
         state = nil
       case "m":
         messages += 1
@@ -163,7 +163,7 @@ struct DeletionTests {
         gateway = world.connect(session: session)
         // Uncommitted steps may be lost, all of them or the last ones. The history continues from the recovered state.
         possible.append(state)
-        let found = try look(world)
+        let found = try channelState(world)
         let isPossible = possible.contains {
           $0?.members == found?.members && $0?.messages == found?.messages
         }
@@ -181,9 +181,9 @@ struct DeletionTests {
   }
 
   /// The numbers of members and messages of `team:a`.
-  private func look(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
+  private func channelState(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
     let gateway = world.connect(session: 1_000)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     try turn(world)
     guard gateway.take() != ["1 channel_not_found"] else { return nil }
     let payload = gateway.lastPayload
@@ -196,18 +196,18 @@ struct DeletionTests {
   func logKept() throws {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     try world.persist()
     // The drop is in flight and never completes.
     for _ in 0..<3 {
-      world.pass(10_000)
+      world.advance(10_000)
       world.loop.tick()
     }
     #expect(world.commits.count == 1 && world.commits[0].cuts.isEmpty)
     let restarted = try EngineWorld(world.storage)
     let other = restarted.connect(session: 2)
-    other.look("team:a")
+    other.getChannel("team:a")
     restarted.loop.endTurn()
     #expect(other.take() == ["1 channel_not_found"] && restarted.loads.isEmpty)
     restarted.loop.tick()
@@ -228,8 +228,8 @@ struct DeletionTests {
     let restarted = try EngineWorld(world.storage)
     restarted.loop.tick()
     let gateway = restarted.connect(session: 2)
-    gateway.end("team:a")
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a")
+    gateway.getChannel("team:a")
     gateway.put("team:a", ["zoe"])
     restarted.loop.endTurn()
     #expect(restarted.loads.count == 2)
@@ -247,13 +247,13 @@ struct DeletionTests {
     let (world, _) = try settledWorld()
     let restarted = try EngineWorld(world.storage)
     let gateway = restarted.connect(session: 2)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     let (request, reference) = restarted.loads[0]
     let early = try restarted.storage.read(request.shard, request.channel)
     restarted.loop.tick()
     // The channel is loaded by number, deleted and dropped, while the read by name is still in flight.
     try restarted.answerLoad(.number(ChannelNumber(1)))
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     restarted.loop.endTurn()
     try restarted.persistAll()
     gateway.put("team:a", ["zoe"])
@@ -273,7 +273,7 @@ struct DeletionTests {
     gateway.acknowledge("team:a", "bob", ["m1", "m600"])
     try turn(world)
     #expect(world.loop.gauges.dirtyPages > 5)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:b", ["carol"])
     try turn(world)
     _ = gateway.take()
@@ -310,7 +310,7 @@ struct DeletionTests {
       }
       world.loop.endTurn()
       #expect(world.slices == 1 && gateway.take() == [])
-      gateway.end("team:a")
+      gateway.deleteChannel("team:a")
       if isPutAgain { gateway.put("team:a", ["zoe"]) }
       world.loop.endTurn()
       #expect(gateway.take() == [])
@@ -339,12 +339,12 @@ struct DeletionTests {
         try turn(world)
       }
       for number in stride(from: 0, to: 40, by: 3) {
-        gateway.end("team:\(number)")
+        gateway.deleteChannel("team:\(number)")
         try turn(world)
       }
       _ = gateway.take()
       for number in 0..<40 {
-        gateway.look("team:\(number)")
+        gateway.getChannel("team:\(number)")
         try turn(world)
         let isThere = gateway.take() == ["\(gateway.sent) channel of 2"]
         #expect(isThere == (number % 3 != 0), "round \(round), channel \(number)")
@@ -358,13 +358,13 @@ struct DeletionTests {
   @Test("a failed commit leaves the outcome of a deletion open, as for every command")
   func failure() throws {
     let (world, gateway) = try settledWorld()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     world.fail()
     #expect(gateway.take() == [])
     let restarted = try EngineWorld(world.storage)
     let resent = restarted.connect()
-    resent.end("team:a", counter: 2)
+    resent.deleteChannel("team:a", counter: 2)
     try turn(restarted)
     #expect(resent.take() == ["1 channel deleted"])
     try restarted.checkpoint()

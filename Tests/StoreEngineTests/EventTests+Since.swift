@@ -12,7 +12,7 @@ extension EventTests {
     writer.post("team:a", "m1")
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(100)
+    world.advance(100)
     writer.post("team:a", "m2", by: "bob")
     world.loop.endTurn()
     watcher.subscribe(["team:a"], since: 1_100)
@@ -24,7 +24,7 @@ extension EventTests {
         "1 subscribed through 1000: team:a new m2 2 moving, 1-1 read, 2-2 sent"
       ]
     )
-    world.pass(10)
+    world.advance(10)
     watcher.subscribe(["team:a"], since: 1_101)
     world.loop.endTurn()
     #expect(watcher.take() == ["2 subscribed through 1110"])
@@ -54,14 +54,14 @@ extension EventTests {
     world.loop.endTurn()
     try world.answerLoads()
     try world.settle()
-    let told = watcher.take()
+    let events = watcher.take()
     #expect(
-      told.contains {
+      events.contains {
         $0.hasSuffix(
           "team:b gone, updated of 1, new n1 1, +alice of 1 at 0; team:never gone; team:a gone, updated of 1, new m1 1, +alice of 1 at 0, new m2 2"
         )
       },
-      "\(told)"
+      "\(events)"
     )
   }
 
@@ -69,9 +69,9 @@ extension EventTests {
   func sinceMadeAnew() throws {
     let (world, writer) = try settledWorld()
     writer.post("team:a", "m1")
-    world.pass(10)
-    writer.end("team:a")
-    world.pass(10)
+    world.advance(10)
+    writer.deleteChannel("team:a")
+    world.advance(10)
     writer.put("team:a", ["bob"])
     writer.post("team:a", "n1")
     writer.put("team:empty")
@@ -82,13 +82,13 @@ extension EventTests {
       watcher.subscribe(["team:a", "team:empty"], since: since)
       world.loop.endTurn()
     }
-    let told = "team:a gone, updated of 1, new n1 1, +bob of 1 at 0; team:empty gone, updated of 0"
-    world.pass(1)
+    let events = "team:a gone, updated of 1, new n1 1, +bob of 1 at 0; team:empty gone, updated of 0"
+    world.advance(1)
     watcher.subscribe(["team:a", "team:empty"], since: 1_021)
     world.loop.endTurn()
     #expect(
       watcher.take() == [
-        "1 subscribed through 1020: \(told)", "2 subscribed through 1020: \(told)",
+        "1 subscribed through 1020: \(events)", "2 subscribed through 1020: \(events)",
         "3 subscribed through 1020 not complete", "4 subscribed through 1021",
       ]
     )
@@ -103,15 +103,15 @@ extension EventTests {
     try world.settle()
     let watcher = world.connect(session: 2)
     watcher.subscribe(["team:a"])
-    world.pass(10)
+    world.advance(10)
     world.loop.endTurn()
     _ = watcher.take()
-    writer.end("team:a")
+    writer.deleteChannel("team:a")
     world.loop.endTurn()
     try world.persistAll()
     #expect(watcher.take() == ["events through 1010: team:a gone"] && world.slices == 1)
     let late = world.connect(session: 3)
-    world.pass(10)
+    world.advance(10)
     late.subscribe(["team:a"], since: 1_011)
     world.loop.endTurn()
     #expect(late.take().last?.hasSuffix(": team:a gone") == true)
@@ -134,7 +134,7 @@ extension EventTests {
     for number in 1...1_025 { writer.post("team:a", "m\(number)") }
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(8 * 86_400_000)
+    world.advance(8 * 86_400_000)
     for since in [world.clock - 7 * 86_400_000 - 1, world.clock + 1] {
       watcher.subscribe(["team:a"], since: since)
       world.loop.endTurn()
@@ -150,7 +150,7 @@ extension EventTests {
     #expect(
       watcher.take().last?.hasSuffix("subscribed through \(world.clock): team:a new late 1026") == true
     )
-    world.pass(-86_400_000 * 2)
+    world.advance(-86_400_000 * 2)
     #expect(world.loop.gauges.subscriptions == 1)
     let (other, many) = try settledWorld()
     for number in 1...1_025 { many.post("team:a", "m\(number)") }
@@ -175,7 +175,7 @@ extension EventTests {
     for cid in cids { writer.put(cid, ["alice"]) }
     world.loop.endTurn()
     try world.settle()
-    world.pass(10)
+    world.advance(10)
     for cid in cids { writer.post(cid, "m1") }
     world.loop.endTurn()
     try world.settle()
@@ -277,7 +277,7 @@ extension EventTests {
     }
     world.loop.endTurn()
     try world.settle()
-    world.pass(10)
+    world.advance(10)
     for cid in cids { writer.read(cid, "bob", "m300") }
     world.loop.endTurn()
     try world.settle()
@@ -286,9 +286,9 @@ extension EventTests {
     world.loop.endTurn()
     #expect(watcher.take() == [] && world.slices == 1)
     try world.settle()
-    let told = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
-    #expect(watcher.take() == ["1 subscribed through 1010: \(told)"])
-    world.pass(10)
+    let events = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
+    #expect(watcher.take() == ["1 subscribed through 1010: \(events)"])
+    world.advance(10)
     writer.post("team:a", "m301")
     writer.read("team:a", "bob", "m301")
     writer.post("team:b", "m301")
@@ -322,7 +322,7 @@ extension EventTests {
     world.loop.endTurn()
     for number in 1...11 {
       #expect(world.slices == 1 && !watcher.take().contains { $0.hasPrefix("1 ") })
-      world.pass(1_000)
+      world.advance(1_000)
       for cid in cids { writer.post(cid, "m\(number)") }
       world.loop.endTurn()
       try world.persistAll()

@@ -28,7 +28,7 @@ struct EventTests {
     stranger.subscribe(["team:b"])
     world.loop.endTurn()
     _ = stranger.take()
-    world.pass(10)
+    world.advance(10)
     writer.post("team:a", "m1")
     world.loop.endTurn()
     #expect(watcher.take() == [] && writer.take() == [])
@@ -59,7 +59,7 @@ struct EventTests {
     let (world, writer, watcher) = try watchedWorld()
     writer.post("team:a", "m1")
     world.loop.endTurn()
-    world.pass(5)
+    world.advance(5)
     writer.post("team:a", "m2")
     world.loop.endTurn()
     #expect(watcher.take() == [])
@@ -88,7 +88,7 @@ struct EventTests {
     world.loop.endTurn()
     try world.persist()
     for _ in 0..<30 {
-      world.pass(100)
+      world.advance(100)
       world.loop.tick()
     }
     try world.persistAll()
@@ -118,15 +118,15 @@ struct EventTests {
   @Test("every kind of event round-trips, in the channel and in a thread")
   func kinds() throws {
     let (world, writer, watcher) = try watchedWorld()
-    func told(_ requests: () -> Void) throws -> String {
+    func events(_ requests: () -> Void) throws -> String {
       requests()
       world.loop.endTurn()
       try world.settle()
       return watcher.take().joined(separator: " ")
     }
-    let posted = try told { writer.post("team:a", "m1", by: "alice", flags: 2) }
+    let posted = try events { writer.post("team:a", "m1", by: "alice", flags: 2) }
     #expect(posted.contains("new m1 1 moving") && !posted.contains("row alice"))
-    let replied = try told {
+    let replied = try events {
       writer.send(.registerMessage, "team:a", thread: "m1") { payload in
         payload.writeField("r1")
         payload.writeField("bob")
@@ -135,8 +135,8 @@ struct EventTests {
       }
     }
     #expect(replied.contains("new r1 1 in m1"))
-    _ = try told { writer.post("team:a", "m2", by: "bob") }
-    let readInThread = try told {
+    _ = try events { writer.post("team:a", "m2", by: "bob") }
+    let readInThread = try events {
       writer.send(.markRead, "team:a", thread: "m1") { payload in
         payload.writeField("alice")
         payload.writeField("r1")
@@ -144,7 +144,7 @@ struct EventTests {
       }
     }
     #expect(readInThread.contains("row in m1 alice read 1 unread 0 (1)"))
-    let acknowledged = try told {
+    let acknowledged = try events {
       writer.send(.acknowledge, "team:a") { payload in
         payload.writeField("bob")
         payload.writeField("seen")
@@ -153,11 +153,11 @@ struct EventTests {
       }
     }
     #expect(acknowledged.contains("receipt m1 done by bob: seen"))
-    #expect(try told { writer.delete("team:a", "m1") }.contains("deleted m1 1"))
-    #expect(try told { writer.truncate("team:a") }.contains("truncated 2"))
-    #expect(try told { writer.change("team:a", remove: ["bob"]) }.contains("-bob of 1"))
-    #expect(try told { writer.change("team:a", add: ["bob"]) }.contains("+bob of 2 at 2"))
-    #expect(try told { writer.end("team:a") }.contains("gone"))
+    #expect(try events { writer.deleteMessage("team:a", "m1") }.contains("deleted m1 1"))
+    #expect(try events { writer.truncate("team:a") }.contains("truncated 2"))
+    #expect(try events { writer.change("team:a", remove: ["bob"]) }.contains("-bob of 1"))
+    #expect(try events { writer.change("team:a", add: ["bob"]) }.contains("+bob of 2 at 2"))
+    #expect(try events { writer.deleteChannel("team:a") }.contains("gone"))
   }
 
   // MARK: Slow connections
@@ -171,13 +171,13 @@ struct EventTests {
       world.loop.endTurn()
       try world.persist()
     }
-    let told = watcher.take()
-    #expect(told.count > 1 && told.count < 10)
-    #expect(told.last == "events through 1000: team:a new m\(told.count) \(told.count)")
-    #expect(world.loop.counters.eventsDropped == UInt64(20 - told.count))
+    let events = watcher.take()
+    #expect(events.count > 1 && events.count < 10)
+    #expect(events.last == "events through 1000: team:a new m\(events.count) \(events.count)")
+    #expect(world.loop.counters.eventsDropped == UInt64(20 - events.count))
     watcher.isSlow = false
     watcher.lane.account.wrote(watcher.lane.account.unwrittenBytes)
-    world.pass(100)
+    world.advance(100)
     world.loop.tick()
     #expect(watcher.take() == ["events lost through 1100"])
     writer.post("team:a", "m21")
@@ -189,7 +189,7 @@ struct EventTests {
   @Test("events too large for one frame are split; only the last frame advances complete-through")
   func frames() throws {
     let (world, writer, watcher) = try watchedWorld()
-    world.pass(10)
+    world.advance(10)
     let id = String(repeating: "x", count: 100)
     for number in 1...4_000 { writer.post("team:a", "\(id)\(number)") }
     world.loop.endTurn()
@@ -216,11 +216,11 @@ struct EventTests {
       ]
     )
     writer.post("team:new", "m1")
-    writer.end("team:new")
+    writer.deleteChannel("team:new")
     world.loop.endTurn()
     try world.settle()
     #expect(watcher.take() == ["events through 1000: team:new gone"])
-    writer.end("team:a")
+    writer.deleteChannel("team:a")
     writer.put("team:a", ["carol"])
     world.loop.endTurn()
     try world.settle()
@@ -258,9 +258,9 @@ struct EventTests {
     writer.patch("team", readEvents: false)
     world.loop.endTurn()
     try world.settle()
-    let told = watcher.take().joined(separator: " ")
-    #expect(told.contains("team:a updated of 2") && told.contains("team:b updated of 1"))
-    #expect(!told.contains("other:a"))
+    let events = watcher.take().joined(separator: " ")
+    #expect(events.contains("team:a updated of 2") && events.contains("team:b updated of 1"))
+    #expect(!events.contains("other:a"))
   }
 
   // MARK: Users

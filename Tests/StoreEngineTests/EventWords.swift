@@ -9,8 +9,8 @@ enum EventWords {
   static func frame(_ payload: RawSpan) -> String {
     do {
       let fields = try EventsFields(payload)
-      let told = fields.channels.map(words) + fields.users.map(words)
-      let list = told.isEmpty ? "" : ": " + told.joined(separator: "; ")
+      let events = fields.channels.map(words) + fields.users.map(words)
+      let list = events.isEmpty ? "" : ": " + events.joined(separator: "; ")
       return "events\(fields.isLost ? " lost" : "") through \(fields.through.milliseconds)\(list)"
     } catch {
       return "events that do not parse: \(error)"

@@ -45,7 +45,7 @@ struct EvictionTests {
     #expect(world.loop.counters.channelsEvicted >= 16)
     for number in 0..<20 {
       gateway.read("team:\(number)", "alice", "m1")
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
@@ -64,7 +64,7 @@ struct EvictionTests {
     try world.answerLoads()
     try world.persistAll()
     for number in [1, 2] {
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
@@ -116,10 +116,10 @@ struct EvictionTests {
     let (world, gateway) = try world(room: 4, count: 40)
     var loadsOfHot = 0
     for number in 1..<40 {
-      gateway.look("team:0")
+      gateway.getChannel("team:0")
       loadsOfHot += world.loads.count
       try world.answerLoads()
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       try world.answerLoads()
       world.loop.endTurn()
     }
@@ -137,7 +137,7 @@ struct EvictionTests {
     try world.persistAll()
     #expect(world.loop.gauges.loadedChannels == 0)
     for _ in 0..<3 {
-      gateway.look("team:big")
+      gateway.getChannel("team:big")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
@@ -169,7 +169,7 @@ struct EvictionTests {
     let loads = world.loop.counters.channelsLoaded
     for round in 0..<40 {
       gateway.read("team:big", "user\(round)", "m\(round)")
-      if round == 20 { gateway.look("team:small") }
+      if round == 20 { gateway.getChannel("team:small") }
       world.loop.endTurn()
       try world.answerLoads()
       // The next mark arrives before the previous mark's pages are in storage.
@@ -185,7 +185,7 @@ struct EvictionTests {
   @Test("loads without room wait, and all are answered")
   func delayed() throws {
     let (world, gateway) = try world(room: 2, count: 12)
-    for number in 0..<12 { gateway.look("team:\(number)") }
+    for number in 0..<12 { gateway.getChannel("team:\(number)") }
     world.loop.endTurn()
     #expect(world.loads.count <= 4)
     #expect(world.loop.counters.loadsDelayed >= 6)
@@ -203,9 +203,9 @@ struct EvictionTests {
     let (world, gateway) = try world(room: 2, count: 12)
     let loads = world.loop.counters.channelsLoaded
     let leaving = world.connect(session: 2)
-    for number in 0..<10 { leaving.look("team:\(number)") }
+    for number in 0..<10 { leaving.getChannel("team:\(number)") }
     leaving.change("team:5", add: ["carol"])
-    gateway.look("team:9")
+    gateway.getChannel("team:9")
     world.loop.endTurn()
     let started = world.loads.count
     #expect(started <= 4)
@@ -232,7 +232,7 @@ struct EvictionTests {
     try world.answerLoads()
     try world.persistAll()
     for number in [3, 29, 7] {
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()

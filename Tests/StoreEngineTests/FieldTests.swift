@@ -273,7 +273,7 @@ struct FieldTests {
     }
     // The other connections are served.
     let other = world.connect(session: 6)
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     #expect(other.take() == ["1 channel of 2"])
   }
@@ -388,7 +388,7 @@ struct FieldTests {
         "1 message 1 new", "2 outcome_unknown", "3 channel of 2", "4 channel_not_found",
       ]
     )
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["5 channel of 2"])
   }

@@ -11,7 +11,7 @@ struct GroupCommitTests {
   @Test("one commit is in flight; the next one collects more requests meanwhile")
   func oneInFlight() throws {
     let (world, gateway) = try settledWorld()
-    let before = world.asked.count
+    let before = world.commitDescriptions.count
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     #expect(world.commits.count == 1)
@@ -26,7 +26,7 @@ struct GroupCommitTests {
     #expect(world.commits.count == 1)
     try world.persist()
     #expect(gateway.take() == ["3 message 2 new", "4 message 3 new", "5 message 4 new"])
-    #expect(world.commits.isEmpty && world.asked.count == before + 2)
+    #expect(world.commits.isEmpty && world.commitDescriptions.count == before + 2)
   }
 
   @Test("requests of one turn share one batch")
@@ -58,10 +58,10 @@ struct GroupCommitTests {
     let other = world.connect(session: 2)
     gateway.change("team:a", add: ["carol"])
     world.loop.endTurn()
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     gateway.change("team:a", add: ["dave"])
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     #expect(other.take() == [])
     try world.persist()
@@ -71,7 +71,7 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["3 channel of 4"])
     #expect(other.take() == ["2 channel of 4"])
     // With no commit in flight it starts at once.
-    other.look("team:a")
+    other.getChannel("team:a")
     #expect(other.take() == [])
     world.loop.endTurn()
     #expect(other.take() == ["3 channel of 4"])
@@ -117,7 +117,7 @@ struct GroupCommitTests {
   func types() throws {
     let (world, gateway) = try settledWorld()
     gateway.patch("team", readEvents: false)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     gateway.send(.getChannelType, "team")
     gateway.send(.listChannelTypes, nil)
     world.loop.endTurn()
@@ -141,13 +141,13 @@ struct GroupCommitTests {
     world.loop.endTurn()
     gateway.post("team:a", "m2")
     world.loop.endTurn()
-    gateway.look("team:none")
+    gateway.getChannel("team:none")
     world.fail()
     #expect(world.loop.isHalted && world.halts == [.failed("no space")])
     #expect(gateway.lane.isClosed && other.lane.isClosed)
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
-    world.pass(60_000)
+    world.advance(60_000)
     world.loop.tick()
     try world.answerLoads()
     #expect(gateway.take() == [] && other.take() == [])
@@ -160,11 +160,11 @@ struct GroupCommitTests {
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     gateway.post("team:a", "m2")
-    gateway.look("team:b")
+    gateway.getChannel("team:b")
     world.loop.stop()
     try world.persist()
     try world.answerLoads()
-    world.pass(60_000)
+    world.advance(60_000)
     world.loop.tick()
     #expect(world.commits.isEmpty && world.halts.isEmpty && gateway.take() == [])
   }
@@ -187,42 +187,42 @@ struct GroupCommitTests {
   @Test("pages and the log's cut follow the batches, by age and by size")
   func checkpoints() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
-    #expect(world.asked == ["batches [1] pages 0"])
-    world.pass(1_000)
+    #expect(world.commitDescriptions == ["batches [1] pages 0"])
+    world.advance(1_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     // The pages are the shard head, the head and rows of batch 1, and the pending changes of the members' indexes. The
     // segment is not due.
-    #expect(world.asked.last == "batches [2] pages 4")
+    #expect(world.commitDescriptions.last == "batches [2] pages 4")
     try world.persist()
     world.loop.tick()
     // The shard head was written with batch 2 and includes it. The segment still needs batch 2.
-    #expect(world.asked.last == "batches [] pages 0 cut 1")
+    #expect(world.commitDescriptions.last == "batches [] pages 0 cut 1")
     try world.persist()
-    world.pass(1_000)
+    world.advance(1_000)
     world.loop.tick()
-    #expect(world.asked.last == "batches [] pages 1")
+    #expect(world.commitDescriptions.last == "batches [] pages 1")
     try world.persist()
     world.loop.tick()
-    #expect(world.asked.last == "batches [] pages 0 cut 2")
+    #expect(world.commitDescriptions.last == "batches [] pages 0 cut 2")
     try world.persist()
-    let count = world.asked.count
-    world.pass(60_000)
+    let count = world.commitDescriptions.count
+    world.advance(60_000)
     world.loop.tick()
-    #expect(world.asked.count == count && world.storage.log[ShardID(0)]!.isEmpty)
+    #expect(world.commitDescriptions.count == count && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
   @Test("a clock that steps back does not stop the checkpoints")
   func clockBack() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
-    world.pass(3_600_000)
+    world.advance(3_600_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     try world.persist()
-    world.pass(-3_600_000)
+    world.advance(-3_600_000)
     world.loop.tick()
     for _ in 0..<5 {
-      world.pass(500)
+      world.advance(500)
       world.loop.tick()
       try world.persistAll()
     }
@@ -235,16 +235,16 @@ struct GroupCommitTests {
     let b = world.connect(session: 2)
     let c = world.connect(session: 3)
     a.post("team:a", "m1")
-    b.look("team:a")
-    c.look("team:a")
+    b.getChannel("team:a")
+    c.getChannel("team:a")
     // Simulates a failing write to the first connection: another one is read, and its turn ends, before the write
     // returns.
     var isFirst = true
-    a.whenDelivered = {
+    a.onDelivery = {
       guard isFirst else { return }
       isFirst = false
       b.read("team:a", "alice", "m1")
-      c.look("team:none")
+      c.getChannel("team:none")
       world.loop.endTurn()
     }
     world.loop.endTurn()

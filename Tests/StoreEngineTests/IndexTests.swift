@@ -99,9 +99,9 @@ struct IndexTests {
     let source = world.worlds[Int(IndexWorld.shard("team:a")) % 2]
     world.put("team:a", ["user1"])
     try source.answerLoads()
-    world.pass(900)
+    world.advance(900)
     #expect(gateway.take() == [])
-    world.pass(200)
+    world.advance(200)
     // Its commit is still in flight.
     #expect(gateway.take() == [] && !source.commits.isEmpty)
     try source.persist()
@@ -141,13 +141,13 @@ struct IndexTests {
         after: last,
         changes: [Outbox.QueuedChange(number: last + 1, change: delivery.changes[0].change)]
       )
-      world.arrive([next])
+      world.deliver([next])
     }
     #expect(world.worlds.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
-    world.arrive(first.reversed())
-    world.arrive(first)
+    world.deliver(first.reversed())
+    world.deliver(first)
     try world.settle()
-    world.arrive(first)
+    world.deliver(first)
     try world.settleAll()
     #expect(try world.differences() == [] && world.pending == 0)
   }
@@ -229,206 +229,19 @@ struct IndexTests {
         try world.worlds[number].persistAll()
         try world.crash(number)
       }
-      if below(8) == 0 { world.pass(Int64(below(1_500))) }
+      if below(8) == 0 { world.advance(Int64(below(1_500))) }
     }
     try world.settleAll()
     #expect(try world.differences() == [])
     #expect(world.pending == 0 && world.worlds.flatMap(\.reports) == [])
     // Recovery from pages alone.
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       try world.settle()
     }
     #expect(world.logLength == 0)
     try world.crash(0)
     try world.crash(1)
-    #expect(try world.differences() == [])
-  }
-
-  // MARK: Deleted channels
-
-  @Test("a deleted channel leaves a tombstone, which is not listed as a channel and survives a crash")
-  func tombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2", "user3"])
-    try world.settle()
-    world.put("team:b", ["user1"])
-    world.post("team:a", "m1", by: "user4")
-    try world.settle()
-    world.pass(10)
-    world.change("team:a", remove: ["user2"])
-    world.pass(10)
-    world.delete("team:a")
-    try world.settle()
-    world.pass(10)
-    #expect(try world.differences() == [])
-    for flags in [0, 1] as [UInt64] {
-      #expect(try world.list("user1", flags: flags) == "team:b")
-      #expect(try world.list("user2", flags: flags) == "no channels")
-    }
-    func check() throws {
-      #expect(try world.list("user1", flags: 2, since: 1_020) == "team:a (deleted 1020), team:b")
-      // A former member was a member until they left.
-      #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-      #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
-      // This user never was a member.
-      #expect(try world.list("user4", flags: 3, since: 1_000) == "no channels")
-    }
-    try check()
-    #expect(try world.list("user1", flags: 3, since: 1_021) == "team:b")
-    #expect(try world.list("user1", flags: 2, limit: 1, since: 1_000) == "team:a (deleted 1020) + 1")
-    #expect(try world.list("user1", flags: 2, limit: 1, from: 1, since: 1_000) == "team:b")
-    try world.crash(0)
-    try world.crash(1)
-    try check()
-    // Recovery from pages alone.
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    #expect(world.logLength == 0)
-    try world.crash(0)
-    try world.crash(1)
-    try check()
-  }
-
-  @Test("a new channel replaces the tombstone of its cid, and its entry reports both")
-  func madeAnew() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2", "user3"])
-    try world.settle()
-    world.pass(10)
-    world.delete("team:a")
-    world.pass(10)
-    world.put("team:a", ["user1"])
-    world.post("team:a", "m1", by: "user2")
-    try world.settle()
-    #expect(try world.list("user1", flags: 2, since: 1_010) == "team:a (new since deleted 1010)")
-    #expect(try world.list("user1", flags: 2, since: 1_011) == "team:a")
-    // user2 only sent a message to the new channel, and the new channel does not know the other user.
-    #expect(try world.list("user2", flags: 2, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.list("user2", flags: 1) == "team:a (sent)")
-    #expect(try world.list("user3", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.differences() == [])
-    world.pass(10)
-    world.delete("team:a")
-    try world.settle()
-    #expect(try world.list("user1", flags: 3, since: 1_011) == "team:a (deleted 1030)")
-    // They were not members of the second channel.
-    #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
-  }
-
-  @Test("tombstones are kept for 7 days and removed with later changes; an older `since` is refused")
-  func forgotten() throws {
-    let day: Int64 = 86_400_000
-    let world = try IndexWorld()
-    for number in 0..<5 { world.put("team:c\(number)", ["user1"]) }
-    world.put("team:stays", ["user1"])
-    try world.settle()
-    let start = world.clock
-    for number in 0..<4 { world.delete("team:c\(number)") }
-    try world.settle()
-    world.pass(7 * day)
-    #expect(try world.list("user1", flags: 3, since: start).contains("team:c3 (deleted \(start))"))
-    world.pass(1)
-    #expect(try world.list("user1", flags: 3, since: start) == "limit_reached")
-    #expect(try world.list("user1", flags: 3, since: world.clock + 1) == "limit_reached")
-    let first = try world.list("user1", flags: 3, since: start + 1)
-    #expect(first == "team:c4, team:stays" || first == "team:stays, team:c4")
-    // Each change removes two tombstones.
-    #expect(try deletions(of: "user1", world) == 4)
-    world.delete("team:c4")
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 3)
-    world.put("team:c4", ["user1"])
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 1)
-    #expect(try world.differences() == [])
-    // An empty index leaves nothing behind.
-    world.put("team:short", ["user2"])
-    try world.settle()
-    world.delete("team:short")
-    try world.settle()
-    world.pass(8 * day)
-    world.post("team:stays", "m1", by: "user2")
-    try world.settle()
-    #expect(try world.list("user2", flags: 1) == "team:stays (sent)")
-    world.delete("team:stays")
-    try world.settleAll()
-    let home = world.worlds[Int(IndexWorld.shard("user2")) % 2]
-    let name = Array("user2".utf8)
-    #expect(home.loop.shards.allSatisfy { $0.state.index(of: name.span.bytes) == nil })
-  }
-
-  /// The number of tombstones in a user's index.
-  private func deletions(of user: String, _ world: IndexWorld) throws -> Int {
-    let home = world.worlds[Int(IndexWorld.shard(user)) % 2]
-    let name = Array(user.utf8)
-    let counts = home.loop.shards.compactMap { shard in
-      shard.state.index(of: name.span.bytes).map { shard.state[$0].memberships.deletions.count }
-    }
-    return try #require(counts.first)
-  }
-
-  @Test("a user being erased leaves no tombstone, and no index that has nothing else")
-  func erasedTombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2"])
-    world.put("team:b", ["user1"])
-    world.put("team:c", ["user1", "user2"])
-    try world.settle()
-    world.delete("team:a")
-    try world.settle()
-    let home = IndexWorld.shard("user1")
-    world.gateway("user1").assign(user: "user1", version: 1, flags: 4, shard: home)
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    // A channel deleted during the erasure leaves no tombstone.
-    world.delete("team:b")
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 1)
-    world.gateway("team:c").erase("team:c", "user1", shard: IndexWorld.shard("team:c"))
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    let index = { (user: String) in
-      let name = Array(user.utf8)
-      return world.worlds.contains { target in
-        target.loop.shards.contains { $0.state.index(of: name.span.bytes) != nil }
-      }
-    }
-    #expect(!index("user1"))
-    // Erasure of a user whose index has only tombstones removes the index on request.
-    world.delete("team:c")
-    try world.settle()
-    let other = IndexWorld.shard("user2")
-    world.gateway("user2").assign(user: "user2", version: 1, flags: 4, shard: other)
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    #expect(index("user2"))
-    #expect(try world.list("user2") == "no channels")
-    #expect(!index("user2"))
-    #expect(try world.list("user2", flags: 3, since: 1_000) == "no channels")
-  }
-
-  @Test("a rebuild neither removes tombstones nor restores deleted channels")
-  func rebuiltTombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2"])
-    try world.settle()
-    world.put("team:b", ["user1"])
-    try world.settle()
-    world.delete("team:a")
-    try world.settle()
-    world.put("team:a", ["user2"])
-    try world.settle()
-    try rebuild(world, epoch: 1)
-    #expect(try world.list("user1", flags: 3, since: 1_000) == "team:a (deleted 1000), team:b")
-    #expect(try world.list("user2", flags: 3, since: 1_000) == "team:a (new since deleted 1000)")
-    #expect(try world.differences() == [])
-    world.pass(7 * 86_400_000 + 1)
-    try rebuild(world, epoch: 2)
-    #expect(try deletions(of: "user1", world) == 0)
     #expect(try world.differences() == [])
   }
 
@@ -443,7 +256,7 @@ struct IndexTests {
     for target in world.worlds { try target.answerLoads() }
     // No change is delivered, and the log is cut.
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       for target in world.worlds {
         target.deliveries = []
         try target.persistAll()
@@ -456,7 +269,7 @@ struct IndexTests {
     try world.settleAll()
     #expect(try world.differences() == [] && world.pending == 0)
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       try world.settle()
     }
     let shard = ShardID(IndexWorld.shard("team:a"))
@@ -524,126 +337,5 @@ struct IndexTests {
     }
     #expect(world.worlds.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
     #expect(try world.differences() == [])
-  }
-
-  // MARK: Damage and rebuilding
-
-  /// Both phases of a rebuild, in all shards.
-  private func rebuild(_ world: IndexWorld, epoch: UInt64) throws {
-    for phase in [1, 2] as [UInt8] {
-      for round in 0... {
-        var isDone = true
-        for shard in 0..<UInt16(IndexWorld.shardCount) {
-          let gateway = world.gateways[Int(shard) % 2]
-          _ = gateway.take()
-          gateway.rebuild(phase, epoch: epoch, shard: shard)
-          world.worlds[Int(shard) % 2].loop.endTurn()
-          try world.settle()
-          guard gateway.take().last?.contains("rebuild none epoch \(epoch)") == true else {
-            isDone = false
-            continue
-          }
-        }
-        if isDone { break }
-        world.pass(1_000)
-        try world.settle()
-        if round > 50 {
-          Issue.record("the rebuild does not come to its end")
-          return
-        }
-      }
-    }
-  }
-
-  @Test(
-    "a damaged index is recreated empty and reported; a rebuild restores lost entries and removes wrong ones"
-  )
-  func damage() throws {
-    let world = try IndexWorld()
-    for cid in ["team:a", "team:b", "team:c"] { world.put(cid, ["user1", "user2"]) }
-    world.post("team:c", "m1", by: "user3")
-    world.change("team:b", remove: ["user2"])
-    try world.settleAll()
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    let home = ShardID(IndexWorld.shard("user1"))
-    let number = world.storage.directory[Array("user1".utf8)]!
-    let key = PageKey(shard: home, channel: number, page: .memberships(0))
-    world.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
-    try world.crash(0)
-    try world.crash(1)
-    // A damaged index is unavailable instead of empty.
-    #expect(try world.list("user1") == "unavailable")
-    world.put("team:d", ["user1"])
-    try world.settleAll()
-    #expect(try world.list("user1") == "team:d")
-    let reports = world.worlds.flatMap(\.reports).map(\.description)
-    #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
-    // An entry of a channel that does not exist.
-    let stray = Membership(
-      cid: "team:stray",
-      channel: ChannelNumber(99),
-      row: MemberOrdinal(0),
-      isMember: true,
-      joinedAt: .none,
-      epoch: 0
-    )
-    let queued = Outbox.QueuedChange(number: 1_000, change: MembershipChange(user: "user2", stray))
-    // The entry claims a shard that has sent nothing.
-    let from = (0..<4 as Range<UInt16>).first { shard in
-      ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexWorld.shard($0) != shard }
-    }
-    if let from {
-      let to = ShardID(IndexWorld.shard("user2"))
-      world.arrive([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
-      try world.settle()
-      let found = try world.list("user2")
-      #expect(found.contains("team:stray"))
-    }
-    let lost = try world.differences()
-    #expect(!lost.isEmpty)
-    try rebuild(world, epoch: 1)
-    #expect(try world.differences() == [])
-    // Recovery from storage alone, with an empty memory.
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    try world.crash(0)
-    try world.crash(1)
-    try rebuild(world, epoch: 2)
-    #expect(try world.differences() == [])
-  }
-
-  @Test("a rebuild runs in slices between requests, and an older epoch is refused")
-  func slices() throws {
-    let world = try IndexWorld { $0.changesPerTurn = 10 }
-    let shard = IndexWorld.shard("team:a")
-    let gateway = world.gateway("team:a")
-    world.put("team:a", (0..<95).map { "user\($0)" })
-    try world.settleAll()
-    _ = gateway.take()
-    gateway.rebuild(1, epoch: 5, shard: shard)
-    let source = world.worlds[Int(shard) % 2]
-    source.loop.endTurn()
-    #expect(source.slices == 1)
-    source.slice()
-    // Members join and leave during the rebuild.
-    world.change("team:a", add: ["late"], remove: ["user90", "user1"])
-    gateway.rebuild(2, epoch: 5, shard: shard)
-    source.loop.endTurn()
-    #expect(gateway.take().last?.hasSuffix("busy") == true)
-    gateway.rebuild(0, epoch: 0, shard: shard)
-    source.loop.endTurn()
-    try source.persistAll()
-    #expect(gateway.take().contains { $0.contains("rebuild resending epoch 5") })
-    try world.settleAll()
-    try rebuild(world, epoch: 5)
-    #expect(try world.differences() == [])
-    gateway.rebuild(1, epoch: 4, shard: shard)
-    source.loop.endTurn()
-    #expect(gateway.take().last?.hasSuffix("invalid_field") == true)
   }
 }

@@ -29,7 +29,7 @@ final class IndexWorld {
       self.configure(&configuration)
     }
     world.clock = clock
-    world.pass(0)
+    world.advance(0)
     session += 1
     let gateway = world.connect(session: session)
     if number < worlds.count {
@@ -76,7 +76,7 @@ final class IndexWorld {
 
   /// Deletes a channel: its members' indexes keep a tombstone.
   func delete(_ cid: String) {
-    gateway(cid).end(cid, shard: Self.shard(cid))
+    gateway(cid).deleteChannel(cid, shard: Self.shard(cid))
     for user in expected.keys { expected[user]?[cid] = nil }
     endTurn()
   }
@@ -85,10 +85,10 @@ final class IndexWorld {
 
   private func endTurn() { for world in worlds { world.loop.endTurn() } }
 
-  func pass(_ milliseconds: Int64) {
+  func advance(_ milliseconds: Int64) {
     clock += milliseconds
     for world in worlds {
-      world.pass(milliseconds)
+      world.advance(milliseconds)
       world.loop.tick()
     }
   }
@@ -105,15 +105,15 @@ final class IndexWorld {
     let deliveries = takeDeliveries()
     let acknowledgements = worlds.flatMap(\.acknowledgements)
     for world in worlds { world.acknowledgements = [] }
-    arrive(deliveries)
-    for acknowledgement in acknowledgements { arrive(acknowledgement) }
+    deliver(deliveries)
+    for acknowledgement in acknowledgements { deliver(acknowledgement) }
   }
 
-  func arrive(_ deliveries: [MembershipDelivery]) {
+  func deliver(_ deliveries: [MembershipDelivery]) {
     for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.take([delivery]) }
   }
 
-  func arrive(_ acknowledgement: MembershipAcknowledgement) {
+  func deliver(_ acknowledgement: MembershipAcknowledgement) {
     worlds[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
   }
 
@@ -135,11 +135,11 @@ final class IndexWorld {
     }
     for world in worlds {
       if !world.deliveries.isEmpty {
-        arrive([world.deliveries.removeFirst()])
+        deliver([world.deliveries.removeFirst()])
         return true
       }
       if !world.acknowledgements.isEmpty {
-        arrive(world.acknowledgements.removeFirst())
+        deliver(world.acknowledgements.removeFirst())
         return true
       }
     }
@@ -152,7 +152,7 @@ final class IndexWorld {
   func settleAll() throws {
     for _ in 0..<12 {
       try settle()
-      pass(1_000)
+      advance(1_000)
     }
     try settle()
   }

@@ -211,7 +211,7 @@ struct ListTests {
     func isLoaded() -> Bool { world.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
     // Time and turns that suffice for eviction.
     for _ in 0..<5 {
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
       try world.persistAll()
       world.loop.endTurn()
@@ -220,7 +220,7 @@ struct ListTests {
     while world.slices > 0 { world.slice() }
     #expect(Self.words(gateway.take()) == ["nobody"])
     for _ in 0..<5 {
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
       try world.persistAll()
       world.loop.endTurn()

@@ -32,8 +32,8 @@ struct LoadingTests {
     let world = try restarted()
     let gateway = world.connect()
     gateway.change("team:a", add: ["carol"])
-    gateway.look("team:a")
-    gateway.look("team:b")
+    gateway.getChannel("team:a")
+    gateway.getChannel("team:b")
     gateway.change("team:a", remove: ["carol"])
     world.loop.endTurn()
     #expect(world.loads.map(\.reference) == [a, b])
@@ -49,10 +49,10 @@ struct LoadingTests {
   func missing() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
-    gateway.look("team:new")
+    gateway.getChannel("team:new")
     gateway.read("team:new", "alice")
     gateway.put("team:new", ["alice"])
-    gateway.look("team:new")
+    gateway.getChannel("team:new")
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel_not_found", "2 channel_not_found"])
     try world.persist()
@@ -63,9 +63,9 @@ struct LoadingTests {
   func loadsMax() throws {
     let world = try restarted { $0.loadsMax = 1 }
     let gateway = world.connect()
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
     try world.answerLoads()
@@ -74,7 +74,7 @@ struct LoadingTests {
     gateway.change("team:a", add: ["dave"])
     let again = world.connect()
     again.change("team:b", add: ["carol"], counter: 1)
-    again.look("team:b")
+    again.getChannel("team:b")
     try world.answerLoads()
     try world.persistAll()
     #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
@@ -84,8 +84,8 @@ struct LoadingTests {
   func waitingMax() throws {
     let world = try restarted { $0.waitingPerLoadMax = 2 }
     let gateway = world.connect()
-    for _ in 0..<4 { gateway.look("team:a") }
-    gateway.look("team:b")
+    for _ in 0..<4 { gateway.getChannel("team:a") }
+    gateway.getChannel("team:b")
     world.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     try world.answerLoads()
@@ -118,7 +118,7 @@ struct LoadingTests {
     let gateway = world.connect()
     let other = world.connect(session: 2)
     gateway.send(.getChannel, "team:a") { $0.writeInteger(UInt8(1)) }
-    other.look("team:a")
+    other.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
     try world.answerLoad(a)
     #expect(gateway.ended == [.trailingBytes])
@@ -128,7 +128,7 @@ struct LoadingTests {
     gateway.change("team:b", add: ["dave"])
     try world.answerLoads()
     try world.persistAll()
-    other.look("team:b")
+    other.getChannel("team:b")
     world.loop.endTurn()
     #expect(other.take() == ["2 channel of 2"] && gateway.take() == [])
   }
@@ -170,7 +170,7 @@ struct LoadingTests {
     world.loop.open(older.lane)
     #expect(older.lane.isClosed && !newer.lane.isClosed)
     older.post("team:a", "m1")
-    newer.look("team:a")
+    newer.getChannel("team:a")
     world.loop.endTurn()
     #expect(world.commits.isEmpty && newer.take() == ["1 channel of 2"])
     // Closing the older connection does not close the newer one.
@@ -214,7 +214,7 @@ struct LoadingTests {
     Page(index: LogIndex(1), effects: rows).write(into: &page)
     world.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .rows(0))] = page
     let gateway = world.connect()
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.tick()
     try world.answerLoad(a)
     try world.answerLoads()
@@ -228,7 +228,7 @@ struct LoadingTests {
     world.loop.tick()
     try world.answerLoad(failing: true)
     try world.answerLoads()
-    world.pass(4_000)
+    world.advance(4_000)
     world.loop.tick()
     #expect(world.loads.isEmpty)
     #expect(world.loop.gauges.tailChannels == 1)
@@ -242,7 +242,7 @@ struct LoadingTests {
   func tailUnderLoad() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
     let gateway = world.connect()
-    for number in 0..<20 { gateway.look("team:other\(number)") }
+    for number in 0..<20 { gateway.getChannel("team:other\(number)") }
     world.loop.tick()
     #expect(world.loads.last?.reference == .number(ChannelNumber(1)))
   }

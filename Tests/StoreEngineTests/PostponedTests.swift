@@ -32,7 +32,7 @@ struct PostponedTests {
     return (world, gateway)
   }
 
-  private func end(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
+  private func endAndTake(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     world.loop.endTurn()
     try world.persistAll()
     return gateway.take()
@@ -46,22 +46,24 @@ struct PostponedTests {
     gateway.change("team:a", add: Self.crowd)  // 5
     gateway.change("team:b", add: Self.crowd)  // 6
     gateway.read("team:b", Self.crowd[3], "m1")  // 7
-    gateway.look("team:b")  // 8
+    gateway.getChannel("team:b")  // 8
     gateway.read("team:a", "bob", "m1")  // 9
     gateway.change("team:a", remove: ["bob"])  // 10
     let first = gateway.sent - 5
     func words(_ place: UInt32, _ text: String) -> String { "\(first + place) \(text)" }
     #expect(
-      try end(world, gateway) == [
+      try endAndTake(world, gateway) == [
         words(0, "channel of 14"), words(4, "row read 1 unread 0"), words(5, "channel of 13"),
       ]
     )
     #expect(world.slices == 1 && world.loop.isBusy)
     world.slice()
-    #expect(try end(world, gateway) == [words(1, "channel of 14")])
+    #expect(try endAndTake(world, gateway) == [words(1, "channel of 14")])
     world.slice()
     #expect(
-      try end(world, gateway) == [words(2, "row read 1 unread 0 uncounted 3"), words(3, "channel of 14")]
+      try endAndTake(world, gateway) == [
+        words(2, "row read 1 unread 0 uncounted 3"), words(3, "channel of 14"),
+      ]
     )
     #expect(world.slices == 0 && !world.loop.isBusy)
   }
@@ -70,18 +72,18 @@ struct PostponedTests {
   func turns() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)
-    #expect(try end(world, gateway).count == 1)
+    #expect(try endAndTake(world, gateway).count == 1)
     gateway.change("team:b", add: Self.crowd)
-    #expect(try end(world, gateway) == [])
+    #expect(try endAndTake(world, gateway) == [])
     gateway.change("team:b", remove: ["alice"])
-    world.pass(100)
+    world.advance(100)
     world.loop.tick()
     // The tick has reset the limit, but requests keep their order.
     gateway.change("team:b", add: ["carol"])
-    #expect(try end(world, gateway) == [])
+    #expect(try endAndTake(world, gateway) == [])
     while world.slices > 0 { world.slice() }
     #expect(
-      try end(world, gateway).map { $0.drop { $0 != " " } } == [
+      try endAndTake(world, gateway).map { $0.drop { $0 != " " } } == [
         " channel of 14", " channel of 13", " channel of 14",
       ]
     )
@@ -91,16 +93,16 @@ struct PostponedTests {
   func counts() throws {
     let (world, gateway) = try world()
     let many = Array(repeating: CountsEntry("team:a", "bob"), count: 120)
-    gateway.counts(many)
-    gateway.counts(many)
-    gateway.counts([CountsEntry("team:b", "bob")])
+    gateway.unreadCounts(many)
+    gateway.unreadCounts(many)
+    gateway.unreadCounts([CountsEntry("team:b", "bob")])
     gateway.read("team:a", "bob", "m1")
-    let answers = try end(world, gateway)
+    let answers = try endAndTake(world, gateway)
     // The short request does not wait.
     #expect(answers.count == 3 && answers[1].hasSuffix("unread 1/0"))
     #expect(answers[0].hasSuffix(" 1/0") && answers[2].hasSuffix("row read 1 unread 0"))
     world.slice()
-    let last = try end(world, gateway)
+    let last = try endAndTake(world, gateway)
     #expect(last.count == 1 && last.first?.hasSuffix(" 0/0") == true)
   }
 
@@ -112,18 +114,18 @@ struct PostponedTests {
     older.change("team:a", add: Self.crowd)
     older.change("team:b", add: Self.crowd)
     older.change("team:b", remove: [Self.crowd[0]])
-    #expect(try end(world, older) == ["1 channel of 14"])
+    #expect(try endAndTake(world, older) == ["1 channel of 14"])
     let again = world.connect(session: 5, serial: 2)
     world.loop.open(again.lane)
     again.change("team:b", add: Self.crowd, counter: 2)
     again.change("team:b", remove: [Self.crowd[0]], counter: 3)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, again) == ["1 channel of 14", "2 channel of 13"])
+    #expect(try endAndTake(world, again) == ["1 channel of 14", "2 channel of 13"])
     #expect(older.take() == [])
     // The commands are resent after they were applied.
     again.change("team:b", add: Self.crowd, counter: 2)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, again) == ["3 channel of 13"])
+    #expect(try endAndTake(world, again) == ["3 channel of 13"])
   }
 
   @Test("a crash drops postponed commands, which are applied when they are resent")
@@ -132,10 +134,10 @@ struct PostponedTests {
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     let counter = gateway.counter
-    #expect(try end(world, gateway).count == 1)
+    #expect(try endAndTake(world, gateway).count == 1)
     let restarted = try EngineWorld(world.storage)
     let again = restarted.connect()
-    again.look("team:b")
+    again.getChannel("team:b")
     try restarted.answerLoads()
     #expect(try end(restarted, again) == ["1 channel of 2"])
     again.change("team:b", add: Self.crowd, counter: counter)
@@ -148,13 +150,13 @@ struct PostponedTests {
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd + ["carol"])
-    let answers = try end(world, gateway)
+    let answers = try endAndTake(world, gateway)
     #expect(answers.count == 2 && answers.contains { $0.hasSuffix(" busy") })
     world.slice()
-    _ = try end(world, gateway)
+    _ = try endAndTake(world, gateway)
     gateway.change("team:b", add: Self.crowd + ["carol"], counter: gateway.counter)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, gateway).last?.hasSuffix("channel of 15") == true)
+    #expect(try endAndTake(world, gateway).last?.hasSuffix("channel of 15") == true)
   }
 
   @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
@@ -194,16 +196,16 @@ struct PostponedTests {
       configuration.entriesPerTurn = 1
       configuration.tailLoadsMax = 3
     }
-    let asker = world.connect(session: 7)
+    let reader = world.connect(session: 7)
     world.loop.tick()
     #expect(world.loads.count == 3)
-    asker.look("team:3")
-    asker.look("team:2")
+    reader.getChannel("team:3")
+    reader.getChannel("team:2")
     #expect(world.loads.count == 5)
     try world.answerLoads()
     // The first channel of the tail is inserted, and the others wait.
     #expect(world.slices == 1 && world.loop.gauges.loadedChannels == 1)
-    #expect(try end(world, asker) == [])
+    #expect(try endAndTake(world, reader) == [])
     // One of the other channels is always inserted, then those with requests.
     world.slice()
     #expect(world.loop.gauges.loadedChannels == 2)
@@ -211,6 +213,6 @@ struct PostponedTests {
       world.slice()
       try world.answerLoads()
     }
-    #expect(try end(world, asker).sorted() == ["1 channel of 2", "2 channel of 2"])
+    #expect(try endAndTake(world, reader).sorted() == ["1 channel of 2", "2 channel of 2"])
   }
 }

@@ -82,15 +82,15 @@ struct PurgeTests {
     repeat {
       turns += 1
       deleting.put("team:x\(turns)", ["carol"])
-      deleting.end("team:x\(turns - 1)")
+      deleting.deleteChannel("team:x\(turns - 1)")
       world.loop.endTurn()
       round = try ask(asking, round)
       try world.answerLoads()
-      world.arrive()
+      world.deliverChanges()
       if world.slices > 0 { world.slice() }
       if !world.commits.isEmpty { try world.persist() }
       if turns % 3 == 0, world.purges > 0 { try world.purgeStorage() }
-      world.pass(20)
+      world.advance(20)
     } while round > 0 && turns < 200
     #expect(round == 0 && world.storage.purges == 2, "\(turns) turns")
     #expect(try world.traces("bob") == [])
@@ -105,8 +105,8 @@ struct PurgeTests {
     #expect(try ask(first, 0) == 1)
     try world.persistAll()
     #expect(world.purges == 1)
-    for asker in requesters { #expect(try ask(asker, 0) == 2) }
-    for asker in requesters { #expect(try ask(asker, 2) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 0) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
     // The requested round starts by itself. It waits only for log entries from before it.
     first.post("team:a", "m1", by: "alice")
     try turn(world)
@@ -114,9 +114,9 @@ struct PurgeTests {
     try world.persistAll()
     #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(first, 1) == 0)
-    for asker in requesters { #expect(try ask(asker, 2) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
     try world.purgeStorage()
-    for asker in requesters { #expect(try ask(asker, 2) == 0) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 0) }
     // No connection waits any more.
     try world.checkpoint()
     #expect(world.storage.purges == 2 && world.purges == 0)

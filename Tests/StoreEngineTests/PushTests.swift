@@ -16,7 +16,7 @@ struct PushTests {
     let (world, gateway) = try settledWorld(configure: configure)
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice") }
     try turn(world)
-    world.pass(1_000)
+    world.advance(1_000)
     _ = gateway.take()
     return (world, gateway)
   }
@@ -43,7 +43,7 @@ struct PushTests {
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
     let again = try EngineWorld(world.storage, configure: configure)
-    again.pass(world.clock - again.clock)
+    again.advance(world.clock - again.clock)
     return (again, again.connect(session: 7))
   }
 
@@ -57,7 +57,7 @@ struct PushTests {
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take() == ["5 moved sent 1000 delivered 2000"])
-    world.pass(10)
+    world.advance(10)
     // Late and repeated acknowledgements do not move a later position.
     gateway.push("team:a", "bob", "m2", flags: 1)
     gateway.push("team:a", "bob", "m1")
@@ -86,7 +86,7 @@ struct PushTests {
         "message_not_found", "channel_not_found",
       ]
     )
-    gateway.delete("team:a", "m1")
+    gateway.deleteMessage("team:a", "m1")
     gateway.place("team:a", "bob", "m1")
     gateway.push("team:a", "bob", "m1")
     #expect(
@@ -98,7 +98,7 @@ struct PushTests {
   func ackedTimes() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
-    world.pass(100)
+    world.advance(100)
     // Times before the last one, and in the future.
     gateway.push("team:a", "bob", "m2", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 9_999)
@@ -129,13 +129,13 @@ struct PushTests {
   @Test("subscribe with `since` includes a backdated acknowledgement that arrived after it")
   func since() throws {
     let (world, gateway) = try world()
-    world.pass(60_000)
+    world.advance(60_000)
     gateway.push("team:a", "bob", "m1", acked: 1_200)
     try turn(world)
     _ = gateway.take()
     gateway.subscribe(["team:a"], since: 30_000)
-    let told = try answers(world, gateway).joined()
-    #expect(told.contains("bob") && told.contains("1-1 delivered"), "\(told)")
+    let answer = try answers(world, gateway).joined()
+    #expect(answer.contains("bob") && answer.contains("1-1 delivered"), "\(answer)")
     gateway.subscribe(["team:a"], since: world.clock + 1)
     #expect(try !answers(world, gateway).joined().contains("bob"))
   }
@@ -192,7 +192,7 @@ struct PushTests {
     let (world, gateway) = try restarted(first)
     gateway.redeem(ticket)
     gateway.redeem(ticket)
-    gateway.look("team:none")
+    gateway.getChannel("team:none")
     world.loop.endTurn()
     let none = ChannelReference.cid(Array("team:none".utf8))
     #expect(world.loads.map(\.reference) == [.head(ChannelNumber(1)), none])
@@ -256,7 +256,7 @@ struct PushTests {
       $0.loadsMax = 1
     }
     for _ in 0..<3 { gateway.redeem(ticket) }
-    gateway.look("team:b")
+    gateway.getChannel("team:b")
     world.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     _ = try answers(world, gateway)
@@ -372,7 +372,7 @@ struct PushTests {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.redeem(ticket)
     world.loop.endTurn()
     // The deletion is not reported before it is durable. The storage still has the channel.
@@ -412,7 +412,7 @@ struct PushTests {
     try world.settle()
     _ = gateway.take()
     let ticket = try gateway.ticket("team:b", "user3", "m1", world)
-    gateway.end("team:b")
+    gateway.deleteChannel("team:b")
     gateway.redeem(ticket)
     world.loop.endTurn()
     try world.persist()
@@ -439,7 +439,7 @@ struct PushTests {
     let ofCarol = try gateway.ticket("team:a", "carol", "r1", world)
     gateway.redeem(ofCarol)
     #expect(try answers(world, gateway) == ["same sent 2000 delivered 0 team:a carol r1"])
-    gateway.delete("team:a", "m1")
+    gateway.deleteMessage("team:a", "m1")
     gateway.redeem(ofAlice)
     gateway.place("team:a", "alice", "r1")
     #expect(try answers(world, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
@@ -515,92 +515,6 @@ struct PushTests {
       gateway.send(kind, kind == .acknowledgePush ? "team:a" : nil) { $0.writeInteger(UInt16(0)) }
       #expect(gateway.ended.count == 1, "\(kind)")
       #expect(world.commits.isEmpty)
-    }
-  }
-}
-
-extension Gateway {
-  func place(_ cid: String, _ user: String, _ message: String) {
-    send(.ticketPlace, cid) { payload in
-      payload.writeField(user)
-      payload.writeField(message)
-    }
-  }
-
-  /// The ticket's place in the newest reply.
-  func ticket() throws -> TicketPlace {
-    let payload = lastPayload
-    var reader = FieldReader(payload.readableBytesSpan)
-    return try reader.ticketPlace()
-  }
-
-  /// A ticket for an existing message. The request leaves no trace in the replies.
-  func ticket(_ cid: String, _ user: String, _ message: String, _ world: EngineWorld) throws -> TicketPlace {
-    place(cid, user, message)
-    world.loop.endTurn()
-    try world.persistAll()
-    _ = take()
-    return try ticket()
-  }
-
-  func push(
-    _ cid: String,
-    _ user: String,
-    _ message: String,
-    acked: Int64 = 0,
-    flags: UInt64 = 0,
-    counter: UInt64? = nil,
-    issued: UInt32? = nil
-  ) {
-    send(.acknowledgePush, cid, counter: counter, issued: issued) { payload in
-      payload.writeField(user)
-      payload.writeField(message)
-      payload.writeTime(Timestamp(milliseconds: acked))
-      payload.writeVarint(flags)
-    }
-  }
-
-  func redeem(
-    _ ticket: TicketPlace,
-    acked: Int64 = 0,
-    flags: UInt64 = 1,
-    counter: UInt64? = nil,
-    issued: UInt32? = nil
-  ) {
-    send(.redeemTicket, nil, counter: counter, issued: issued) { payload in
-      payload.writeTicketPlace(ticket)
-      payload.writeTime(Timestamp(milliseconds: acked))
-      payload.writeVarint(flags)
-    }
-  }
-
-  /// Requests the members who received a message and have not read it.
-  fileprivate func delivered(_ cid: String, _ message: String) {
-    send(.listMembers, cid) { payload in
-      payload.writeVarint(1)
-      payload.writeEmptyField()
-      payload.writeField(message)
-      payload.writeInteger(UInt8(1))
-      payload.writeInteger(UInt8(1))
-      payload.writeVarint(100)
-      payload.writeEmptyField()
-    }
-  }
-
-  fileprivate func reply(_ cid: String, _ id: String, by sender: String, to parent: String) {
-    send(.registerMessage, cid, thread: parent) { payload in
-      payload.writeField(id)
-      payload.writeField(sender)
-      payload.writeTime(.none)
-      payload.writeVarint(0)
-    }
-  }
-
-  fileprivate func revoke(_ user: String, before time: Int64) {
-    send(.patchUser, user) { payload in
-      payload.writeVarint(4)
-      payload.writeVarint(0)
-      payload.writeTime(Timestamp(milliseconds: time))
     }
   }
 }

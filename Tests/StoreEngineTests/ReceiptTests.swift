@@ -210,11 +210,11 @@ struct ReceiptTests {
   )
   func expiry() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(9_999)
+    world.advance(9_999)
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["3 receipts processing"])
-    world.pass(1)
+    world.advance(1)
     gateway.statuses("team:a", ["m1"])
     gateway.statuses("team:a", ["m1"])
     gateway.acknowledge("team:a", "bob", ["m1"])
@@ -251,7 +251,7 @@ struct ReceiptTests {
   @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
   func expiryLost() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(20_000)
+    world.advance(20_000)
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
@@ -269,7 +269,7 @@ struct ReceiptTests {
   @Test("the refusal of a late acknowledgement is logged before it is sent")
   func expiredAcknowledgement() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(10_000)
+    world.advance(10_000)
     gateway.acknowledge("team:a", "bob", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])

@@ -28,7 +28,7 @@ struct RecoveryTests {
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "u\(number % 7)") }
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(10_000)
+    world.advance(10_000)
     gateway.read("team:a", "u9")
     world.loop.endTurn()
     try world.persistAll()
@@ -220,7 +220,7 @@ struct RecoveryTests {
       }
       guard let world = try? EngineWorld(storage) else { continue }
       let gateway = world.connect(session: 2)
-      gateway.look("team:a")
+      gateway.getChannel("team:a")
       gateway.read("team:a", "u8", "m4")
       gateway.send(.readState, "team:a") { buffer in
         buffer.writeVarint(1)
@@ -293,7 +293,7 @@ struct RecoveryTests {
     gateway.change("team:a", remove: ["alice"])
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(86_400_000)
+    world.advance(86_400_000)
     let other = world.connect(session: 2)
     other.change("team:a", add: ["alice"])
     world.loop.endTurn()
@@ -311,7 +311,7 @@ struct RecoveryTests {
   @Test("a shard's time continues from the logged time, whatever the clock says")
   func time() throws {
     let (world, gateway) = try settledWorld()
-    world.pass(1_000_000)
+    world.advance(1_000_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     try world.persistAll()

@@ -100,12 +100,12 @@ struct RemovalTests {
         page: .receipts(SequenceNumber(1))
       )
       #expect(try effects(of: key, world).count == 1)
-      gateway.delete("team:a", "m1")
+      gateway.deleteMessage("team:a", "m1")
       world.loop.endTurn()
       for _ in 0..<crash where !world.commits.isEmpty { try world.persist() }
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
-      if crash == 0 { other.delete("team:a", "m1") } else { other.look("team:a") }
+      if crash == 0 { other.deleteMessage("team:a", "m1") } else { other.getChannel("team:a") }
       try turn(again)
       try again.checkpoint()
       #expect(try effects(of: key, again).isEmpty, "crash \(crash)")
@@ -147,7 +147,7 @@ struct RemovalTests {
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
       other.read("team:a", "bob")
-      other.look("team:a")
+      other.getChannel("team:a")
       other.erase("team:a", "bob")
       try turn(again)
       #expect(other.take() == ["1 not_a_member", "2 channel of 1", "3 not known"])
@@ -278,11 +278,11 @@ struct RemovalTests {
     for user in ["alice", "bob", "carol"] { gateway.assign(user: user, version: 1, flags: 1) }
     try turn(world)
     gateway.assign(user: "bob", version: 2, flags: 8)
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.assign(user: "alice", version: 2, flags: 8)
-    world.pass(86_398_999)
+    world.advance(86_398_999)
     gateway.assign(user: "dave", version: 1, flags: 1)
-    world.pass(1)
+    world.advance(1)
     gateway.assign(user: "erin", version: 1, flags: 2)
     gateway.assign(user: "frank", version: 1, flags: 2)
     // This is too late: the id counts as a new user.

@@ -23,7 +23,7 @@ struct RevokedTokenTests {
     session: UInt64 = 1
   ) throws -> (world: EngineWorld, gateway: Gateway) {
     let world = try EngineWorld(storage)
-    world.pass(clock - world.clock)
+    world.advance(clock - world.clock)
     return (world, world.connect(session: session))
   }
 
@@ -65,7 +65,7 @@ struct RevokedTokenTests {
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("a")
     #expect(try answers(world, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
-    world.pass(2 * Self.hour)
+    world.advance(2 * Self.hour)
     gateway.revoke("a", until: Self.start + Self.hour, counter: 1)
     #expect(try answers(world, gateway) == ["not revoked"])
   }
@@ -105,11 +105,11 @@ struct RevokedTokenTests {
     gateway.revoke("short", until: Self.start + 1_000)
     gateway.revoke("long", until: Self.start + Self.hour)
     _ = try answers(world, gateway)
-    world.pass(999)
+    world.advance(999)
     gateway.token("short")
     gateway.tokens(known: 2)
     #expect(try answers(world, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
-    world.pass(1)
+    world.advance(1)
     gateway.tokens(known: 2)
     gateway.token("short")
     gateway.tokens()
@@ -177,7 +177,7 @@ struct RevokedTokenTests {
     // An ended revocation frees its place.
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.revoke("another", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
     #expect(try answers(world, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"])

@@ -74,7 +74,7 @@ struct SettingsTests {
     patch(gateway, "bob", read: true)
     patch(gateway, "bob", read: false)
     patch(gateway, "bob", read: false)
-    world.pass(500)
+    world.advance(500)
     patch(gateway, "bob", read: true, delivered: false, revoked: 7_000)
     gateway.send(.getUser, "bob")
     settle(gateway, "bob", user: true, version: 1)
@@ -137,7 +137,7 @@ struct SettingsTests {
     statuses(gateway, as: "alice")
     gateway.send(.getUser, "bob")
     gateway.send(.listUnsettled, nil)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take().isEmpty, "the change is in flight")
     let other = world.connect(session: 2)
@@ -379,10 +379,10 @@ struct SettingsTests {
   func revokedByErasure() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
-    world.pass(600_000)
+    world.advance(600_000)
     gateway.assign(user: "bob", version: 1, flags: 8)
     gateway.change("team:a", add: ["bob"])
-    world.pass(5_000)
+    world.advance(5_000)
     _ = try answers(world, gateway)
     let erased: UInt32 = 601
     func askAll(_ gateway: Gateway, _ issued: UInt32) {
@@ -425,7 +425,7 @@ struct SettingsTests {
         payload.writeVarint(1)
         payload.writeField("bob")
       }
-      gateway.counts([CountsEntry("team:a", "bob")], issued: issued)
+      gateway.unreadCounts([CountsEntry("team:a", "bob")], issued: issued)
       gateway.send(.listChannels, "bob", issued: issued) { payload in
         payload.writeVarint(0)
         payload.writeVarint(10)
@@ -441,7 +441,7 @@ struct SettingsTests {
     askAll(gateway, erased - 1)
     #expect(try refusals(world, gateway) == 11)
     // The refused commands were not applied.
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     _ = try answers(world, gateway)
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)

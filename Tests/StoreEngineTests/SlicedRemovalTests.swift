@@ -32,7 +32,7 @@ struct SlicedRemovalTests {
     try turn(world)
     for _ in 0..<3 {
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     try world.settle()
@@ -70,7 +70,7 @@ struct SlicedRemovalTests {
   func deleted() throws {
     let (world, gateway) = try crowd()
     let start = lastIndex(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     // The start of the deletion is durable, and slices are left.
     #expect(gateway.take() == [] && world.slices == 1 && world.loop.gauges.loadedChannels > 1)
@@ -78,11 +78,11 @@ struct SlicedRemovalTests {
     while world.slices > 0 {
       rounds += 1
       world.slice()
-      gateway.look("team:a")
+      gateway.getChannel("team:a")
       gateway.read("team:a", "user1")
       gateway.change("team:a", add: ["zoe"])
       gateway.post("team:a", "m2", by: "user1")
-      gateway.end("team:a")
+      gateway.deleteChannel("team:a")
       gateway.erase("team:a", "user1")
       gateway.put("team:a", ["zoe"])
       gateway.read("team:b", "alice")
@@ -120,7 +120,7 @@ struct SlicedRemovalTests {
   @Test("a deletion's answer waits for all of its index changes, those of the first slice included")
   func held() throws {
     let (world, gateway) = try crowd { $0.heldMilliseconds = 1_000 }
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()
@@ -136,7 +136,7 @@ struct SlicedRemovalTests {
   )
   func outboxBound() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()
@@ -149,7 +149,7 @@ struct SlicedRemovalTests {
     for _ in 0..<20 {
       #expect(world.loop.gauges.changesPending <= 20)
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
@@ -165,7 +165,7 @@ struct SlicedRemovalTests {
         for commits in 0..<12 {
           let (world, gateway) = try crowd()
           if isCheckpointed { try world.checkpoint() }
-          gateway.end("team:a", counter: 50)
+          gateway.deleteChannel("team:a", counter: 50)
           world.loop.endTurn()
           var isBegun = false
           for number in 0..<commits {
@@ -176,7 +176,7 @@ struct SlicedRemovalTests {
             if world.slices > 0 { world.slice() }
             // Its pages may be written during the deletion.
             if isCheckpointed, number == 2 {
-              world.pass(10_000)
+              world.advance(10_000)
               world.loop.tick()
             }
           }
@@ -184,13 +184,13 @@ struct SlicedRemovalTests {
           let again = try EngineWorld(world.storage, configure: Self.small)
           let other = again.connect(session: isResent ? 1 : 2)
           if isResent {
-            other.end("team:a", counter: 50)
+            other.deleteChannel("team:a", counter: 50)
           } else {
-            other.look("team:a")
+            other.getChannel("team:a")
           }
           try turn(again)
           for _ in 0..<8 {
-            again.pass(1_000)
+            again.advance(1_000)
             again.loop.tick()
             try again.settle()
           }
@@ -222,12 +222,12 @@ struct SlicedRemovalTests {
   func logKept() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     let begun = lastIndex(world)
     // No change is delivered, so the deletion waits while all its pages are written.
     for _ in 0..<10 {
-      world.pass(10_000)
+      world.advance(10_000)
       world.loop.tick()
       while world.slices > 0 { world.slice() }
       try world.persistAll()
@@ -238,12 +238,12 @@ struct SlicedRemovalTests {
     let other = again.connect(session: 2)
     again.loop.tick()
     try again.answerLoads()
-    other.look("team:a")
+    other.getChannel("team:a")
     other.put("team:a", ["zoe"])
     again.loop.endTurn()
     #expect(other.take().sorted() == ["1 channel_not_found", "2 busy"])
     for _ in 0..<8 {
-      again.pass(1_000)
+      again.advance(1_000)
       again.loop.tick()
       try again.settle()
     }
@@ -256,11 +256,11 @@ struct SlicedRemovalTests {
   func rebuild() throws {
     let (world, gateway) = try crowd()
     gateway.rebuild(1, epoch: 7)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     for _ in 0..<6 {
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     try world.settle()
@@ -370,7 +370,7 @@ struct SlicedRemovalTests {
         }
         try again.settle()
         for _ in 0..<4 {
-          again.pass(1_000)
+          again.advance(1_000)
           again.loop.tick()
           try again.settle()
         }
@@ -407,7 +407,7 @@ struct SlicedRemovalTests {
     _ = gateway.take()
     gateway.erase("team:a", "bob")
     try turn(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()

@@ -33,7 +33,7 @@ struct StepsTests {
   /// Registers this many messages of alice, each of which moves her two watermarks, and commits them.
   private func post(_ count: Int, from first: Int = 1, _ world: EngineWorld, _ gateway: Gateway) throws {
     for number in first..<first + count {
-      world.pass(1)
+      world.advance(1)
       gateway.post(cid, "m\(number)", by: "alice")
       world.loop.endTurn()
       try world.answerLoads()
@@ -105,7 +105,7 @@ struct StepsTests {
     let (world, gateway) = try world()
     try post(40, world, gateway)
     #expect(try segments(world) == (0..<1, [0], []))
-    world.pass(10_000)
+    world.advance(10_000)
     world.loop.tick()
     // In the commit in flight, which may fail.
     #expect(world.commits.count == 1)
@@ -129,7 +129,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
     // A request in between is not blocked, and sees none of the read segments.
     try need(1..<3, world, gateway)
-    gateway.look(cid)
+    gateway.getChannel(cid)
     world.loop.endTurn()
     #expect(gateway.take().count == 1)
     try world.answerSteps()
@@ -274,7 +274,7 @@ struct StepsTests {
     // The log is cut, so recovery reads pages alone.
     let again = try EngineWorld(world.storage)
     let other = again.connect()
-    other.look(cid)
+    other.getChannel(cid)
     try again.answerLoads()
     #expect(other.take() == ["1 channel of 2"])
     #expect(try segments(again).range == 4..<6)
@@ -340,7 +340,7 @@ struct StepsTests {
     for _ in 0..<commits where !world.commits.isEmpty { try world.persist() }
     let again = try EngineWorld(world.storage)
     let gateway = again.connect()
-    gateway.look(cid)
+    gateway.getChannel(cid)
     try again.answerLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(try segments(again).range == (commits == 0 ? 0..<5 : 4..<5))
@@ -412,7 +412,7 @@ struct StepsTests {
       }
       let again = try EngineWorld(storage)
       let other = again.connect()
-      other.look(cid)
+      other.getChannel(cid)
       try again.answerLoads()
       #expect(other.take() == ["1 unavailable"])
       #expect(again.reports.count == 1)

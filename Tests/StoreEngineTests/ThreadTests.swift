@@ -100,7 +100,7 @@ struct ThreadTests {
     _ = try answers(world, gateway)
     gateway.list(cid, .delivered, "r1")
     gateway.list(cid, .readers, "r2")
-    gateway.unread(cid, "alice", "r1")
+    gateway.markUnread(cid, "alice", "r1")
     // The channel's own row has not moved.
     gateway.read(cid, "alice")
     // A user outside the thread: no effect, or refused.
@@ -185,7 +185,7 @@ struct ThreadTests {
   func queries() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.mark(.markRead, cid, "alice", in: "m1")
     _ = try answers(world, gateway)
     gateway.statuses(cid, ["m1", "r1", "r9"])
@@ -390,7 +390,7 @@ struct ThreadTests {
         }
         let again = try EngineWorld(world.storage)
         let gateway = again.connect(session: 11)
-        gateway.look(cid)
+        gateway.getChannel(cid)
         let expected = name == "whole" ? "channel of 3" : "unavailable"
         #expect(try answers(again, gateway) == [expected], "\(name), \(isInLog ? "log" : "page")")
       }

@@ -18,7 +18,7 @@ struct CountsEntry {
 }
 
 extension Gateway {
-  func counts(_ entries: [CountsEntry], shard: UInt16 = 0, issued: UInt32? = nil) {
+  func unreadCounts(_ entries: [CountsEntry], shard: UInt16 = 0, issued: UInt32? = nil) {
     send(.unreadCounts, nil, shard: shard, issued: issued) { payload in
       payload.writeVarint(entries.count)
       for entry in entries {
@@ -29,7 +29,7 @@ extension Gateway {
     }
   }
 
-  func unread(_ cid: String, _ user: String, _ message: String) {
+  func markUnread(_ cid: String, _ user: String, _ message: String) {
     send(.markUnread, cid) { payload in
       payload.writeField(user)
       payload.writeField(message)
@@ -110,7 +110,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "s1", flags: 1)
         gateway.post("team:a", "m", 4...6)
         gateway.read("team:a", "bob", "m2")
-        for message in ["m1", "m5"] { gateway.delete("team:a", message) }
+        for message in ["m1", "m5"] { gateway.deleteMessage("team:a", message) }
       },
       unread: [("alice", 0, "4/0"), ("bob", 1, "3/0")]
     ),
@@ -118,7 +118,7 @@ struct UnreadCountsTests {
       name: "all of it deleted",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
-        for number in 1...3 { gateway.delete("team:a", "m\(number)") }
+        for number in 1...3 { gateway.deleteMessage("team:a", "m\(number)") }
       },
       unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]
     ),
@@ -128,7 +128,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "m", 1...4)
         gateway.change("team:a", add: ["carol", "dave"])
         gateway.post("team:a", "m", 5...6)
-        gateway.unread("team:a", "dave", "m2")
+        gateway.markUnread("team:a", "dave", "m2")
       },
       unread: [("carol", 2, "2/0"), ("dave", 3, "5/0")]
     ),
@@ -140,7 +140,7 @@ struct UnreadCountsTests {
         gateway.change("team:a", add: ["carol", "dave"])
         gateway.post("team:a", "m", 5...6)
         gateway.read("team:a", "dave")
-        gateway.unread("team:a", "dave", "m5")
+        gateway.markUnread("team:a", "dave", "m5")
       },
       unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
     ),
@@ -151,8 +151,8 @@ struct UnreadCountsTests {
         gateway.post("team:a", "b", 1...2, by: "bob")
         gateway.post("team:a", "a", 4...6)
         gateway.post("team:a", "b3", by: "bob")
-        gateway.delete("team:a", "b2")
-        gateway.unread("team:a", "bob", "a2")
+        gateway.deleteMessage("team:a", "b2")
+        gateway.markUnread("team:a", "bob", "a2")
       },
       unread: [("alice", 0, "8/0"), ("bob", 1, "5/0")]
     ),
@@ -161,7 +161,7 @@ struct UnreadCountsTests {
       happens: { gateway in
         gateway.post("team:a", "z", 1...3, by: "zoe")
         gateway.change("team:a", add: ["zoe"])
-        gateway.unread("team:a", "zoe", "z1")
+        gateway.markUnread("team:a", "zoe", "z1")
         gateway.post("team:a", "m1")
       },
       unread: [("zoe", 2, "1/0"), ("bob", 1, "4/0")]
@@ -172,7 +172,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "m", 1...600)
         gateway.read("team:a", "alice", "m100")
         gateway.read("team:a", "bob", "m256")
-        for number in [5, 101, 256, 257, 600] { gateway.delete("team:a", "m\(number)") }
+        for number in [5, 101, 256, 257, 600] { gateway.deleteMessage("team:a", "m\(number)") }
       },
       unread: [("alice", 0, "496/0"), ("bob", 1, "342/0")]
     ),
@@ -191,7 +191,7 @@ struct UnreadCountsTests {
         for number in 1...400 {
           gateway.post("team:a", "m\(number)", by: number % 10 == 0 ? "bob" : "alice")
         }
-        gateway.unread("team:a", "bob", "m95")
+        gateway.markUnread("team:a", "bob", "m95")
       },
       unread: [("bob", 1, "275/0"), ("alice", 0, "1/0")]
     ),
@@ -200,7 +200,7 @@ struct UnreadCountsTests {
       happens: { gateway in
         gateway.post("team:a", "m", 1...4_700)
         gateway.read("team:a", "bob")
-        gateway.unread("team:a", "bob", "m20")
+        gateway.markUnread("team:a", "bob", "m20")
         gateway.read("team:a", "alice", "m20")
       },
       unread: [("bob", 1, "4681/0"), ("alice", 0, "4680/0")]
@@ -259,7 +259,7 @@ struct UnreadCountsTests {
   }
 
   private func ask(_ situation: Situation, _ gateway: Gateway) -> String {
-    gateway.counts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
+    gateway.unreadCounts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
     gateway.world.loop.endTurn()
     return "unread " + situation.unread.map(\.answer).joined(separator: " ")
   }

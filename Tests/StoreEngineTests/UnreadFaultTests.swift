@@ -47,7 +47,7 @@ struct UnreadFaultTests {
       let other = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: page)
       again.storage.pages[key] = again.storage.pages[other]
     }
-    later.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    later.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
     again.loop.endTurn()
     again.answerPeek()
     try again.answerLoads()
@@ -60,7 +60,7 @@ struct UnreadFaultTests {
   func unreadable() throws {
     let (world, gateway) = try storedWorld(4)
     // A row of another user.
-    gateway.counts([
+    gateway.unreadCounts([
       CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
     ])
     world.loop.endTurn()
@@ -121,7 +121,7 @@ struct UnreadFaultTests {
     thread(3, [row(0, "alice", read: 2, marker: 0)], [reply(1, by: "alice"), reply(2, by: "bob")])
     thread(4, [row(0, "alice", read: 0), row(1, "bob", read: 0)], [reply(1, by: "carol")])
     func ask() -> String {
-      gateway.counts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
+      gateway.unreadCounts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
       world.loop.endTurn()
       if !world.peeks.isEmpty { world.answerPeek() }
       return gateway.last
@@ -157,17 +157,17 @@ struct UnreadFaultTests {
     func isHere(_ cid: String) -> Bool { ShardID.owning(Array(cid.utf8).span.bytes, count: 2) == ShardID(0) }
     let here = try #require((0..<100).map { "other:\($0)" }.first { isHere($0) })
     let elsewhere = try #require((0..<100).map { "other:\($0)" }.first { !isHere($0) })
-    gateway.counts([])
-    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
+    gateway.unreadCounts([])
+    gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
     world.loop.endTurn()
     #expect(gateway.take() == ["1 invalid_field", "2 invalid_field"])
-    gateway.counts([
+    gateway.unreadCounts([
       CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "no\u{7}user"),
       CountsEntry("", "alice"),
     ])
     world.loop.endTurn()
     #expect(gateway.take() == ["3 unread wrong_shard invalid_field invalid_field invalid_field"])
-    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
+    gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
@@ -181,9 +181,9 @@ struct UnreadFaultTests {
   func busy() throws {
     let (world, gateway) = try storedWorld(3) { $0.unreadRequestsMax = 2 }
     let other = world.connect(session: 2)
-    gateway.counts([CountsEntry("team:1", "alice")])
-    other.counts([CountsEntry("team:1", "alice")])
-    gateway.counts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:1", "alice")])
+    other.unreadCounts([CountsEntry("team:1", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
     world.loop.close(other.lane)
@@ -192,7 +192,7 @@ struct UnreadFaultTests {
     #expect(gateway.take() == ["1 unread 1/0"])
     #expect(other.take() == [])
     #expect(!world.loop.isBusy)
-    gateway.counts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["3 unread 2/0"])
@@ -201,8 +201,8 @@ struct UnreadFaultTests {
   @Test("unread counts are busy while too many channels load, and stale reads change nothing later")
   func loadsMax() throws {
     let (world, gateway) = try storedWorld(4) { $0.loadsMax = 1 }
-    gateway.look("team:1")
-    gateway.counts([
+    gateway.getChannel("team:1")
+    gateway.unreadCounts([
       CountsEntry("team:2", "zoe"), CountsEntry("team:1", "alice"), CountsEntry("team:3", "alice"),
     ])
     world.loop.endTurn()
@@ -211,7 +211,7 @@ struct UnreadFaultTests {
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(!world.loop.isBusy)
-    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
+    gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["3 unread 3/0 1/0"])
@@ -228,8 +228,8 @@ struct UnreadFaultTests {
     world.loop.endTurn()
     try world.persistAll()
     _ = gateway.take()
-    gateway.counts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
-    gateway.counts([CountsEntry("team:1", "alice")], issued: 60)
+    gateway.unreadCounts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
+    gateway.unreadCounts([CountsEntry("team:1", "alice")], issued: 60)
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["2 token_revoked", "3 unread 1/0"])

@@ -46,8 +46,8 @@ struct UnreadHistoryTests {
             )
           }
         case 4, 5: gateway.read(cid, user, random.below(2) == 0 ? "" : known)
-        case 6, 7: gateway.unread(cid, user, random.below(4) == 0 ? "" : known)
-        case 8: gateway.delete(cid, known)
+        case 6, 7: gateway.markUnread(cid, user, random.below(4) == 0 ? "" : known)
+        case 8: gateway.deleteMessage(cid, known)
         case 9: gateway.change(cid, add: [user])
         case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
         case 11 where random.below(2) == 0: gateway.mute(cid, user, random.below(3) > 0)
@@ -75,7 +75,7 @@ struct UnreadHistoryTests {
     let entries = channels.flatMap { cid in
       users.map { CountsEntry(cid, $0, UInt32(random.below(10))) }
     }
-    gateway.counts(entries)
+    gateway.unreadCounts(entries)
     world.loop.endTurn()
     if !world.peeks.isEmpty { world.answerPeek() }
     try world.answerLoads()
@@ -103,7 +103,7 @@ struct UnreadHistoryTests {
     }
     #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
     // The answers with the channels in memory are the same.
-    gateway.counts(entries)
+    gateway.unreadCounts(entries)
     world.loop.endTurn()
     #expect(gateway.last == answer)
     #expect(world.reports == [])

@@ -16,7 +16,9 @@ struct UnreadPeekTests {
     try world.persistAll()
     let before = world.loop.gauges
     #expect(before.loadedChannels == 1)
-    gateway.counts((0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")])
+    gateway.unreadCounts(
+      (0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")]
+    )
     world.loop.endTurn()
     #expect(world.peeks.count == 1)
     #expect(world.peeks.first?.entries.count == 100)
@@ -41,7 +43,7 @@ struct UnreadPeekTests {
       page.write(into: &rewritten)
       world.storage.pages[key] = rewritten
     }
-    gateway.counts((0..<3).map { CountsEntry("team:\($0)", "alice") })
+    gateway.unreadCounts((0..<3).map { CountsEntry("team:\($0)", "alice") })
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == [])
@@ -69,7 +71,7 @@ struct UnreadPeekTests {
     try again.checkpoint()
     let last = try EngineWorld(again.storage)
     let later = last.connect()
-    later.counts([CountsEntry("team:2", "alice")])
+    later.unreadCounts([CountsEntry("team:2", "alice")])
     last.loop.endTurn()
     last.answerPeek()
     #expect(later.last == "unread 3/0")
@@ -111,7 +113,7 @@ struct UnreadPeekTests {
     let again = try EngineWorld(world.storage)
     let later = again.connect()
     let users = ["alice", "bob", "carol"]
-    later.counts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
+    later.unreadCounts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
     again.loop.endTurn()
     again.answerPeek()
     #expect(later.last == "unread 0/0 flagged 602/1 mentions 3 601/1 mentions 1 muted")
@@ -123,7 +125,7 @@ struct UnreadPeekTests {
   @Test("a channel loaded during its peek is answered from memory")
   func loadedMeanwhile() throws {
     let (world, gateway) = try storedWorld(4)
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
     world.loop.endTurn()
     try world.answerLoads()
@@ -137,7 +139,7 @@ struct UnreadPeekTests {
   @Test("a channel evicted during its peek is peeked at again, and read whole when that repeats")
   func gone() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     world.loop.endTurn()
     func pass(_ message: String) throws {
       gateway.post("team:2", message)
@@ -164,7 +166,7 @@ struct UnreadPeekTests {
   @Test("pages read in two states of a channel are discarded, and not reported as damage")
   func torn() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
-    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     gateway.read("team:3", "bob", "m1")
     world.loop.endTurn()
     try world.answerLoads()
@@ -172,14 +174,14 @@ struct UnreadPeekTests {
     world.answerPeek()
     world.answerPeek()
     #expect(gateway.last == "unread 2/0")
-    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     world.loop.endTurn()
     // Runs between the reads of the head page and of the segment.
     var isFirst = true
     world.storage.beforePages = { selection in
       guard isFirst, selection == .pages([.segment(0)]) else { return }
       isFirst = false
-      gateway.delete("team:3", "m2")
+      gateway.deleteMessage("team:3", "m2")
       world.loop.endTurn()
       try? world.answerLoads()
       try? world.checkpoint()
@@ -197,7 +199,7 @@ struct UnreadPeekTests {
   func loading() throws {
     let (world, gateway) = try storedWorld(4)
     gateway.read("team:3", "alice", "m2")
-    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     #expect(world.loads.count == 1)
     #expect(world.peeks.first?.entries.count == 1)
@@ -217,7 +219,7 @@ struct UnreadPeekTests {
     try world.persistAll()
     let again = try EngineWorld(world.storage) { $0.unreadLoadsMax = 3 }
     let later = again.connect()
-    later.counts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
+    later.unreadCounts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
     again.loop.endTurn()
     // The directory in storage has its number in the tail.
     #expect(again.peeks.count == 1)
@@ -240,7 +242,7 @@ struct UnreadPeekTests {
     try world.persistAll()
     let again = try EngineWorld(world.storage)
     let later = again.connect()
-    later.counts([CountsEntry("team:a", "alice")])
+    later.unreadCounts([CountsEntry("team:a", "alice")])
     again.loop.tick()
     #expect(again.loads.count == 2)
     try again.answerLoad(.number(ChannelNumber(1)))
@@ -254,15 +256,15 @@ struct UnreadPeekTests {
   @Test("an unread-counts answer leaves once all changes it shows are durable")
   func replyTiming() throws {
     let (world, gateway) = try storedWorld(4)
-    for number in [2, 3] { gateway.look("team:\(number)") }
+    for number in [2, 3] { gateway.getChannel("team:\(number)") }
     try world.answerLoads()
     _ = gateway.take()
     gateway.read("team:3", "alice", "m1")
     world.loop.endTurn()
-    gateway.counts([CountsEntry("team:2", "alice")])
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
-    gateway.counts([
+    gateway.unreadCounts([
       CountsEntry("team:3", "alice"), CountsEntry("team:1", "bob", 1), CountsEntry("team:2", "bob", 1),
     ])
     world.loop.endTurn()
