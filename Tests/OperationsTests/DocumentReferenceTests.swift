@@ -57,6 +57,52 @@ import Testing
     #expect(count > 100)
   }
 
+  /// Each relative link of a document leads to a file, and its anchor to a heading of that file.
+  @Test func linksResolve() throws {
+    let texts = try Self.texts().filter { $0.key.hasSuffix(".md") }
+    let pages = try ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].reduce(into: texts) { pages, file in
+      pages[file] = try String(contentsOf: Self.root.appendingPathComponent(file), encoding: .utf8)
+    }
+    let anchors = pages.mapValues(Self.anchors)
+    var count = 0
+    for (file, text) in pages {
+      for link in text.matches(of: /\]\(([^)\s#:]*)(?:#([^)\s:]*))?\)/) {
+        count += 1
+        let folder = Self.root.appendingPathComponent(file).deletingLastPathComponent()
+        let target = link.1.isEmpty ? file : Self.path(of: folder.appendingPathComponent(String(link.1)))
+        #expect(Self.exists(target), "\(file) links to \(link.1)")
+        guard let anchor = link.2, let known = anchors[target] else { continue }
+        #expect(known.contains(String(anchor)), "\(file) links to \(link.1)#\(anchor)")
+      }
+    }
+    #expect(count > 100)
+  }
+
+  /// The path of a file, relative to the repository.
+  private static func path(of url: URL) -> String {
+    String(url.standardizedFileURL.path.dropFirst(root.standardizedFileURL.path.count + 1))
+  }
+
+  /// The anchors of a document's headings, as GitHub forms them.
+  private static func anchors(_ text: String) -> Set<String> {
+    var anchors: Set<String> = []
+    var isCode = false
+    for line in text.split(separator: "\n") {
+      if line.hasPrefix("```") { isCode.toggle() }
+      guard !isCode, line.hasPrefix("#") else { continue }
+      let heading = line.drop { $0 == "#" }.dropFirst().lowercased()
+      anchors.insert(
+        String(
+          heading.compactMap { character in
+            if character == " " { return "-" }
+            return character.isLetter || character.isNumber || "-_".contains(character) ? character : nil
+          }
+        )
+      )
+    }
+    return anchors
+  }
+
   /// The documents that describe the code name only types, members and source files that exist.
   @Test(arguments: ["docs/architecture.md", "CONTRIBUTING.md"])
   func declarationsThatAreNamedExist(_ document: String) throws {
