@@ -159,7 +159,8 @@ import Testing
     }
   }
 
-  /// No store reply wakes the stream, because no line needs the store, and the body has ended. The stream resumes itself.
+  /// No store reply wakes the stream, because no line needs the store, and the body has ended. The stream resumes
+  /// itself.
   @Test func locallyAnsweredLinesDoNotStallStream() async throws {
     var limits = GatewayLimits()
     limits.acks = AckOrder.Limits(entries: 64, bytes: 1_024)

@@ -346,7 +346,7 @@ import Testing
     _ = hub.takeSteps()
     hub.subscribed(0, through: Self.time(100), isComplete: false)
     #expect(text(&hub) == ["reset 0", "live 0"])
-    // An unusable cursor: all channels are subscribed before the reset, so that the client misses nothing when it queries.
+    // An unusable cursor: channels are subscribed before the reset, so that the client misses nothing when it queries.
     let reset = try hub.open(EventHub.Request(user: "alice", start: .anew))
     _ = hub.takeSteps()
     hub.listed(reset, entries(Self.cids(1, 1)), next: nil)

@@ -31,7 +31,9 @@ extension FakeModel {
     guard (1...1_000).contains(limit) else { throw Refused(code: .invalidField) }
     revocation = (header.shard.rawValue, tokenIssued)
     try checkToken(of: user)
-    let known = order.enumerated().filter { indexPosition($0.offset) >= cursor && knows($0.element, user, all: all) }
+    let known = order.enumerated().filter {
+      indexPosition($0.offset) >= cursor && knows($0.element, user, all: all)
+    }
     let page = known.prefix(min(limit, listMax))
     let isLast = page.count == known.count
     let left = all && isLast ? events.left[user] ?? [] : []

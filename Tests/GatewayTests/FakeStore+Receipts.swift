@@ -2,8 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// The part of acknowledgements and lists that the gateway's tests need. Times are derived from member indexes, so order
-/// by time is order by index.
+/// The part of acknowledgements and lists that the gateway's tests need. Times are derived from member indexes, so
+/// order by time is order by index.
 extension FakeModel {
   func checkViewer(_ user: String, _ channel: Channel) throws {
     guard !user.isEmpty else { return }

@@ -41,7 +41,9 @@ extension FakeModel {
     let attempt = purges[shard, default: 0]
     let requestedRound = try reader.varint()
     purges[shard] = attempt + 1
-    guard attempt > purgesNeeded || requestedRound == round(attempt) else { throw Refused(code: .invalidField) }
+    guard attempt > purgesNeeded || requestedRound == round(attempt) else {
+      throw Refused(code: .invalidField)
+    }
     fields.writeVarint(attempt < purgesNeeded ? round(attempt + 1) : 0)
   }
 

@@ -4,6 +4,7 @@ import NIOCore
 import Operations
 import ReceiptWire
 import StoreClient
+import Synchronization
 import TestSupport
 import Testing
 
@@ -174,7 +175,7 @@ import Testing
     var limits = GatewayLimits()
     limits.queriesInFlight = 1
     var http2 = HTTP2Limits()
-    // Each query is charged some 14 KB. Above three quarters of the memory, callers that hold more than 32 KiB are refused.
+    // Each query is charged some 14 KB. Above three quarters of the memory, callers with more than 32 KiB are refused.
     http2.maxMemoryBytes = 400_000
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])

@@ -80,7 +80,8 @@ import Testing
       readSequence: SequenceNumber(4),
       readMessage: "m4"
     )
-    guard case .memberAdded(let added)? = visiblePart(.memberAdded(member), limit(.position, joined: 5))?.event
+    guard
+      case .memberAdded(let added)? = visiblePart(.memberAdded(member), limit(.position, joined: 5))?.event
     else {
       Issue.record("no member.added event")
       return

@@ -5,7 +5,11 @@ import Testing
 @testable import Gateway
 
 @Suite struct JSONTapeTests {
-  private func parse(_ text: String, _ limits: JSONLimits = JSONLimits(), _ inspect: (JSONValue) throws -> Void)
+  private func parse(
+    _ text: String,
+    _ limits: JSONLimits = JSONLimits(),
+    _ inspect: (JSONValue) throws -> Void
+  )
     throws
   {
     try parse(Array(text.utf8), limits, inspect)

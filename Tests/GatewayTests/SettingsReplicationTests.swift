@@ -212,7 +212,8 @@ import Testing
     // All shards have the value, but it is not settled.
     ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .settle, "team"),
   ])
-  func otherGatewayFinishesReplication(_ path: String, _ body: String, _ kind: FrameKind, _ name: String) async throws
+  func otherGatewayFinishesReplication(_ path: String, _ body: String, _ kind: FrameKind, _ name: String)
+    async throws
   {
     try await TestGateway.run { first in
       try await first.store.set(.closing(kind))

@@ -57,7 +57,8 @@ import Testing
       ["b2@1", "c1@2", "m1@3"]
     ),
     (
-      "read and delivered are separate states", ["delivered bob = d1", "read bob = r1", "delivered bob = d2"],
+      "read and delivered are separate states",
+      ["delivered bob = d1", "read bob = r1", "delivered bob = d2"],
       ["d2", "r1"]
     ),
     (
@@ -85,7 +86,8 @@ import Testing
       ["row bob = row1 @1", "read bob = r1 @2", "read bob = r2 @3"], ["row1@1", "r2@2"]
     ),
     (
-      "rows of different users are separate", ["read bob = r1", "row carol = row", "read bob = r2"], ["r2", "row"]
+      "rows of different users are separate", ["read bob = r1", "row carol = row", "read bob = r2"],
+      ["r2", "row"]
     ),
     (
       "the newer of two rows moves to the end", ["row bob = a @1", "new m1 = m1 @2", "row bob = b @3"],
@@ -100,7 +102,8 @@ import Testing
       ["mark_unread a = u1 @1", "mark_read a = r1 @2", "mark_read a = r2 @3"], ["u1@1", "r2@2"]
     ),
     (
-      "the last membership change of a user is kept", ["member bob = added", "new m1 = m1", "member bob = removed"],
+      "the last membership change of a user is kept",
+      ["member bob = added", "new m1 = m1", "member bob = removed"],
       ["m1", "removed"]
     ),
     ("messages are all kept", ["new m1 = a", "new m2 = b", "new m3 = c"], ["a", "b", "c"]),
