@@ -8,7 +8,7 @@ import Watch
   /// Applies events in order.
   ///
   /// - Returns: for each event, the state of `a1` in words if it changed.
-  private func told(_ events: [(type: String, data: String)]) throws -> [String?] {
+  private func changes(_ events: [(type: String, data: String)]) throws -> [String?] {
     var picture = LiveMessageState(sender: "alice")
     return try events.map { event in
       try picture.apply(StreamedEvent(type: event.type, data: event.data)) ? picture.view("a1")?.words : nil
@@ -17,8 +17,8 @@ import Watch
 
   private let new = ("message.new", #"{"user":{"id":"alice"},"message":{"id":"a1","seq":1}}"#)
 
-  @Test func sentDeliveredRead() throws {
-    let words = try told([
+  @Test func stateAdvancesFromSentToRead() throws {
+    let words = try changes([
       new, ("message.delivered", #"{"user":{"id":"bob"},"last_delivered_seq":1}"#),
       ("message.status", #"{"user":{"id":"alice"},"from_seq":1,"to_seq":1,"status":"delivered"}"#),
       ("message.status", #"{"user":{"id":"alice"},"from_seq":1,"to_seq":3,"status":"read"}"#),
@@ -36,7 +36,7 @@ import Watch
   /// Repeated events, events about other users' messages or threads, and events that do not affect ticks.
   @Test func irrelevantEventsChangeNothing() throws {
     let status = ("message.status", #"{"user":{"id":"alice"},"from_seq":1,"to_seq":1,"status":"delivered"}"#)
-    let words = try told([
+    let words = try changes([
       new, new, status, status,
       ("message.new", #"{"user":{"id":"bob"},"message":{"id":"b2","seq":2}}"#),
       ("message.read", #"{"user":{"id":"alice"},"last_read_seq":2}"#),
@@ -50,7 +50,7 @@ import Watch
 
   /// A row that becomes hidden from others counts as having no position.
   @Test func hiddenRowLosesItsPosition() throws {
-    let words = try told([
+    let words = try changes([
       new, ("message.read", #"{"user":{"id":"bob"},"last_read_seq":1}"#),
       ("message.status", #"{"user":{"id":"alice"},"from_seq":1,"to_seq":1,"status":"read"}"#),
       ("read_state.changed", #"{"user":{"id":"bob"},"last_read_seq":0,"last_delivered_seq":1}"#),

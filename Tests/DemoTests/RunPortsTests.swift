@@ -20,7 +20,7 @@ struct RunPortsTests {
     )
   }
 
-  @Test func defaultPortsAndPortsInUse() throws {
+  @Test func portInUseIsReplaced() throws {
     let free = try choose(RunPorts())
     #expect(free.ports == [7410, 7411, 8443, 8444, 8080, 8081] && free.notes.isEmpty)
     let taken = try choose(RunPorts(), taken: [8080, 8081])
@@ -45,7 +45,7 @@ struct RunPortsTests {
     #expect(error.map { "\($0)" }?.contains("--store-admin and --tls have the same port 8444") == true)
   }
 
-  @Test func freePorts() throws {
+  @Test func freePortsReplaceDefaults() throws {
     var ports = RunPorts()
     ports.usesDefaults = false
     let all = try choose(ports)

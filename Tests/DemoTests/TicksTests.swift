@@ -13,7 +13,7 @@ import Testing
     MessageView(sender: "al", text: "Hi", status: status, deliveredTo: deliveredTo, readBy: readBy)
   }
 
-  @Test func words() {
+  @Test func statusIsDescribedInWords() {
     #expect(view(.sent).words == "sent")
     #expect(view(.delivered, deliveredTo: ["bob"]).words == "delivered to bob")
     #expect(view(.read, deliveredTo: ["c"], readBy: ["a", "b"]).words == "read by a and b, delivered to c")
@@ -34,7 +34,7 @@ import Testing
     #expect(checks.mismatches == ["the count: expected 2, actual 1"])
   }
 
-  @Test func tickColours() {
+  @Test func ticksAreColouredByStatus() {
     let ink = Ink(usesColor: true)
     #expect(ink.ticks(.sent) == "\u{1B}[90m✓  \u{1B}[0m")
     #expect(ink.ticks(.delivered) == "\u{1B}[90m✓✓ \u{1B}[0m")

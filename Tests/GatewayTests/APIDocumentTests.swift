@@ -6,8 +6,7 @@ import Yams
 
 @testable import Gateway
 
-/// Proto/openapi.yaml says what the code does: each is held against the other. That the answers are as described is
-/// shown against the real programs, by OpenAPITests.
+/// Compares Proto/openapi.yaml with the code. OpenAPITests compares it with the answers of the real programs.
 @Suite struct APIDocumentTests {
   private typealias Object = [String: Any]
 
@@ -17,10 +16,10 @@ import Yams
 
   /// Codes that HAProxy sends in the gateways' place (Deploy/haproxy).
   private static let codesOfTheLoadBalancer: Set<String> = ["gateway_unavailable", "request_timeout"]
-  /// The statuses that only it sends.
+  /// The statuses that only HAProxy sends.
   private static let statusesOfTheLoadBalancer: Set<String> = ["408", "502", "504"]
 
-  /// The code of the one answer that is not HTTP/2.
+  /// The code of the only HTTP/1 answer.
   private static let codesOfHTTP1: Set<String> = ["http_version_not_supported"]
 
   private let document: Object
@@ -37,8 +36,7 @@ import Yams
     self.operations = operations
   }
 
-  /// The name of the route that a described path leads to, with parts of the right form in it, or the code of the
-  /// refusal.
+  /// The name of the route that a described path matches, with valid values for its parts, or the problem code.
   private static func route(_ method: HTTP2Method, _ path: String) -> String {
     var concrete = path
     for (part, value) in [
@@ -53,7 +51,7 @@ import Yams
     }
   }
 
-  @Test func everyRouteIsDescribedAndEveryDescriptionIsARoute() {
+  @Test func describedOperationsMatchImplementedRoutes() {
     for (path, method, operation) in operations {
       #expect(Self.route(method, path) == operation["operationId"] as? String, "\(method) \(path)")
     }
@@ -70,8 +68,8 @@ import Yams
     }
   }
 
-  /// Who may ask, and what is not built yet.
-  @Test func callersAreThoseOfTheRoutes() throws {
+  /// Which callers each route accepts, and which routes can answer 501.
+  @Test func describedSecurityMatchesRouteCallers() throws {
     for route in Route.allCases where route.isImplemented {
       let operation = try operation(of: route)
       let security =
@@ -88,7 +86,7 @@ import Yams
       let statuses = try codes(of: operation)
       #expect(
         (statuses["501"] != nil) == route.needsTicketSecret,
-        "only what needs a secret that a gateway may not have may not be there, \(route)"
+        "501 is described for the routes that need a ticket secret, and only for them: \(route)"
       )
       #expect(
         (statuses["403"]?.contains("server_token_required") ?? false)
@@ -98,7 +96,7 @@ import Yams
     }
   }
 
-  @Test func everyCodeIsDescribedWithItsStatus() throws {
+  @Test func describedCodesMatchProblemCodesAndStatuses() throws {
     let schemas = try #require((document["components"] as? Object)?["schemas"] as? [String: Object])
     let listed = try #require(schemas["ProblemCode"]?["enum"] as? [String])
     let known = Set(ProblemCode.allCases.map(\.rawValue)).union(Self.codesOfTheLoadBalancer)
@@ -112,13 +110,13 @@ import Yams
             #expect(Self.codesOfTheLoadBalancer.contains(code), "\(path) has \(code)")
             continue
           }
-          // There is nothing to list of a deleted message, rather than a conflict.
+          // Lists of a deleted message answer 404, not 409.
           let isList = own == .messageDeleted && status == "404"
           #expect("\(own.status)" == status || isList, "\(path) has \(code) with \(status)")
         }
       }
     }
-    // What no answer has as its code, entries of answers have.
+    // Codes that no answer has are codes of entries in answers.
     let entries: Set<String> = [
       "own_message", "receipt_expired", "not_expected", "ticket_invalid",
       "ticket_expired", "line_too_long", "not_a_member",
@@ -146,7 +144,7 @@ import Yams
     (.putUsers, .putUsers), (.putToken, .putToken), (.readStates, .readStates),
   ]
 
-  @Test func fieldsOfBodiesAreThoseOfTheCode() throws {
+  @Test func describedBodyFieldsMatchKnownFields() throws {
     var described: Set<String> = []
     for (_, _, operation) in operations {
       guard let body = operation["requestBody"] as? Object,
@@ -154,7 +152,7 @@ import Yams
       else { continue }
       described.insert(try #require(operation["operationId"] as? String))
     }
-    // What a hook's sender sends is its own.
+    // The body of a hook is defined by its sender.
     #expect(described == Set(Self.bodies.map { "\($0.0.name)" } + ["\(Route.receiveHook.name)"]))
     for (route, fields) in Self.bodies {
       let schema = try member(
@@ -165,7 +163,7 @@ import Yams
     }
   }
 
-  /// An object that is described has the fields that are built, and says that it has no others.
+  /// Expects a described object to have exactly the built fields, and `additionalProperties: false`.
   private func expect(_ schema: Any, describes known: KnownFields, _ path: String) throws {
     let schema = try object(in: schema, path)
     #expect(schema["additionalProperties"] as? Bool == false, "\(path)")
@@ -186,7 +184,7 @@ import Yams
     #expect(Set(properties.keys) == built, "\(path)")
   }
 
-  /// The object that a schema describes, where it is one of several, and behind references.
+  /// The object schema among a schema's alternatives, with references resolved.
   private func object(in schema: Any, _ path: String) throws -> Object {
     let schema = try resolved(try #require(schema as? Object, "\(path)"))
     if schema["properties"] != nil { return schema }
@@ -197,7 +195,7 @@ import Yams
     )
   }
 
-  @Test func queryParametersAreThoseOfTheCode() throws {
+  @Test func describedQueryParametersMatchRoutes() throws {
     for (path, _, operation) in operations {
       let item = try #require((document["paths"] as? Object)?[path] as? Object)
       let listed = (item["parameters"] as? [Object] ?? []) + (operation["parameters"] as? [Object] ?? [])
@@ -209,7 +207,7 @@ import Yams
         }
       }
       let route = try #require(Route.allCases.first { "\($0.name)" == operation["operationId"] as? String })
-      // The token of a stream of events is described with the credentials.
+      // The `access_token` of an event stream is described under security schemes.
       if route == .events { described.insert("access_token") }
       #expect(described == Set((route.spec.queryParameters ?? []).map { "\($0)" }), "\(path)")
       let refusals = try codes(of: operation)["400"] ?? []
@@ -217,7 +215,7 @@ import Yams
     }
   }
 
-  @Test func limitsAreThoseOfTheCode() throws {
+  @Test func describedLimitsMatchGatewayLimits() throws {
     let limits = GatewayLimits()
     let table: [(Route, path: [String], limit: Int)] = [
       (.registerMessages, ["messages", "maxItems"], limits.messagesPerRequest),
@@ -296,14 +294,14 @@ import Yams
 
   // MARK: Serving
 
-  /// What the program has is the file of this tree, not one of an earlier build.
-  @Test func isTheFile() throws {
+  /// The program contains the file of this source tree, not of an earlier build.
+  @Test func servedDocumentEqualsRepositoryFile() throws {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let file = root.deletingLastPathComponent().appendingPathComponent("Proto/openapi.yaml")
     #expect(try Data(contentsOf: file) == Data(ServedDocument.body.readableBytesView))
   }
 
-  @Test func isServedToWhoeverAsks() async throws {
+  @Test func documentIsServedWithoutToken() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let path = "/v1/openapi.yaml"
@@ -312,7 +310,7 @@ import Yams
       #expect(answer.body == String(buffer: ServedDocument.body))
       let tag = try #require(answer.headers["etag"])
       #expect(tag == ServedDocument.tag && tag.wholeMatch(of: /"[0-9a-f]{1,16}"/) != nil)
-      // A token is not looked at, so one that is wrong is no harm.
+      // The route ignores tokens, so an invalid one is accepted.
       #expect(try await client.get(path, token: "nonsense").status == 200)
       let head = try await client.request(.head, path, nil, token: nil)
       #expect(head.status == 200 && head.body.isEmpty && head.headers["etag"] == tag)
@@ -325,14 +323,14 @@ import Yams
     (#""x""#, false), ("", false), ("*", true), ("tag", true), ("W/tag", true), (#""x", tag"#, true),
     (#""x" ,  W/tag  "#, true), ("tagtag", false),
   ])
-  func knowsItsTag(given: String, isKnown: Bool) {
-    let bytes = Array(given.replacingOccurrences(of: "tag", with: ServedDocument.tag).utf8)
-    #expect(ServedDocument.isAmong(bytes.span.bytes) == isKnown)
+  func ifNoneMatchIsComparedWithTag(header: String, isMatch: Bool) {
+    let bytes = Array(header.replacingOccurrences(of: "tag", with: ServedDocument.tag).utf8)
+    #expect(ServedDocument.isAmong(bytes.span.bytes) == isMatch)
   }
 }
 
 extension Route {
-  /// Whether it answers 501 where a gateway was started without `--ticket-secret-file`.
+  /// Whether it answers 501 if the gateway was started without `--ticket-secret-file`.
   fileprivate var needsTicketSecret: Bool {
     self == .issueTickets || self == .acknowledgePushes || self == .receiveHook
   }

@@ -5,7 +5,7 @@ import Testing
 @Suite struct AckLinesTests {
   private static let long = String(repeating: "x", count: AckLines.byteCountMax)
 
-  /// What a body has, and what is found in it: lines, `!` for one that is too long.
+  /// Bodies and the lines in them; `!` stands for a line that is too long.
   private static let bodies: [(body: String, found: [String])] = [
     ("", []), ("\n", []), ("{}\n", ["{}"]), ("{}", ["{}"]), ("a\nb\n", ["a", "b"]), ("a\nb", ["a", "b"]),
     ("\n\r\n \t\na\r\n\n", ["a\r"]), (" ", []), ("a\n\n\n\nb\n ", ["a", "b"]),
@@ -14,7 +14,7 @@ import Testing
     (long + "y", ["!"]), (long + "y\n" + long + "y\n\nz", ["!", "!", "z"]), ("a\u{0}b\n", ["a\u{0}b"]),
   ]
 
-  /// Reads a body that comes in pieces of that many bytes; what is not taken stays for the next.
+  /// Reads a body in pieces of `pieceBytes`. Bytes that are not consumed are kept for the next piece.
   private static func read(_ body: [UInt8], pieceBytes: Int) -> [String] {
     var lines = AckLines()
     var found: [String] = []
@@ -46,9 +46,9 @@ import Testing
   }
 
   @Test(arguments: [1, 2, 3, 7, 100, 4_095, 4_096, 4_097, 5_000, 100_000])
-  func findsTheSameHoweverItComes(pieceBytes: Int) {
+  func linesDoNotDependOnPieceSize(pieceBytes: Int) {
     for (body, found) in Self.bodies {
-      // A byte at a time is slow only for the longest.
+      // The longest bodies would take too long byte by byte.
       if pieceBytes == 1 && body.utf8.count > 2 * AckLines.byteCountMax { continue }
       let short = body.prefix(20)
       #expect(Self.read(Array(body.utf8), pieceBytes: pieceBytes) == found, "\(short) by \(pieceBytes)")

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// The order of acknowledgements alone, as stories: an event to the left, what can be taken then to the right.
+/// ``AckOrder`` as stories: the event on the left, the answers that are ready after it on the right.
 @Suite struct AckOrderTests {
   struct Story: CustomTestStringConvertible {
     var testDescription: String
@@ -20,7 +20,7 @@ import Testing
 
   static let stories = [
     Story(
-      "answers in their order",
+      "answers in order",
       [
         ("begin", ""), ("begin", ""), ("begin", ""), ("finish 0 a", "a"), ("finish 1 b", "ab"),
         ("take", "ab"),
@@ -28,14 +28,14 @@ import Testing
       ]
     ),
     Story(
-      "answers ahead of their turn wait for it",
+      "early answers wait for their turn",
       [
         ("begin", ""), ("begin", ""), ("begin", ""), ("begin", ""), ("finish 2 c", ""), ("finish 1 b", ""),
         ("finish 0 a", "abc"), ("begin", "abc"), ("finish 4 e", "abc"), ("take", "abc"), ("finish 3 d", "de"),
       ]
     ),
     Story(
-      "no more than so many entries, and again when half of them are done",
+      "a full order has room again when half of its entries are done",
       entries: 4,
       [
         ("begin", ""), ("begin", ""), ("begin", ""), ("room", "yes"), ("begin", ""), ("room", "no"),
@@ -44,7 +44,7 @@ import Testing
       ]
     ),
     Story(
-      "no more behind answers that nobody takes",
+      "untaken answers limit the entries",
       bytes: 8,
       [
         ("begin", ""), ("begin", ""), ("finish 0 aaaa", "aaaa"), ("room", "yes"),
@@ -53,7 +53,7 @@ import Testing
       ]
     ),
     Story(
-      "no more behind answers that wait for one",
+      "answers that wait for an earlier one limit the entries",
       bytes: 8,
       [
         ("begin", ""), ("begin", ""), ("begin", ""), ("finish 2 ccccc", ""), ("room", "yes"),
@@ -71,7 +71,7 @@ import Testing
   ]
 
   @Test(arguments: stories.indices)
-  func story(_ index: Int) {
+  func outcomesFollowTheStory(_ index: Int) {
     let story = Self.stories[index]
     var order = AckOrder(limits: story.limits)
     for (line, row) in story.rows.enumerated() {
@@ -92,12 +92,12 @@ import Testing
     case "take":
       defer { order.clearOrderedAnswers() }
       return String(buffer: order.orderedAnswers)
-    default: return "what is \(event)?"
+    default: return "unknown event: \(event)"
     }
     return String(buffer: order.orderedAnswers)
   }
 
-  /// However answers come, they leave in order, each with what it was begun with; what is kept stays within its bounds.
+  /// Answers finished in random order leave in order, with the labels of their entries. Held bytes stay bounded.
   @Test(arguments: 0..<20)
   func randomAnswersLeaveInOrder(_ seed: UInt64) {
     var generator = SplitMix64(seed: seed)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Gateway
 
-/// Acknowledgements as lines (Proto/openapi.yaml): answered in order while others still come.
+/// Push acks as lines (Proto/openapi.yaml), answered in order while the body is still being sent.
 @Suite struct AckStreamTests {
   private static func line(_ message: String, _ user: String = "bob", cid: String = "messaging:c") -> String {
     #"{"cid":"\#(cid)","message_id":"\#(message)","user_id":"\#(user)"}"# + "\n"
@@ -24,7 +24,7 @@ import Testing
     try await gateway.client.send(ByteBuffer(string: text), stream)
   }
 
-  /// The next answer: a code, or what was marked; `end` behind the last.
+  /// The next answer: its code or the marked message; `end` after the last one.
   private static func verdict(_ stream: TestRequestStream) async throws -> String {
     guard let line = await stream.line() else { return "end" }
     let object = try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any]
@@ -37,8 +37,8 @@ import Testing
     return verdicts
   }
 
-  /// Each answer is there before the next line is sent.
-  @Test func answersComeWhileLinesDo() async throws {
+  /// Each answer arrives before the next line is sent.
+  @Test func eachLineIsAnsweredBeforeTheNext() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let ticket = try await PushRouteTests.ticket(gateway, "m1", "bob")
@@ -57,8 +57,8 @@ import Testing
     }
   }
 
-  /// Wrong lines have their answers in their places, and the stream goes on.
-  @Test func linesThatAreWrong() async throws {
+  /// Invalid lines are answered in order, and the stream continues.
+  @Test func invalidLinesAreRefusedInPlace() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let good = Self.line("m1")
@@ -80,9 +80,9 @@ import Testing
     }
   }
 
-  /// The last line needs no end; one that was cut is none.
+  /// The last line needs no newline. A truncated one is invalid JSON.
   @Test(arguments: [("}", "messaging:c m1 bob"), ("", "invalid_json"), ("}\r\n\n", "messaging:c m1 bob")])
-  func theLastLine(end: String, expected: String) async throws {
+  func unterminatedLastLineIsProcessed(end: String, expected: String) async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let stream = try await Self.begin(gateway)
@@ -92,7 +92,7 @@ import Testing
     }
   }
 
-  @Test func bodiesWithoutLines() async throws {
+  @Test func bodyWithoutLinesGetsEmptyAnswer() async throws {
     try await TestGateway.run { gateway in
       for body in ["", "\n\n"] {
         let answer = try await gateway.client.request(
@@ -107,8 +107,8 @@ import Testing
     }
   }
 
-  /// Lines are a server's; elsewhere nothing reads them.
-  @Test func whoMaySendLines() async throws {
+  /// Only servers may send lines, and only to this route.
+  @Test func linesRequireServerTokenAndAckRoute() async throws {
     try await TestGateway.run { gateway in
       let table: [(String, String?, String)] = [
         ("/v1/push/acks", nil, "401 token_missing"),
@@ -131,8 +131,8 @@ import Testing
     }
   }
 
-  /// More than may be under way, through a window that is smaller still.
-  @Test func aLongBodyIsAnsweredInOrder() async throws {
+  /// The body has more lines than may be in flight, and the byte limit is lower still.
+  @Test func bodyBeyondLimitsIsAnsweredInOrder() async throws {
     var limits = GatewayLimits()
     limits.acks = AckOrder.Limits(entries: 64, bytes: 4_096)
     try await TestGateway.run(limits: limits) { gateway in
@@ -159,9 +159,9 @@ import Testing
     }
   }
 
-  /// No reply of the store wakes a stream of lines that ask nothing of it, and the body has ended: it goes on by
+  /// No store reply wakes the stream, because no line needs the store, and the body has ended. The stream resumes
   /// itself.
-  @Test func linesThatTheGatewayAnswersFillTheRoom() async throws {
+  @Test func locallyAnsweredLinesDoNotStallStream() async throws {
     var limits = GatewayLimits()
     limits.acks = AckOrder.Limits(entries: 64, bytes: 1_024)
     try await TestGateway.run(limits: limits) { gateway in
@@ -171,7 +171,7 @@ import Testing
       try await gateway.client.finish(stream)
       for _ in 0..<count {
         guard try await Self.verdict(stream) == "invalid_json" else {
-          Issue.record("another answer")
+          Issue.record("unexpected answer")
           return
         }
       }
@@ -179,8 +179,8 @@ import Testing
     }
   }
 
-  /// Lines that cannot be carried out have their codes, and those behind them are.
-  @Test func theStoreIsLostInTheMiddle() async throws {
+  /// Lines that the store fails get its code, and later lines are processed.
+  @Test func storeFailureFailsOnlyItsLines() async throws {
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let stream = try await Self.begin(gateway)
@@ -201,8 +201,8 @@ import Testing
     }
   }
 
-  /// What a client had under way when it went is carried out, and nothing is kept of it.
-  @Test func aClientThatResets() async throws {
+  /// Requests in flight at the reset are completed, and no state is kept.
+  @Test func resetStreamLeavesNoState() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let stream = try await Self.begin(gateway)
@@ -210,15 +210,15 @@ import Testing
       #expect(try await Self.verdict(stream) == "messaging:c m1 bob")
       try await Self.send(Self.line("m2") + Self.line("m2").dropLast(5), stream, gateway)
       try await gateway.client.reset(stream)
-      // A request behind it has been read, and so has the reset.
+      // A later request on the connection was answered, so the reset has been read.
       _ = try await gateway.client.post("/v1/push/acks", #"{"acks":[]}"#)
       #expect(try await gateway.metrics().contains("request_streams 0\n"))
       #expect(try await gateway.metrics().contains("store_requests_in_flight 0\n"))
     }
   }
 
-  /// A client that does not take its answers is not read from, and is let go when nothing moves.
-  @Test func aClientThatNeverReads() async throws {
+  /// The gateway stops reading from a client that does not read its answers, and ends the stream after a timeout.
+  @Test func stalledReaderIsDisconnected() async throws {
     var limits = GatewayLimits()
     limits.streamIdleTimeout = .milliseconds(1_000)
     var http2 = HTTP2Limits()

@@ -8,7 +8,7 @@ import Testing
 
 @testable import Gateway
 
-/// The answers' texts, read back by Foundation.
+/// JSON answers, parsed by Foundation.
 @Suite struct AnswerTests {
   private func object(_ write: (inout ByteBuffer) -> Void) throws -> NSDictionary {
     var buffer = ByteBuffer()
@@ -50,7 +50,7 @@ import Testing
     return try object { RowJSON.writeAnswer(fields, into: &$0) }
   }
 
-  @Test func writesAnOwnRow() throws {
+  @Test func ownRowHasAllFields() throws {
     let found = try answer(
       row(delivered: 1_700_000_000_000, deliveredMessage: "m6", deliveredSequence: 6, own: (3, "m6", 2))
     )
@@ -66,7 +66,7 @@ import Testing
     )
   }
 
-  @Test func leavesOutWhatARowDoesNotHave() throws {
+  @Test func absentRowFieldsAreOmitted() throws {
     #expect(
       try answer(row(readMessage: "", readSequence: 0)) == [
         "read": [
@@ -85,7 +85,7 @@ import Testing
     )
   }
 
-  @Test func theLargestRowFits() throws {
+  @Test func largestRowFitsItsBuffer() throws {
     let quotes = String(repeating: "\"", count: 255)
     let found = try answer(
       row(
@@ -104,7 +104,7 @@ import Testing
     #expect(read["last_read"] as? String == "9999-12-31T23:59:59.999Z")
   }
 
-  @Test func writesStatuses() throws {
+  @Test func statusHasAllFields() throws {
     let status = StatusAnswer(
       sequence: SequenceNumber(7),
       status: .delivered,
@@ -134,7 +134,7 @@ import Testing
   @Test(arguments: [
     (ReceiptStatus.none, "none"), (.processing, "processing"), (.done, "done"), (.expired, "expired"),
   ])
-  func namesReceiptStatuses(_ receipt: ReceiptStatus, _ expected: String) throws {
+  func receiptStatusHasItsName(_ receipt: ReceiptStatus, _ expected: String) throws {
     let status = StatusAnswer(
       sequence: SequenceNumber(7),
       status: .sent,
@@ -153,7 +153,7 @@ import Testing
     #expect(found["receipt_status"] as? String == expected)
   }
 
-  @Test func writesUsers() throws {
+  @Test func userSettingsAreWritten() throws {
     var settings = UserSettings(user: "a@b", version: 3, hidesRead: true)
     #expect(
       try object { UserJSON.write(settings, into: &$0) } == [
@@ -168,7 +168,7 @@ import Testing
     #expect(found["revoke_tokens_before"] as? String == "9999-12-31T23:59:59.999Z")
   }
 
-  @Test func theLargestListFits() throws {
+  @Test func largestListFitsItsBuffer() throws {
     var buffer = ByteBuffer()
     buffer.writeVarint(100)
     let entry = ListEntry(
@@ -193,7 +193,7 @@ import Testing
     }
   }
 
-  @Test func writesEntriesAndMessages() throws {
+  @Test func batchEntriesAndMessagesAreWritten() throws {
     let (id, cid, none) = (Array("m".utf8), Array("a:b".utf8), [UInt8]())
     #expect(
       try object { StatusJSON.writeEntry(cid: cid.span.bytes, id: id.span.bytes, code: nil, into: &$0) }
@@ -229,7 +229,7 @@ import Testing
     }
   }
 
-  @Test func writesChannelsAndTypes() throws {
+  @Test func channelsAndTypesAreWritten() throws {
     var options = ChannelTypeOptions()
     options.readEvents = false
     options.markUnread = .off
@@ -293,7 +293,7 @@ import Testing
       if let set = patch.keptSteps { names.append("kept_steps=\(set)") }
       return names.joined(separator: " ")
     } catch let problem as Problem {
-      // What it says names the option, and what that takes.
+      // The detail names the option and its valid values.
       if problem.code == .invalidOption {
         #expect(
           problem.detail.contains("must be ") && problem.detail.hasPrefix("field \""),
@@ -357,11 +357,11 @@ import Testing
     (#"{"kept_steps":4096}"#, "kept_steps=4096"), (#"{"kept_steps":4097}"#, "invalid_option"),
     (#"{"kept_steps":null}"#, "invalid_option"),
   ])
-  func readsOptions(_ text: String, _ expected: String) {
+  func optionsAreParsedOrRefused(_ text: String, _ expected: String) {
     #expect(patch(text) == expected)
   }
 
-  @Test func takesAtMost64Roles() throws {
+  @Test func moreThan64RolesAreRefused() throws {
     let roles = (0..<64).map { "\"r\($0)\"" }
     #expect(patch("{\"receipt_request_roles\":[\(roles.joined(separator: ","))]}").contains("r63"))
     #expect(
@@ -373,11 +373,11 @@ import Testing
     #expect(found["receipt_request_roles"] as? [String] == options.receiptRequestRoles)
   }
 
-  /// What is written is what is read.
+  /// Options that are written and parsed again are equal.
   @Test(arguments: [
     StatusRule.any, .all, .count(1), .count(.max), .percentage(1), .percentage(50), .percentage(100),
   ])
-  func optionsGoRound(_ rule: StatusRule) throws {
+  func writtenOptionsParseToSameValue(_ rule: StatusRule) throws {
     for readAcks in ReadAcksOption.allCases {
       for number: UInt32? in [nil, 1, .max - 1] {
         for roles in [nil, [], ["admin", "b"]] as [[String]?] {
@@ -403,7 +403,7 @@ import Testing
   // MARK: Problems
 
   @Test(arguments: ProblemCode.allCases)
-  func everyProblemIsReadable(_ code: ProblemCode) throws {
+  func problemHasAllFieldsAndHeaders(_ code: ProblemCode) throws {
     let problem = Problem(code, code == .invalidField ? "field \"a\" is\nwrong" : "")
     let found = try object { problem.write(requestID: "r-1", into: &$0) }
     #expect(
@@ -441,7 +441,7 @@ import Testing
     (.refused(.invalidCursor, retryAfterMilliseconds: 0, detail: ""), true, "invalid_cursor -"),
     (.refused(.malformedFrame, retryAfterMilliseconds: 0, detail: "secret"), false, "internal_error -"),
   ])
-  func explainsTheStoresFailures(_ failure: StoreFailure, _ isServer: Bool, _ expected: String) {
+  func storeFailureMapsToProblem(_ failure: StoreFailure, _ isServer: Bool, _ expected: String) {
     let problem = Problem(failure, route: .markRead, isServer: isServer)
     let after = problem.retryAfterSeconds.map { "\($0)" } ?? "-"
     #expect("\(problem.code.rawValue) \(after)" == expected)
@@ -452,7 +452,7 @@ import Testing
     ("abc-123", "abc-123"), (String(repeating: "x", count: 64), String(repeating: "x", count: 64)),
     (String(repeating: "x", count: 65), nil), ("", nil), ("a b", nil), ("a\u{7F}", nil), ("é", nil),
   ])
-  func takesOverSaneRequestIDs(_ given: String, _ accepted: String?) {
+  func validRequestIDIsAdopted(_ given: String, _ accepted: String?) {
     var ids = RequestIDs(random: 12_345)
     let bytes = Array(given.utf8)
     let id = ids.id(given: bytes.span.bytes)
@@ -466,7 +466,7 @@ import Testing
 }
 
 @Suite struct PendingRequestsTests {
-  @Test func aTokenIsGoodOnce() {
+  @Test func removedTokenFindsNothing() {
     var pending = PendingRequests(capacity: 2)
     let request = { PendingRequest(.tokenList(round: $0), route: .getToken) }
     func round(_ request: PendingRequest?) -> UInt32? {
@@ -487,6 +487,6 @@ import Testing
     #expect(pending.remove(12_345) == nil)
   }
 
-  /// Thousands of requests wait at once, and a mark moves one in and out.
-  @Test func aRequestIsSmall() { #expect(MemoryLayout<PendingRequest>.size <= 48) }
+  /// Thousands of requests wait at once, and each mark copies one in and out.
+  @Test func pendingRequestFitsIn48Bytes() { #expect(MemoryLayout<PendingRequest>.size <= 48) }
 }

@@ -7,8 +7,8 @@ import Testing
 struct BatchQueueTests {
   private func time(_ seconds: Int64) -> NIODeadline { .uptimeNanoseconds(0) + .seconds(seconds) }
 
-  /// Each row: how much room there is at what time, and which batches (by their connections) begin.
-  @Test func theOldestBeginsFirstAndNoneWaitsLongerThanItsTime() {
+  /// Each row has the room at a time, and the batches, by connection, that begin.
+  @Test func oldestBatchBeginsFirstAndOverdueBatchesBegin() {
     var queue = BatchQueue()
     for (number, entries) in [1_000, 100, 1_000].enumerated() {
       queue.append(
@@ -22,11 +22,11 @@ struct BatchQueueTests {
       )
     }
     let rows: [(room: Int, at: Int64, begin: [UInt32])] = [
-      // The small one would fit, and is not let past the large one before it.
+      // The small batch would fit, but does not overtake the large one.
       (999, 1, []),
       (1_100, 2, [0, 1]),
       (0, 6, []),
-      // Its entries are refused one by one if there is still no room.
+      // An overdue batch begins without room: its entries are then refused one by one.
       (0, 7, [2]),
       (9_999, 8, []),
     ]

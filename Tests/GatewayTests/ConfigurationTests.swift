@@ -26,7 +26,7 @@ import Testing
     try await body("\(directory)/secret", "\(directory)/short")
   }
 
-  @Test func readsAllOfIt() async throws {
+  @Test func allSettingsAreRead() async throws {
     try await withFiles { secret, _ in
       let (configuration, warnings) = try await read([
         "listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1,127.0.0.1:2", "jwt-secret-file": secret,
@@ -44,7 +44,7 @@ import Testing
     }
   }
 
-  @Test func theLinkHasTheListenersIdentityOrItsOwn() async throws {
+  @Test func storeTLSUsesOwnCertificateOrListeners() async throws {
     try await withFiles { secret, _ in
       let base = ["listen": "127.0.0.1:0", "store": "store:1", "jwt-secret-file": secret]
       let listener = ["tls-cert": "c", "tls-key": "k"]
@@ -67,7 +67,7 @@ import Testing
     }
   }
 
-  @Test func warnsWhereTheStoreNeedNotProveItself() async throws {
+  @Test func missingFrameSecretIsWarnedAbout() async throws {
     try await withFiles { secret, _ in
       let (configuration, warnings) = try await read([
         "listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1", "jwt-secret-file": secret,
@@ -81,7 +81,7 @@ import Testing
     }
   }
 
-  @Test func namesWhatIsMissingOrWrong() async throws {
+  @Test func missingOrInvalidSettingIsNamed() async throws {
     try await withFiles { secret, short in
       let good = ["listen": "127.0.0.1:0", "h2c": "true", "store": "127.0.0.1:1", "jwt-secret-file": secret]
       let table: [([String: String], String)] = [

@@ -4,12 +4,12 @@ import Testing
 
 @testable import Gateway
 
-/// Pages of other origins (`--cors-origin`).
+/// Requests from pages of other origins (`--cors-origin`).
 @Suite struct CrossOriginTests {
   private let page = [(name: "origin", value: "https://chat.example.org")]
   private let stranger = [(name: "origin", value: "https://chat.example.org.evil.net")]
 
-  @Test func answersSayWhoMayReadThem() async throws {
+  @Test func answersToAllowedOriginsHaveCORSHeaders() async throws {
     let origins = try CrossOrigins(["https://Chat.example.org:443", "http://localhost:3000"])
     try await TestGateway.run(origins: origins) { gateway in
       let client = gateway.client
@@ -30,34 +30,34 @@ import Testing
     }
   }
 
-  @Test func aPageAsksFirst() async throws {
+  @Test func preflightIsAnsweredForAllowedOriginsOnly() async throws {
     try await TestGateway.run(origins: try CrossOrigins(["https://chat.example.org"])) { gateway in
       let client = gateway.client
-      let asks = [(name: "access-control-request-method", value: "PUT")]
+      let preflight = [(name: "access-control-request-method", value: "PUT")]
       let answer = try await client.request(
         .options,
         "/v1/users/alice",
         nil,
         token: nil,
-        headers: page + asks
+        headers: page + preflight
       )
       #expect(answer.status == 204 && answer.body.isEmpty)
       #expect(answer.headers["access-control-allow-origin"] == "https://chat.example.org")
       #expect(answer.headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, DELETE")
       #expect(answer.headers["access-control-allow-headers"] == "authorization, content-type, last-event-id")
-      for headers in [stranger + asks, page, asks] {
+      for headers in [stranger + preflight, page, preflight] {
         let refused = try await client.request(.options, "/v1/users/alice", nil, token: nil, headers: headers)
         #expect(refused.verdict == "405 method_not_allowed")
       }
     }
     try await TestGateway.run { gateway in
-      let asks = page + [(name: "access-control-request-method", value: "PUT")]
+      let preflight = page + [(name: "access-control-request-method", value: "PUT")]
       let answer = try await gateway.client.request(
         .options,
         "/v1/users/alice",
         nil,
         token: nil,
-        headers: asks
+        headers: preflight
       )
       #expect(answer.status == 405 && answer.headers["vary"] == nil)
     }
@@ -67,7 +67,7 @@ import Testing
     "chat.example.org", "https://", "https://chat.example.org/", "https://chat.example.org/app", "ftp://x",
     "https://a b", "null", "https://x?y",
   ])
-  func refusesWhatIsNoOrigin(text: String) {
+  func invalidOriginIsRefused(text: String) {
     #expect(throws: SettingsError.self) { _ = try CrossOrigins([text]) }
   }
 
@@ -76,9 +76,9 @@ import Testing
     return origins.allow(bytes.span.bytes)
   }
 
-  @Test func knowsItsOwn() throws {
+  @Test func onlyConfiguredOriginsAreAllowed() throws {
     let origins = try CrossOrigins(["https://chat.example.org:443", "http://[::1]:8080"])
-    let anybody = try CrossOrigins(["*"])
+    let wildcard = try CrossOrigins(["*"])
     let table: [(String, Bool)] = [
       ("https://chat.example.org", true), ("https://chat.example.org:444", false),
       ("http://[::1]:8080", true),
@@ -86,9 +86,9 @@ import Testing
     ]
     for (origin, isAllowed) in table {
       #expect(allow(origin, origins) == isAllowed, "\(origin)")
-      #expect(allow(origin, anybody))
+      #expect(allow(origin, wildcard))
     }
-    #expect(!allow("", anybody))
-    #expect(CrossOrigins().isEmpty && !origins.isEmpty && !anybody.isEmpty)
+    #expect(!allow("", wildcard))
+    #expect(CrossOrigins().isEmpty && !origins.isEmpty && !wildcard.isEmpty)
   }
 }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Gateway
 
-/// ``Erasure`` without a store: an event to the left, the steps that come of it to the right.
+/// ``Erasure`` without a store: the event on the left, the resulting steps on the right.
 @Suite struct ErasureTests {
   private static let alice = Array("alice".utf8)
 
@@ -54,7 +54,7 @@ import Testing
     }
   }
 
-  @Test func goesThroughAllOfIt() {
+  @Test func erasureRunsAllStepsInOrder() {
     var erasure = Erasure(user: Self.alice, shardCount: 2)
     play(
       &erasure,
@@ -62,7 +62,7 @@ import Testing
         ("start", "begin"), ("begun", "assign"), ("assigned", "check"), ("checked erasing", "list"),
         ("listed 2 5", "erase 1, erase 0".split(separator: ", ").reversed().joined(separator: ", ")),
         ("erased 0", ""), ("erased 1", "list 5"), ("listed 1", "erase 2"), ("gone 2", "check"),
-        // Until a list is empty.
+        // Listing repeats until a list is empty.
         ("checked erasing", "list"), ("listed 1", "erase 0"), ("gone 0", "wait"), ("waited", "check"),
         ("checked erasing", "list"), ("listed 0", "forget"), ("forgot", "forget"),
         ("forgot", "purge 0 round 0, purge 1 round 0"), ("awaits 1 5", ""), ("purged 0", "wait"),
@@ -72,18 +72,18 @@ import Testing
     #expect(erasure.isDone == true && erasure.forgottenVersion == 4)
   }
 
-  @Test func goesOnWithWhatWasFound() {
+  @Test func unfinishedErasureResumes() {
     var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
     #expect(!erasure.settings.user.isEmpty)
     play(&erasure, [("start", "assign"), ("assigned", "check"), ("checked erasing", "list")])
     #expect(!erasure.isBeginning && erasure.forgottenVersion == 4)
   }
 
-  @Test func othersMayBeQuicker() {
+  @Test func erasureFinishedByOtherGatewayIsAccepted() {
     var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
     play(&erasure, [("start", "check"), ("checked done", "purge 0 round 0"), ("purged 0", "")])
     #expect(erasure.isDone == true)
-    // Or have marked the user once more, since.
+    // Another gateway has begun a new erasure meanwhile.
     erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
     play(
       &erasure,
@@ -94,16 +94,16 @@ import Testing
     )
   }
 
-  @Test func aShardIsAskedForTheRoundThatItNamed() {
+  @Test func purgeRepeatsWithRoundFromShard() {
     var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 2)
     play(
       &erasure,
       [
         ("start", "assign"), ("assigned", "check"),
         ("checked done", "purge 0 round 0, purge 1 round 0"), ("awaits 0 300", ""), ("unpurged 1", "wait"),
-        // Who could not be asked is asked as before.
+        // A failed request is repeated with the same round.
         ("waited", "purge 1 round 0, purge 0 round 300"), ("unpurged 0", ""), ("awaits 1 2", "wait"),
-        // A store that was started again names an earlier round.
+        // A restarted store returns an earlier round.
         ("waited", "purge 1 round 2, purge 0 round 300"), ("awaits 0 1", ""), ("purged 1", "wait"),
         ("waited", "purge 0 round 1"), ("purged 0", ""),
       ]
@@ -111,7 +111,7 @@ import Testing
     #expect(erasure.isDone == true)
   }
 
-  @Test func aFailureEndsIt() {
+  @Test func failureEndsErasure() {
     let ways: [[(String, String)]] = [
       [("start", "begin"), ("fail", "")], [("start", "begin"), ("begun", "assign"), ("fail", "")],
       [
@@ -132,13 +132,13 @@ import Testing
     }
   }
 
-  @Test func aChannelThatFailsIsTriedAgainAndAgain() {
+  @Test func failedChannelIsRetriedUpToLimit() {
     for (found, stallsMax) in [(nil, Erasure.stallsMax), (Self.settings(), Erasure.stallsMaxInBackground)] {
-      failsForEver(found, stallsMax)
+      expectRetriesUpToLimit(found, stallsMax)
     }
   }
 
-  private func failsForEver(_ found: UserSettings?, _ stallsMax: Int) {
+  private func expectRetriesUpToLimit(_ found: UserSettings?, _ stallsMax: Int) {
     var erasure = Erasure(user: Self.alice, settings: found, shardCount: 1)
     if found == nil { play(&erasure, [("start", "begin"), ("begun", "check")]) }
     if found != nil { play(&erasure, [("start", "check")]) }
@@ -155,7 +155,7 @@ import Testing
     #expect(erasure.isDone == false)
   }
 
-  @Test func onlySoManyAtOnce() {
+  @Test func concurrentChannelErasuresAreLimited() {
     var erasure = Erasure(user: Self.alice, settings: Self.settings(), shardCount: 1)
     _ = erasure.start()
     _ = erasure.checked(version: 3, isErasing: true)

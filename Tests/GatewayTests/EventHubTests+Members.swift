@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// Joining and leaving while other things happen, failures on the way, and bounds.
+/// Membership changes concurrent with other requests, transient failures, and limits.
 extension EventHubTests {
   private func entry(_ cid: String, joined: Int64) -> ChannelEntryFields {
     entries([cid], joined: joined)[0]
@@ -14,16 +14,21 @@ extension EventHubTests {
     .memberRemoved(user: user, at: Self.time(time), memberCount: 1)
   }
 
-  @Test func aLeavingOfBeforeTheyCameBackEndsNothing() throws {
+  @Test func removalBeforeRejoinDoesNotDetach() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let alice = try open("alice", cids, &hub)
+<<<<<<< HEAD
     let places = try cids.map { try #require(hub.index(ofChannel: $0)) }
     // The index tells both before the channel tells either.
+=======
+    let places = try cids.map { try #require(hub.place(ofChannel: $0)) }
+    // The index reports both changes before the channel reports either.
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     hub.membership(user: 0, entry(cids[0], joined: 90), at: Self.time(90), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 90"])
-    // Of the other one it tells what has come of them.
+    // For the other channel the index reports only the final state.
     hub.membership(user: 0, entry(cids[1], joined: 90), at: Self.time(90), isGone: false)
     for place in places {
       hub.detachAfter(removed("alice", at: 80), channel: place, to: [alice], later: [])
@@ -36,14 +41,14 @@ extension EventHubTests {
     #expect(!text(&hub).contains { $0.hasPrefix("left") })
   }
 
-  @Test func whoJoinsWhileTheyAreListedIsToldBehindTheAnswer() throws {
+  @Test func channelJoinedDuringListingIsSubscribedAfterIt() throws {
     var hub = hub()
     let cids = Self.cids(1, 3)
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(50))))
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(ref, entries([cids[0]]), next: 7)
     _ = hub.takeSteps()
-    // At a place that the list is past, and at one that it is not.
+    // One entry is before the list's cursor, the other after it.
     hub.membership(user: 0, entry(cids[1], joined: 70), at: Self.time(70), isGone: false)
     hub.membership(user: 0, entry(cids[2], joined: 71), at: Self.time(71), isGone: false)
     #expect(text(&hub) == [])
@@ -56,7 +61,7 @@ extension EventHubTests {
     #expect(cids.allSatisfy { hub.isAttached(ref, $0) })
   }
 
-  @Test func whoJoinsWhileTheyAreListedAgainStays() throws {
+  @Test func channelJoinedDuringRelistingIsKept() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let user = Self.user(0)
@@ -67,7 +72,7 @@ extension EventHubTests {
     hub.listed(ref, entries([cids[0]]), next: nil)
     let place = try #require(hub.index(ofChannel: cids[1]))
     #expect(!hub.isLeaving(ref, place))
-    // Who was leaving, and is listed, is back.
+    // A leaving member who is listed again has rejoined.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     _ = hub.takeSteps()
     hub.lost(ShardID(0))
@@ -78,7 +83,7 @@ extension EventHubTests {
 
   // MARK: Failures
 
-  @Test func aLiveStreamOutlivesWhatFailsForAWhile() throws {
+  @Test func liveStreamSurvivesTransientFailures() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let ref = try open("alice", [cids[0]], &hub)
@@ -101,14 +106,14 @@ extension EventHubTests {
     #expect(text(&hub) == ["subscribe 3: 1 since 90"] && !hub.hasID(ref))
     hub.subscribed(3, through: Self.time(100), isComplete: true)
     #expect(hub.hasID(ref) && hub.openings == 0)
-    // What does not pass ends it.
+    // A permanent failure ends the stream.
     hub.lost(ShardID(UInt16(Self.shard("alice"))))
     _ = hub.takeSteps()
     hub.listFailed(ref, Problem(.tokenRevoked))
     #expect(text(&hub) == ["end 0"] && hub.openings == 0)
   }
 
-  @Test func whoGoesWhileTheyWaitTakesNoPlace() throws {
+  @Test func closedWaitingStreamFreesItsQueueSlot() throws {
     var limits = Self.limits
     limits.openings = 1
     limits.waiting = 2
@@ -130,7 +135,7 @@ extension EventHubTests {
 
   // MARK: Bounds
 
-  @Test func aUserMayHaveSoManyStreams() throws {
+  @Test func streamsPerUserAreLimited() throws {
     var limits = Self.limits
     limits.streamsPerUser = 2
     var hub = hub(limits)
@@ -143,7 +148,7 @@ extension EventHubTests {
     try open("alice", [], &hub)
   }
 
-  @Test func allStreamsTogetherMayHaveSoManyChannels() throws {
+  @Test func attachmentsOverAllStreamsAreLimited() throws {
     var limits = Self.limits
     limits.attachments = 3
     var hub = hub(limits)
@@ -153,7 +158,7 @@ extension EventHubTests {
     hub.userSubscribed(1, through: Self.time(1))
     hub.listed(bob, entries(Array(cids.prefix(2))), next: nil)
     #expect(text(&hub).last == "refuse 1 store_busy" && hub.attachmentCount == 2)
-    // One that joins too many has to come again.
+    // A live stream whose user joins too many channels is ended.
     let carol = try open("carol", [cids[0]], &hub)
     hub.membership(user: 0, entry(cids[2], joined: 70), at: Self.time(70), isGone: false)
     #expect(text(&hub) == ["end 0"] && hub[alice] == nil && hub.attachmentCount == 1)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Gateway
 
-/// Who gets what of an event, and how it is written.
+/// The forms of an event for each kind of viewer, and their JSON.
 @Suite struct EventJSONTests {
   private static let time = Timestamp(milliseconds: 1_767_225_600_000)
   private static let text = "2026-01-01T00:00:00.000Z"
@@ -103,9 +103,9 @@ import Testing
       row(own: .read, shown: [.read, .delivered]), ["read", "delivered"], ["read", "delivered", "markRead"],
       ["read", "delivered"]
     ),
-    // R7: hidden from all others; the own devices know.
+    // R7: hidden from others, but not from the user's own devices.
     (row(own: .read), [], ["markRead"], []),
-    // R4 private: others go on seeing the watermark.
+    // R4, private: others still see the watermark.
     (row(own: .unread), [], ["markUnread"], []),
     (row(own: .unread, shown: .row), ["rowShown"], ["rowOwn", "markUnread"], ["rowServer"]),
     (row(shown: .row), ["rowShown"], ["rowOwn"], ["rowServer"]),
@@ -122,7 +122,7 @@ import Testing
     ),
   ]
 
-  @Test func everybodyGetsTheirs() {
+  @Test func formsDependOnViewer() {
     for (event, others, subject, server) in Self.audiences {
       #expect(names(event, .user(isSubject: false)) == others, "\(event)")
       #expect(names(event, .user(isSubject: true)) == subject, "\(event)")
@@ -147,7 +147,7 @@ import Testing
 
   private static var bob: NSDictionary { ["id": "bob"] }
 
-  @Test func rowsAreWrittenForEachWhoSeesThem() throws {
+  @Test func rowEventIsWrittenInEachForm() throws {
     let all: RowEventFields.Shown = [.read, .delivered, .row]
     let event = Self.row(own: [.read, .unread], shown: all)
     let table: [(EventForm, NSDictionary)] = [
@@ -206,12 +206,12 @@ import Testing
     for (form, expected) in table { #expect(try json(form, event) == expected, "\(form)") }
     let reply = Self.row(shown: .read, thread: "m2")
     #expect(try json(.read, reply)["thread_id"] as? String == "m2")
-    // What is unread is the channel's, also where a thread was read.
+    // The unread count is the channel's, also after a mark in a thread.
     let read = try json(.markRead, Self.row(own: .read, thread: "m2", unreadInChannel: 9))
     #expect(read["unread_messages"] as? Int == 9 && read["thread_id"] as? String == "m2")
   }
 
-  @Test func othersAreWritten() throws {
+  @Test func otherEventsAreWritten() throws {
     let message = EventFields.messageNew(
       MessageEventFields(
         thread: "m1",
@@ -296,7 +296,7 @@ import Testing
     #expect((shown["options"] as? NSDictionary)?["mark_unread"] as? String == "private")
   }
 
-  @Test func aNoteCannotEndItsLine() {
+  @Test func lineBreaksInNotesAreEscaped() {
     var event = Self.receipt
     if case .receipt(var fields) = event {
       fields.note = "one\n\nevent: stream.reset\ndata: {}\r\n\u{2028}"

@@ -7,9 +7,9 @@ import Testing
 
 @testable import Gateway
 
-/// `notification.totals`, and what a change of privacy tells.
+/// `notification.totals`, and the events of a privacy change.
 extension EventRouteTests {
-  @Test func totalsFollowWhatMayChangeThem() async throws {
+  @Test func totalsFollowUnreadCountChanges() async throws {
     var limits = GatewayLimits()
     limits.heartbeat = .milliseconds(50)
     try await run(limits: limits) { gateway in
@@ -18,15 +18,15 @@ extension EventRouteTests {
       let without = try await client.events(token: bob)
       #expect(await stream.live())
       #expect(await without.live())
-      try await gateway.store.tell(Self.general, Self.message("m2"))
+      try await gateway.store.publish(Self.general, Self.message("m2"))
       #expect(await stream.types(1) == ["message.new alice"])
       let totals = try #require(await stream.event())
       #expect(totals["type"] as? String == "notification.totals" && totals["cid"] == nil)
       #expect(totals["total_unread_count"] as? Int == 2 && totals["unread_channels"] as? Int == 1)
       #expect(totals["unread_threads"] as? Int == 0)
-      // What others do changes nothing of theirs; what they do does, a while after the last.
-      try await gateway.store.tell(Self.general, Self.read("alice", 2))
-      try await gateway.store.tell(Self.general, Self.read("bob", 2))
+      // Reads by others do not change bob's totals. His own do, an interval after the last totals.
+      try await gateway.store.publish(Self.general, Self.read("alice", 2))
+      try await gateway.store.publish(Self.general, Self.read("bob", 2))
       let types = await stream.types(4)
       #expect(
         types == [
@@ -40,8 +40,8 @@ extension EventRouteTests {
     }
   }
 
-  /// It waits for its turn while many a tick passes.
-  @Test func whoComesBackGetsTotalsOnceTheStreamHasBegun() async throws {
+  /// The stream waits for its turn during several ticks.
+  @Test func resumedStreamGetsTotalsOnceBegun() async throws {
     var limits = GatewayLimits()
     limits.heartbeat = .milliseconds(20)
     limits.events.openings = 1
@@ -49,11 +49,11 @@ extension EventRouteTests {
       try await gateway.store.set(.ignoringKind(.subscribeUser))
       _ = try await gateway.store.takeLog()
       let first = try await gateway.client.events(token: carol)
-      // Until then it would be answered below.
-      var asked: [FrameKind] = []
-      try await eventually("the store has been asked for the first stream") {
-        asked += try await gateway.store.takeLog()
-        return asked.contains(.subscribeUser)
+      // Before that, the mode set below would answer the request.
+      var log: [FrameKind] = []
+      try await eventually("the store has the first stream's request") {
+        log += try await gateway.store.takeLog()
+        return log.contains(.subscribeUser)
       }
       let now = Int64(Date().timeIntervalSince1970 * 1_000)
       let id = "00000000000000010000000000000002-\(now)"
@@ -68,7 +68,7 @@ extension EventRouteTests {
     }
   }
 
-  @Test func totalsLeaveRoomForRequests() async throws {
+  @Test func totalsDoNotBlockRequests() async throws {
     var limits = GatewayLimits()
     limits.heartbeat = .milliseconds(20)
     limits.userJobs = 2
@@ -80,7 +80,7 @@ extension EventRouteTests {
       ]
       for stream in streams { #expect(await stream.live()) }
       try await gateway.store.set(.ignoringKind(.unreadCounts))
-      try await gateway.store.tell(Self.general, Self.message("m3"))
+      try await gateway.store.publish(Self.general, Self.message("m3"))
       for stream in streams { #expect(await stream.types(1) == ["message.new alice"]) }
       let loop = gateway.loop
       let counts = try await gateway.eventLoop.submit {
@@ -92,7 +92,7 @@ extension EventRouteTests {
     }
   }
 
-  @Test func aChangeOfPrivacyIsAnnouncedBeforeItIsSettled() async throws {
+  @Test func privacyChangeIsAnnouncedBeforeSettling() async throws {
     try await run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:third", members: ["alice"])
@@ -105,14 +105,14 @@ extension EventRouteTests {
       let last = log.lastIndex(of: .assignUser) ?? 0
       #expect(log.firstIndex(of: .announceRow).map { $0 > last } == true)
       #expect(
-        try await gateway.store.ask { $0.events.announced } == [
+        try await gateway.store.withModel { $0.events.announced } == [
           "alice \(Self.general)", "alice messaging:third",
         ]
       )
-      // A revocation is nothing that others see.
+      // Others do not see a revocation.
       _ = try await client.put("/v1/users/alice", #"{"revoke_tokens_before":"2024-01-01T01:00:00Z"}"#)
       #expect(try await !gateway.store.takeLog().contains(.announceRow))
-      // What could not be announced is not settled: it is gone on with.
+      // A change that could not be announced stays unsettled, and is retried.
       try await gateway.store.set(.refusingKind(.announceRow, .busy))
       let show = #"{"privacy_settings":{"read_receipts":{"enabled":true}}}"#
       #expect(try await client.put("/v1/users/alice", show).verdict == "503 outcome_unknown")

@@ -2,48 +2,48 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// What is subscribed to, and events that a test has told.
+/// Subscriptions, and the events that tests publish.
 struct FakeEvents {
-  /// What is subscribed to, over all connections.
+  /// Subscribed channels and users, over all connections.
   var channels: Set<String> = []
   var users: Set<String> = []
-  /// What subscriptions with a time ask about, as `cid since`.
+  /// Subscriptions with a resume time, as `cid since`.
   var resumed: [String] = []
-  /// What such a subscription is answered, by channel.
+  /// The events that such a subscription replays, by channel.
   var changes: [String: [EventFields]] = [:]
-  /// They are answered that this is too much.
-  var isTooMuch = false
-  /// Of all shards.
+  /// Such a subscription is answered as incomplete.
+  var replayIsIncomplete = false
+  /// The time up to which every shard has sent its events.
   var through: Int64 = 1_000
-  /// Whose rows were announced, as `user cid`, sorted.
+  /// Announced rows, as `user cid`, sorted.
   var announced: [String] = []
-  /// Channels that users have left, which are listed where that is asked for.
+  /// Channels that users have left, for lists that request them.
   var left: [String: [String]] = [:]
-  /// Channels of users that were deleted, and when, which are listed where that is asked for with a time before.
+  /// Deleted channels of users with their times, for lists since an earlier time.
   var deleted: [String: [(cid: String, at: Int64)]] = [:]
-  /// What was deleted before this is not known any more.
+  /// Deletions before this time are no longer known.
   var keepsDeletedSince: Int64 = 0
 }
 
 extension FakeModel {
-  /// 0x30 to 0x33.
+  /// Frames 0x30 to 0x33.
   func events(_ header: FrameHeader, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
     switch header.kind {
     case .subscribe:
       let flags = try reader.varint()
       let since = try reader.time()
-      var told: [ChannelEventsFields] = []
+      var replayed: [ChannelEventsFields] = []
       for cid in try cids(header, &reader) {
         events.channels.insert(cid)
         guard flags == 1 else { continue }
         events.resumed.append("\(cid) \(since.milliseconds)")
-        if let changes = events.changes[cid] { told.append(ChannelEventsFields(cid: cid, changes)) }
+        if let changes = events.changes[cid] { replayed.append(ChannelEventsFields(cid: cid, changes)) }
       }
       let through = Timestamp(milliseconds: events.through)
       SubscribedFields(
         through: through,
-        isComplete: !events.isTooMuch,
-        channels: events.isTooMuch ? [] : told
+        isComplete: !events.replayIsIncomplete,
+        channels: events.replayIsIncomplete ? [] : replayed
       ).write(into: &fields)
     case .unsubscribe: for cid in try cids(header, &reader) { events.channels.remove(cid) }
     case .subscribeUser:
@@ -77,46 +77,46 @@ extension FakeModel {
   }
 
   /// Sends an events frame of one shard over every connection.
-  func tell(_ shard: ShardID, _ fields: EventsFields) {
+  func sendEvents(_ shard: ShardID, _ fields: EventsFields) {
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(.events, shard: shard)) { fields.write(into: &$0) }
     broadcast(buffer)
   }
 
-  /// Tells of a channel that somebody has subscribed to.
-  func tell(_ cid: String, _ told: [EventFields], through: Int64?) {
+  /// Publishes events of a channel, if it is subscribed to.
+  func publish(_ cid: String, _ published: [EventFields], through: Int64?) {
     guard events.channels.contains(cid) else { return }
     if let through { events.through = through }
     let shard = ShardID.owning(Array(cid.utf8).span.bytes, count: Int(shardCount))
     let time = Timestamp(milliseconds: events.through)
-    tell(shard, EventsFields(through: time, channels: [ChannelEventsFields(cid: cid, told)]))
+    sendEvents(shard, EventsFields(through: time, channels: [ChannelEventsFields(cid: cid, published)]))
   }
 
-  /// Every shard has told everything up to here.
-  func pass(_ through: Int64) {
+  /// Every shard reports that all its events up to `through` have been sent.
+  func advance(through: Int64) {
     events.through = through
     for shard in 0..<UInt16(shardCount) {
-      tell(ShardID(shard), EventsFields(through: Timestamp(milliseconds: through)))
+      sendEvents(ShardID(shard), EventsFields(through: Timestamp(milliseconds: through)))
     }
   }
 
-  /// Tells of a user that somebody has subscribed to.
-  func tell(user: String, _ told: [UserEventFields]) {
+  /// Publishes events of a user, if it is subscribed to.
+  func publish(user: String, _ published: [UserEventFields]) {
     guard events.users.contains(user) else { return }
     let shard = ShardID.owning(Array(user.utf8).span.bytes, count: Int(shardCount))
     let time = Timestamp(milliseconds: events.through)
-    tell(shard, EventsFields(through: time, users: [UserEventsFields(user: user, told)]))
+    sendEvents(shard, EventsFields(through: time, users: [UserEventsFields(user: user, published)]))
   }
 }
 
 extension FakeStore {
-  func tell(_ cid: String, _ told: EventFields..., through: Int64? = nil) async throws {
-    _ = try await ask { $0.tell(cid, told, through: through) }
+  func publish(_ cid: String, _ published: EventFields..., through: Int64? = nil) async throws {
+    _ = try await withModel { $0.publish(cid, published, through: through) }
   }
 
-  func tell(user: String, _ told: UserEventFields...) async throws {
-    _ = try await ask { $0.tell(user: user, told) }
+  func publish(user: String, _ published: UserEventFields...) async throws {
+    _ = try await withModel { $0.publish(user: user, published) }
   }
 
-  func pass(_ through: Int64) async throws { _ = try await ask { $0.pass(through) } }
+  func advance(through: Int64) async throws { _ = try await withModel { $0.advance(through: through) } }
 }

@@ -2,9 +2,9 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// A user's channels and what is unread in them. Places have holes, as they do where channels were left.
+/// A user's channels and their unread counts. Index positions have gaps, as after leaving channels.
 extension FakeModel {
-  private func place(_ position: Int) -> UInt64 { UInt64(position) * 3 + 1 }
+  private func indexPosition(_ offset: Int) -> UInt64 { UInt64(offset) * 3 + 1 }
 
   private func knows(_ cid: String, _ user: String, all: Bool) -> Bool {
     guard let channel = channels[cid] else { return false }
@@ -31,7 +31,9 @@ extension FakeModel {
     guard (1...1_000).contains(limit) else { throw Refused(code: .invalidField) }
     revocation = (header.shard.rawValue, tokenIssued)
     try checkToken(of: user)
-    let known = order.enumerated().filter { place($0.offset) >= cursor && knows($0.element, user, all: all) }
+    let known = order.enumerated().filter {
+      indexPosition($0.offset) >= cursor && knows($0.element, user, all: all)
+    }
     let page = known.prefix(min(limit, listMax))
     let isLast = page.count == known.count
     let left = all && isLast ? events.left[user] ?? [] : []
@@ -57,8 +59,8 @@ extension FakeModel {
       let time = Timestamp(milliseconds: 6)
       ChannelEntryFields(cid: cid, row: nil, isMember: false, joinedAt: time).write(into: &fields)
     }
-    fields.writeOptional(page.count < known.count ? page.last.map { place($0.offset) + 1 } ?? 0 : nil)
-    // Erased members leave the index a little after they have left the channel.
+    fields.writeOptional(page.count < known.count ? page.last.map { indexPosition($0.offset) + 1 } ?? 0 : nil)
+    // The index drops erased members a little later than their channels do.
     if all, cursor == 0 {
       staleLists -= 1
       if staleLists <= 0 { stale[user] = nil }
@@ -105,14 +107,14 @@ extension FakeModel {
   }
 }
 
-/// A thread: who is in it, and up to which of its replies they have read.
+/// A thread: its replies, and how many of them each participant has read.
 struct FakeThread {
   var replies: [String] = []
   var read: [String: Int] = [:]
 }
 
 extension FakeModel {
-  /// The thread that is meant, after all other fields.
+  /// The request's thread, which follows all other fields; nil for none.
   func thread(_ reader: inout FieldReader) throws -> String? {
     guard hasThread else { return nil }
     let parent = try reader.text()
@@ -128,7 +130,7 @@ extension FakeModel {
     guard channel.messages.contains(parent) else { throw Refused(code: .messageNotFound) }
   }
 
-  /// register_message of a reply.
+  /// Answers register_message for a reply.
   func reply(
     _ id: String,
     _ user: String,
@@ -142,8 +144,8 @@ extension FakeModel {
       var thread = channel.threads[parent] ?? FakeThread()
       thread.replies.append(id)
       thread.read[user] = thread.replies.count
-      if let place = channel.messages.firstIndex(of: parent), !channel.senders[place].isEmpty {
-        let sender = channel.senders[place]
+      if let index = channel.messages.firstIndex(of: parent), !channel.senders[index].isEmpty {
+        let sender = channel.senders[index]
         thread.read[sender] = thread.read[sender] ?? 0
       }
       channel.threads[parent] = thread
@@ -167,8 +169,8 @@ extension FakeModel {
     let replies = channel.threads[parent]?.replies ?? []
     var sequence = replies.count
     if !message.isEmpty {
-      guard let place = replies.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
-      sequence = place + 1
+      guard let index = replies.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
+      sequence = index + 1
     }
     switch kind {
     case .markRead:

@@ -2,12 +2,11 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Tickets and acknowledgements, as much of them as the gateway's tests need: message n was sent n seconds after
-/// ``sentBase``.
+/// The part of tickets and push acks that the gateway's tests need. Message n was sent n seconds after ``sentBase``.
 extension FakeModel {
   static let sentBase: Int64 = 1_000_000_000_000
 
-  /// Every incarnation of a channel has a number.
+  /// The number of the channel's incarnation.
   private func number(of cid: String) -> UInt64 {
     if let number = channelNumbers[cid] { return number }
     nextChannelNumber += 1
@@ -20,7 +19,7 @@ extension FakeModel {
     return StableHash.hash(bytes.span.bytes)
   }
 
-  /// A deleted message goes on marking a position.
+  /// The sequence number of a message. Deleted messages keep theirs.
   private func sequence(of message: String, _ channel: Channel) throws -> Int {
     guard let index = channel.messages.firstIndex(of: message) else { throw Refused(code: .messageNotFound) }
     return index + 1
@@ -103,7 +102,7 @@ extension FakeModel {
   }
 }
 
-/// Webhooks that are remembered.
+/// Recorded webhooks.
 extension FakeModel {
   func webhook(
     _ kind: FrameKind,

@@ -2,8 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Acknowledgements and lists, as much of them as the gateway's tests need: times are made up of places, and by time
-/// means by place too.
+/// The part of acknowledgements and lists that the gateway's tests need. Times are derived from member indexes, so
+/// order by time is order by index.
 extension FakeModel {
   func checkViewer(_ user: String, _ channel: Channel) throws {
     guard !user.isEmpty else { return }
@@ -49,74 +49,74 @@ extension FakeModel {
 
   private func acknowledgementCode(_ id: String, _ user: String, _ channel: Channel) -> ErrorCode? {
     if channel.deleted.contains(id) { return .messageDeleted }
-    guard let place = channel.messages.firstIndex(of: id) else { return .messageNotFound }
+    guard let index = channel.messages.firstIndex(of: id) else { return .messageNotFound }
     if channel.receipts[id] == nil { return .receiptNotRequested }
-    if channel.senders[place] == user { return .ownMessage }
+    if channel.senders[index] == user { return .ownMessage }
     return channel.options.receiptTTL == 1 ? .receiptExpired : nil
   }
 
-  private func place(of id: String, _ channel: Channel) throws -> Int {
+  private func messageIndex(of id: String, _ channel: Channel) throws -> Int {
     if channel.deleted.contains(id) { throw Refused(code: .messageDeleted) }
-    guard let place = channel.messages.firstIndex(of: id) else { throw Refused(code: .messageNotFound) }
-    return place
+    guard let index = channel.messages.firstIndex(of: id) else { throw Refused(code: .messageNotFound) }
+    return index
   }
 
-  private func hidesCounts(_ channel: Channel, _ place: Int, from user: String, isServer: Bool) -> Bool {
-    channel.options.countsVisibleTo == .sender && channel.senders[place] != user
+  private func hidesCounts(_ channel: Channel, _ index: Int, from user: String, isServer: Bool) -> Bool {
+    channel.options.countsVisibleTo == .sender && channel.senders[index] != user
       && !(isServer && user.isEmpty)
   }
 
   func listMembers(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    let asked = try ListMembersRequest(&reader)
-    let (user, id) = (text(asked.viewer.user), text(asked.message))
+    let request = try ListMembersRequest(&reader)
+    let (user, id) = (text(request.viewer.user), text(request.message))
     try checkViewer(user, channel)
-    let place = try place(of: id, channel)
-    if hidesCounts(channel, place, from: user, isServer: asked.viewer.isServer) {
+    let index = try messageIndex(of: id, channel)
+    if hidesCounts(channel, index, from: user, isServer: request.viewer.isServer) {
       throw Refused(code: .countsNotVisible)
     }
-    if asked.order == 1, channel.members.count > 4 { throw Refused(code: .orderNotAvailable) }
-    // Of both orders the cursor is the place, with something behind it in the order of time.
-    let prefix = asked.order == 0 ? "j" : "t"
+    if request.order == 1, channel.members.count > 4 { throw Refused(code: .orderNotAvailable) }
+    // In both orders the cursor is the member's index. In time order it has a suffix.
+    let prefix = request.order == 0 ? "j" : "t"
     var first = 0
-    let cursor = text(asked.cursor)
+    let cursor = text(request.cursor)
     if !cursor.isEmpty {
       let digits = cursor.dropFirst().prefix(while: { $0 != "-" })
       guard cursor.hasPrefix(prefix), let number = Int(digits) else { throw Refused(code: .invalidCursor) }
       first = number
     }
     let found = channel.members.enumerated().filter { offset, member in
-      guard member.user != channel.senders[place], member.row.joined <= place else { return false }
-      let hasRead = member.row.read > place || channel.receipts[id]?[member.user] != nil
-      switch asked.list {
+      guard member.user != channel.senders[index], member.row.joined <= index else { return false }
+      let hasRead = member.row.read > index || channel.receipts[id]?[member.user] != nil
+      switch request.list {
       case 0: return hasRead
-      case 1: return !hasRead && member.row.delivered > place
+      case 1: return !hasRead && member.row.delivered > index
       default: return !hasRead
       }
     }.filter { $0.offset >= first }
-    let page = found.prefix(Int(asked.limit))
+    let page = found.prefix(Int(request.limit))
     fields.writeVarint(page.count)
     for (offset, member) in page {
       let entry = ListEntry(
         row: MemberOrdinal(UInt32(offset)),
-        at: asked.list == 2 ? .none : Timestamp(milliseconds: 1_000 + Int64(offset)),
+        at: request.list == 2 ? .none : Timestamp(milliseconds: 1_000 + Int64(offset)),
         isExact: offset != 2,
-        note: asked.list == 0 ? channel.receipts[id]?[member.user] ?? "" : ""
+        note: request.list == 0 ? channel.receipts[id]?[member.user] ?? "" : ""
       )
       fields.writeListEntry(user: Array(member.user.utf8).span.bytes, entry)
     }
     let next = found.dropFirst(page.count).first.map { "\(prefix)\($0.offset)" } ?? ""
-    fields.writeField(next.isEmpty || asked.order == 0 ? next : "\(next)-\(page.last?.element.user ?? "")")
-    if asked.cursor.isEmpty { fields.writeVarint(found.count) }
+    fields.writeField(next.isEmpty || request.order == 0 ? next : "\(next)-\(page.last?.element.user ?? "")")
+    if request.cursor.isEmpty { fields.writeVarint(found.count) }
   }
 
   func memberStatuses(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    let asked = try MemberStatusesRequest(&reader)
-    let (viewer, id) = (text(asked.viewer.user), text(asked.message))
+    let request = try MemberStatusesRequest(&reader)
+    let (viewer, id) = (text(request.viewer.user), text(request.message))
     try checkViewer(viewer, channel)
-    let place = try place(of: id, channel)
-    let isHidden = hidesCounts(channel, place, from: viewer, isServer: asked.viewer.isServer)
-    fields.writeVarint(asked.users.count)
-    asked.users.forEach { name in
+    let index = try messageIndex(of: id, channel)
+    let isHidden = hidesCounts(channel, index, from: viewer, isServer: request.viewer.isServer)
+    fields.writeVarint(request.users.count)
+    request.users.forEach { name in
       let user = text(name)
       let bytes = Array(user.utf8)
       guard let row = channel.members.first(where: { $0.user == user })?.row else {
@@ -124,14 +124,14 @@ extension FakeModel {
       }
       if isHidden && user != viewer {
         fields.writeMemberStatus(user: bytes.span.bytes, refused: .countsNotVisible)
-      } else if row.joined > place {
+      } else if row.joined > index {
         fields.writeMemberStatus(user: bytes.span.bytes, refused: .notExpected)
       } else {
-        let (hasRead, hasIt) = (row.read > place, max(row.read, row.delivered) > place)
+        let (hasRead, isDelivered) = (row.read > index, max(row.read, row.delivered) > index)
         let status = MemberStatus(
-          status: hasRead ? .read : hasIt ? .delivered : .sent,
+          status: hasRead ? .read : isDelivered ? .delivered : .sent,
           readAt: hasRead ? Timestamp(milliseconds: 2_000) : .none,
-          deliveredAt: hasIt ? Timestamp(milliseconds: 1_000) : .none,
+          deliveredAt: isDelivered ? Timestamp(milliseconds: 1_000) : .none,
           readIsExact: user != "dave",
           deliveredIsExact: user != "dave"
         )

@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// What removes (R16).
+/// Deletion, truncation and erasure (R16).
 extension FakeModel {
   func deleteChannel(_ cid: String, fields: inout ByteBuffer) {
     fields.writeInteger(UInt8(channels[cid] == nil ? 0 : 1))
@@ -14,10 +14,10 @@ extension FakeModel {
   func truncate(_ channel: inout Channel, before message: String) throws {
     var end = channel.messages.count
     if !message.isEmpty {
-      guard let place = channel.messages.firstIndex(of: message) else {
+      guard let index = channel.messages.firstIndex(of: message) else {
         throw Refused(code: .messageNotFound)
       }
-      end = place
+      end = index
     }
     channel.deleted.formUnion(channel.messages[..<end])
   }
@@ -30,22 +30,24 @@ extension FakeModel {
     fields.writeInteger(UInt8(isKnown ? 1 : 0))
   }
 
-  /// Nothing new is made in the name of a user who is being erased.
+  /// Rejects changes in the name of a user who is being erased.
   func checkErasing(_ user: String, in shard: UInt16) throws {
     if settings[shard]?[user]?.isErasing ?? false { throw Refused(code: .userErased) }
   }
 
-  /// Every shard has rounds of its own. At the second asking it names an earlier one, as if it had been started again.
+  /// Every shard has its own rounds. The second reply has an earlier one, as if the store had been restarted.
   func purge(_ shard: UInt16, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    func round(_ asked: Int) -> UInt64 { asked == 0 ? 0 : UInt64(shard) * 100 + (asked == 1 ? 300 : 7) }
-    let asked = purges[shard, default: 0]
-    let given = try reader.varint()
-    purges[shard] = asked + 1
-    guard asked > purgesNeeded || given == round(asked) else { throw Refused(code: .invalidField) }
-    fields.writeVarint(asked < purgesNeeded ? round(asked + 1) : 0)
+    func round(_ attempt: Int) -> UInt64 { attempt == 0 ? 0 : UInt64(shard) * 100 + (attempt == 1 ? 300 : 7) }
+    let attempt = purges[shard, default: 0]
+    let requestedRound = try reader.varint()
+    purges[shard] = attempt + 1
+    guard attempt > purgesNeeded || requestedRound == round(attempt) else {
+      throw Refused(code: .invalidField)
+    }
+    fields.writeVarint(attempt < purgesNeeded ? round(attempt + 1) : 0)
   }
 
-  /// Where the id of a user still stands.
+  /// The places that still contain the user's id.
   func traces(of user: String) -> [String] {
     var traces: [String] = []
     for (cid, channel) in channels.sorted(by: { $0.key < $1.key }) {
@@ -60,25 +62,25 @@ extension FakeModel {
 }
 
 extension FakeStore {
-  func traces(of user: String) async throws -> [String] { try await ask { $0.traces(of: user) } }
-  /// How many channels each unread_counts was about, since the last call.
+  func traces(of user: String) async throws -> [String] { try await withModel { $0.traces(of: user) } }
+  /// The number of channels in each unread_counts since the last call.
   func takeCountFrames() async throws -> [Int] {
-    try await ask { model in
+    try await withModel { model in
       defer { model.countFrames = [] }
       return model.countFrames
     }
   }
-  /// How many entries a list_channels has at most.
-  func setListMax(_ count: Int) async throws { try await ask { $0.listMax = count } }
-  /// For how many lists erased members still stand in the index, how often each shard is asked to purge in vain.
+  /// Sets the maximum number of entries in a list_channels reply.
+  func setListMax(_ count: Int) async throws { try await withModel { $0.listMax = count } }
+  /// Sets how many lists still contain erased members, and how many purges each shard answers as unfinished.
   func setErasing(staleLists: Int, purges: Int) async throws {
-    try await ask { model in
+    try await withModel { model in
       model.staleLists = staleLists
       model.purgesNeeded = purges
       model.purges = [:]
     }
   }
   func purges() async throws -> [Int] {
-    try await ask { model in (0..<UInt16(model.shardCount)).map { model.purges[$0] ?? 0 } }
+    try await withModel { model in (0..<UInt16(model.shardCount)).map { model.purges[$0] ?? 0 } }
   }
 }

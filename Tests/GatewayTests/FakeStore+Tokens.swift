@@ -3,7 +3,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Tokens that are revoked: the model's own table, with the wall clock.
+/// Revoked tokens, kept in a ``ShardState`` with the wall clock.
 extension FakeModel {
   func token(_ kind: FrameKind, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
     let time = tokens.advance(clock: Timestamp(milliseconds: Int64(Date().timeIntervalSince1970 * 1_000)))
@@ -34,7 +34,7 @@ extension FakeModel {
           try tokens.decideRevoke(token: id, until: until, into: &effects)
         } catch {
           let code = error == .limitReached ? ErrorCode.limitReached : .invalidField
-          throw Refused(code: code, detail: "the store's words")
+          throw Refused(code: code, detail: "detail from the store")
         }
       } else {
         tokens.decideLiftRevocation(token: id, into: &effects)

@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Users' settings, and what is settled of them and of channel types.
+/// Users' settings, and settling them and channel types.
 extension FakeModel {
   private func home(of name: String) -> UInt16 {
     ShardID.owning(Array(name.utf8).span.bytes, count: Int(shardCount)).rawValue
@@ -22,17 +22,17 @@ extension FakeModel {
     case .patchUser:
       guard shard == home(of: id) else { throw Refused(code: .wrongShard) }
       try checkToken(of: id)
-      let (given, values) = (try reader.varint(), try reader.varint())
+      let (mask, values) = (try reader.varint(), try reader.varint())
       let revokedBefore = try reader.time()
       let before = record
-      if given & 1 != 0 { record.hidesRead = values & 1 == 0 }
-      if given & 2 != 0 { record.hidesDelivered = values & 2 == 0 }
-      if given & 8 != 0 {
+      if mask & 1 != 0 { record.hidesRead = values & 1 == 0 }
+      if mask & 2 != 0 { record.hidesDelivered = values & 2 == 0 }
+      if mask & 8 != 0 {
         record.isErasing = true
       } else {
         try checkErasing(id, in: shard)
       }
-      if given & 4 != 0 { record.tokensRevokedBefore = revokedBefore }
+      if mask & 4 != 0 { record.tokensRevokedBefore = revokedBefore }
       if before.hidesRead && !record.hidesRead { record.readShownSince = Timestamp(milliseconds: 7) }
       if record != before {
         record.version += 1
@@ -74,12 +74,12 @@ extension FakeModel {
   }
 
   func settle(_ shard: UInt16, _ name: String, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
-    let (what, version) = (try reader.byte(), try reader.varint())
+    let (valueKind, version) = (try reader.byte(), try reader.varint())
     try reader.end()
     guard shard == home(of: name) else { throw Refused(code: .wrongShard) }
-    let known = what == 0 ? types[shard]?[name]?.version : settings[shard]?[name]?.version
+    let known = valueKind == 0 ? types[shard]?[name]?.version : settings[shard]?[name]?.version
     if known == version {
-      if what == 0 {
+      if valueKind == 0 {
         types[shard]?[name]?.isSettled = true
       } else {
         settings[shard]?[name]?.isSettled = true

@@ -3,27 +3,27 @@ import NIOPosix
 import ReceiptModel
 import ReceiptWire
 
-/// A store for tests of the gateway: it speaks the frame protocol over TCP, without secrets, and keeps what
-/// it is told in dictionaries. It knows just enough of the rules to answer; the real store has its own tests.
+/// A store for tests of the gateway. It speaks the frame protocol over TCP, without secrets, and keeps its data in
+/// dictionaries. It implements only the rules that these tests need; the real store has its own tests.
 final class FakeStore: Sendable {
-  /// How it answers requests.
+  /// How the store answers requests.
   enum Mode: Sendable {
     case normal
-    /// Not at all.
+    /// Answers no request.
     case silent
-    /// With this error.
+    /// Answers every request with this error.
     case refusing(ErrorCode)
-    /// Assignments of channel types and users with this error, all else as it should be.
+    /// Answers assignments of channel types and users with this error, other requests normally.
     case refusingAssignments(ErrorCode)
-    /// Requests of this kind with this error, all else as it should be.
+    /// Answers requests of this kind with this error, other requests normally.
     case refusingKind(FrameKind, ErrorCode)
-    /// Whatever is asked about this channel with this error, all else as it should be.
+    /// Answers requests about this channel with this error, other requests normally.
     case refusingChannel(String, ErrorCode)
-    /// Requests of this kind not at all, all else as it should be.
+    /// Ignores requests of this kind, and answers other requests normally.
     case ignoringKind(FrameKind)
-    /// All is as it should be, but a request of this kind finds the connection closed.
+    /// Closes the connection at a request of this kind, and answers other requests normally.
     case closing(FrameKind)
-    /// With a payload that does not parse.
+    /// Answers every request with a payload that does not parse.
     case garbled
   }
 
@@ -52,12 +52,12 @@ final class FakeStore: Sendable {
     return FakeStore(listener: listener, model: model)
   }
 
-  /// Changes how it answers from now on.
+  /// Sets how the store answers from now on.
   func set(_ mode: Mode) async throws {
     try await listener.eventLoop.submit { self.model.value.mode = mode }.get()
   }
 
-  /// The kinds of the requests that have come since the last call, sorted by arrival.
+  /// The kinds of the requests received since the last call, in order of arrival.
   func takeLog() async throws -> [FrameKind] {
     try await listener.eventLoop.submit {
       defer { self.model.value.log = [] }
@@ -65,7 +65,7 @@ final class FakeStore: Sendable {
     }.get()
   }
 
-  /// When the tokens behind the requests since the last call were issued; nil for those without.
+  /// The token issue times of the requests since the last call; nil for requests without one.
   func readTokenIssueTime() async throws -> [UInt32?] {
     try await listener.eventLoop.submit {
       defer { self.model.value.issued = [] }
@@ -73,18 +73,18 @@ final class FakeStore: Sendable {
     }.get()
   }
 
-  /// What each shard knows of a user: "version flags".
+  /// The user's settings in each shard, as "version flags".
   func users(_ id: String) async throws -> [String] {
     try await listener.eventLoop.submit { self.model.value.users(id) }.get()
   }
 
-  /// What the home shards hold unsettled, by name.
+  /// The names of unsettled values in the home shards.
   func unsettled() async throws -> [String] {
     try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
   }
 
-  /// Asks the model, on its loop.
-  func ask<Answer: Sendable>(_ body: @escaping @Sendable (FakeModel) -> Answer) async throws -> Answer {
+  /// Runs `body` with the model, on its event loop.
+  func withModel<Result: Sendable>(_ body: @escaping @Sendable (FakeModel) -> Result) async throws -> Result {
     try await listener.eventLoop.submit { body(self.model.value) }.get()
   }
 
@@ -102,10 +102,10 @@ final class FakeModel {
     var epoch: UInt32 = 0
     var isFlagged = false
     var isMuted = false
-    /// Unread messages that mention them; reading takes them away.
+    /// The number of unread messages that mention the member; reading resets it.
     var mentions: UInt32 = 0
     var role = ""
-    /// How many messages there were when they joined.
+    /// The number of messages at the join.
     var joined = 0
   }
 
@@ -114,16 +114,16 @@ final class FakeModel {
     var messages: [String] = []
     var senders: [String] = []
     var deleted: Set<String> = []
-    /// The messages with a receipt, and the notes of those who have acknowledged them.
+    /// Messages with an acknowledgement request, with the note of each user who acknowledged.
     var receipts: [String: [String: String]] = [:]
     var options = ChannelTypeOptions()
-    /// By parent.
+    /// Threads by parent.
     var threads: [String: FakeThread] = [:]
   }
 
   let shardCount: UInt32
   var mode = FakeStore.Mode.normal
-  /// Keeps the revoked tokens.
+  /// The shard state that keeps the revoked tokens.
   var tokens = ShardState(id: ShardState.tokenShard)
   var log: [FrameKind] = []
   var issued: [UInt32?] = []
@@ -132,23 +132,23 @@ final class FakeModel {
   var types: [UInt16: [String: ChannelTypeRecord]] = [:]
   /// By shard.
   var settings: [UInt16: [String: UserSettings]] = [:]
-  /// Users who were erased in each shard; ``eraseSeconds`` says when.
+  /// Erased users by shard, all erased at ``eraseSeconds``.
   var erased: [UInt16: Set<String>] = [:]
   static let eraseSeconds: UInt32 = 1_700_000_000
-  /// The shard and the token of the request that is being answered.
+  /// The shard and token issue time of the current request.
   var revocation: (shard: UInt16, issued: UInt32?) = (0, nil)
-  /// The request that is being answered means a thread.
+  /// Whether the current request is about a thread.
   var hasThread = false
-  /// Cids as they were made: their places in users' indexes.
+  /// Cids in order of creation, which is their order in users' indexes.
   var order: [String] = []
-  /// Of the channels that tickets were made of.
+  /// Numbers of the channels in issued tickets.
   var channelNumbers: [String: UInt64] = [:]
   var nextChannelNumber: UInt64 = 0
-  /// Webhooks that are noted, with the time until which they are remembered.
+  /// Recorded webhooks with their expiry times.
   var webhooks: [String: Int64] = [:]
   var listMax = 1_000
   var countFrames: [Int] = []
-  /// By user: channels that have erased them, which the index still lists.
+  /// By user: channels that have erased the user and that the index still lists.
   var stale: [String: Set<String>] = [:]
   var staleLists = 0
   var purges: [UInt16: Int] = [:]
@@ -310,14 +310,14 @@ final class FakeModel {
       _ = try reader.time()
       let flags = try reader.varint()
       if flags & 8 != 0 {
-        for place in channel.members.indices where channel.members[place].user != user {
-          channel.members[place].row.mentions += 1
+        for memberIndex in channel.members.indices where channel.members[memberIndex].user != user {
+          channel.members[memberIndex].row.mentions += 1
         }
       } else if flags & 16 != 0 {
         for _ in 0..<(try reader.count()) {
           let mentioned = try reader.text()
-          if let place = channel.members.firstIndex(where: { $0.user == mentioned }) {
-            channel.members[place].row.mentions += 1
+          if let memberIndex = channel.members.firstIndex(where: { $0.user == mentioned }) {
+            channel.members[memberIndex].row.mentions += 1
           }
         }
       }
@@ -378,10 +378,10 @@ final class FakeModel {
     let known = channel.members.firstIndex { $0.user == user }
     guard known != nil || flags & 4 != 0 else { throw Refused(code: .notAMember) }
     if known == nil { channel.members.append((user, Member(role: role, joined: channel.messages.count))) }
-    let place = known ?? channel.members.count - 1
-    if !role.isEmpty { channel.members[place].row.role = role }
-    if flags & 1 != 0 { channel.members[place].row.isMuted = flags & 2 != 0 }
-    let row = channel.members[place].row
+    let memberIndex = known ?? channel.members.count - 1
+    if !role.isEmpty { channel.members[memberIndex].row.role = role }
+    if flags & 1 != 0 { channel.members[memberIndex].row.isMuted = flags & 2 != 0 }
+    let row = channel.members[memberIndex].row
     fields.writeInteger(UInt8(known == nil ? 1 : 0))
     SetMemberFields(role: row.role, joinedAt: Timestamp(milliseconds: 6), isMuted: row.isMuted)
       .write(into: &fields)
@@ -396,7 +396,7 @@ final class FakeModel {
     let (user, message) = (try reader.text(), try reader.text())
     if kind != .markDelivered { _ = try reader.optional() }
     try checkToken(of: user)
-    guard let place = channel.members.firstIndex(where: { $0.user == user }) else {
+    guard let memberIndex = channel.members.firstIndex(where: { $0.user == user }) else {
       throw Refused(code: .notAMember)
     }
     if let parent = try thread(&reader) {
@@ -411,21 +411,21 @@ final class FakeModel {
     }
     switch kind {
     case .markRead:
-      channel.members[place].row.read = max(channel.members[place].row.read, sequence)
-      channel.members[place].row.isFlagged = false
-      channel.members[place].row.mentions = 0
+      channel.members[memberIndex].row.read = max(channel.members[memberIndex].row.read, sequence)
+      channel.members[memberIndex].row.isFlagged = false
+      channel.members[memberIndex].row.mentions = 0
     case .markDelivered:
-      channel.members[place].row.delivered = max(channel.members[place].row.delivered, sequence)
+      channel.members[memberIndex].row.delivered = max(channel.members[memberIndex].row.delivered, sequence)
     default:
       if channel.options.markUnread == .off { throw Refused(code: .markUnreadOff) }
-      channel.members[place].row.epoch += 1
+      channel.members[memberIndex].row.epoch += 1
       if message.isEmpty {
-        channel.members[place].row.isFlagged = true
+        channel.members[memberIndex].row.isFlagged = true
       } else {
-        channel.members[place].row.marker = sequence - 1
+        channel.members[memberIndex].row.marker = sequence - 1
       }
     }
-    write(channel.members[place].row, user, channel, own: true, into: &fields)
+    write(channel.members[memberIndex].row, user, channel, own: true, into: &fields)
   }
 
   private func readState(_ channel: Channel, _ reader: inout FieldReader, fields: inout ByteBuffer) throws {
@@ -536,68 +536,5 @@ final class FakeModel {
     buffer.writeField(position < channel.messages.count ? channel.messages[Int(position)] : "")
     buffer.writeVarint(member.epoch)
     if !isServers { buffer.writeVarint(member.mentions) }
-  }
-}
-
-private final class FakeStoreHandler: ChannelInboundHandler {
-  typealias InboundIn = ByteBuffer
-  typealias OutboundOut = ByteBuffer
-
-  private let model: FakeModel
-  private let decoder = FrameDecoder()
-  private var received = ByteBuffer()
-
-  init(model: FakeModel) { self.model = model }
-
-  func channelActive(context: ChannelHandlerContext) { model.opened(context.channel) }
-  func channelInactive(context: ChannelHandlerContext) { model.closed(context.channel) }
-
-  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    var buffer = unwrapInboundIn(data)
-    received.writeBuffer(&buffer)
-    var out = ByteBuffer()
-    do {
-      try takeFrames(into: &out)
-    } catch {
-      context.close(promise: nil)
-    }
-    if out.readableBytes > 0 { context.writeAndFlush(wrapOutboundOut(out), promise: nil) }
-  }
-
-  private func takeFrames(into out: inout ByteBuffer) throws(WireError) {
-    let buffer = received
-    let bytes = buffer.readableBytesSpan
-    var offset = 0
-    while case .frame(let header, let count) = try decoder.next(bytes, at: offset) {
-      let start = offset + FrameHeader.byteCount
-      try handle(header, bytes.extracting(start..<(start + count)), into: &out)
-      offset = start + count
-    }
-    received.moveReaderIndex(forwardBy: offset)
-    received.discardReadBytes()
-  }
-
-  private func handle(_ header: FrameHeader, _ payload: RawSpan, into out: inout ByteBuffer) throws(WireError)
-  {
-    switch header.kind {
-    case .hello:
-      _ = try Hello(payload)
-      Challenge(
-        nonce: .random(),
-        proof: [],
-        window: 1_000,
-        shardCount: model.shardCount,
-        store: SessionID(high: 1, low: 2)
-      ).write(into: &out)
-    case .proof:
-      Ready(
-        isResumed: false,
-        sessionLifetimeMilliseconds: 600_000,
-        shards: [Ready.ShardRange(first: 0, count: model.shardCount, address: "")]
-      ).write(into: &out)
-    case .ping:
-      out.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
-    default: try model.answer(header, payload, into: &out)
-    }
   }
 }

@@ -12,7 +12,7 @@ import Testing
 
 /// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2").
 @Suite struct FrameRouteTests {
-  /// One frame of every kind that is taken, the first ones making what the later ones are about.
+  /// One frame of every accepted kind. The first ones create what the later ones refer to.
   private static func everyKind() -> (frames: TestFrames, answers: [String]) {
     var frames = TestFrames()
     frames.add(.putChannel, 1) { fields in
@@ -98,7 +98,7 @@ import Testing
   }
 
   @Test(arguments: [Int.max, 1_000, 7, 1])
-  func answersEveryKindHoweverItComes(pieceBytes: Int) async throws {
+  func everyKindIsAnsweredInPiecesOfAnySize(pieceBytes: Int) async throws {
     try await TestGateway.run { gateway in
       let stream = try await gateway.client.begin()
       var (frames, answers) = Self.everyKind()
@@ -110,14 +110,14 @@ import Testing
       #expect(Set(await stream.verdicts(answers.count)) == Set(answers))
       #expect(stream.status == 200 && stream.contentType == "application/vnd.tidemark.frames")
       #expect(stream.cacheControl == "no-store")
-      // What it says of the token behind a request goes on to the store.
+      // The token issue time in a frame is passed to the store.
       #expect(try await gateway.store.readTokenIssueTime().compactMap { $0 } == [7])
       try await gateway.client.finish(stream)
       #expect(await stream.verdict() == "end")
     }
   }
 
-  @Test func answersPingsAndWhatIsNotTakenHere() async throws {
+  @Test func pingsAreAnsweredAndOtherKindsRefused() async throws {
     try await TestGateway.run { gateway in
       let stream = try await gateway.client.begin()
       var frames = TestFrames()
@@ -137,258 +137,7 @@ import Testing
     }
   }
 
-  /// A field out of its range: the kind, the fields, and what is said of it.
-  private static let refusals:
-    [(FrameKind, FrameHeader.Flags, String, String, @Sendable (inout ByteBuffer) -> Void)] = {
-      let cid = "messaging:c"
-      let message = "message: 1 to 255 bytes of UTF-8 without control characters"
-      let user = "user: 1 to 255 bytes of UTF-8 without control characters"
-      func mark(_ user: String, _ message: String, thread: String? = nil)
-        -> @Sendable (inout ByteBuffer) -> Void
-      {
-        {
-          $0.writeField(user)
-          $0.writeField(message)
-          $0.writeOptional(nil)
-          if let thread { $0.writeField(thread) }
-        }
-      }
-      func register(_ id: String, _ sender: String, _ time: Int64, _ flags: Int)
-        -> @Sendable (inout ByteBuffer) -> Void
-      {
-        {
-          $0.writeField(id)
-          $0.writeField(sender)
-          $0.writeTime(Timestamp(milliseconds: time))
-          $0.writeVarint(flags)
-        }
-      }
-      func viewer(_ flags: Int, _ user: String, _ rest: @escaping @Sendable (inout ByteBuffer) -> Void)
-        -> @Sendable (inout ByteBuffer) -> Void
-      {
-        {
-          $0.writeVarint(flags)
-          $0.writeField(user)
-          rest(&$0)
-        }
-      }
-      func list(_ list: UInt8, _ order: UInt8, _ limit: Int, _ cursor: String)
-        -> @Sendable (inout ByteBuffer) -> Void
-      {
-        viewer(1, "") {
-          $0.writeField("m1")
-          $0.writeInteger(list)
-          $0.writeInteger(order)
-          $0.writeVarint(limit)
-          $0.writeField(cursor)
-        }
-      }
-      @Sendable func names(_ count: Int, _ name: String) -> @Sendable (inout ByteBuffer) -> Void {
-        {
-          $0.writeVarint(count)
-          for _ in 0..<count { $0.writeField(name) }
-        }
-      }
-      func acknowledge(_ user: String, _ note: String, _ rest: @escaping @Sendable (inout ByteBuffer) -> Void)
-        -> @Sendable (inout ByteBuffer) -> Void
-      {
-        {
-          $0.writeField(user)
-          $0.writeField(note)
-          rest(&$0)
-        }
-      }
-      return [
-        (
-          .markRead, [], "nocolon",
-          "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters",
-          mark("bob", "")
-        ),
-        (.markRead, [], cid, user, mark("", "m1")), (.markRead, [], cid, user, mark("b\u{7F}b", "m1")),
-        (.markRead, [], cid, message, mark("bob", "m\u{7}1")),
-        (
-          .markUnread, .thread, cid, "thread: 1 to 255 bytes of UTF-8 without control characters",
-          mark("bob", "", thread: "m\u{7}1")
-        ),
-        (.registerMessage, [], cid, message, register("", "alice", 5, 0)),
-        (.registerMessage, [], cid, user, register("m1", "al\u{7}ice", 5, 0)),
-        (
-          .registerMessage, [], cid, "time created: given, up to the year 9999", register("m1", "alice", 0, 0)
-        ),
-        (
-          .registerMessage, [], cid, "time created: given, up to the year 9999",
-          register("m1", "alice", .max, 0)
-        ),
-        (
-          .registerMessage, [], cid,
-          "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)",
-          register("m1", "", 5, 32)
-        ),
-        (
-          .setMember, [], cid, "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums",
-          {
-            $0.writeField("bob")
-            $0.writeField("")
-            $0.writeVarint(UInt64(2))
-          }
-        ),
-        (
-          .markUnreadSince, [], cid, "time created: given, up to the year 9999",
-          {
-            $0.writeField("bob")
-            $0.writeTime(.none)
-            $0.writeOptional(nil)
-          }
-        ),
-        (
-          .acknowledgePush, [], cid, "flags: 0 or 1",
-          {
-            $0.writeField("bob")
-            $0.writeField("m1")
-            $0.writeTime(.none)
-            $0.writeVarint(UInt64(2))
-          }
-        ),
-        (
-          .acknowledgePush, [], cid, "time acked: up to the year 9999",
-          {
-            $0.writeField("bob")
-            $0.writeField("m1")
-            $0.writeTime(Timestamp(milliseconds: .max))
-            $0.writeVarint(UInt64(0))
-          }
-        ),
-        (.acknowledge, [], cid, "messages: 1 to 100", acknowledge("bob", "", names(0, ""))),
-        (.acknowledge, [], cid, "messages: 1 to 100", acknowledge("bob", "", names(101, "m1"))),
-        (.acknowledge, [], cid, message, acknowledge("bob", "", names(2, "m\u{7}1"))),
-        (
-          .acknowledge, [], cid, "note: at most 1,024 bytes of UTF-8",
-          acknowledge("bob", String(repeating: "n", count: 1_025), names(1, "m1"))
-        ),
-        (
-          .readState, [], cid, "viewer flags: 0 or 1",
-          viewer(2, "") {
-            $0.writeVarint(1)
-            $0.writeOptional(nil)
-          }
-        ),
-        (
-          .readState, [], cid, "limit: 1 to 100",
-          viewer(1, "") {
-            $0.writeVarint(101)
-            $0.writeOptional(nil)
-          }
-        ),
-        (.statuses, [], cid, "messages: 1 to 100", viewer(1, "", names(0, ""))),
-        (.statuses, [], cid, user, viewer(1, "b\u{7}b", names(1, "m1"))),
-        (.listMembers, [], cid, "list: 0 to 4", list(5, 0, 1, "")),
-        (.listMembers, [], cid, "order: 0 to 2", list(0, 3, 1, "")),
-        (.listMembers, [], cid, "limit: 1 to 100", list(0, 0, 0, "")),
-        (.listMembers, [], cid, "cursor: a cursor from an earlier page", list(0, 0, 1, "a b")),
-        (
-          .memberStatuses, [], cid, "users: 1 to 100",
-          viewer(1, "") {
-            $0.writeField("m1")
-            $0.writeVarint(0)
-          }
-        ),
-        (
-          .putChannel, [], cid, "options: in rising order of their numbers, each with a value that it takes",
-          {
-            $0.writeVarint(1)
-            $0.writeVarint(99)
-            $0.writeField("x")
-            $0.writeVarint(0)
-          }
-        ),
-        (
-          .putChannel, [], cid, "role: 1 to 64 of A-Z a-z 0-9 _ . -",
-          {
-            $0.writeVarint(0)
-            $0.writeVarint(1)
-            $0.writeField("bob")
-            $0.writeField("a role")
-          }
-        ),
-        (
-          .changeMembers, [], cid, "members: at most 1,000 in a request",
-          {
-            $0.writeVarint(0)
-            names(1_001, "u")(&$0)
-          }
-        ),
-        (
-          .changeMembers, [], cid, user,
-          {
-            $0.writeVarint(0)
-            names(1, "")(&$0)
-          }
-        ),
-        (.truncateChannel, [], cid, message, { $0.writeField("m\u{7}1") }),
-        (.deleteMessage, [], cid, message, { $0.writeEmptyField() }),
-      ]
-    }()
-
-  @Test func refusesWhatIsOutOfRangeAndGoesOn() async throws {
-    try await TestGateway.run { gateway in
-      let stream = try await gateway.client.begin()
-      var frames = TestFrames()
-      for (index, (kind, flags, cid, _, fields)) in Self.refusals.enumerated() {
-        frames.add(kind, UInt32(index), flags: flags, cid: cid, fields)
-      }
-      frames.add(.getChannel, 1_000)
-      try await gateway.client.send(frames.bytes, stream)
-      for (index, refusal) in Self.refusals.enumerated() {
-        #expect(await stream.verdict() == "\(index) invalid_field \(refusal.3)", "\(refusal.0)")
-      }
-      #expect(await stream.verdict() == "1000 channel_not_found")
-      #expect(try await gateway.store.takeLog() == [.getChannel])
-    }
-  }
-
-  /// Bytes behind a request that is answered, and how the stream ends.
-  private static let malformed: [(String, [UInt8], String)] = [
-    ("no frame", [0, 0, 0, 7, 0x14, 0, 0, 0, 0, 0, 0, 9], "0 malformed_frame lengthTooSmall"),
-    (
-      "too large", [0, 1, 0, 1, 0x14, 0], "0 frame_too_large the frame's length is 65537, the limit is 65536"
-    ),
-    ("unknown kind", [0, 0, 0, 8, 0x7F, 0, 0, 0, 0, 0, 0, 9], "0 unknown_kind there is no kind 127"),
-    ("unknown flag", [0, 0, 0, 8, 0x20, 8, 0, 0, 0, 0, 0, 9], "0 malformed_frame badFlags(8)"),
-    ("flag thread", [0, 0, 0, 9, 0x20, 4, 0, 0, 0, 0, 0, 9, 0], "9 malformed_frame badFlags(4)"),
-    ("no cid", [0, 0, 0, 8, 0x20, 0, 0, 0, 0, 0, 0, 9], "9 malformed_frame truncated"),
-    ("cut issued", [0, 0, 0, 9, 0x20, 2, 0, 0, 0, 0, 0, 9, 0], "9 malformed_frame truncated"),
-    ("trailing", [0, 0, 0, 12, 0x20, 0, 0, 0, 0, 0, 0, 9, 2, 97, 58, 0], "9 malformed_frame trailingBytes"),
-    (
-      "a count that cannot be", [0, 0, 0, 12, 0x1D, 0, 0, 0, 0, 0, 0, 9, 0, 0x80, 0, 0],
-      "9 malformed_frame badVarint"
-    ),
-    ("cut ping", [0, 0, 0, 9, 0x05, 0, 0, 0, 0, 0, 0, 9, 1], "9 malformed_frame truncated"),
-  ]
-
-  @Test func endsAtWhatIsNoFrame() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
-      for (name, bytes, expected) in Self.malformed {
-        let stream = try await gateway.client.begin()
-        var frames = TestFrames()
-        frames.mark(5)
-        frames.bytes.writeBytes(bytes)
-        frames.mark(6)
-        try await gateway.client.send(frames.bytes, stream)
-        #expect(await stream.verdicts(3) == ["5 markReadReply", expected, "end"], "\(name)")
-      }
-      let cut = try await gateway.client.begin()
-      var frames = TestFrames()
-      frames.mark(5)
-      frames.bytes.writeBytes([0, 0, 0, 40, 0x14])
-      try await gateway.client.send(frames.bytes, cut)
-      try await gateway.client.finish(cut)
-      let end = ["5 markReadReply", "0 malformed_frame the body ends within a frame", "end"]
-      #expect(await cut.verdicts(3) == end)
-    }
-  }
-
-  @Test func passesTheStoresRefusalsOn() async throws {
+  @Test func storeRefusalIsReturnedAsErrorFrame() async throws {
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       let stream = try await gateway.client.begin()
       for (mode, command, query) in [
@@ -409,7 +158,7 @@ import Testing
 
   // MARK: Acknowledgements
 
-  @Test func acknowledgesByNameAndByTicket() async throws {
+  @Test func pushIsAcknowledgedByNameOrTicket() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["bob", "carol"], messages: ["m1", "m2"])
       let issued = try await gateway.client.post(
@@ -485,7 +234,7 @@ import Testing
     }
   }
 
-  @Test func withoutASecretThereAreNoTickets() async throws {
+  @Test func ticketsNeedTicketSecret() async throws {
     try await TestGateway.run(tickets: nil) { gateway in
       let stream = try await gateway.client.begin()
       var frames = TestFrames()
@@ -503,178 +252,9 @@ import Testing
     buffer.writeVarint(flags)
   }
 
-  // MARK: Bounds
+  // MARK: Credentials and types
 
-  @Test func answersAllHoweverFewMayBeUnderWay() async throws {
-    var limits = GatewayLimits()
-    limits.framesInFlight = 2
-    limits.streamedInFlight = 3
-    limits.streamAnswerBytes = 1
-    try await TestGateway.run(limits: limits) { gateway in
-      try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
-      let streams = [
-        try await gateway.client.begin(), try await gateway.client.begin(), try await gateway.client.begin(),
-      ]
-      var frames = TestFrames()
-      for index in 0..<500 { frames.mark(UInt32(index)) }
-      for stream in streams {
-        try await gateway.client.send(frames.bytes, stream)
-        try await gateway.client.finish(stream)
-      }
-      for stream in streams {
-        let verdicts = await stream.verdicts(501)
-        #expect(verdicts == (0..<500).map { "\($0) markReadReply" } + ["end"])
-      }
-    }
-  }
-
-  /// No reply of the store wakes a stream of frames that ask nothing of it, and the body has ended: it goes on by
-  /// itself.
-  @Test func framesThatTheGatewayAnswersFillTheRoom() async throws {
-    var limits = GatewayLimits()
-    limits.streamAnswerBytes = 1_024
-    try await TestGateway.run(limits: limits) { gateway in
-      let stream = try await gateway.client.begin()
-      var frames = TestFrames()
-      for index in 0..<500 { frames.add(.getUser, UInt32(index)) }
-      try await gateway.client.send(frames.bytes, stream)
-      try await gateway.client.finish(stream)
-      let verdicts = await stream.verdicts(501)
-      #expect(
-        verdicts == (0..<500).map { "\($0) not_implemented this frame kind is not accepted here" } + ["end"]
-      )
-    }
-  }
-
-  /// More frames than a stream may take in one turn, while a request waits for a silent store: the stream goes on by
-  /// itself.
-  @Test func goesOnAfterItsTurn() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.store.set(.silent)
-      let stream = try await gateway.client.begin()
-      var frames = TestFrames()
-      frames.mark(0)
-      let count = 3 * RequestStream.itemsPerTurn
-      for index in 1...count { frames.add(.getUser, UInt32(index)) }
-      try await gateway.client.send(frames.bytes, stream)
-      let verdicts = await stream.verdicts(count)
-      #expect(verdicts == (1...count).map { "\($0) not_implemented this frame kind is not accepted here" })
-    }
-  }
-
-  @Test func takesNoMoreThanMayBeUnderWay() async throws {
-    var limits = GatewayLimits()
-    limits.framesInFlight = 2
-    try await TestGateway.run(limits: limits) { gateway in
-      try await gateway.store.set(.silent)
-      let stream = try await gateway.client.begin()
-      var frames = TestFrames()
-      for index in 1...5 { frames.mark(UInt32(index)) }
-      try await gateway.client.send(frames.bytes, stream)
-      // What another stream asks for later comes to the store, and nothing more of this one before it.
-      let other = try await gateway.client.begin()
-      frames.bytes.clear()
-      frames.add(.getChannel, 1)
-      try await gateway.client.send(frames.bytes, other)
-      var log: [FrameKind] = []
-      try await eventually {
-        log += try await gateway.store.takeLog()
-        return log.last == .getChannel
-      }
-      #expect(log == [.markRead, .markRead, .getChannel])
-    }
-  }
-
-  @Test func endsWithTheTokenAndWithTheGateway() async throws {
-    try await TestGateway.run { gateway in
-      try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
-      let expiry = Int(Date().timeIntervalSince1970) + 2
-      let short = try await gateway.client.begin(
-        token: TestTokens.make("{\"server\":true,\"exp\":\(expiry)}")
-      )
-      let long = try await gateway.client.begin()
-      var frames = TestFrames()
-      frames.mark(1)
-      try await gateway.client.send(frames.bytes, short)
-      try await gateway.client.send(frames.bytes, long)
-      let expected = ["1 markReadReply", "0 authentication_failed the token has expired", "end"]
-      #expect(await short.verdicts(3) == expected)
-      #expect(await long.verdict() == "1 markReadReply")
-      let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
-      #expect(await long.verdicts(2) == ["0 drain", "end"])
-      try await drained.value("the end of draining")
-    }
-  }
-
-  @Test func takesSoManyStreams() async throws {
-    var limits = GatewayLimits()
-    limits.requestStreams = 1
-    try await TestGateway.run(limits: limits) { gateway in
-      let first = try await gateway.client.begin()
-      var frames = TestFrames()
-      frames.add(.getChannel, 1)
-      try await gateway.client.send(frames.bytes, first)
-      #expect(await first.verdict() == "1 channel_not_found")
-      let second = try await gateway.client.begin()
-      // What is refused is read on until its end.
-      try await gateway.client.finish(second)
-      _ = await second.frame()
-      #expect(second.status == 503)
-      try await gateway.client.reset(first)
-      // The reset and the next request come on one connection, in this order.
-      let third = try await gateway.client.begin()
-      try await gateway.client.send(frames.bytes, third)
-      #expect(await third.verdict() == "1 channel_not_found")
-    }
-  }
-
-  @Test func noTokenTakesAllStreams() async throws {
-    var limits = GatewayLimits()
-    limits.requestStreams = 4
-    try await TestGateway.run(limits: limits) { gateway in
-      var frames = TestFrames()
-      frames.add(.getChannel, 1)
-      func isOpened(_ token: String) async throws -> Bool {
-        let stream = try await gateway.client.begin(token: token)
-        try await gateway.client.send(frames.bytes, stream)
-        _ = await stream.frame()
-        return stream.status == 200
-      }
-      var opened: [Bool] = []
-      for _ in 0..<3 { opened.append(try await isOpened(TestTokens.server)) }
-      opened.append(try await isOpened(TestTokens.make(#"{"server":true,"jti":"another"}"#)))
-      #expect(opened == [true, true, false, true])
-    }
-  }
-
-  @Test func forgetsStreamsThatAreReset() async throws {
-    try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
-      try await gateway.store.set(.silent)
-      let stream = try await gateway.client.begin()
-      var frames = TestFrames()
-      for index in 0..<10 { frames.mark(UInt32(index)) }
-      try await gateway.client.send(frames.bytes, stream)
-      try await eventually { try await !gateway.store.takeLog().isEmpty }
-      try await gateway.client.reset(stream)
-      #expect(await stream.verdict() == "end")
-      // A new stream may get its place; what the old one asked for is not answered there.
-      let other = try await gateway.client.begin()
-      frames.bytes.clear()
-      frames.add(.getChannel, 77)
-      try await gateway.client.send(frames.bytes, other)
-      #expect(await other.verdict() == "77 unavailable")
-      try await gateway.client.finish(other)
-      #expect(await other.verdict() == "end")
-      let left = try await gateway.eventLoop.submit {
-        (gateway.loop.value.streams.inFlight, gateway.loop.value.streams.count)
-      }.get()
-      #expect(left == (0, 0))
-    }
-  }
-
-  // MARK: Who and what
-
-  @Test func isForServersAndForFramesOnly() async throws {
+  @Test func streamNeedsServerTokenAndFrameType() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let frames = "application/vnd.tidemark.frames"
@@ -702,10 +282,10 @@ import Testing
     }
   }
 
-  /// A body that is read as it comes has not come when its request does: a route that takes no such body must not take
-  /// it for an empty one.
+  /// A streamed body is not complete when its request begins. A route without streamed bodies must not process it as an
+  /// empty body.
   @Test(arguments: ["application/x-ndjson", "application/vnd.tidemark.frames"])
-  func otherRoutesTakeNoStreams(type: String) async throws {
+  func otherRoutesRefuseStreamedBodies(type: String) async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["bob"], messages: ["m1"])
       _ = try await gateway.store.takeLog()

@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 extension EventLoopFuture where Value: Sendable {
-  /// Its value, which has to come within ``waitLimit``; `awaited` says what a test that fails had waited for.
+  /// The future's value, awaited for at most ``waitLimit``. `awaited` names it in the failure message.
   func value(_ awaited: String) async throws -> Value {
     try await within(awaited) { try await self.get() }
   }

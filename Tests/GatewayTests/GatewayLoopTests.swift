@@ -4,16 +4,17 @@ import NIOCore
 import Operations
 import ReceiptWire
 import StoreClient
+import Synchronization
 import TestSupport
 import Testing
 
 @testable import Gateway
 
-/// What all routes share: credentials, limits, unbuilt routes, a store that fails, the end.
+/// Behaviour that all routes share: credentials, limits, unknown routes, store failures, draining.
 @Suite struct GatewayLoopTests {
   private let path = "/v1/channels/messaging:c/read"
 
-  @Test func wantsAToken() async throws {
+  @Test func invalidTokensAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       let now = Int(Date().timeIntervalSince1970)
@@ -34,7 +35,7 @@ import Testing
         (String(repeating: "a", count: 5_000), "401 token_too_long"),
         (TestTokens.make(#"{"user_id":"alice","exp":\#(now + 60),"nbf":\#(now - 1)}"#), "200"),
       ]
-      // Each twice: the second finds what the first left behind.
+      // Each token twice: the second request may use cached results of the first.
       for round in 0..<2 {
         for (token, expected) in table {
           let answer = try await gateway.client.post(path, nil, token: token)
@@ -48,16 +49,16 @@ import Testing
           }
         }
       }
-      // The same refused token again and again on one connection, then a good one.
+      // The same invalid token several times on one connection, then a valid one.
       for _ in 0..<3 { #expect(try await gateway.client.post(path, nil, token: "bad").status == 401) }
       #expect(try await gateway.client.post(path, nil, token: TestTokens.user("alice")).status == 200)
     }
   }
 
-  @Test func neverUsesATokenPastItsEnd() async throws {
+  @Test func expiredCachedTokenIsRefused() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
-      // A machine that is too busy to answer before the token's end gets a longer one.
+      // A machine that is too busy to answer before the token expires gets a longer lifetime.
       for lifetime in [1.0, 4, 16] {
         let end = Date().timeIntervalSince1970 + lifetime
         let token = TestTokens.make(#"{"user_id":"alice","exp":\#(end)}"#)
@@ -70,11 +71,11 @@ import Testing
         #expect(try await gateway.client.post(path, nil, token: token).status == 401)
         return
       }
-      Issue.record("no token of 16 seconds was answered in its time")
+      Issue.record("no token was accepted within its lifetime of up to 16 s")
     }
   }
 
-  @Test func aBurstOnANewTokenIsVerifiedOnceAndAnswered() async throws {
+  @Test func burstWithOneNewTokenIsAnswered() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let token = TestTokens.make(#"{"user_id":"alice","jti":"burst"}"#)
@@ -87,13 +88,13 @@ import Testing
     }
   }
 
-  @Test func aFullHouseOfNewTokensIsBusy() async throws {
+  @Test func fullVerificationQueueAnswersBusy() async throws {
     var limits = GatewayLimits()
     limits.waitingVerifications = 0
     try await TestGateway.run(limits: limits) { gateway in
       let answer = try await gateway.client.post(path, nil, token: TestTokens.server)
       #expect(answer.verdict == "503 authentication_busy" && answer.headers["retry-after"] == "1")
-      // What no key could make good takes no place in it.
+      // Tokens that no key can verify do not enter the queue.
       let unsigned = TestTokens.make(#"{"server":true}"#, header: #"{"alg":"none"}"#)
       for (token, expected) in [
         ("nonsense", "401 token_malformed"), ("a.b.c", "401 token_malformed"),
@@ -111,7 +112,7 @@ import Testing
     }
   }
 
-  @Test func answersUnknownRoutes() async throws {
+  @Test func unknownRoutesAreAnsweredWithoutStore() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       #expect(try await client.get("/nothing", token: nil).verdict == "404 route_not_found")
@@ -140,14 +141,14 @@ import Testing
     try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
   }
 
-  /// Replaces the connection of a silent store: what it had got is sent again, and answered.
-  private func answerAgain(_ gateway: TestGateway) async throws {
+  /// Reconnects a silent store. The gateway resends its requests, and the store answers them.
+  private func reconnectAnsweringStore(_ gateway: TestGateway) async throws {
     try await gateway.store.set(.normal)
-    try await gateway.store.ask { $0.closeConnections() }
+    try await gateway.store.withModel { $0.closeConnections() }
   }
 
-  /// Where many queries are in flight, others wait, and marks do not.
-  @Test func queriesWaitForEarlierOnes() async throws {
+  /// When too many queries are in flight, further ones wait. Marks do not.
+  @Test func queriesBeyondLimitWait() async throws {
     var limits = GatewayLimits()
     limits.queriesInFlight = 2
     try await TestGateway.run(limits: limits, deadline: .seconds(20)) { gateway in
@@ -164,17 +165,17 @@ import Testing
       }
       #expect(log == [.readState, .readState, .markRead])
       #expect(try await waitingQueries(gateway) == 5)
-      try await answerAgain(gateway)
+      try await reconnectAnsweringStore(gateway)
       for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
     }
   }
 
-  /// What has been admitted is served, however much is held by the time its turn comes.
-  @Test func queriesThatWaitAreNotAdmittedAgain() async throws {
+  /// Waiting queries have been admitted: they are answered although memory runs short meanwhile.
+  @Test func waitingQueriesAreNotAdmittedTwice() async throws {
     var limits = GatewayLimits()
     limits.queriesInFlight = 1
     var http2 = HTTP2Limits()
-    // Each query is charged some 14 KB; above three quarters, who holds more than 32 KiB gets no more.
+    // Each query is charged some 14 KB. Above three quarters of the memory, callers with more than 32 KiB are refused.
     http2.maxMemoryBytes = 400_000
     try await TestGateway.run(limits: limits, http2: http2, deadline: .seconds(20)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
@@ -189,13 +190,14 @@ import Testing
         smaller.maxMemoryBytes = 150_000
         loop.value.resources.setMemoryLimits(smaller)
       }.get()
-      try await answerAgain(gateway)
+      try await reconnectAnsweringStore(gateway)
       for answer in answers { #expect(try await answer.value("the answer").verdict == "200") }
     }
   }
 
-  /// Only so many may wait; those of a closed connection are forgotten, and a token that expires meanwhile is refused.
-  @Test func queriesThatWaitAreLimited() async throws {
+  /// The number of waiting queries is limited. Closing a connection removes its queries, and tokens that expired while
+  /// waiting are refused.
+  @Test func waitingQueriesAreLimited() async throws {
     var limits = GatewayLimits()
     limits.queriesInFlight = 1
     limits.queriesWaiting = 2
@@ -214,18 +216,18 @@ import Testing
       }
       #expect(try await gateway.client.get(Self.query).verdict == "503 store_busy")
       try await other.close()
-      try await eventually("the query of the closed connection is forgotten") {
+      try await eventually("the query of the closed connection is removed") {
         try await waitingQueries(gateway) == 1
       }
       try await eventually("the token has expired") { Date().timeIntervalSince1970 > Double(now + 2) }
-      try await answerAgain(gateway)
+      try await reconnectAnsweringStore(gateway)
       #expect(try await first.value("the answer").verdict == "200")
       #expect(try await expired.value("the answer").verdict == "401 token_expired")
     }
   }
 
-  /// A query waits no longer than it may.
-  @Test func queriesThatWaitTooLongAreRefused() async throws {
+  /// Queries wait for at most `queryWait`.
+  @Test func overdueQueriesAreRefused() async throws {
     var limits = GatewayLimits()
     limits.queriesInFlight = 1
     limits.queryWait = .milliseconds(100)
@@ -241,8 +243,8 @@ import Testing
     }
   }
 
-  /// A connection may hold what it holds for its small requests, and not the answer of a large one.
-  @Test func refusesWhatAConnectionMayNotHold() async throws {
+  /// The memory of a connection suffices for small requests, but not for the answer to a large one.
+  @Test func answerBeyondConnectionMemoryIsRefused() async throws {
     var http2 = HTTP2Limits()
     http2.maxConnectionMemoryBytes = 8_000
     try await TestGateway.run(http2: http2) { gateway in
@@ -260,7 +262,7 @@ import Testing
     }
   }
 
-  @Test func keepsLimitsAndTypes() async throws {
+  @Test func oversizeRequestsAndWrongTypesAreRefused() async throws {
     var http2 = HTTP2Limits()
     http2.maxBodyBytes = 2_000
     http2.maxHeaderListBytes = 2_000
@@ -282,7 +284,7 @@ import Testing
         let answer = try await gateway.client.request(.post, path, "{}", token: alice, contentType: type)
         #expect(answer.verdict == expected, "\(type)")
       }
-      // The body's type does not matter where there is none.
+      // The content type is ignored if there is no body.
       let bare = try await gateway.client.request(
         .post,
         path,
@@ -298,7 +300,7 @@ import Testing
     }
   }
 
-  @Test func namesRequests() async throws {
+  @Test func requestIDIsAdoptedOrGenerated() async throws {
     try await TestGateway.run { gateway in
       let named = try await gateway.client.request(
         .get,
@@ -325,7 +327,7 @@ import Testing
     }
   }
 
-  @Test func passesOnTheStoresFailures() async throws {
+  @Test func storeFailureIsAnswered() async throws {
     try await TestGateway.run(deadline: .seconds(2)) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let alice = TestTokens.user("alice")
@@ -352,17 +354,17 @@ import Testing
         let result = try #require((delivered.json["results"] as? [NSDictionary])?.first)
         #expect((result["code"] as? String ?? "ok") == entry)
       }
-      // A query that is not answered changed nothing.
+      // An unanswered query has changed nothing.
       try await gateway.store.set(.silent)
       let query = try await gateway.client.get("/v1/channels/messaging:c/read-state", token: alice)
       #expect(query.verdict == "503 store_unavailable")
-      // A channel type whose home shard does not answer.
+      // A channel type whose home shard does not answer may have changed.
       let type = try await gateway.client.put("/v1/channel-types/t", "{}")
       #expect(type.verdict == "503 outcome_unknown")
     }
   }
 
-  @Test func servesManyAtOnceInAnyOrder() async throws {
+  @Test func concurrentRequestsGetTheirOwnAnswers() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: (1...50).map { "m\($0)" })
       let alice = TestTokens.user("alice")
@@ -418,7 +420,7 @@ import Testing
     }
   }
 
-  @Test func aClientThatGoesAwayIsForgotten() async throws {
+  @Test func closedConnectionLeavesNoState() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
@@ -437,7 +439,7 @@ import Testing
       try await eventually {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
-      // Their answers come to nobody, and everybody else is served.
+      // Answers for the closed connection are dropped, and other connections are served.
       try await gateway.store.close()
       try await gateway.eventLoop.submit {
         for token in UInt64(0)..<11 { gateway.loop.value.storeFailed(1 << 32 | token, .unavailable) }
@@ -447,7 +449,7 @@ import Testing
     }
   }
 
-  @Test func endsAfterItsStreams() async throws {
+  @Test func drainWaitsForOpenStreams() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
@@ -456,7 +458,10 @@ import Testing
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() != 0
       }
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()
-      try await Task.sleep(for: .milliseconds(50))
+      let isDrained = Mutex(false)
+      drained.whenComplete { _ in isDrained.withLock { $0 = true } }
+      try await gateway.eventLoop.submit {}.get()
+      #expect(!isDrained.withLock { $0 }, "the drain ended before the open stream")
       try await gateway.eventLoop.submit {
         let tokens = (UInt64(0)..<64).flatMap { slot in (UInt64(1)..<64).map { $0 << 32 | slot } }
         for token in tokens { gateway.loop.value.storeFailed(token, .outcomeUnknown) }
@@ -468,7 +473,7 @@ import Testing
     }
   }
 
-  @Test func tellsItsMetrics() async throws {
+  @Test func metricsCountRequests() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       for _ in 0..<3 { _ = try await gateway.client.post(path, nil, token: TestTokens.user("alice")) }

@@ -11,15 +11,14 @@ import Testing
 
 @testable import Gateway
 
-/// The whole gateway, from its configuration to its end.
+/// The whole gateway, from its configuration to its shutdown.
 @Suite struct GatewayServerTests {
   private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
 
-  /// Connections to a port of this machine that have a keepalive timer running at the server's end (proc(5),
-  /// `/proc/net/tcp`: 02 in the column of timers).
+  /// The number of connections to a local port whose server side has a keepalive timer (proc(5), `/proc/net/tcp`: 02 in
+  /// the timer column).
   private static func keptAlive(port: Int) throws -> Int {
-    // Read to its end: Foundation takes a file whose size is said to be 0, as here, for read after a first piece of 4
-    // KiB, which is full of other connections' ends.
+    // `readToEnd`, because the file's size is reported as 0: Foundation's other functions stop after the first 4 KiB.
     let file = try FileHandle(forReadingFrom: URL(fileURLWithPath: "/proc/net/tcp"))
     let table = String(decoding: try file.readToEnd() ?? Data(), as: UTF8.self)
     let local = "0100007F:" + String(format: "%04X", port)
@@ -29,7 +28,7 @@ import Testing
     }
   }
 
-  @Test func servesOnEveryLoopAndDrains() async throws {
+  @Test func serverUsesEveryLoopAndDrains() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 3)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let store = try await FakeStore.start(on: group.next())
@@ -62,7 +61,7 @@ import Testing
         try await client.post("/v1/channels/a:b/read", nil, token: TestTokens.user("alice")).status == 200
       )
     }
-    // Once what they were sent is acknowledged.
+    // The timers run once all sent data is acknowledged.
     try await eventually { try Self.keptAlive(port: server.address.port) >= 4 }
     let samples = try await metrics.collect(on: group.next()).get()
     var text = ByteBuffer()
@@ -84,8 +83,8 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// A stream that keeps one loop from its end does not keep the other loop's connections open.
-  @Test func allLoopsDrainAtOnce() async throws {
+  /// A stream that delays the shutdown of one loop does not keep connections of other loops open.
+  @Test func loopsDrainConcurrently() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let store = try await FakeStore.start(on: group.next())
@@ -106,7 +105,7 @@ import Testing
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
     try await eventually { readiness.isReady }
-    // Connections go to the loops in turn: each has one that waits for the store and one that is idle.
+    // Connections are assigned to loops in turn. Each loop gets one that waits for the store and an idle one.
     var clients: [TestClient] = []
     for _ in 0..<4 {
       let client = try await TestClient.connect(port: server.address.port, on: group.next())
@@ -133,7 +132,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  @Test func isNotReadyWithoutItsStore() async throws {
+  @Test func gatewayWithoutStoreIsNotReady() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let readiness = Readiness()
@@ -154,7 +153,7 @@ import Testing
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
     let client = try await TestClient.connect(port: server.address.port, on: group.next())
-    // What needs the number of shards is refused at once.
+    // Requests that need the number of shards are refused immediately.
     let types = try await client.get("/v1/channel-types")
     #expect(types.verdict == "503 store_unavailable" && types.headers["retry-after"] == "1")
     await services.triggerGracefulShutdown()
@@ -164,7 +163,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  @Test func namesWhatItCannotStartWith() async throws {
+  @Test func startFailureNamesItsSetting() async throws {
     let loops = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let endpoint = Endpoint(host: "127.0.0.1", port: 0)
     let keys = TokenKeys(secrets: [Array(TestTokens.secret.utf8)])

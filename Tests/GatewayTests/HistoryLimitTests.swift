@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// What is left of an event for a member who joined under hidden history (R6).
+/// The part of an event that a member who joined under hidden history receives (R6).
 @Suite struct HistoryLimitTests {
   private let joinedAt = Timestamp(milliseconds: 5_000)
 
@@ -27,22 +27,22 @@ import Testing
     )
   }
 
-  private func rest(_ event: EventFields, _ limit: HistoryLimit) -> (
+  private func visiblePart(_ event: EventFields, _ limit: HistoryLimit) -> (
     event: EventFields, forms: EventForm.Forms
   )? {
     event.limited(by: limit, event.forms(for: .user(isSubject: false)), joinedAt: joinedAt)
   }
 
-  @Test func ofARowOnlyWhatIsNewIsTold() throws {
+  @Test func rowEventHasOnlyPositionsAfterJoin() throws {
     let both: RowEventFields.Shown = [.read, .delivered]
-    #expect(rest(row(3, 4, shown: both), limit([.position, .delivered])) == nil)
-    let delivered = try #require(rest(row(3, 7, shown: both), limit(.position)))
+    #expect(visiblePart(row(3, 4, shown: both), limit([.position, .delivered])) == nil)
+    let delivered = try #require(visiblePart(row(3, 7, shown: both), limit(.position)))
     #expect(delivered.forms == EventForm.Forms(.delivered))
-    #expect(rest(row(7, 7, shown: both), limit(.event)) == nil)
+    #expect(visiblePart(row(7, 7, shown: both), limit(.event)) == nil)
   }
 
-  @Test func aRowThatIsShownStandsAtTheJoin() throws {
-    let left = try #require(rest(row(3, 7, shown: .row), limit(.position, joined: 5)))
+  @Test func hiddenPositionIsShownAsJoin() throws {
+    let left = try #require(visiblePart(row(3, 7, shown: .row), limit(.position, joined: 5)))
     guard case .row(let event) = left.event, let shown = event.shownRow else {
       Issue.record("no row")
       return
@@ -51,14 +51,14 @@ import Testing
     #expect(shown.lastReadSequence == SequenceNumber(5) && shown.lastReadMessage.isEmpty)
     #expect(shown.lastRead == joinedAt)
     #expect(shown.lastDeliveredSequence == SequenceNumber(7) && shown.lastDeliveredMessage == "m7")
-    // Where nothing of it was ever seen, it says nothing; to its own member it does.
+    // If every part is hidden, there is no event. The row's own member still receives it.
     let hidden = limit([.position, .delivered, .row], joined: 9)
-    #expect(rest(row(3, 7, shown: .row), hidden) == nil)
+    #expect(visiblePart(row(3, 7, shown: .row), hidden) == nil)
     let own = row(3, 7, shown: .row)
     #expect(own.limited(by: hidden, own.forms(for: .user(isSubject: true)), joinedAt: joinedAt) != nil)
   }
 
-  @Test func messagesAreLeftOut() {
+  @Test func messagesBeforeJoinAreOmitted() {
     let message = MessageEventFields(
       thread: "",
       sequence: SequenceNumber(3),
@@ -71,7 +71,7 @@ import Testing
     for event in [
       EventFields.messageNew(message), .truncated(through: SequenceNumber(3), at: joinedAt),
       .messageDeleted(thread: "", SequenceNumber(3), message: "m3", at: joinedAt),
-    ] { #expect(rest(event, limit(.position)) == nil) }
+    ] { #expect(visiblePart(event, limit(.position)) == nil) }
     let member = MemberEventFields(
       user: "erin",
       role: "",
@@ -80,9 +80,10 @@ import Testing
       readSequence: SequenceNumber(4),
       readMessage: "m4"
     )
-    guard case .memberAdded(let added)? = rest(.memberAdded(member), limit(.position, joined: 5))?.event
+    guard
+      case .memberAdded(let added)? = visiblePart(.memberAdded(member), limit(.position, joined: 5))?.event
     else {
-      Issue.record("who joined is told")
+      Issue.record("no member.added event")
       return
     }
     #expect(added.readMessage.isEmpty && added.readSequence == SequenceNumber(5))

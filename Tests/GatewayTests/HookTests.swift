@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-/// Signatures and times of webhooks; the signatures are by Python's hmac.
+/// Signatures and times of webhooks. The signatures were made with Python's hmac.
 @Suite struct HookSignatureTests {
   private static let first = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
   private static let second = "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
@@ -49,14 +49,14 @@ import Testing
     }
   }
 
-  @Test func takesWhatIsSigned() throws {
+  @Test func validSignatureIsAccepted() throws {
     #expect(try verdict() == "1700000000")
     #expect(try verdict(Self.signedEmpty, body: "") == "1700000000")
     #expect(try verdict(Self.signedBySecond) == "1700000000")
     #expect(try verdict("v2,none \(Self.signedBySecond) v1,AAAA") == "1700000000")
   }
 
-  @Test func refusesWhatIsNot() throws {
+  @Test func invalidSignatureIsRefused() throws {
     #expect(try verdict(id: "msg_2") == "signature")
     #expect(try verdict(timestamp: "1700000001") == "signature")
     #expect(try verdict(timestamp: "01700000000") == "signature")
@@ -71,8 +71,8 @@ import Testing
     }
   }
 
-  /// The same code in base64 whose unused bits are set.
-  @Test func refusesASignatureThatIsNotCanonical() throws {
+  /// The same signature in base64 with unused bits set.
+  @Test func nonCanonicalSignatureIsRefused() throws {
     let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
     let last = try #require(Self.signed.dropLast().last)
     let other = alphabet[try #require(alphabet.firstIndex(of: last)) + 1]
@@ -80,7 +80,7 @@ import Testing
     #expect(try verdict(String(signature)) == "signature")
   }
 
-  @Test func refusesHeadersThatAreNotOfTheirForm() throws {
+  @Test func malformedHeadersAreRefused() throws {
     for id in ["", "a b", "é", String(repeating: "i", count: 129)] {
       #expect(try verdict(id: id) == "webhook-id", "\(id)")
     }
@@ -90,7 +90,7 @@ import Testing
     #expect(try verdict("") == "webhook-signature")
   }
 
-  @Test func holdsTheTimeToFiveMinutesEitherWay() throws {
+  @Test func timestampMayDifferByFiveMinutes() throws {
     for (difference, expected) in [
       (0, "1700000000"), (300, "1700000000"), (-300, "1700000000"), (301, "time"), (-301, "time"),
       (1_000_000_000, "time"),
@@ -99,7 +99,7 @@ import Testing
     }
   }
 
-  @Test func readsSecretsAsTheyAreShown() {
+  @Test func secretIsParsedFromText() {
     #expect(HookSignature.secret(Self.first) == Array(0..<32))
     for text in [
       "", "whsec_", "whsec_AAEC", String(Self.first.dropFirst(6)),
@@ -134,7 +134,7 @@ import Testing
     }
   }
 
-  @Test func readsYAMLAndJSON() throws {
+  @Test func hooksAreReadFromYAMLAndJSON() throws {
     let yaml = """
       hooks:
         relay:
@@ -165,14 +165,14 @@ import Testing
     #expect(json.map(\.name) == ["relay"])
   }
 
-  @Test func theExampleIsOne() throws {
+  @Test func exampleFileIsValid() throws {
     let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
       .deletingLastPathComponent().path
     let hooks = try HookConfiguration.load(root + "/Deploy/hooks.example.yaml") { _ in }
     #expect(hooks.map(\.name) == ["provider", "relay"])
   }
 
-  @Test func namesWhatIsWrong() throws {
+  @Test func invalidHooksAreNamed() throws {
     func hook(_ lines: String) -> String { "hooks: {relay: {\(lines)}}" }
     let good = "secrets: [\(Self.secret)]"
     let table: [(String, String)] = [
@@ -238,7 +238,7 @@ import Testing
     secret: [UInt8] = secrets[0],
     hook: String = "relay",
     contentType: String = "application/json",
-    headers given: [(name: String, value: String)]? = nil
+    headers override: [(name: String, value: String)]? = nil
   ) async throws -> TestAnswer {
     let seconds = "\(Int(time.timeIntervalSince1970))"
     let code = HMAC<SHA256>.authenticationCode(
@@ -255,7 +255,7 @@ import Testing
       body,
       token: nil,
       contentType: contentType,
-      headers: given ?? headers
+      headers: override ?? headers
     )
   }
 
@@ -272,12 +272,12 @@ import Testing
   }
 
   private static func delivered(_ gateway: TestGateway, _ user: String = "bob") async throws -> UInt32? {
-    try await gateway.store.ask { model in
+    try await gateway.store.withModel { model in
       model.channels["messaging:c"]?.members.first { $0.user == user }?.row.delivered
     }
   }
 
-  @Test func marksDeliveredOnce() async throws {
+  @Test func repeatedWebhookIsRefused() async throws {
     try await Self.run { gateway in
       let sent = Date()
       let answer = try await Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)
@@ -287,13 +287,13 @@ import Testing
       let again = try await Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)
       #expect(again.verdict == "409 webhook_replayed")
       #expect(try await gateway.store.takeLog() == [.webhookKnown])
-      // Remembered until nobody would take it any more.
-      let until = try await gateway.store.ask { $0.webhooks["relay:a"] }
+      // The webhook is recorded until its timestamp is too old to be accepted.
+      let until = try await gateway.store.withModel { $0.webhooks["relay:a"] }
       #expect(until == (Int64(sent.timeIntervalSince1970) + 360) * 1_000)
     }
   }
 
-  @Test func takesTicketsListsAndOtherEvents() async throws {
+  @Test func ticketsListsAndOtherEventsAreAccepted() async throws {
     try await Self.run { gateway in
       let issued = try await gateway.client.post(
         "/v1/push/tickets",
@@ -323,7 +323,7 @@ import Testing
     }
   }
 
-  @Test func takesTheSecondSecretAndNoOther() async throws {
+  @Test func onlyConfiguredSecretsAreAccepted() async throws {
     try await Self.run { gateway in
       #expect(
         try await Self.post(gateway, Self.delivery("m1"), id: "a", secret: Self.secrets[1]).status == 200
@@ -345,7 +345,7 @@ import Testing
     }
   }
 
-  @Test func refusesBodiesWithoutEvents() async throws {
+  @Test func bodiesWithoutEventsAreRefused() async throws {
     try await Self.run { gateway in
       for (body, type, expected) in [
         ("{", "application/json", "400 invalid_json"), ("", "application/json", "400 invalid_json"),
@@ -364,8 +364,8 @@ import Testing
     }
   }
 
-  /// What the store could not do is to be sent again, and then counts.
-  @Test func isNotRememberedWhereTheStoreFails() async throws {
+  /// A webhook that the store failed may be sent again, and is then processed.
+  @Test func webhookIsNotRecordedWhenStoreFails() async throws {
     try await Self.run { gateway in
       for (mode, expected) in [
         (.silent, "503 store_unavailable"), (.refusingKind(.acknowledgePush, .busy), "503 store_busy"),
@@ -382,8 +382,8 @@ import Testing
     }
   }
 
-  /// Once there is a secret for tickets the same webhook counts.
-  @Test func isNotRememberedWhereThereAreNoTickets() async throws {
+  /// With a ticket secret, the same webhook would be processed.
+  @Test func webhookIsNotRecordedWithoutTicketSecret() async throws {
     try await TestGateway.run(tickets: nil, hooks: Self.hooks) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let body = #"{"type":"push.delivered","data":{"ticket":"AQvT"}}"#
@@ -394,7 +394,7 @@ import Testing
     }
   }
 
-  @Test func ofTwoAtOnceOneIsToldThatItWasTaken() async throws {
+  @Test func concurrentDuplicateIsRefused() async throws {
     try await Self.run { gateway in
       let sent = Date()
       async let first = Self.post(gateway, Self.delivery("m1"), id: "a", at: sent)

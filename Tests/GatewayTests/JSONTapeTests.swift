@@ -5,24 +5,28 @@ import Testing
 @testable import Gateway
 
 @Suite struct JSONTapeTests {
-  private func parse(_ text: String, _ limits: JSONLimits = JSONLimits(), _ look: (JSONValue) throws -> Void)
+  private func parse(
+    _ text: String,
+    _ limits: JSONLimits = JSONLimits(),
+    _ inspect: (JSONValue) throws -> Void
+  )
     throws
   {
-    try parse(Array(text.utf8), limits, look)
+    try parse(Array(text.utf8), limits, inspect)
   }
 
   private func parse(
     _ bytes: [UInt8],
     _ limits: JSONLimits = JSONLimits(),
-    _ look: (JSONValue) throws -> Void
+    _ inspect: (JSONValue) throws -> Void
   ) throws {
     let tape = JSONTape(limits: limits)
-    try look(try tape.parse(bytes.span.bytes))
+    try inspect(try tape.parse(bytes.span.bytes))
   }
 
-  // MARK: What is JSON
+  // MARK: Syntax
 
-  /// Texts at the edges of RFC 8259, with what both parsers have to say.
+  /// Edge cases of RFC 8259, and whether they are valid.
   private static let verdicts: [(String, Bool)] = [
     ("{}", true), ("[]", true), ("null", true), ("true", true), ("\"\"", true), ("0", true), ("-0", true),
     ("-1.5e-3", true), ("  {\t\"a\" :\r\n1 } ", true), ("[1,2,3]", true), ("{\"a\":{\"b\":[{}]}}", true),
@@ -41,7 +45,7 @@ import Testing
     ("\u{FEFF}{}", false), ("1e400", false), ("{1:2}", false), ("[\"a\":1]", false),
   ]
 
-  @Test func agreesOnWhatIsJSON() {
+  @Test func onlyRFC8259TextsAreAccepted() {
     for (text, isValid) in Self.verdicts {
       let accepted = (try? parse(text) { _ in }) != nil
       #expect(accepted == isValid, "\(text.debugDescription)")
@@ -56,32 +60,32 @@ import Testing
       [0x22, 0x61, 0x00, 0x62, 0x22], [0x00], [0x31, 0x00],
     ] as [[UInt8]]
   )
-  func refusesBytesThatAreNoUTF8OrHoldAZero(_ bytes: [UInt8]) {
+  func invalidUTF8AndZeroBytesAreRefused(_ bytes: [UInt8]) {
     #expect(throws: JSONSyntaxError.self) { try parse(bytes) { _ in } }
   }
 
-  /// Also where the reader looks at sixteen bytes at once.
-  @Test func refusesEveryControlCharacterInAString() {
+  /// Positions include those that the reader scans sixteen bytes at a time.
+  @Test func controlCharactersInStringsAreRefused() {
     for code in UInt8(0)..<0x20 {
-      for place in [1, 7, 16, 30, 47] {
+      for index in [1, 7, 16, 30, 47] {
         var bytes = [UInt8](repeating: UInt8(ascii: "a"), count: 50)
-        (bytes[0], bytes[49], bytes[place]) = (UInt8(ascii: "\""), UInt8(ascii: "\""), code)
-        #expect(throws: JSONSyntaxError.self, "\(code) at \(place)") { try parse(bytes) { _ in } }
+        (bytes[0], bytes[49], bytes[index]) = (UInt8(ascii: "\""), UInt8(ascii: "\""), code)
+        #expect(throws: JSONSyntaxError.self, "\(code) at \(index)") { try parse(bytes) { _ in } }
       }
     }
   }
 
-  @Test func namesTheByteOfAnError() {
+  @Test func syntaxErrorHasByteOffset() {
     #expect(throws: JSONSyntaxError.malformed(byteOffset: 5)) { try parse("{\"a\":}") { _ in } }
   }
 
-  @Test func boundsDepthAndTokens() throws {
+  @Test func depthAndTokensAreBounded() throws {
     let limits = JSONLimits(depthMax: 32, tokenMax: 100)
     let nested = { (depth: Int) in String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
     }
     try parse(nested(32), limits) { _ in }
     #expect(throws: JSONSyntaxError.tooDeep) { try parse(nested(33), limits) { _ in } }
-    // An iterative parser: no nesting takes the stack.
+    // The parser is iterative: nesting cannot overflow the stack.
     #expect(throws: JSONSyntaxError.tooDeep) {
       try parse(String(repeating: "[", count: 1_000_000), limits) { _ in }
     }
@@ -92,7 +96,7 @@ import Testing
 
   // MARK: Access
 
-  @Test func readsFields() throws {
+  @Test func fieldsAreReadByName() throws {
     let text =
       #"{"s":"a\u0062c","i":-7,"d":1.5,"t":true,"f":false,"n":null,"a":[1,"x",{}],"o":{"k":"v"},"s":"last"}"#
     try parse(text) { body in
@@ -115,7 +119,7 @@ import Testing
     }
   }
 
-  @Test func lookingIntoTheWrongKindFindsNothing() throws {
+  @Test func accessToWrongKindReturnsNil() throws {
     try parse("[1]") { body in
       #expect(body.member("a") == nil ? true : false)
       #expect(body.string == nil ? true : false)
@@ -124,18 +128,18 @@ import Testing
     }
   }
 
-  private func detail(_ text: String, _ look: (JSONValue) throws(Problem) -> Void) throws -> String {
+  private func detail(_ text: String, _ inspect: (JSONValue) throws(Problem) -> Void) throws -> String {
     let tape = JSONTape()
     let bytes = Array(text.utf8)
     let body = try tape.parse(bytes.span.bytes)
-    do throws(Problem) { try look(body) } catch {
+    do throws(Problem) { try inspect(body) } catch {
       #expect(error.code == .invalidField)
       return error.detail
     }
     return "none"
   }
 
-  @Test func namesTheFieldThatIsWrong() throws {
+  @Test func fieldErrorHasPath() throws {
     let text = #"{"members":["a",{"user_id":"b","role":7}],"n":null,"t":1,"deep":{"list":[[0,1]]}}"#
     #expect(
       try detail(text) { body throws(Problem) in _ = try body.requiredString("x") }
@@ -188,7 +192,7 @@ import Testing
     )
   }
 
-  @Test func aTapeServesManyTextsAndShrinks() throws {
+  @Test func tapeIsReusableAndShrinks() throws {
     let tape = JSONTape(limits: JSONLimits(keptByteMax: 1_024))
     let large = Array(
       ("[" + Array(repeating: "\"abcdefgh\"", count: 5_000).joined(separator: ",") + "]").utf8
@@ -278,9 +282,10 @@ import Testing
     return text + "\""
   }
 
-  @Test func agreesWithFoundationOnRandomTexts() throws {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    var generator = SplitMix64(seed: seed)
+  @Test func randomTextsParseAsInFoundation() throws {
+    let seed = TestRun.seed
+    print("TIDEMARK_SEED=\(seed) for JSON texts compared with Foundation")
+    var generator = SplitMix64(seed: UInt64(seed))
     let tape = JSONTape()
     for round in 0..<3_000 {
       let text = randomText(&generator, depth: 0)
@@ -291,21 +296,22 @@ import Testing
     }
   }
 
-  /// A text with a byte changed is taken by both or by neither, but for what Foundation is known to be
-  /// lenient about.
-  @Test func agreesWithFoundationOnBrokenTexts() throws {
-    let seed = UInt64.random(in: 0...UInt64.max)
-    var generator = SplitMix64(seed: seed)
+  /// A text with one changed byte is accepted by both parsers or by neither, except where Foundation is known to be
+  /// lenient.
+  @Test func corruptedTextsAreRefusedAsInFoundation() throws {
+    let seed = TestRun.seed
+    print("TIDEMARK_SEED=\(seed) for JSON texts compared with Foundation")
+    var generator = SplitMix64(seed: UInt64(seed))
     let tape = JSONTape()
     var refused = 0
     for round in 0..<20_000 {
       var bytes = Array(randomText(&generator, depth: 3).utf8)
-      let place = Int.random(in: 0..<bytes.count, using: &generator)
-      bytes[place] = UInt8.random(in: 1...255, using: &generator)
+      let index = Int.random(in: 0..<bytes.count, using: &generator)
+      bytes[index] = UInt8.random(in: 1...255, using: &generator)
       let theirs = (try? JSONSerialization.jsonObject(with: Data(bytes), options: .fragmentsAllowed)) != nil
       let ours = (try? tape.parse(bytes.span.bytes).kind) != nil
       if !ours { refused += 1 }
-      // What we take, Foundation has to take too; it also takes texts in UTF-16 and with a byte order mark.
+      // Foundation has to accept what we accept. It also accepts UTF-16 and a byte order mark.
       #expect(
         !ours || theirs,
         "seed \(seed) round \(round): \(String(decoding: bytes, as: UTF8.self).debugDescription)"

@@ -20,7 +20,7 @@ import Testing
     ("é世😀\u{7F}", "\"é世😀\u{7F}\""),
     ("a/b", "\"a/b\""),
   ])
-  func escapesStrings(_ text: String, _ expected: String) throws {
+  func stringsAreEscaped(_ text: String, _ expected: String) throws {
     let bytes = Array(text.utf8)
     #expect(written { $0.jsonString(bytes.span.bytes) } == expected)
     let back =
@@ -28,7 +28,7 @@ import Testing
     #expect(back == text)
   }
 
-  @Test func everyByteFitsItsBound() throws {
+  @Test func escapedStringFitsByteBound() throws {
     let all = (0..<128).map { UInt8($0) }
     let text = written(OutputRawSpan.jsonStringByteMax(all.count)) { $0.jsonString(all.span.bytes) }
     let back = try JSONSerialization.jsonObject(with: Data(text.utf8), options: .fragmentsAllowed) as? String
@@ -43,11 +43,11 @@ import Testing
     0, 1, 9, 10, 99, 100, 12_345, Int64.max, Int64.max - 1, -1, -10, Int64.min, 999_999_999_999,
     1_000_000_000_000,
   ])
-  func writesIntegers(_ value: Int64) {
+  func integersAreWritten(_ value: Int64) {
     #expect(written(OutputRawSpan.decimalByteMax) { $0.decimal(value) } == "\(value)")
   }
 
-  @Test func writesUnsignedIntegersOfEveryLength() {
+  @Test func unsignedIntegersOfEveryLengthAreWritten() {
     var bound: UInt64 = 1
     for _ in 0..<20 {
       for value in [bound - 1, bound, bound &+ 1, UInt64.max] {
@@ -58,11 +58,11 @@ import Testing
     }
   }
 
-  @Test func writesTimesAsFoundationDoes() throws {
+  @Test func timestampsAreFormattedAsInFoundation() throws {
     var generator = SplitMix64(seed: 7)
     let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
     var moments: [Int64] = [0, 1, 999, 1_000, CivilTime.millisecondsMax]
-    // Each year's last and first moments, and both ends of February.
+    // The first and last moments of each year and of each February.
     for year in 1970...9999 {
       for (month, day) in [(1, 1), (2, 28), (3, 1), (12, 31)] as [(UInt32, UInt32)] {
         var time = CivilTime(milliseconds: 0)
@@ -74,7 +74,7 @@ import Testing
     for _ in 0..<5_000 { moments.append(Int64.random(in: 0...CivilTime.millisecondsMax, using: &generator)) }
     for milliseconds in moments where milliseconds <= CivilTime.millisecondsMax {
       let ours = written(OutputRawSpan.timestampByteCount) { $0.timestamp(milliseconds: milliseconds) }
-      // A Double of seconds is exact to the millisecond only after rounding: the date is made of both parts.
+      // A Double of seconds is not exact to the millisecond, so seconds and milliseconds are formatted separately.
       let date = Date(timeIntervalSince1970: Double(milliseconds / 1_000))
       let whole = style.format(date)
       let digits = String(format: "%03d", Int(milliseconds % 1_000))
@@ -87,7 +87,7 @@ import Testing
     }
   }
 
-  @Test func holdsTimesToTheFormatsYears() {
+  @Test func timestampsAreClampedToFormatRange() {
     #expect(written { $0.timestamp(milliseconds: -1) } == "\"1970-01-01T00:00:00.000Z\"")
     #expect(written { $0.timestamp(milliseconds: .max) } == "\"9999-12-31T23:59:59.999Z\"")
   }
@@ -107,7 +107,7 @@ import Testing
       ("２024-01-01T00:00:00Z", nil),
     ] as [(String, Int64?)]
   )
-  func readsTimes(_ text: String, _ expected: Int64?) {
+  func timestampsAreParsedOrRefused(_ text: String, _ expected: Int64?) {
     let bytes = Array(text.utf8)
     #expect(CivilTime.milliseconds(parsing: bytes.span.bytes) == expected)
   }

@@ -5,12 +5,12 @@ import Testing
 
 @testable import Gateway
 
-/// The members of one message (R11), as a caller sees them.
+/// The member lists of a message (R11), as a caller sees them.
 @Suite struct ListRouteTests {
   private let alice = TestTokens.user("alice")
   private let message = "/v1/channels/messaging:c/messages/m1"
 
-  /// m1 is alice's: bob and carol have read it, dave has had it delivered, erin has done nothing, frank came later.
+  /// m1 is by alice: bob and carol have read it, dave has received it, erin has done nothing, and frank joined later.
   private func setUp(_ gateway: TestGateway) async throws {
     let members = ["alice", "bob", "carol", "dave", "erin"]
     try await gateway.setUp("messaging:c", members: members)
@@ -26,7 +26,7 @@ import Testing
     _ = try await gateway.store.takeLog()
   }
 
-  @Test func listsReaders() async throws {
+  @Test func readersAreListedInPages() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let whole = try await gateway.client.get(message + "/readers", token: alice)
@@ -54,7 +54,7 @@ import Testing
     }
   }
 
-  @Test func listsWhoHasItAndWhoHasNotRead() async throws {
+  @Test func deliveredAndUnreadMembersAreListed() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       #expect(
@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test func passesTheStoresCursorsOn() async throws {
+  @Test func storeCursorsArePassedThrough() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:s", members: ["alice", "a@b.c_d-e", "bob"], messages: ["m1"])
       let path = "/v1/channels/messaging:s/messages/m1/unread"
@@ -91,14 +91,14 @@ import Testing
         #expect(answer.verdict == "400 invalid_cursor", "\(cursor)")
       }
       #expect(try await gateway.store.takeLog().isEmpty)
-      // Of its form, and not one that the store knows, or of the other order.
+      // Well-formed cursors that the store does not know, or that are of the other order.
       for query in ["cursor=x1", "cursor=t2-bob", "order=time&cursor=j1"] {
         #expect(try await gateway.client.get(path + "?" + query).verdict == "400 invalid_cursor", "\(query)")
       }
     }
   }
 
-  @Test func showsChosenMembers() async throws {
+  @Test func chosenMembersAreListed() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let answer = try await gateway.client.get(
@@ -136,7 +136,7 @@ import Testing
       let hundred = Array(repeating: "bob", count: 100).joined(separator: ",")
       let most = try await gateway.client.get(message + "/members?user_ids=\(hundred)")
       #expect((most.json["members"] as? NSArray)?.count == 100)
-      // A hundred ids of 128 bytes are not too long a path.
+      // A path with a hundred ids of 128 bytes is not too long.
       let longest = (100..<200).map { String(repeating: "u", count: 125) + "\($0)" }
       let long = try await gateway.client.get(
         message + "/members?user_ids=\(longest.joined(separator: ","))",
@@ -158,7 +158,7 @@ import Testing
     }
   }
 
-  @Test func hidesCountsFromOthersThanTheSender() async throws {
+  @Test func listsAreHiddenFromOthersThanSender() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       _ = try await gateway.client.put(
@@ -179,7 +179,7 @@ import Testing
     }
   }
 
-  @Test func refusesWrongQuestions() async throws {
+  @Test func invalidListRequestsAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let client = gateway.client

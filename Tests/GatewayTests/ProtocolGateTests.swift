@@ -5,11 +5,11 @@ import Testing
 
 @testable import Gateway
 
-/// What a connection's first bytes make of it: HTTP/2, an HTTP/1 client to be told, or neither.
+/// Protocol detection from a connection's first bytes: HTTP/2, HTTP/1, or neither.
 @Suite struct ProtocolGateTests {
   private static let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-  /// Bytes, and the outcome: in the clear, and over TLS without `h2`.
+  /// First bytes with their outcome in the clear, and over TLS without `h2`.
   private static let table: [(String, clear: String, tls: String)] = [
     (preface, "http2", "close"), (preface + "\u{0}\u{0}", "http2", "close"), ("", "wait", "wait"),
     ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "refuse", "refuse"), ("GET / HTTP/1.0\n\n", "refuse", "refuse"),
@@ -20,11 +20,11 @@ import Testing
     ("PRI * HTTP/1.1\r\n\r\n", "refuse", "refuse"), ("PRI / HTTP/1.1\r\n\r\n", "refuse", "refuse"),
     ("OPTIONS * HTTP/1.1\r\n\r\n", "refuse", "refuse"), ("get / http/1.1\r\n\r\n", "refuse", "refuse"),
     ("GET / HTTP/1.1\r\nupgrade: h2c\r\n\r\n", "refuse", "refuse"),
-    // Heads that have not come to their end.
+    // Incomplete heads.
     ("G", "awaitHead", "awaitHead"), ("GET / HT", "awaitHead", "awaitHead"),
     ("GET / HTTP/1.1\r\nhost: x\r\n", "awaitHead", "awaitHead"), ("P", "wait", "wait"),
     ("PRI * ", "wait", "wait"),
-    // Neither of the two.
+    // Neither protocol.
     ("\u{16}\u{3}\u{1}", "http2", "close"), ("\u{1}garbage", "http2", "close"), (" GET /", "http2", "close"),
     ("\r\n\r\n", "http2", "close"), ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\u{0}", "http2", "close"),
     ("PR\u{0}", "http2", "close"), ("{}", "http2", "close"),
@@ -41,7 +41,7 @@ import Testing
     }
   }
 
-  /// The outcome of bytes that come in pieces: the first action that is none of waiting, else the last.
+  /// The outcome of bytes in pieces: the first action other than waiting, else the last one.
   private static func outcome(_ bytes: [UInt8], pieces: [Int], takesHTTP2: Bool) -> String {
     var gate = ProtocolGate(takesHTTP2: takesHTTP2)
     var last = "wait"
@@ -55,7 +55,7 @@ import Testing
     return last
   }
 
-  @Test func decidesFromTheFirstBytesHoweverTheyCome() {
+  @Test func firstBytesInAnyPiecesDecideProtocol() {
     for (text, clear, tls) in Self.table {
       let bytes = Array(text.utf8)
       for (takesHTTP2, expected) in [(true, clear), (false, tls)] {
@@ -78,13 +78,13 @@ import Testing
     }
   }
 
-  @Test func whatIsTooLongOrTooLateIsRefused() {
+  @Test func oversizeOrLateHeadIsRefused() {
     let chunk = [UInt8](repeating: UInt8(ascii: "A"), count: 4_096)
     var gate = ProtocolGate(takesHTTP2: true)
     var received = 0
     while gate.received(chunk.span.bytes) == .awaitHead { received += chunk.count }
     #expect(received + chunk.count == ProtocolGate.headByteCountMax)
-    // What follows the answer is dropped, so much of it, then the connection ends.
+    // Bytes after the answer are discarded up to a limit, then the connection is closed.
     var dropped = 0
     while gate.received(chunk.span.bytes) == .discard { dropped += chunk.count }
     #expect(dropped == ProtocolGate.discardedByteCountMax)
@@ -101,7 +101,7 @@ import Testing
       _ = gate.received(bytes.span.bytes)
       let action = gate.timedOut()
       #expect(Self.name(action) == expected, "\(text.debugDescription)")
-      // An answer is not waited for without end.
+      // The time to send the answer is limited too.
       let next = gate.timedOut()
       #expect(next == (expected == "wait" ? .wait : .close))
     }
@@ -142,7 +142,7 @@ import Testing
     func channelInactive(context: ChannelHandlerContext) { received.succeed(bytes) }
   }
 
-  @Test func tellsAnHTTP1Client() async throws {
+  @Test func http1ClientGets505() async throws {
     var limits = GatewayLimits()
     limits.firstBytesTimeout = .milliseconds(200)
     try await TestGateway.run(limits: limits) { gateway in
@@ -169,10 +169,10 @@ import Testing
       }
       let head = try await Self.exchange(gateway.port, ["HEAD / HTTP/1.1\r\n\r\n"])
       #expect(head.hasPrefix("HTTP/1.1 505 ") && head.hasSuffix("\r\n\r\n"))
-      // What is neither has an HTTP/2 session's answer: SETTINGS first, GOAWAY among the frames.
+      // Other bytes get an HTTP/2 session's answer: SETTINGS first, then GOAWAY.
       let garbage = try await Self.exchange(gateway.port, ["\u{1}garbage, and more of it than a preface has"])
       #expect(garbage.utf8.dropFirst(3).first == 4)
-      // Others are served as before.
+      // Other connections are served as before.
       #expect(try await gateway.client.get("/v1/openapi.yaml", token: nil).status == 200)
       let metrics = try await gateway.eventLoop.submit { gateway.loop.value.counters.http1Refused }.get()
       #expect(metrics == 5)

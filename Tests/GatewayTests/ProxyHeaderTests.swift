@@ -4,20 +4,20 @@ import Testing
 
 @testable import Gateway
 
-@Suite("The PROXY protocol, as HAProxy describes it") struct ProxyHeaderTests {
+/// The PROXY protocol, as HAProxy specifies it.
+@Suite struct ProxyHeaderTests {
   private func address(_ text: String) throws -> PeerAddress {
     try #require(PeerAddress(SocketAddress(ipAddress: text, port: 0)))
   }
 
   @Test(
-    "version 1 is a line",
     arguments: [
       ("PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\nPRI", "192.0.2.7"),
       ("PROXY TCP6 2001:db8::7 2001:db8::1 56324 443\r\n", "2001:db8::7"),
       ("PROXY UNKNOWN\r\n", nil), ("PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", nil),
     ] as [(String, String?)]
   )
-  func text(_ line: String, client: String?) throws {
+  func version1HeaderIsParsed(_ line: String, client: String?) throws {
     let count =
       try #require(
         line.utf8.firstIndex(of: UInt8(ascii: "\n")).map { line.utf8.distance(from: line.startIndex, to: $0) }
@@ -28,17 +28,17 @@ import Testing
   }
 
   @Test(
-    "what is no header is none",
     arguments: [
       "GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "PROXY TCP4 192.0.2.7\r\n", "PROXY TCP4 a b 1 2\r\n",
       "PROXY TCP6 192.0.2.7 192.0.2.8 1 2\r\n", "PROXY TCP4 192.0.2.7 192.0.2.8 1 66000\r\n", "PROXY \n",
       "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\n", "PROXY UNKNOWN " + String(repeating: "x", count: 100) + "\r\n",
     ]
   )
-  func invalid(_ line: String) { #expect(ProxyHeader(Array(line.utf8)) == .invalid) }
+  func invalidHeaderIsRejected(_ line: String) { #expect(ProxyHeader(Array(line.utf8)) == .invalid) }
 
-  @Test("version 2 is binary; extensions are passed over, and the proxy's own connection names nobody")
-  func binary() throws {
+  /// Extensions are skipped. The proxy's own connections have no client address.
+  @Test
+  func version2HeaderIsParsed() throws {
     let signature: [UInt8] = [0x0D, 0x0A, 0x0D, 0x0A, 0, 0x0D, 0x0A, 0x51, 0x55, 0x49, 0x54, 0x0A]
     let ipv4: [UInt8] = [192, 0, 2, 7, 198, 51, 100, 1, 0xDC, 4, 1, 0xBB]
     let ipv6: [UInt8] =

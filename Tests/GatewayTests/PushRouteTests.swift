@@ -8,14 +8,14 @@ import Testing
 
 @testable import Gateway
 
-/// Tickets and acknowledgements in one body (Proto/openapi.yaml).
+/// Push tickets, and push acks in one body (Proto/openapi.yaml).
 @Suite struct PushRouteTests {
-  /// The tickets of an answer, codes as they are, others as `ticket`.
+  /// The entries of a ticket answer: codes, or `ticket` for a ticket.
   private static func codes(_ answer: TestAnswer) -> [String] {
     ((answer.json["tickets"] as? [Any]) ?? []).map { ($0 as? [String: String])?["code"] ?? "ticket" }
   }
 
-  /// The results of an answer: codes, or what was marked.
+  /// The results of an answer: codes, or the marked messages.
   static func results(_ answer: TestAnswer) -> [String] {
     ((answer.json["results"] as? [[String: Any]]) ?? []).map(verdict)
   }
@@ -44,14 +44,14 @@ import Testing
   }
 
   private static func delivered(_ gateway: TestGateway, _ user: String) async throws -> UInt32? {
-    try await gateway.store.ask { model in
+    try await gateway.store.withModel { model in
       model.channels["messaging:c"]?.members.first { $0.user == user }?.row.delivered
     }
   }
 
   // MARK: Tickets
 
-  @Test func ticketsAreMadeForEachEntry() async throws {
+  @Test func ticketsAreIssuedPerEntry() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
       _ = try await gateway.client.delete("/v1/channels/messaging:c/messages/m3")
@@ -85,8 +85,8 @@ import Testing
     }
   }
 
-  /// What a ticket is good for, and how long, by its own bytes.
-  @Test func ticketsSayWhatTheyAreFor() async throws {
+  /// The decoded ticket has shard, device and expiry.
+  @Test func ticketHasShardDeviceAndExpiry() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let codec = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.secret.utf8)]))
@@ -118,7 +118,7 @@ import Testing
     }
   }
 
-  @Test func ticketRequestsThatAreWrong() async throws {
+  @Test func invalidTicketRequestsAreRefused() async throws {
     try await TestGateway.run { gateway in
       let many = Array(repeating: "7", count: 1_001).joined(separator: ",")
       let bodies = [
@@ -140,8 +140,8 @@ import Testing
     }
   }
 
-  /// Without a secret nothing is made and nothing taken, and the answer says which flag is missing.
-  @Test func withoutASecret() async throws {
+  /// Without a ticket secret, no ticket is issued or accepted, and the answer names the missing flag.
+  @Test func pushRoutesNeedTicketSecret() async throws {
     try await TestGateway.run(tickets: nil) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       for (path, body) in [("tickets", #"{"tickets":[]}"#), ("acks", #"{"tickets":["AQ"]}"#)] {
@@ -157,9 +157,9 @@ import Testing
 
   // MARK: Acknowledgements
 
-  /// A device has nothing but its ticket; a user's token does it no harm.
+  /// A ticket needs no token. A token that is sent anyway does not matter.
   @Test(arguments: [nil, TestTokens.user("carol"), TestTokens.server])
-  func aTicketMarksItsMessage(token: String?) async throws {
+  func ticketMarksMessageDelivered(token: String?) async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let ticket = try await Self.ticket(gateway, "m2", "bob")
@@ -177,7 +177,7 @@ import Testing
     }
   }
 
-  @Test func ticketsThatAreNotTaken() async throws {
+  @Test func invalidTicketsAreRefused() async throws {
     try await TestGateway.run { gateway in
       for cid in ["messaging:c", "messaging:gone", "messaging:again"] {
         try await gateway.setUp(cid, members: ["alice", "bob"], messages: ["m1", "m2"])
@@ -190,7 +190,7 @@ import Testing
       let foreign = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.previousSecret.utf8)]))
       let own = TicketCodec(keys: TicketKeys(secrets: [Array(TestTokens.secret.utf8)]))
       for codec in [foreign, own] { codec.bind(to: SessionID(high: 1, low: 2)) }
-      // Of a channel that there never was.
+      // The place of a channel that never existed.
       let place = [99] + [UInt8](repeating: 1, count: 11)
       func made(_ codec: TicketCodec, expiry: UInt64, shard: UInt16) -> String {
         var buffer = ByteBuffer()
@@ -225,7 +225,7 @@ import Testing
       #expect(Self.results(answer) == table.map(\.1) + ["invalid_field", "invalid_field"])
       let body = #"{"remove":["bob"]}"#
       #expect(try await gateway.client.post("/v1/channels/messaging:c/members", body).status == 200)
-      // Nobody has named a user here, whoever asks.
+      // The request names no user, so the code is the same with and without a token.
       for token in [nil, TestTokens.server] {
         let answer = try await gateway.client.post(
           "/v1/push/acks",
@@ -237,7 +237,7 @@ import Testing
     }
   }
 
-  @Test func aWorkersAcknowledgements() async throws {
+  @Test func workerAcksAreAnsweredPerEntry() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
       _ = try await gateway.client.delete("/v1/channels/messaging:c/messages/m3")
@@ -275,7 +275,7 @@ import Testing
     }
   }
 
-  @Test func requestsThatAreWrong() async throws {
+  @Test func invalidAckRequestsAreRefused() async throws {
     try await TestGateway.run { gateway in
       let many = Array(repeating: "7", count: 1_001).joined(separator: ",")
       for body in [
@@ -299,8 +299,8 @@ import Testing
     }
   }
 
-  /// One that cannot be carried out does not fail the rest.
-  @Test func whereTheStoreIsNoHelp() async throws {
+  /// An ack that the store fails does not fail the others.
+  @Test func storeFailureFailsOnlyItsAck() async throws {
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let body = "{\"acks\":[\(Self.entry("messaging:c", "m1", "bob")),7]}"
@@ -318,15 +318,15 @@ import Testing
     }
   }
 
-  /// On behalf of somebody in the gateway: told once, when all are done.
-  @Test func batchesOfHooks() async throws {
+  /// A batch begun within the gateway reports its results once, when all are known.
+  @Test func hookBatchReportsResultsOnce() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let ticket = try await Self.ticket(gateway, "m1", "bob")
       let (loop, eventLoop) = (gateway.loop, gateway.eventLoop)
-      let told = eventLoop.makePromise(of: [ProblemCode?].self)
+      let results = eventLoop.makePromise(of: [ProblemCode?].self)
       try await eventLoop.submit {
-        let batch = loop.value.push.begin(.closure { told.succeed($0) }, source: .hook, countMax: 3)
+        let batch = loop.value.push.begin(.closure { results.succeed($0) }, source: .hook, countMax: 3)
         let (text, cid, user) = (Array(ticket.utf8), Array("messaging:c".utf8), Array("eve".utf8))
         let message = Array("m1".utf8)
         let none: [UInt8] = []
@@ -352,7 +352,7 @@ import Testing
         loop.value.push.end(batch)
         loop.value.endTurn()
       }.get()
-      #expect(try await told.futureResult.get() == [nil, .memberNotFound, .invalidField])
+      #expect(try await results.futureResult.get() == [nil, .memberNotFound, .invalidField])
       try await eventLoop.submit {
         let batch = loop.value.push.begin(.closure { #expect($0.isEmpty) }, source: .hook, countMax: 1)
         loop.value.push.end(batch)
@@ -363,7 +363,7 @@ import Testing
 
   // MARK: Metrics
 
-  @Test func areCounted() async throws {
+  @Test func acksAreCountedByLabels() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
       let ticket = try await Self.ticket(gateway, "m1", "bob", #","device":"ios""#)
@@ -390,7 +390,7 @@ import Testing
     }
   }
 
-  @Test func whatTheStoreCouldNotIsCountedApart() async throws {
+  @Test func storeFailuresAreCountedSeparately() async throws {
     try await TestGateway.run(deadline: TestGateway.shortDeadline) { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let ticket = try await Self.ticket(gateway, "m1", "bob")
@@ -403,8 +403,8 @@ import Testing
     }
   }
 
-  /// Somebody who sends the ticket that they have without end leaves room for others.
-  @Test func devicesHaveAPartOfTheWindow() async throws {
+  /// A device that keeps sending its ticket leaves capacity for other callers.
+  @Test func deviceAcksInFlightAreLimited() async throws {
     var limits = GatewayLimits()
     limits.deviceAcks = 3
     try await TestGateway.run(limits: limits, deadline: .seconds(1)) { gateway in
@@ -425,14 +425,14 @@ import Testing
       #expect(try await client.post("/v1/push/acks", body(2), token: nil).verdict == "503 store_busy")
       #expect(try await waiting.status == 200)
       try await gateway.store.set(.normal)
-      // Servers are not held to it, and what has ended makes room.
+      // The limit does not apply to servers. Finished acks free their capacity.
       let acks = Array(repeating: Self.entry("messaging:c", "m1", "bob", ""), count: 4).joined(separator: ",")
       #expect(try await client.post("/v1/push/acks", "{\"acks\":[\(acks)]}").status == 200)
       #expect(try await client.post("/v1/push/acks", body(3), token: nil).status == 200)
     }
   }
 
-  @Test func namesThatAreKnownHaveTheirPlaces() {
+  @Test func configuredLabelNamesAreAlwaysKept() {
     var names = LabelNames(["ios", "web"])
     for index in 0..<40 {
       let bytes = Array("phone-\(index)".utf8)
@@ -443,7 +443,7 @@ import Testing
     #expect(names.text(numbers.0) == "web" && numbers.1 == LabelNames.other)
   }
 
-  @Test func namesOfMetricsAreBounded() {
+  @Test func labelNamesAreBounded() {
     var names = LabelNames()
     func number(_ text: String) -> UInt8 {
       let bytes = Array(text.utf8)
@@ -463,7 +463,7 @@ import Testing
 }
 
 extension TestGateway {
-  /// What the loop tells when it is scraped.
+  /// The loop's metrics as text.
   func metrics() async throws -> String {
     try await eventLoop.submit { [loop] in
       var samples = MetricSamples()

@@ -7,7 +7,7 @@ import Testing
 struct QueryQueueTests {
   private func time(_ seconds: Int64) -> NIODeadline { .uptimeNanoseconds(0) + .seconds(seconds) }
 
-  /// A queue with queries numbered from 0, of these callers; each waits until its number in seconds.
+  /// A queue with one query per caller, numbered from 0. Each deadline is the number in seconds.
   private func queue(_ callers: [String]) -> QueryQueue {
     var queue = QueryQueue()
     for (number, user) in callers.enumerated() {
@@ -24,7 +24,7 @@ struct QueryQueueTests {
     return queue
   }
 
-  @Test func callersTakeTurns() {
+  @Test func callersAreServedRoundRobin() {
     var queue = queue(["eve", "eve", "eve", "bob", "eve", "ann", "bob"])
     #expect(queue.count == 7)
     var order: [UInt32] = []
@@ -33,17 +33,17 @@ struct QueryQueueTests {
     #expect(queue.count == 0)
   }
 
-  @Test func onlyOverdueOnesAreTaken() {
+  @Test func onlyOverdueQueriesAreTaken() {
     var queue = queue(["eve", "bob", "eve", "bob"])
     let first = queue.takeOverdue(now: time(2), countMax: 2).map(\.connection)
     let second = queue.takeOverdue(now: time(2), countMax: 2).map(\.connection)
     #expect(first == [0, 2] && second == [1] && queue.count == 1)
     #expect(queue.takeOverdue(now: time(2), countMax: 2).isEmpty)
-    // Eve has no more turns.
+    // Eve has no queries left.
     #expect(queue.next()?.connection == 3 && queue.next() == nil)
   }
 
-  @Test func whatNobodyWaitsForIsRemoved() {
+  @Test func abandonedQueriesAreRemoved() {
     var queue = queue(["eve", "bob", "eve", "ann"])
     queue.removeAll { [0, 1, 2].contains($0.connection) && $0.connection != 2 }
     #expect(queue.count == 2)
@@ -51,7 +51,7 @@ struct QueryQueueTests {
     #expect(queue.count == 1 && queue.next()?.connection == 3 && queue.next() == nil)
   }
 
-  @Test func aCallerWhoComesBackIsLast() {
+  @Test func returningCallerIsServedLast() {
     var queue = queue(["eve", "bob", "bob"])
     #expect(queue.next()?.connection == 0)
     for number in UInt32(3)..<5 {

@@ -4,11 +4,13 @@ import Testing
 
 @testable import Gateway
 
-@Suite("How often callers may ask") struct RateTableTests {
+/// Rate limits per caller.
+@Suite struct RateTableTests {
   private let second: Int64 = 1_000_000_000
 
-  @Test("a bucket lets through twice its rate at once, and its rate after that")
-  func bucket() throws {
+  /// A bucket allows a burst of twice its rate, then its rate.
+  @Test
+  func bucketAllowsBurstThenRate() throws {
     let table = RateTable(perSecond: 10)
     let first = try (0..<20).map { _ in try #require(table.charge(1, to: 7, at: 0)) }
     #expect(first.allSatisfy(\.isAllowed) && first.map(\.remaining) == (0..<20).reversed())
@@ -16,11 +18,11 @@ import Testing
     #expect(
       refused == RateDecision(isAllowed: false, remaining: 0, resetSeconds: 2, retryAfterSeconds: 1)
     )
-    // Refused requests cost nothing: a tenth of a second later there is room for one.
+    // Refused requests cost nothing: after a tenth of a second there is a token for one request.
     #expect(table.charge(1, to: 7, at: second / 10)?.isAllowed == true)
     #expect(table.charge(1, to: 7, at: second / 10)?.isAllowed == false)
     #expect(table.charge(1, to: 8, at: second / 10)?.remaining == 19)
-    // What was not used is not saved up.
+    // Unused tokens do not accumulate beyond the bucket's capacity.
     #expect(
       (0..<21).map { _ in table.charge(1, to: 7, at: 100 * second)?.isAllowed } == Array(
         repeating: true,
@@ -29,8 +31,9 @@ import Testing
     )
   }
 
-  @Test("a request that costs more than a full bucket has is let through when it is full, and leaves a debt")
-  func costly() {
+  /// A request that costs more than a full bucket is allowed when the bucket is full, and leaves a debt.
+  @Test
+  func costlyRequestNeedsFullBucketAndLeavesDebt() {
     let table = RateTable(perSecond: 1)
     #expect(table.charge(10, to: 1, at: 0)?.isAllowed == true)
     #expect(table.charge(1, to: 1, at: 0)?.retryAfterSeconds == 9)
@@ -42,8 +45,8 @@ import Testing
     )
   }
 
-  @Test("a rate can be changed and taken away")
-  func changes() {
+  @Test
+  func rateCanBeChangedAndRemoved() {
     let table = RateTable()
     #expect(table.charge(1, to: 1, at: 0) == nil && !table.isOn)
     table.perSecond = 1
@@ -52,16 +55,17 @@ import Testing
     #expect(table.charge(1, to: 1, at: 0) == nil)
   }
 
-  @Test("asking without taking changes nothing")
-  func asking() {
+  @Test
+  func checkingWithoutChargingChangesNothing() {
     let table = RateTable(perSecond: 1)
     for _ in 0..<5 { #expect(table.charge(1, to: 1, at: 0, .nothing)?.isAllowed == true) }
     _ = table.charge(2, to: 1, at: 0)
     #expect(table.charge(1, to: 1, at: 0, .nothing)?.isAllowed == false)
   }
 
-  @Test("what is drawn in any case leaves a debt, ten seconds deep at most")
-  func debt() {
+  /// Charges that are always applied leave a debt of at most ten seconds.
+  @Test
+  func unconditionalDebtIsCapped() {
     let table = RateTable(perSecond: 10)
     for _ in 0..<70 { _ = table.charge(1, to: 1, at: 0, .always) }
     #expect(table.charge(1, to: 1, at: 5 * second, .nothing)?.isAllowed == false)
@@ -70,15 +74,16 @@ import Testing
     #expect(table.charge(1, to: 1, at: 181 * second / 10, .nothing)?.isAllowed == true)
   }
 
-  @Test("what is left is never more than there was")
-  func precise() {
+  @Test
+  func remainingNeverExceedsCapacity() {
     let table = RateTable(perSecond: 70_001)
     #expect(table.perSecond == 70_001)
     #expect(table.charge(1, to: 1, at: 0)?.remaining ?? 0 <= 140_002)
   }
 
-  @Test("a full table forgets who owes least: nobody is rid of a debt by sending under other names")
-  func bounded() {
+  /// A full table evicts the smallest debts, so that a caller cannot drop a debt by using other names.
+  @Test
+  func fullTableKeepsLargestDebts() {
     let table = RateTable(perSecond: 10, capacity: 128)
     for _ in 0..<30 { _ = table.charge(1, to: 42, at: 0) }
     for other in 1...100_000 as ClosedRange<UInt64> {
@@ -87,8 +92,8 @@ import Testing
     #expect(table.charge(1, to: 42, at: 0)?.isAllowed == false)
   }
 
-  @Test("what an answer says of its bucket")
-  func headers() throws {
+  @Test
+  func headersDescribeBucket() throws {
     let limiter = RateLimiter(RateLimits(user: 5))
     let caller = Caller(userID: Array("bob".utf8), isServer: false)
     let answer = try #require(limiter.charge(2, to: caller, at: 0))

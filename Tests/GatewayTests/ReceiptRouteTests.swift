@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// Messages with receipts, and their acknowledgement (R9), as a caller sees them.
+/// Acknowledgement requests and acknowledgements (R9), as a caller sees them.
 @Suite struct ReceiptRouteTests {
   private let alice = TestTokens.user("alice")
   private let bob = TestTokens.user("bob")
@@ -23,7 +23,7 @@ import Testing
     _ = try await gateway.store.takeLog()
   }
 
-  @Test func asksForAReceiptWhereItMay() async throws {
+  @Test func receiptRequestIsRefusedByOptions() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let channel = "/v1/channels/messaging:c"
@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test func acknowledges() async throws {
+  @Test func messagesAreAcknowledgedPerID() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let client = gateway.client
@@ -85,7 +85,7 @@ import Testing
       #expect(try await client.get(status).json["receipt_status"] as? String == "done")
       let plain = "/v1/channels/messaging:c/messages/plain/status"
       #expect(try await client.get(plain).json["receipt_status"] as? String == "none")
-      // Each id for itself, in the order of the request, malformed ones too.
+      // Each id has its own result, in the order of the request, also malformed ids.
       _ = try await gateway.store.takeLog()
       let all = try await client.post(
         path,
@@ -106,7 +106,7 @@ import Testing
         ]
       )
       #expect(try await gateway.store.takeLog() == [.acknowledge])
-      // Nothing to ask the store about.
+      // No id needs the store.
       let none = try await client.post(path, #"{"message_ids":["a\u007Fb",{}]}"#, token: bob)
       #expect(none.status == 200)
       #expect(
@@ -116,7 +116,7 @@ import Testing
         ]
       )
       #expect(try await gateway.store.takeLog().isEmpty)
-      // A server names the user; a hundred are taken.
+      // A server names the user. A request may have a hundred ids.
       let many = Array(repeating: "\"m1\"", count: 100).joined(separator: ",")
       let server = try await client.post(path, "{\"message_ids\":[\(many)],\"user_id\":\"bob\"}")
       #expect((server.json["acknowledged"] as? [String])?.count == 100)
@@ -128,7 +128,7 @@ import Testing
     }
   }
 
-  @Test func refusesWrongAcknowledgements() async throws {
+  @Test func invalidAcknowledgementsAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let most = String(repeating: "n", count: 1_022) + "é"
@@ -151,7 +151,7 @@ import Testing
       }
       let tooLong = try await gateway.client.post(path, table[7].0, token: bob)
       #expect(tooLong.json["detail"] as? String == "field \"note\" may have at most 1024 bytes of UTF-8")
-      // None of it reached the store.
+      // No request reached the store.
       #expect(try await gateway.store.takeLog().isEmpty)
       let fits = "{\"message_ids\":[\"m1\"],\"note\":\"\(most)\"}"
       #expect(try await gateway.client.post(path, fits, token: bob).status == 200)

@@ -7,11 +7,11 @@ import Testing
 
 @testable import Gateway
 
-/// Removal (R16) as a caller sees it.
+/// Deletion, truncation and erasure (R16), as a caller sees them.
 @Suite struct RemovalRouteTests {
   private let alice = TestTokens.user("alice")
 
-  @Test func deletesChannels() async throws {
+  @Test func channelIsDeletedOnce() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       let path = "/v1/channels/messaging:c"
@@ -36,7 +36,7 @@ import Testing
     }
   }
 
-  @Test func truncatesChannels() async throws {
+  @Test func channelIsTruncatedBeforeMessage() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
       let path = "/v1/channels/messaging:c/truncate"
@@ -71,14 +71,14 @@ import Testing
     }
   }
 
-  @Test func erasesUsers() async throws {
+  @Test func erasedUserLeavesNoTrace() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let path = "/v1/users/alice"
       for number in 0..<150 {
         try await gateway.setUp("messaging:c\(number)", members: ["bob", "alice"], messages: ["m\(number)"])
       }
-      // Known though no member: they have only written there.
+      // Alice is no member of this channel, but the sender of a message.
       try await gateway.setUp("messaging:sent", members: ["bob"])
       _ = try await client.post("/v1/channels/messaging:sent/messages", #"{"id":"x","user_id":"alice"}"#)
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
@@ -90,13 +90,13 @@ import Testing
       #expect(erased.status == 200 && erased.json == ["user_id": "alice", "erased": true])
       #expect(try await gateway.store.traces(of: "alice") == [])
       #expect(try await gateway.store.unsettled() == [])
-      // Told to all before any channel was; asked to purge until all have.
+      // Every shard is assigned the erasure before any channel, and purges until it is done.
       #expect(try await gateway.store.purges() == [3, 3, 3, 3])
       let log = try await gateway.store.takeLog()
       #expect(log.prefix(5) == [.patchUser, .assignUser, .assignUser, .assignUser, .getUser])
       #expect(log.count { $0 == .eraseMember } >= 151)
       #expect(log.last == .purge)
-      // Again, and one whom nobody has seen; then they are as new.
+      // Erasing again, or an unknown user, succeeds. The user can then be added again.
       for user in ["alice", "alice", "nobody"] {
         #expect(
           try await client.delete("/v1/users/\(user)").json == ["user_id": user, "erased": true]
@@ -111,7 +111,7 @@ import Testing
     }
   }
 
-  @Test func refusesWhatIsNewOfAnErasedUser() async throws {
+  @Test func changesForUserBeingErasedAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       try await gateway.store.set(.refusingKind(.eraseMember, .notImplemented))
@@ -132,7 +132,7 @@ import Testing
       let batch = #"{"messages":[{"cid":"messaging:c","id":"m2","user_id":"alice"}]}"#
       let many = try await client.post("/v1/messages", batch)
       #expect((many.json["results"] as? [NSDictionary])?.first?["code"] as? String == "user_erased")
-      // It goes on when the channels do it again.
+      // The erasure continues once the channels succeed.
       try await gateway.store.set(.normal)
       #expect(try await erasing.get().status == 200)
       #expect(try await gateway.store.traces(of: "alice") == [])
@@ -140,7 +140,7 @@ import Testing
     }
   }
 
-  @Test func whatIsNotFinishedIsToldAndGoesOn() async throws {
+  @Test func timedOutErasureContinuesInBackground() async throws {
     var limits = GatewayLimits()
     limits.erasureTimeout = .milliseconds(100)
     try await TestGateway.run(limits: limits) { gateway in
@@ -154,15 +154,15 @@ import Testing
     }
   }
 
-  @Test func passesOnTheStoresFailures() async throws {
+  @Test func storeFailureDuringErasureIsAnswered() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
       for (mode, expected) in [
-        // The home shard itself has changed nothing.
+        // The home shard has changed nothing.
         (FakeStore.Mode.refusing(.busy), "503 store_busy"),
         (.refusing(.unavailable), "503 store_unavailable"), (.garbled, "500 internal_error"),
         (.refusing(.notImplemented), "501 not_implemented"),
-        // It has, and the rest has to follow.
+        // The home shard has begun the erasure, and the rest has to follow.
         (.refusingAssignments(.busy), "503 outcome_unknown"),
         (.refusingKind(.getUser, .unavailable), "503 outcome_unknown"),
         (.refusingKind(.listChannels, .unavailable), "503 outcome_unknown"),
@@ -177,7 +177,7 @@ import Testing
     }
   }
 
-  @Test func onlySoManyAtOnce() async throws {
+  @Test func concurrentErasuresAreLimited() async throws {
     var limits = GatewayLimits()
     limits.erasures = 2
     try await TestGateway.run(limits: limits, deadline: .seconds(10)) { gateway in
@@ -197,9 +197,9 @@ import Testing
     }
   }
 
-  /// A gateway that dies with the erasing at any point, and another one that finds it.
+  /// A gateway dies at any point of an erasure, and another one finishes it.
   @Test(arguments: [FrameKind.assignUser, .getUser, .listChannels, .eraseMember])
-  func anotherGatewayFinishes(_ kind: FrameKind) async throws {
+  func otherGatewayFinishesErasure(_ kind: FrameKind) async throws {
     try await TestGateway.run { first in
       for number in 0..<5 {
         try await first.setUp("messaging:c\(number)", members: ["alice", "bob"], messages: ["m\(number)"])

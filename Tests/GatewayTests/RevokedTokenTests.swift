@@ -10,7 +10,7 @@ import Testing
 
 @testable import Gateway
 
-/// Tokens that are revoked by their ids, as callers see them.
+/// Revocation of tokens by their ids, as callers see it.
 @Suite struct RevokedTokenRouteTests {
   private static func server(_ id: String) -> String { TestTokens.make(#"{"server":true,"jti":"\#(id)"}"#) }
   private static func user(_ name: String, _ id: String) -> String {
@@ -19,9 +19,9 @@ import Testing
 
   private static let later = "2030-01-01T00:00:00.000Z"
   private static let revoke = #"{"revoked":true,"expires_at":"2030-01-01T00:00:00Z"}"#
-  private static let takeBack = #"{"revoked":false}"#
+  private static let reinstate = #"{"revoked":false}"#
 
-  @Test func revokesAndTakesBack() async throws {
+  @Test func tokenIsRevokedAndReinstated() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let (one, other) = (Self.server("one"), Self.server("other"))
@@ -30,7 +30,7 @@ import Testing
       #expect(
         revoked.status == 200 && revoked.json == ["jti": "one", "revoked": true, "expires_at": Self.later]
       )
-      // Known to the connection, to the cache, and to neither; of a user as of a server.
+      // Tokens known to the connection, known to the cache, and unknown; server tokens and user tokens.
       #expect(try await client.get("/v1/channel-types", token: one).verdict == "401 token_revoked")
       let second = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       #expect(try await second.get("/v1/channel-types", token: one).verdict == "401 token_revoked")
@@ -40,12 +40,12 @@ import Testing
         try await second.get("/v1/users/bob", token: Self.user("bob", "one")).verdict == "401 token_revoked"
       )
       #expect(
-        try await second.put("/v1/tokens/one", Self.takeBack, token: one).verdict == "401 token_revoked"
+        try await second.put("/v1/tokens/one", Self.reinstate, token: one).verdict == "401 token_revoked"
       )
       #expect(try await second.get("/v1/channel-types", token: other).status == 200)
       #expect(try await second.get("/v1/tokens/one", token: other).json == revoked.json)
       #expect(try await second.put("/v1/tokens/one", Self.revoke, token: other).json == revoked.json)
-      let back = try await second.put("/v1/tokens/one", Self.takeBack, token: other)
+      let back = try await second.put("/v1/tokens/one", Self.reinstate, token: other)
       #expect(back.status == 200 && back.json == ["jti": "one", "revoked": false])
       for token in [one, fresh] {
         #expect(try await client.get("/v1/channel-types", token: token).status == 200)
@@ -55,7 +55,7 @@ import Testing
     }
   }
 
-  @Test func refusesWhatIsNotRight() async throws {
+  @Test func invalidRevocationsAreRefused() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let id = String(repeating: "j", count: 255)
@@ -96,7 +96,7 @@ import Testing
     }
   }
 
-  @Test func endsOpenStreams() async throws {
+  @Test func revocationEndsOpenStreams() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let events = try await gateway.client.events(token: Self.user("alice", "one"))
@@ -124,8 +124,8 @@ import Testing
     }
   }
 
-  /// Another gateway has revoked it; and until this one knows of all, nobody with an id gets in.
-  @Test func learnsWhatOthersHaveRevoked() async throws {
+  /// Another gateway revokes the tokens. Until this gateway has loaded the list, it refuses every token with an id.
+  @Test func revocationsByOtherGatewaysAreLoaded() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let store = try await FakeStore.start(on: group.next())
     try await store.set(.refusingKind(.listRevokedTokens, .unavailable))
@@ -144,7 +144,7 @@ import Testing
         try await eventually {
           try await client.get("/v1/users/bob", token: user).verdict == "401 token_revoked"
         }
-        #expect(try await other.client.put("/v1/tokens/one", Self.takeBack).status == 200)
+        #expect(try await other.client.put("/v1/tokens/one", Self.reinstate).status == 200)
         try await eventually { try await client.get("/v1/channel-types", token: one).status == 200 }
       }
     }
@@ -153,7 +153,11 @@ import Testing
   }
 }
 
+<<<<<<< HEAD
 /// A listing whose requests can be asked for within a macro.
+=======
+/// A ``TokenListing`` that can be mutated within a macro.
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
 private final class TestListing {
   private var listing: TokenListing
   init(_ tokens: RevokedTokens) { listing = TokenListing(tokens) }
@@ -166,7 +170,7 @@ private final class TestListing {
   }
 }
 
-/// The table and what fills it, without a store.
+/// ``RevokedTokens`` and ``TokenListing``, without a store.
 @Suite struct RevokedTokensTests {
   private static func id(_ text: String) -> TokenID { TokenID(Array(text.utf8)) }
 
@@ -188,12 +192,12 @@ private final class TestListing {
     )
   }
 
-  /// Those of `a` to `f` that are refused.
+  /// The ids from `a` to `f` that are refused.
   private static func refused(_ tokens: RevokedTokens) -> String {
     "abcdef".filter { tokens.refusal(of: id(String($0))) != nil }
   }
 
-  @Test func nothingIsAcceptedBeforeTheListIsKnown() {
+  @Test func tokenIDsAreRefusedBeforeListIsLoaded() {
     let tokens = RevokedTokens()
     #expect(tokens.refusal(of: nil) == nil)
     #expect(tokens.refusal(of: Self.id("a")) == .storeUnavailable)
@@ -204,25 +208,35 @@ private final class TestListing {
     #expect(tokens.refusal(of: Self.id("b")) == .tokenRevoked)
   }
 
-  @Test func readsTheListInParts() throws {
+  @Test func listIsLoadedInParts() throws {
     let tokens = RevokedTokens()
     let listing = TestListing(tokens)
     #expect(listing.roundIsDue(isReady: false) == nil)
     let first = try #require(listing.roundIsDue(isReady: true))
     #expect(first.known == 0 && first.after == 0)
+<<<<<<< HEAD
     #expect(listing.roundIsDue(isReady: true) == nil)
     // It takes effect as a whole; what is taken back between two parts has it begin anew.
+=======
+    #expect(listing.roundIsDue(canAsk: true) == nil)
+    // The list takes effect as a whole. A reinstated token between two parts restarts it.
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     let part = Self.answer(7, [("a", 50, 1), ("b", 50, 4)], isAnew: true, hasMore: true)
     let second = try #require(listing.answered(part, round: first.round))
     #expect(second.known == 7 && second.after == 4 && second.round == first.round)
     #expect(tokens.refusal(of: Self.id("c")) == .storeUnavailable)
-    let anew = Self.answer(8, [("a", 50, 1), ("c", 50, 5)], isAnew: true, hasMore: true)
-    let third = try #require(listing.answered(anew, round: first.round))
+    let restarted = Self.answer(8, [("a", 50, 1), ("c", 50, 5)], isAnew: true, hasMore: true)
+    let third = try #require(listing.answered(restarted, round: first.round))
     #expect(third.known == 8 && third.after == 5)
     #expect(listing.answered(Self.answer(9, [("d", 60, 9)]), round: first.round) == nil)
     #expect(Self.refused(tokens) == "acd")
+<<<<<<< HEAD
     // What is new since.
     let next = try #require(listing.roundIsDue(isReady: true))
+=======
+    // The next round loads only newer revocations.
+    let next = try #require(listing.roundIsDue(canAsk: true))
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     #expect(next.known == 9 && next.after == 9)
     #expect(listing.answered(Self.answer(10, [("e", 60, 10)], ended: 50), round: next.round) == nil)
     #expect(Self.refused(tokens) == "de")
@@ -231,7 +245,7 @@ private final class TestListing {
     #expect(Self.refused(tokens) == "" && tokens.count == 0)
   }
 
-  @Test func answersThatAreLateAreNotTaken() throws {
+  @Test func lateAnswersAreIgnored() throws {
     let tokens = RevokedTokens()
     let listing = TestListing(tokens)
     let lost = try #require(listing.roundIsDue(isReady: true))
@@ -245,7 +259,7 @@ private final class TestListing {
     let third = try #require(listing.roundIsDue(isReady: true))
     #expect(listing.answered(Self.answer(2, [("b", 5, 2)], isAnew: true), round: third.round) == nil)
     #expect(Self.refused(tokens) == "b")
-    // Of a store that was restored the versions are lower: what is known stays until the list was read.
+    // A restored store has lower versions. The old list stays in effect until the new one is loaded.
     let restored = listing.reconnected()
     #expect(Self.refused(tokens) == "b")
     tokens.record(Self.id("c"), until: 9, version: 1)
@@ -254,13 +268,13 @@ private final class TestListing {
     #expect(Self.refused(tokens) == "c")
   }
 
-  @Test func aChangeOfThisGatewayStaysThoughTheListIsOlder() {
+  @Test func localChangeOutlivesOlderList() {
     let tokens = RevokedTokens()
     tokens.replace([(Self.id("a"), 50), (Self.id("b"), 50)], version: 5)
     tokens.record(Self.id("c"), until: 60, version: 7)
     tokens.record(Self.id("a"), until: nil, version: 8)
     #expect(Self.refused(tokens) == "bc")
-    // A part of the list that was asked for before.
+    // A part of a list that was requested earlier.
     tokens.add([(Self.id("a"), 50), (Self.id("d"), 50)], version: 6)
     tokens.confirm(version: 6, ended: 0)
     #expect(Self.refused(tokens) == "bcd")
@@ -273,7 +287,7 @@ private final class TestListing {
     #expect(Self.refused(tokens) == "c")
   }
 
-  @Test func isNotKnownAnyMoreWhereTheStoreDoesNotAnswer() throws {
+  @Test func listExpiresWhenStoreDoesNotAnswer() throws {
     let tokens = RevokedTokens()
     let known = Mutex<[Bool]>([])
     let revoked = Mutex(0)
@@ -298,7 +312,7 @@ private final class TestListing {
     #expect(revoked.withLock { $0 } == 2)
   }
 
-  @Test func idsOfTokens() async throws {
+  @Test func tokenIDIsReadFromClaims() async throws {
     let verifier = try await TokenVerifier(TokenKeys(secrets: [Array(TestTokens.secret.utf8)]))
     let long = String(repeating: "j", count: 255)
     for (claim, expected) in [

@@ -7,7 +7,7 @@ import Testing
   private static let long64 = String(repeating: "t", count: 64)
   private static let long255 = String(repeating: "c", count: 255)
 
-  /// Method, path, and what it leads to: a route with its parts, or a code.
+  /// Method, path and result: a route with its parts, or a code.
   private static let table: [(HTTP2Method, String, String)] = [
     // Every route of Proto/openapi.yaml.
     (.get, "/v1/channel-types", "list_channel_types"),
@@ -54,14 +54,14 @@ import Testing
     (.get, "/v1/channels/messaging:c1/messages/m1/unacknowledged", "list_unacknowledged messaging:c1 m1"),
     (.get, "/v1/users/bob/receipts", "receipts_of_user bob"),
     (.get, "/v1/users/bob/threads", "threads_of_user bob"),
-    // Those that are not built yet.
+    // Routes that are not built yet.
     (.get, "/v1/feed", "not_built"),
     (.get, "/v1/feed/consumers", "not_built"), (.put, "/v1/feed/consumers/x", "not_built x"),
     (.delete, "/v1/feed/consumers/x", "not_built x"),
     (.post, "/v1/feed/consumers/x/commit", "not_built x"),
     (.post, "/v1/import", "not_built"), (.get, "/v1/export", "not_built"),
     (.get, "/sdk/tidemark.js", "not_built_for_browsers tidemark.js"),
-    // HEAD goes where GET goes.
+    // HEAD matches the routes of GET.
     (.head, "/v1/channels/messaging:c1/read-state", "read_state messaging:c1"),
     // Queries and escapes.
     (.post, "/v1/channels/messaging:c1/read?message_id=m1", "mark_read messaging:c1 ?message_id=m1"),
@@ -95,7 +95,7 @@ import Testing
     (.get, "/v1/channels/read", "method_not_allowed POST"),
     (.other, "/v1/events", "method_not_allowed GET, HEAD"),
     (.options, "/v1/channels/a:b/read", "method_not_allowed POST"),
-    // The route comes first, then its parts.
+    // The route is matched first, then its parts are checked.
     (.post, "/v1/channels/nocolon/read", "invalid_cid"),
     (.get, "/v1/channels/nocolon/read", "method_not_allowed POST"),
     (.post, "/v1/channels/:c/read", "invalid_cid"), (.post, "/v1/channels/m:/read", "invalid_cid"),
@@ -121,7 +121,7 @@ import Testing
     (.delete, "/v1/channels/m:c/messages/\(long255)x", "invalid_message_id"),
   ]
 
-  @Test func readsLikeTheApi() {
+  @Test func pathsMatchRoutes() {
     let router = Router()
     let scratch = PathScratch()
     for (method, path, expected) in Self.table {
@@ -153,7 +153,7 @@ import Testing
     ("a=b%2Cc,d&a=e", ["a=b,c,d", "a=e"]), ("a=%zz", ["invalid_query"]), ("%=1", ["invalid_query"]),
     ("a=1&b=%4", ["a=1", "invalid_query"]),
   ])
-  func readsQueries(_ text: String, _ expected: [String]) {
+  func queriesAreParsed(_ text: String, _ expected: [String]) {
     let scratch = PathScratch()
     let bytes = Array(text.utf8)
     var found: [String] = []
@@ -168,13 +168,13 @@ import Testing
     #expect(found == expected)
   }
 
-  /// Commas part entries before escapes are resolved.
+  /// Lists are split at commas before escapes are resolved.
   @Test(arguments: [
     ("a=b,c", ["b", "c"]), ("a=b%2Cc,d", ["b,c", "d"]), ("a=b%2cc", ["b,c"]), ("a=", [""]), ("a", [""]),
     ("a=,", ["", ""]), ("a=b,,c", ["b", "", "c"]), ("a=b&a=c,d", ["b", "c", "d"]),
     ("a=%C3%A9,x", ["\u{e9}", "x"]),
   ])
-  func readsLists(_ text: String, _ expected: [String]) throws {
+  func listParametersAreSplitAtCommas(_ text: String, _ expected: [String]) throws {
     let scratch = PathScratch()
     let bytes = Array(text.utf8)
     var found: [String] = []
@@ -193,7 +193,7 @@ import Testing
       ("1x", nil), ("00000000000000000001", 1), ("000000000000000000001", nil),
     ] as [(String, UInt64?)]
   )
-  func readsDecimals(_ text: String, _ expected: UInt64?) {
+  func decimalsAreParsedOrRefused(_ text: String, _ expected: UInt64?) {
     let bytes = Array(text.utf8)
     #expect(bytes.span.bytes.decimal == expected)
   }

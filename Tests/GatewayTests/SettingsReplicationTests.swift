@@ -10,7 +10,7 @@ import Testing
 
 /// Rounds of ``SettingsReplication``, without a store.
 @Suite struct SettingsReplicationTests {
-  /// A value that is at home in shard 0 of so many.
+  /// A value whose home is shard 0 of `shardCount`.
   private func value(_ number: Int, version: UInt64 = 1, shardCount: Int = 3) -> SharedValue {
     var name = "type-\(number)"
     while SharedValue.channelType(ChannelTypeRecord(name: name)).home(shardCount: shardCount).rawValue != 0 {
@@ -22,7 +22,7 @@ import Testing
   private func text(_ steps: [SettingsReplication.Step]) -> [String] {
     steps.map { step in
       switch step {
-      case .listUnsettled(let shard): "ask \(shard.rawValue)"
+      case .listUnsettled(let shard): "list \(shard.rawValue)"
       case .assign(let index, let value, let shardCount):
         "assign \(index) v\(value.version) to \(shardCount - 1)"
       case .settle(let index, let value, _): "settle \(index) v\(value.version)"
@@ -32,23 +32,23 @@ import Testing
     }
   }
 
-  /// A round that finds these in shard 0, and nothing else.
+  /// Runs a round that finds these values in shard 0 and none in other shards.
   private func round(_ replications: inout SettingsReplication, _ values: [SharedValue], shardCount: Int = 3)
     -> [String]
   {
     var steps: [SettingsReplication.Step] = []
-    var asked = replications.roundIsDue(shardCount: shardCount)
-    while let step = asked.popLast() {
+    var pending = replications.roundIsDue(shardCount: shardCount)
+    while let step = pending.popLast() {
       guard case .listUnsettled(let shard) = step else {
         steps.append(step)
         continue
       }
-      asked += replications.found(shard.rawValue == 0 ? values : [], in: shard)
+      pending += replications.found(shard.rawValue == 0 ? values : [], in: shard)
     }
     return text(steps)
   }
 
-  @Test func leavesAValueToItsPutForOneRound() {
+  @Test func unsettledValueIsReplicatedInSecondRound() {
     var replications = SettingsReplication()
     let team = value(1)
     #expect(round(&replications, [team]) == [])
@@ -65,27 +65,27 @@ import Testing
     #expect(round(&replications, []) == [])
   }
 
-  @Test func aNewVersionIsANewValue() {
+  @Test func newVersionWaitsAnotherRound() {
     var replications = SettingsReplication()
     #expect(round(&replications, [value(1)]) == [])
     #expect(round(&replications, [value(1, version: 2)]) == [])
     #expect(round(&replications, [value(1, version: 2)]) == ["assign 0 v2 to 2"])
   }
 
-  @Test func anErasingIsGoneOnWith() {
+  @Test func unfinishedErasureIsResumed() {
     var replications = SettingsReplication()
     let type = value(1)
     let erasing = SharedValue.user(UserSettings(user: type.name, version: 5, isErasing: true))
     #expect(round(&replications, [erasing]) == [])
     #expect(round(&replications, [erasing]) == ["erase 0 v5"])
     #expect(replications.isBusy)
-    // Not done: it is found again.
+    // An unfinished erasure is found again.
     #expect(replications.settled(0, isDone: false) == [] && !replications.isBusy)
     #expect(round(&replications, [erasing]) == ["erase 0 v5"])
     #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
   }
 
-  @Test func aUsersChannelsTellBeforeTheyAreSettled() {
+  @Test func userChangeIsAnnouncedBeforeSettling() {
     for shardCount in [1, 3] {
       var replications = SettingsReplication()
       let user = SharedValue.user(UserSettings(user: value(1, shardCount: shardCount).name, version: 4))
@@ -99,7 +99,7 @@ import Testing
       #expect(steps == ["announce 0 v4"])
       #expect(text(replications.announced(0, isDone: true)) == ["settle 0 v4"])
       #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
-      // Where they cannot, it is found again.
+      // If the announcement fails, the value is found again.
       _ = round(&replications, [user], shardCount: shardCount)
       _ = round(&replications, [user], shardCount: shardCount)
       for _ in 1..<shardCount { _ = replications.assigned(0, isDone: true) }
@@ -108,7 +108,7 @@ import Testing
     }
   }
 
-  @Test func aUserIsNoTypeOfThatName() {
+  @Test func userAndTypeOfSameNameAreDistinct() {
     var replications = SettingsReplication()
     let type = value(1)
     let user = SharedValue.user(UserSettings(user: type.name, version: 1))
@@ -117,13 +117,13 @@ import Testing
     #expect(round(&replications, [type, user]) == ["assign 0 v1 to 2"])
   }
 
-  @Test func whatFailsIsFoundAgain() {
+  @Test func failedReplicationIsRetried() {
     var replications = SettingsReplication()
     let team = value(1)
     _ = round(&replications, [team])
     #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
     #expect(replications.assigned(0, isDone: false) == [])
-    // Not settled: one shard may lack it. The round ends all the same.
+    // The value stays unsettled, because one shard may lack it. The round ends nevertheless.
     #expect(replications.assigned(0, isDone: true) == [])
     #expect(!replications.isBusy)
     #expect(round(&replications, [team]) == ["assign 0 v1 to 2"])
@@ -131,19 +131,25 @@ import Testing
     _ = replications.assigned(0, isDone: true)
     #expect(replications.settled(0, isDone: false) == [])
     #expect(!replications.isBusy && replications.settledCount == 0)
+<<<<<<< HEAD
     // A shard that did not say has nothing that was found before.
     let asked = replications.roundIsDue(shardCount: 3)
     for _ in asked { #expect(replications.listFailed() == []) }
+=======
+    // A failed query clears what the round before had found in that shard.
+    let queries = replications.roundIsDue(shardCount: 3)
+    for _ in queries { #expect(replications.askFailed() == []) }
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     #expect(!replications.isBusy)
     #expect(round(&replications, [team]) == [])
   }
 
-  @Test func nobodyButItsHomeTellsOfAValue() {
+  @Test func valuesFromOtherThanHomeShardAreIgnored() {
     var replications = SettingsReplication()
     let team = value(1)
     for _ in 0..<3 {
-      let asked = replications.roundIsDue(shardCount: 3)
-      #expect(text(asked) == ["ask 0", "ask 1", "ask 2"])
+      let queries = replications.roundIsDue(shardCount: 3)
+      #expect(text(queries) == ["list 0", "list 1", "list 2"])
       for shard in UInt16(0)..<3 {
         #expect(replications.found(shard == 0 ? [] : [team], in: ShardID(shard)) == [])
       }
@@ -151,7 +157,7 @@ import Testing
     }
   }
 
-  @Test func oneShardHasNobodyToTell() {
+  @Test func singleShardSettlesWithoutAssignments() {
     var replications = SettingsReplication()
     let team = value(1, shardCount: 1)
     #expect(round(&replications, [team], shardCount: 1) == [])
@@ -160,15 +166,22 @@ import Testing
     #expect(replications.roundIsDue(shardCount: 0) == [])
   }
 
-  @Test func asksAndCarriesAFewAtOnce() {
+  @Test func concurrentQueriesAndReplicationsAreLimited() {
     var replications = SettingsReplication()
     let values = (0..<20).map { value($0, shardCount: 40) }
+<<<<<<< HEAD
     #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.listsInFlightMax)
     #expect(text(replications.found(values, in: ShardID(0))) == ["ask 16"])
     for shard in 17..<40 { #expect(text(replications.listFailed()) == ["ask \(shard)"]) }
     for _ in 0..<16 { #expect(replications.listFailed() == []) }
+=======
+    #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.asksMax)
+    #expect(text(replications.found(values, in: ShardID(0))) == ["list 16"])
+    for shard in 17..<40 { #expect(text(replications.askFailed()) == ["list \(shard)"]) }
+    for _ in 0..<16 { #expect(replications.askFailed() == []) }
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     #expect(!replications.isBusy)
-    // Now they are due: the first few at once, another when one is done.
+    // All values are due: a limited number begins at once, and another one when one is done.
     _ = replications.roundIsDue(shardCount: 40)
     var steps = replications.found(values, in: ShardID(0)).filter { $0 != .listUnsettled(ShardID(16)) }
     #expect(steps.count == SettingsReplication.replicationsMax)
@@ -186,7 +199,7 @@ import Testing
     #expect(begun == 20 && replications.settledCount == 20 && !replications.isBusy)
   }
 
-  @Test func aBusyStoreEndsTheRoundEarly() {
+  @Test func busyStoreEndsRoundEarly() {
     var replications = SettingsReplication()
     let values = (0..<20).map { value($0) }
     _ = round(&replications, values)
@@ -201,7 +214,7 @@ import Testing
   }
 }
 
-/// A gateway that dies half-way through a PUT, and another one.
+/// A gateway dies during a PUT, and another one finishes it.
 @Suite struct ResumingTests {
   @Test(arguments: [
     (
@@ -209,19 +222,20 @@ import Testing
       "alice"
     ),
     ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .assignChannelType, "team"),
-    // All shards have it, and nobody has said so.
+    // All shards have the value, but it is not settled.
     ("/v1/channel-types/team", #"{"mark_unread":"off"}"#, .settle, "team"),
   ])
-  func anotherGatewayFinishes(_ path: String, _ body: String, _ kind: FrameKind, _ name: String) async throws
+  func otherGatewayFinishesReplication(_ path: String, _ body: String, _ kind: FrameKind, _ name: String)
+    async throws
   {
     try await TestGateway.run { first in
       try await first.store.set(.closing(kind))
       let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
-      // The home shard has it; nothing further gets through.
+      // The home shard has the value. Further requests of this kind fail.
       try await eventually { try await first.store.unsettled() == [name] }
       try await eventually { try await first.store.takeLog().contains(kind) }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
-      // What cannot be taken as done is not called so, unless all shards are known to have it.
+      // The answer is a success only if all shards are known to have the value.
       let answer = try await put.value("the answer")
       #expect(answer.verdict == (kind == .settle ? "200" : "503 outcome_unknown"))
       try await first.store.set(.normal)
@@ -236,8 +250,8 @@ import Testing
     }
   }
 
-  /// No gateway dies here: the same one goes on where shards would not take a value, and others' rounds do no harm.
-  @Test func aValueThatShardsRefusedReachesThemLater() async throws {
+  /// No gateway dies: the same one retries after shards refused a value, and rounds of other gateways do no harm.
+  @Test func refusedAssignmentIsRetried() async throws {
     try await TestGateway.run(replicating: .milliseconds(10)) { first in
       try await TestGateway.run(replicating: .milliseconds(10), store: first.store) { second in
         try await first.store.set(.refusingAssignments(.unavailable))
@@ -252,15 +266,15 @@ import Testing
     }
   }
 
-  @Test func aStoreThatFailsIsAskedAgain() async throws {
+  @Test func failedListingIsRetried() async throws {
     try await TestGateway.run(replicating: .milliseconds(10)) { gateway in
       for mode in [FakeStore.Mode.garbled, .refusing(.notImplemented), .refusing(.busy)] {
         try await gateway.store.set(mode)
         _ = try await gateway.store.takeLog()
-        var asked = 0
+        var attempts = 0
         try await eventually {
-          asked += try await gateway.store.takeLog().count { $0 == .listUnsettled }
-          return asked >= 12
+          attempts += try await gateway.store.takeLog().count { $0 == .listUnsettled }
+          return attempts >= 12
         }
       }
     }

@@ -5,7 +5,7 @@ import Testing
 @testable import Gateway
 
 @Suite struct SlotTableTests {
-  @Test func anIndexFindsItsValueUntilItIsRemoved() {
+  @Test func indexFindsValueUntilRemoval() {
     var table = SlotTable<String>()
     let (a, b) = (table.insert("a"), table.insert("b"))
     #expect(table[a] == "a" && table[b] == "b" && table.count == 2)
@@ -14,7 +14,7 @@ import Testing
     #expect(table.all.map(\.value) == ["b"] && table.all.map(\.index) == [b])
   }
 
-  @Test func aStaleIndexDoesNotFindANewerValue() {
+  @Test func staleIndexFindsNothing() {
     var table = SlotTable<String>()
     let old = table.insert("old")
     table.remove(old)
@@ -25,8 +25,8 @@ import Testing
     #expect(SlotTable<String>()[new] == nil)
   }
 
-  /// Compared with a dictionary through a random history.
-  @Test func holdsWhatADictionaryHolds() {
+  /// Compares the table with a dictionary over a random history.
+  @Test func tableMatchesDictionary() {
     var random = SplitMix64(seed: 7)
     var table = SlotTable<Int>()
     var expected: [SlotIndex: Int] = [:]
@@ -47,7 +47,7 @@ import Testing
 }
 
 @Suite struct BatchEntryNamesTests {
-  @Test func keepsWhatEachEntryHas() {
+  @Test func entriesKeepTheirNames() {
     var names = BatchEntryNames()
     let (cid, id, none) = (Array("team:a".utf8), Array("m1".utf8), [UInt8]())
     names.append(cid: cid.span.bytes, id: id.span.bytes)

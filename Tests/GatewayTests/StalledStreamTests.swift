@@ -10,15 +10,15 @@ import Testing
 
 @testable import Gateway
 
-/// Streamed requests whose clients stand still: what they cost is bounded, and they are ended.
+/// Streamed requests of stalled clients use bounded memory and are ended.
 @Suite struct StalledStreamTests {
-  /// A client that sends frames of HTTP/2 as they are given, opens no window, and takes note of what comes.
+  /// A client that sends raw HTTP/2 frames, never opens a window, and records the received frames.
   private final class RawClient: Sendable {
     private let channel: any Channel
-    private let seen: SeenFrames
+    private let seen: ReceivedFrames
 
     static func connect(port: Int, on eventLoop: any EventLoop) async throws -> RawClient {
-      let seen = SeenFrames()
+      let seen = ReceivedFrames()
       let channel = try await ClientBootstrap(group: eventLoop)
         .channelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
@@ -29,7 +29,7 @@ import Testing
       return RawClient(channel: channel, seen: seen)
     }
 
-    private init(channel: any Channel, seen: SeenFrames) {
+    private init(channel: any Channel, seen: ReceivedFrames) {
       self.channel = channel
       self.seen = seen
     }
@@ -38,7 +38,7 @@ import Testing
 
     func write(_ bytes: ByteBuffer) async throws { try await channel.writeAndFlush(bytes) }
 
-    /// The preface, SETTINGS with that window for each stream, and a request whose body follows.
+    /// Sends the preface, SETTINGS with the initial stream window, and a request whose body follows.
     func begin(window: UInt32) async throws {
       try await begin(
         window: window,
@@ -49,7 +49,7 @@ import Testing
       )
     }
 
-    /// The preface, SETTINGS with that window for each stream, and a request for events.
+    /// Sends the preface, SETTINGS with the initial stream window, and a request for events.
     func beginEvents(window: UInt32, token: String) async throws {
       let fields = [(":method", "GET"), (":path", "/v1/events"), ("authorization", "Bearer \(token)")]
       try await begin(window: window, fields, flags: 5)
@@ -83,14 +83,14 @@ import Testing
       try await write(bytes)
     }
 
-    /// The error of the RST_STREAM that ends the request.
+    /// The error code of the RST_STREAM that ends the request.
     func reset() async -> UInt32? { await seen.reset() }
 
-    /// Bytes of the answer so far.
+    /// The number of bytes of the answer so far.
     var answerBytes: Int { seen.answerBytes }
   }
 
-  fileprivate final class SeenFrames: Sendable {
+  fileprivate final class ReceivedFrames: Sendable {
     private let bytes = Mutex(0)
     private let resets: AsyncStream<UInt32>
     private let continuation: AsyncStream<UInt32>.Continuation
@@ -120,10 +120,10 @@ import Testing
 
   private final class FrameReader: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
-    private let seen: SeenFrames
+    private let seen: ReceivedFrames
     private var received = ByteBuffer()
 
-    init(_ seen: SeenFrames) { self.seen = seen }
+    init(_ seen: ReceivedFrames) { self.seen = seen }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       var bytes = unwrapInboundIn(data)
@@ -149,7 +149,7 @@ import Testing
     return limits
   }
 
-  @Test func aClientThatTakesNoAnswersIsReset() async throws {
+  @Test func requestStreamWithUnreadAnswersIsReset() async throws {
     var http2 = HTTP2Limits()
     http2.maxStreamQueueBytes = 8_192
     try await TestGateway.run(limits: Self.limits, http2: http2) { gateway in
@@ -162,16 +162,16 @@ import Testing
       try await client.send(frames.bytes)
       #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
       #expect(client.answerBytes == 1_000)
-      // The answers that nobody took have kept the gateway from reading on.
-      let asked = try await gateway.store.takeLog().count
-      #expect(asked > 0 && asked < 1_000)
+      // Because of the unread answers, the gateway stopped reading requests.
+      let requestCount = try await gateway.store.takeLog().count
+      #expect(requestCount > 0 && requestCount < 1_000)
       let left = try await gateway.eventLoop.submit { gateway.loop.value.streams.count }.get()
       #expect(left == 0)
       try await client.close()
     }
   }
 
-  @Test func anEventStreamThatIsNotReadIsReset() async throws {
+  @Test func unreadEventStreamIsReset() async throws {
     var limits = GatewayLimits()
     limits.eventStreamBytes = 512
     limits.heartbeat = .milliseconds(50)
@@ -189,20 +189,20 @@ import Testing
       try await eventually("the second stream gets events") {
         try await gateway.eventLoop.submit {
           for number in 1...UInt32(100) {
-            try EventRouteTests.tell(gateway.loop.value, [EventRouteTests.message("n\(number)", number)])
+            try EventRouteTests.deliver(gateway.loop.value, [EventRouteTests.message("n\(number)", number)])
           }
         }.get()
         return client.answerBytes == 100
       }
       #expect(await client.reset() == HTTP2ErrorCode.cancel.rawValue)
-      try await eventually("its memory is given back") {
+      try await eventually("its memory is released") {
         try await gateway.eventLoop.submit {
           gateway.loop.value.events.hub.streamCount == 1 && gateway.loop.value.resources.heldBytes <= held
         }.get()
       }
-      // The stream that is read goes on.
+      // The other stream, which is read, continues.
       try await gateway.eventLoop.submit {
-        try EventRouteTests.tell(gateway.loop.value, [EventRouteTests.message("last", 101)])
+        try EventRouteTests.deliver(gateway.loop.value, [EventRouteTests.message("last", 101)])
       }.get()
       while let event = await reader.event() {
         if (event["message"] as? NSDictionary)?["id"] as? String == "last" { break }
@@ -211,8 +211,8 @@ import Testing
     }
   }
 
-  /// The heartbeats alone fill the window.
-  @Test func aQuietEventStreamThatIsNotReadIsReset() async throws {
+  /// Heartbeats alone fill the window.
+  @Test func unreadIdleEventStreamIsReset() async throws {
     var limits = GatewayLimits()
     limits.heartbeat = .milliseconds(50)
     limits.eventStallTimeout = .seconds(2)
@@ -226,7 +226,7 @@ import Testing
     }
   }
 
-  @Test func aFrameThatIsNotEndedIsReset() async throws {
+  @Test func unfinishedFrameIsReset() async throws {
     try await TestGateway.run(limits: Self.limits) { gateway in
       let client = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await client.begin(window: 65_535)
@@ -236,14 +236,14 @@ import Testing
     }
   }
 
-  /// One that has nothing to say is not waited for.
-  @Test func aClientThatOnlyListensStays() async throws {
+  /// A stream without an unfinished frame is not stalled.
+  @Test func idleStreamIsNotReset() async throws {
     try await TestGateway.run(limits: Self.limits) { gateway in
       let stream = try await gateway.client.begin()
       let stalled = try await RawClient.connect(port: gateway.port, on: gateway.eventLoop)
       try await stalled.begin(window: 65_535)
       try await stalled.send(ByteBuffer(bytes: [0]))
-      // By then the sweep has been over all streams.
+      // By now the sweep has covered all streams.
       #expect(await stalled.reset() == HTTP2ErrorCode.cancel.rawValue)
       var frames = TestFrames()
       frames.add(.getChannel, 1)
@@ -255,7 +255,7 @@ import Testing
 }
 
 extension ByteBuffer {
-  /// One frame of HTTP/2 (RFC 9113 section 4.1).
+  /// Writes one HTTP/2 frame (RFC 9113 section 4.1).
   fileprivate mutating func writeFrame(type: UInt8, flags: UInt8, stream: UInt32, _ payload: ByteBuffer) {
     writeInteger(UInt32(payload.readableBytes) << 8 | UInt32(type))
     writeInteger(flags)

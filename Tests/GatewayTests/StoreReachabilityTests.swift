@@ -8,22 +8,22 @@ struct StoreReachabilityTests {
     .uptimeNanoseconds(100_000_000_000) + .seconds(seconds)
   }
 
-  /// Each row: what happens to which loop, and from when on the gateway is not ready; nil: it stays ready.
-  @Test func aGatewayStaysReadyForFiveSecondsAfterALoopLostItsStore() {
+  /// Each row has a loop's connectivity, and the time from which the gateway is not ready; nil: it stays ready.
+  @Test func gatewayStaysReadyForFiveSecondsAfterStoreLoss() {
     var reachability = StoreReachability(loopCount: 2)
     #expect(reachability.unreadyAt == .distantPast)
     let rows: [(loop: Int, reach: StoreConnectivity, unreadyAt: NIODeadline?)] = [
-      // Not before every loop has had its store once.
+      // The gateway is not ready before every loop has connected once.
       (0, .connected, .distantPast),
       (1, .connected, nil),
-      // The loop that has been cut off for longest decides.
+      // The loop that has been cut off for longest determines the time.
       (1, .cutOff(since: time(1)), time(6)),
       (0, .cutOff(since: time(2)), time(6)),
       (1, .connected, time(7)),
       (1, .cutOff(since: time(3)), time(7)),
       (0, .connected, time(8)),
       (1, .connected, nil),
-      // A store that fell silent was lost when it was last heard of, which may be five seconds ago already.
+      // A silent store counts as lost since its last message, which may be five seconds ago already.
       (0, .cutOff(since: time(4)), time(9)),
       (0, .connected, nil),
     ]

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Gateway
 
-/// What waits in a stream, without a stream: entries are put and taken as `what@id`.
+/// ``StreamQueue`` without a stream. Entries are written as `bytes@id`.
 @Suite struct StreamQueueTests {
   private func key(_ text: String) -> StreamQueue.Key {
     let parts = text.split(separator: " ").map(String.init)
@@ -22,7 +22,7 @@ import Testing
     )
   }
 
-  /// Puts `kind subject [cid] = bytes @id` lines, and says what is left, in order.
+  /// Puts entries given as `kind subject [cid] = bytes @id`, and returns the remaining ones in order.
   private func run(_ lines: [String]) -> [String] {
     var queue = StreamQueue()
     for line in lines {
@@ -52,20 +52,21 @@ import Testing
 
   static let stories: [(String, [String], [String])] = [
     (
-      "a position that rises is replaced where it stands, and keeps the id that is true there",
+      "a rising position replaces the earlier one in place, and keeps its id",
       ["read bob = b1 @1", "read carol = c1 @2", "read bob = b2 @3", "new m1 = m1 @3"],
       ["b2@1", "c1@2", "m1@3"]
     ),
     (
-      "read and delivered are two states", ["delivered bob = d1", "read bob = r1", "delivered bob = d2"],
+      "read and delivered are separate states",
+      ["delivered bob = d1", "read bob = r1", "delivered bob = d2"],
       ["d2", "r1"]
     ),
     (
-      "reading is delivery too: an older delivery is not told after it",
+      "a read covers older deliveries",
       ["read bob = 75", "delivered bob = 78", "read bob = 82"], ["78", "82"]
     ),
     (
-      "a mark at a message stands behind the message",
+      "a mark at a message comes after the message",
       [
         "read bob = r1 @1", "mark_read a = o1 @1", "new m2 = m2 @2", "read bob = at m2 @3",
         "mark_read a = own at m2 @3",
@@ -73,52 +74,54 @@ import Testing
       ["m2@2", "at m2@3", "own at m2@3"]
     ),
     (
-      "messages of another channel hold nothing back",
+      "messages of other channels do not affect the order",
       ["read bob = r1", "new m2 other:c = m2", "read bob = r2"], ["r2", "m2"]
     ),
     (
-      "a row says all that its positions said", ["read bob = r1", "delivered bob = d1", "row bob = row"],
+      "a row replaces its positions", ["read bob = r1", "delivered bob = d1", "row bob = row"],
       ["row"]
     ),
     (
-      "what rises after a row stands behind it",
+      "positions after a row come after it",
       ["row bob = row1 @1", "read bob = r1 @2", "read bob = r2 @3"], ["row1@1", "r2@2"]
     ),
     (
-      "rows of others are theirs", ["read bob = r1", "row carol = row", "read bob = r2"], ["r2", "row"]
+      "rows of different users are separate", ["read bob = r1", "row carol = row", "read bob = r2"],
+      ["r2", "row"]
     ),
     (
-      "the newer of two rows moves behind all", ["row bob = a @1", "new m1 = m1 @2", "row bob = b @3"],
+      "the newer of two rows moves to the end", ["row bob = a @1", "new m1 = m1 @2", "row bob = b @3"],
       ["m1@2", "b@3"]
     ),
     (
-      "of read and unread the last is last",
+      "the last of read and unread comes last",
       ["mark_read a = r1 @1", "mark_unread a = u1 @2", "mark_read a = r2 @3"], ["u1@2", "r2@3"]
     ),
     (
-      "a mark replaces the one before it where nothing came between",
+      "a mark replaces the previous one if nothing came between",
       ["mark_unread a = u1 @1", "mark_read a = r1 @2", "mark_read a = r2 @3"], ["u1@1", "r2@2"]
     ),
     (
-      "added, removed, added: a member", ["member bob = added", "new m1 = m1", "member bob = removed"],
+      "the last membership change of a user is kept",
+      ["member bob = added", "new m1 = m1", "member bob = removed"],
       ["m1", "removed"]
     ),
     ("messages are all kept", ["new m1 = a", "new m2 = b", "new m3 = c"], ["a", "b", "c"]),
-    ("a message told twice is one", ["new m1 = a", "new m2 = b", "new m1 = a2"], ["a2", "b"]),
+    ("a repeated message replaces the first", ["new m1 = a", "new m2 = b", "new m1 = a2"], ["a2", "b"]),
     (
-      "a truncation stands behind the messages before it",
+      "a truncation comes after earlier messages",
       ["truncated x = t1", "new m1 = m1", "truncated x = t2"], ["m1", "t2"]
     ),
     (
-      "nothing counts of a channel that is deleted",
+      "the deletion of a channel drops its other events",
       ["new m1 = m1", "read bob = r1", "new m2 other:c = m2", "deleted x = gone"], ["m2", "gone"]
     ),
     (
-      "deleted, made anew and deleted again",
+      "deleted, recreated and deleted again",
       ["deleted x = gone", "new m1 = m1", "deleted x = gone again"], ["gone again"]
     ),
     (
-      "what moves after somebody has left and joined again stands behind that",
+      "positions after a rejoin come after it",
       [
         "read bob = r1 @1", "delivered bob = d1 @1", "member bob = added @2", "read bob = r2 @3",
         "delivered bob = d2 @3",
@@ -126,7 +129,7 @@ import Testing
       ["added@2", "r2@3", "d2@3"]
     ),
     (
-      "likewise of own marks",
+      "own marks after a rejoin come after it",
       [
         "mark_read bob = r1", "mark_unread bob = u1", "member bob = added", "mark_unread bob = u2",
         "mark_read bob = r2",
@@ -134,23 +137,23 @@ import Testing
       ["added", "u2", "r2"]
     ),
     (
-      "the membership of others changes nothing for it",
+      "membership changes of others do not affect the order",
       ["read bob = r1", "member carol = added", "read bob = r2"], ["r2", "added"]
     ),
     (
-      "runs of statuses may overlap: the newest is last",
+      "of overlapping status runs the newest comes last",
       ["status 1-5 = all read @1", "status 3-3 = delivered @2", "status 1-5 = all read again @3"],
       ["delivered@2", "all read again@3"]
     ),
     (
-      "each user's acknowledgement counts, the newest state is last",
+      "acknowledgements are kept per user, with the newest last",
       ["receipt m1_bob = bob's @1", "receipt m1_carol = carol's @2", "receipt m1_bob = bob's again @3"],
       ["carol's@2", "bob's again@3"]
     ),
-    ("totals are the latest", ["totals a = 1", "read bob = r", "totals a = 2"], ["2", "r"]),
+    ("only the latest totals are kept", ["totals a = 1", "read bob = r", "totals a = 2"], ["2", "r"]),
   ]
 
-  @Test(arguments: stories) func conflates(story: (String, [String], [String])) {
+  @Test(arguments: stories) func entriesAreConflated(story: (String, [String], [String])) {
     #expect(run(story.1) == story.2, "\(story.0)")
   }
 
@@ -163,22 +166,22 @@ import Testing
     return queue.put(entry) { ByteBuffer(string: "reset") }
   }
 
-  @Test func holdsSoManyAndThenResetsOnce() {
+  @Test func fullQueueResetsOnce() {
     var queue = StreamQueue()
     for number in 0..<StreamQueue.entriesMax { #expect(put(number, &queue) == .kept) }
     #expect(put(7, &queue) == .conflated && queue.count == StreamQueue.entriesMax)
     #expect(!queue.isReset)
     #expect(put(5_000, &queue) == .overflowed)
     #expect(queue.isReset && queue.count == 1)
-    // Live from there.
+    // Events after the reset are kept.
     #expect(put(5_001, &queue) == .kept)
     #expect(drain(&queue) == ["reset", "m5001"])
     #expect(!queue.isReset)
     #expect(put(5_002, &queue) == .kept)
   }
 
-  /// What moves leaves holes; they do not gather.
-  @Test func holesAreNotKept() {
+  /// Entries that move leave gaps, which do not accumulate.
+  @Test func gapsAreCompacted() {
     var queue = StreamQueue()
     #expect(put(0, &queue) == .kept)
     for number in 0..<10_000 {
@@ -191,7 +194,7 @@ import Testing
     #expect(drain(&queue) == ["m0", "9997", "9998", "9999"])
   }
 
-  @Test func whatWasTakenCanBePutBack() {
+  @Test func poppedEntryCanBeRequeued() {
     var queue = StreamQueue()
     for number in 0..<3 { _ = put(number, &queue) }
     let first = queue.pop()!
@@ -213,7 +216,7 @@ import Testing
     return EventCursor(bytes.span.bytes)
   }
 
-  @Test func isWrittenAndRead() {
+  @Test func cursorRoundTrips() {
     let cursor = EventCursor(store: store, time: Timestamp(milliseconds: 1_767_225_600_000))
     var buffer = ByteBuffer()
     cursor.write(into: &buffer)
@@ -228,11 +231,11 @@ import Testing
     "0123456789ABCDEF0000000000000002-1", "0123456789abcdef000000000000000-21",
     "0123456789abcdef0000000000000002-1 ", "0123456789abcdef0000000000000002-1234567890123456",
   ])
-  func refusesWhatIsNone(text: String) {
+  func invalidCursorIsRefused(text: String) {
     #expect(read(text) == nil)
   }
 
-  @Test func saysWhereAStreamGoesOn() {
+  @Test func cursorDeterminesStart() {
     let now: Int64 = 1_767_225_600_000
     let day: Int64 = 24 * 3_600_000
     let other = SessionID(high: 1, low: 2)
@@ -242,9 +245,9 @@ import Testing
       (now - 7 * day - 1, store, .anew),
       (now, other, .anew),
     ]
-    for (time, asked, start) in table {
+    for (time, currentStore, start) in table {
       let cursor = EventCursor(store: store, time: Timestamp(milliseconds: time))
-      #expect(cursor.start(store: asked, now: now) == start)
+      #expect(cursor.start(store: currentStore, now: now) == start)
     }
   }
 }

@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A stream of events as a client reads it: its blocks, one after the other.
+/// An event stream as a client reads it, block by block.
 final class TestEventStream: Sendable {
   private struct State {
     var status = 0
@@ -24,9 +24,9 @@ final class TestEventStream: Sendable {
     set { state.withLock { $0.handle = newValue } }
   }
 
-  /// 0: not answered yet.
+  /// The status of the answer; 0 before it.
   var status: Int { state.withLock { $0.status } }
-  /// Of the last block read that had one.
+  /// The id of the last block that had one.
   var lastID: String? { state.withLock { $0.lastID } }
 
   func received(status: Int, _ text: String) {
@@ -46,7 +46,7 @@ final class TestEventStream: Sendable {
     continuation.finish()
   }
 
-  /// The next block; nil: the stream has ended, or no block came in time, which is recorded as an issue.
+  /// The next block, or nil if the stream has ended. A timeout is recorded as an issue and also returns nil.
   func block() async -> String? {
     let blocks = blocks
     let next = try? await within("the next block of an event stream") {
@@ -62,14 +62,14 @@ final class TestEventStream: Sendable {
     return nil
   }
 
-  /// The next event, heartbeats passed over; nil: the stream has ended, or none came among very many heartbeats, which
-  /// is recorded as an issue.
+  /// The next event, skipping heartbeats, or nil if the stream has ended. Too many heartbeats without an event are
+  /// recorded as an issue and also return nil.
   func event() async -> NSDictionary? {
     var blockCount = 0
     while let block = await block() {
       blockCount += 1
       guard blockCount < 5_000 else {
-        Issue.record("no event came among \(blockCount) blocks")
+        Issue.record("no event among \(blockCount) blocks")
         return nil
       }
       guard let data = block.split(separator: "\n").first(where: { $0.hasPrefix("data: ") }) else { continue }
@@ -78,7 +78,7 @@ final class TestEventStream: Sendable {
     return nil
   }
 
-  /// The types of the next events, with the user where there is one, as in `message.read bob`.
+  /// The types of the next events, each with its user if it has one, as in `message.read bob`.
   func types(_ count: Int) async -> [String] {
     var types: [String] = []
     for _ in 0..<count { types.append(await type() ?? "end") }
@@ -91,7 +91,7 @@ final class TestEventStream: Sendable {
     return (event["type"] as? String ?? "no type") + (user.map { " \($0)" } ?? "")
   }
 
-  /// Waits until it is live: the first heartbeat that has an id.
+  /// Waits for the first heartbeat with an id, which shows that the stream is live.
   func live() async -> Bool {
     while let block = await block() { if block.hasPrefix(":\nid: ") { return true } }
     return false

@@ -18,14 +18,14 @@ struct TestGateway: Sendable {
   let port: Int
   let eventLoop: any EventLoop
 
-  /// For tests of a store that does not answer: short enough to wait for, and long enough for a store that does answer
+  /// The request deadline in tests with a store that does not answer. It is still long enough for a store that answers
   /// on a busy machine.
   static let shortDeadline = TimeAmount.seconds(3)
 
   /// - Parameters:
-  ///   - replicating: how often it looks for unsettled values; nil, as in most tests: never, so that the store's log has
-  ///     only what the test asks for.
-  ///   - other: its store; nil: one of its own.
+  ///   - replicating: the interval of replication rounds. By default there are none, so that the store's log has only
+  ///     the test's requests.
+  ///   - other: the store to use; nil starts a new one.
   static func run(
     limits: GatewayLimits = GatewayLimits(),
     http2: HTTP2Limits = HTTP2Limits(),
@@ -91,7 +91,7 @@ struct TestGateway: Sendable {
     try await group.shutdownGracefully()
   }
 
-  /// Makes a channel with these members and messages.
+  /// Creates a channel with these members and messages.
   func setUp(_ cid: String, members: [String], messages: [String] = []) async throws {
     let list = members.map { "\"\($0)\"" }.joined(separator: ",")
     let put = try await client.put("/v1/channels/\(cid)", "{\"members\":[\(list)]}")
@@ -106,19 +106,19 @@ struct TestGateway: Sendable {
   }
 }
 
-/// What came back.
+/// The answer to a request.
 struct TestAnswer: Sendable {
   var status: Int
   var contentType: String
   var headers: [String: String]
   var body: String
 
-  /// The body as Foundation reads it.
+  /// The body, parsed by Foundation.
   var json: NSDictionary {
     (try? JSONSerialization.jsonObject(with: Data(body.utf8)) as? NSDictionary) ?? [:]
   }
 
-  /// `status code` of a problem, as in `404 message_not_found`; the status alone of anything else.
+  /// A problem's status and code, as in `404 message_not_found`; of other answers only the status.
   var verdict: String { (json["code"] as? String).map { "\(status) \($0)" } ?? "\(status)" }
 }
 
@@ -126,7 +126,7 @@ struct TestStreamFailed: Error {
   var errorCode: UInt32
 }
 
-/// One HTTP/2 connection that asks and awaits.
+/// One HTTP/2 connection that sends requests and awaits their answers.
 final class TestClient: Sendable {
   private let connection: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>
   private let channel: any Channel
@@ -143,7 +143,7 @@ final class TestClient: Sendable {
   }
 
   static func connect(port: Int, on eventLoop: any EventLoop) async throws -> TestClient {
-    let made = eventLoop.makePromise(of: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>.self)
+    let connected = eventLoop.makePromise(of: NIOLoopBound<HTTP2ClientConnection<TestClientDelegate>>.self)
     let channel = try await ClientBootstrap(group: eventLoop)
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
@@ -151,16 +151,16 @@ final class TestClient: Sendable {
             delegate: TestClientDelegate(),
             resources: HTTP2ClientResources()
           )
-          made.succeed(NIOLoopBound(connection, eventLoop: channel.eventLoop))
+          connected.succeed(NIOLoopBound(connection, eventLoop: channel.eventLoop))
           try channel.pipeline.syncOperations.addHandler(connection)
         }
       }
       .connect(host: "127.0.0.1", port: port).get()
-    return TestClient(connection: try await made.futureResult.get(), channel: channel, port: port)
+    return TestClient(connection: try await connected.futureResult.get(), channel: channel, port: port)
   }
 
   func close() async throws { try? await channel.close() }
-  /// Leaves what comes with the system.
+  /// Leaves received data in the kernel's buffer.
   func stopReading() async throws { try await channel.setOption(.autoRead, value: false).get() }
   var isClosed: EventLoopFuture<Void> { channel.closeFuture }
   var isOpen: Bool { channel.isActive }
@@ -200,7 +200,7 @@ final class TestClient: Sendable {
     return try await answer.value("the answer to \(method) \(path)")
   }
 
-  /// Sends without waiting: several of these are on the wire together.
+  /// Sends a request without waiting for its answer.
   func submit(
     _ method: HTTP2Method,
     _ path: String,
@@ -220,14 +220,14 @@ final class TestClient: Sendable {
         headers: headers
       )
       let promise = eventLoop.makePromise(of: TestAnswer.self)
-      connection.value.delegate.ask(template, path, body, promise, on: connection.value)
+      connection.value.delegate.submit(template, path, body, promise, on: connection.value)
       return promise.futureResult
     }.get()
   }
 }
 
 extension TestClient {
-  /// Opens a stream of events.
+  /// Opens an event stream.
   func events(
     _ query: String = "",
     token: String?,
@@ -276,7 +276,7 @@ extension TestClient {
     try await channel.eventLoop.submit { body(self.connection.value) }.get()
   }
 
-  /// Gives a stream up.
+  /// Cancels a stream.
   func cancel(_ stream: TestEventStream) async throws {
     guard let handle = stream.handle else { return }
     try await channel.eventLoop.submit { self.connection.value.cancel(handle) }.get()
@@ -326,7 +326,7 @@ final class TestClientDelegate: HTTP2ClientDelegate {
     requests[token]?.0.received(response)
   }
 
-  func ask(
+  func submit(
     _ template: HTTP2RequestTemplate,
     _ path: String,
     _ body: String?,

@@ -6,7 +6,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-/// A request whose body is sent piece by piece, and whose answer is read while it is.
+/// A request whose body is sent in pieces while its answer is read.
 final class TestRequestStream: Sendable {
   private struct State {
     var status = 0
@@ -27,7 +27,7 @@ final class TestRequestStream: Sendable {
     set { state.withLock { $0.handle = newValue } }
   }
 
-  /// 0: not answered yet.
+  /// The status of the answer; 0 before it.
   var status: Int { state.withLock { $0.status } }
   var contentType: String { state.withLock { $0.contentType } }
   var cacheControl: String { state.withLock { $0.cacheControl } }
@@ -45,7 +45,7 @@ final class TestRequestStream: Sendable {
 
   func ended() { continuation.finish() }
 
-  /// The next bytes that `find` gives the count of, as soon as it does; nil: the stream has ended before.
+  /// Waits until `find` returns a byte count, and takes that many bytes; nil if the stream ends before.
   private func next(_ find: ([UInt8]) -> Int?) async -> [UInt8]? {
     while true {
       let count = state.withLock { find($0.received) }
@@ -65,7 +65,7 @@ final class TestRequestStream: Sendable {
     }
   }
 
-  /// The next line, without its end.
+  /// The next line, without its newline.
   func line() async -> String? {
     let line = await next { bytes in bytes.firstIndex(of: UInt8(ascii: "\n")).map { $0 + 1 } }
     return line.map { String(decoding: $0.dropLast(), as: UTF8.self) }
@@ -83,7 +83,7 @@ final class TestRequestStream: Sendable {
     return (header, Array(frame.dropFirst(FrameHeader.byteCount)))
   }
 
-  /// The next frame as in `7 markReadReply` or `7 invalid_field user: 1 to 128 …`; `end` behind the last.
+  /// The next frame, as in `7 markReadReply` or `7 invalid_field user: 1 to 128 …`; `end` after the last one.
   func verdict() async -> String {
     guard let (header, payload) = await frame() else {
       return state.withLock { $0.received.isEmpty } ? "end" : "cut"
@@ -146,7 +146,7 @@ struct TestFrames {
     cid: String? = "messaging:c",
     _ fields: (inout ByteBuffer) -> Void = { _ in }
   ) {
-    // The shard and the counter are of no interest to a gateway.
+    // The gateway ignores shard and counter.
     bytes.writeFrame(FrameHeader(kind, flags: flags, shard: ShardID(9), correlation: correlation)) {
       if let cid { $0.writeField(cid) }
       if kind.isCommand { $0.writeVarint(UInt64(0)) }

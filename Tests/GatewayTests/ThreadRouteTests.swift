@@ -3,7 +3,7 @@ import Testing
 
 @testable import Gateway
 
-/// Threads (R15) as a caller sees them: a `thread_id` or `parent_id` wherever one may stand.
+/// Threads (R15) as a caller sees them: every route that takes a `thread_id` or `parent_id`.
 @Suite struct ThreadRouteTests {
   private let alice = TestTokens.user("alice")
   private let bob = TestTokens.user("bob")
@@ -14,25 +14,25 @@ import Testing
     return "\(row["last_read_seq"] ?? "-") unread \(row["unread_messages"] ?? "-")"
   }
 
-  /// A channel with two messages by alice; bob has replied twice to the first, alice once.
+  /// Creates a channel with two messages by alice. Bob replies twice to the first one, alice once.
   private func setUp(_ gateway: TestGateway) async throws {
     try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
-    for (id, user, place) in [("r1", "bob", 1), ("r2", "bob", 2), ("r3", "alice", 3)] {
+    for (id, user, sequence) in [("r1", "bob", 1), ("r2", "bob", 2), ("r3", "alice", 3)] {
       let reply = try await gateway.client.post(
         path + "messages",
         "{\"id\":\"\(id)\",\"user_id\":\"\(user)\",\"parent_id\":\"m1\"}"
       )
       #expect(reply.status == 201)
       #expect(
-        reply.json == ["message": ["id": id, "cid": "messaging:c", "seq": place, "status": "sent"]]
+        reply.json == ["message": ["id": id, "cid": "messaging:c", "seq": sequence, "status": "sent"]]
       )
     }
   }
 
-  @Test func marksInAThread() async throws {
+  @Test func threadMarksMoveThreadPositions() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
-      // Body or query, and the body counts where both say; a reply by name, or the newest.
+      // Ids in body or query, where the body takes precedence; a named reply, or the newest one.
       let table: [(String, String?, String, String)] = [
         ("read?thread_id=m1&message_id=r1", nil, bob, "1 unread 2"),
         ("read", #"{"thread_id":"m1","message_id":"r2"}"#, bob, "2 unread 1"),
@@ -61,7 +61,7 @@ import Testing
       let body = #"{"thread_id":"m2","user_id":"alice"}"#
       let answer = try await gateway.client.post(path + "unread", body, token: TestTokens.server)
       #expect(answer.verdict == "409 not_in_thread")
-      // The token's time stands behind the thread.
+      // In the frame the token's issue time follows the thread.
       _ = try await gateway.store.readTokenIssueTime()
       let old = TestTokens.make(#"{"user_id":"bob","iat":7}"#)
       #expect(try await gateway.client.post(path + "read?thread_id=m1", nil, token: old).status == 200)
@@ -69,7 +69,7 @@ import Testing
     }
   }
 
-  @Test func registersReplies() async throws {
+  @Test func repliesAreNumberedPerThread() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let again = try await gateway.client.post(path + "messages", #"{"id":"r1","parent_id":"m1"}"#)
@@ -92,7 +92,7 @@ import Testing
     }
   }
 
-  @Test func marksRepliesDelivered() async throws {
+  @Test func repliesAreMarkedDelivered() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway)
       let body = """

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Gateway
 
-/// Tickets, held against what Python's hmac makes of Proto/tickets.md (Proto/vectors/tickets.json).
+/// Tickets, compared with tickets that Python made after Proto/tickets.md (Proto/vectors/tickets.json).
 @Suite struct TicketTests {
   private struct Vectors: Decodable {
     struct Made: Decodable {
@@ -54,7 +54,7 @@ import Testing
     return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
   }
 
-  /// `shard place device`, or why not.
+  /// A ticket as `shard place device`, or its refusal.
   private func read(_ text: String, now: Int64 = 0, _ codec: TicketCodec? = nil) -> String {
     let text = Array(text.utf8)
     let codec = codec ?? self.codec
@@ -67,7 +67,7 @@ import Testing
     }
   }
 
-  @Test func areReadAsPythonMakesThem() {
+  @Test func ticketsFromPythonAreRead() {
     #expect(vectors.tickets.count == 10)
     for made in vectors.tickets {
       #expect(made.text.utf8.count <= TicketCodec.characterCountMax)
@@ -75,7 +75,7 @@ import Testing
     }
   }
 
-  @Test func areWrittenAsPythonMakesThem() {
+  @Test func ticketsEqualThoseFromPython() {
     for made in vectors.tickets where made.version == 2 {
       let codec = Self.codec([made.secret], of: vectors.store)
       let (place, device) = (Self.bytes(made.place), Array(made.device.utf8))
@@ -92,35 +92,35 @@ import Testing
     }
   }
 
-  @Test func whatIsNoneIsRefused() {
+  @Test func invalidTicketsAreRefused() {
     #expect(vectors.refused.count == 22)
     for refused in vectors.refused { #expect(read(refused.text) == "invalid", "\(refused.name)") }
   }
 
-  /// No other text has its bytes, and every byte is signed.
-  @Test func everyCharacterCounts() {
+  /// Every character is significant, and every byte is signed.
+  @Test func changedCharacterIsRefused() {
     for made in vectors.tickets {
-      for place in made.text.indices {
-        for other in "A-_z9" where other != made.text[place] {
+      for index in made.text.indices {
+        for other in "A-_z9" where other != made.text[index] {
           var text = made.text
-          text.replaceSubrange(place...place, with: String(other))
+          text.replaceSubrange(index...index, with: String(other))
           #expect(read(text) == "invalid", "\(text)")
         }
       }
     }
   }
 
-  @Test func expiresAtItsSecond() {
+  @Test func ticketExpiresAtItsSecond() {
     let made = vectors.tickets[0]
     let expiry = Int64(made.expiry) * 1_000
     #expect(read(made.text, now: expiry - 1) != "expired")
     #expect(read(made.text, now: expiry) == "expired")
-    // What is forged has no time.
+    // A forged ticket is invalid rather than expired.
     #expect(read(vectors.refused[12].text, now: expiry) == "invalid")
   }
 
-  /// The second secret of a file is taken until it is removed from there.
-  @Test func secretsRotate() {
+  /// Tickets of the file's second secret are accepted until it is removed.
+  @Test func earlierSecretIsAcceptedWhileConfigured() {
     let current = Self.codec([vectors.secrets[0]], of: vectors.store)
     let byEarlier = vectors.tickets[2]
     #expect(byEarlier.name == "by the earlier secret")
@@ -128,8 +128,8 @@ import Testing
     #expect(read(byEarlier.text, now: 0, current) == "invalid")
   }
 
-  /// A restored store is another one, whose channels, rows and messages have other numbers.
-  @Test func areOfOneStore() {
+  /// A restored store counts as another store, because its channels, rows and messages have other numbers.
+  @Test func ticketsOfOtherStoresAreRefused() {
     let other = Self.codec(vectors.secrets, of: String(vectors.store.reversed()))
     let none = Self.codec(vectors.secrets)
     for made in vectors.tickets {
@@ -139,13 +139,13 @@ import Testing
       )
       #expect(read(made.text, now: 0, none) == (made.version == 2 ? "storeUnknown" : read(made.text)))
     }
-    // Both stores one after the other: what was signed for the first is refused from then on.
+    // Bound to the right store, the same codec accepts the ticket.
     other.bind(to: SessionID(high: 0x0001_0203_0405_0607, low: 0x0809_0A0B_0C0D_0E0F))
     #expect(read(vectors.tickets[0].text, now: 0, other) == read(vectors.tickets[0].text))
   }
 
-  /// One key in 256 is another secret's too.
-  @Test func secretsMayShareAKey() throws {
+  /// One key id in 256 belongs to two secrets.
+  @Test func secretsMayShareKeyID() throws {
     let one = Array(vectors.secrets[0].utf8)
     let other = try #require(
       (0..<10_000).lazy.map { Array("another secret of enough bytes, number \($0)".utf8) }

@@ -9,7 +9,7 @@ import Testing
 
 @testable import Gateway
 
-/// Tokens as callers make them, right and wrong.
+/// Valid and invalid tokens for tests.
 enum TestTokens {
   static let secret = "0123456789abcdef0123456789abcdef"
   static let previousSecret = "fedcba9876543210fedcba9876543210"
@@ -21,7 +21,7 @@ enum TestTokens {
     )
   }
 
-  /// A token made by hand, so that nothing keeps it from being wrong.
+  /// A token made without a library, so that it may be invalid.
   static func make(
     _ claims: String,
     header: String = #"{"alg":"HS256","typ":"JWT"}"#,
@@ -30,7 +30,7 @@ enum TestTokens {
     make(bytes: Array(claims.utf8), header: header, secret: secret)
   }
 
-  /// The same with claims of any bytes.
+  /// A token whose claims are arbitrary bytes.
   static func make(
     bytes claims: [UInt8],
     header: String = #"{"alg":"HS256","typ":"JWT"}"#,
@@ -59,22 +59,22 @@ enum TestTokens {
   private func verdict(_ token: String, _ verifier: TokenVerifier) async -> String {
     switch await verifier.verify(Array(token.utf8)) {
     case .success(let caller):
-      let who = caller.isServer ? "server" : "user \(String(decoding: caller.userID, as: UTF8.self))"
+      let identity = caller.isServer ? "server" : "user \(String(decoding: caller.userID, as: UTF8.self))"
       let end = caller.expiresAt == .max ? "" : " until \(caller.expiresAt)"
       let begin = caller.notBefore == .min ? "" : " from \(caller.notBefore)"
-      return who + begin + end
+      return identity + begin + end
     case .failure(let refusal): return refusal.code.rawValue
     }
   }
 
-  @Test func acceptsAndRefuses() async throws {
+  @Test func tokensAreAcceptedOrRefused() async throws {
     let verifier = try await verifier()
     let none =
       TestTokens.base64URL(#"{"alg":"none"}"#.utf8) + "." + TestTokens.base64URL(#"{"server":true}"#.utf8)
       + "."
     let good = TestTokens.user("alice")
     let parts = good.split(separator: ".")
-    // The last character's two unused bits are 0; the next character has one of them set.
+    // The last character's two unused bits are 0. The next character in the alphabet has one of them set.
     let last = try #require(good.unicodeScalars.last.flatMap { Unicode.Scalar($0.value + 1) })
     let respelled = String(good.dropLast()) + String(Character(last))
     let table: [(String, String)] = [
@@ -114,7 +114,7 @@ enum TestTokens {
       (TestTokens.make(#"{"user_id":"alice","iat":"today"}"#), "token_malformed"),
       (TestTokens.make(#"{"server":true,"iat":true}"#), "token_malformed"),
       (TestTokens.make(#"{"server":"true"}"#), "token_malformed"),
-      // Of equal names one reader takes the first and another one the last.
+      // Of equal names, some parsers use the first and others the last.
       (TestTokens.make(#"{"user_id":"alice","user_id":"bob"}"#), "token_malformed"),
       (TestTokens.make(#"{"user_id":"alice","user\u005fid":"bob"}"#), "token_malformed"),
       (
@@ -143,7 +143,7 @@ enum TestTokens {
     }
   }
 
-  @Test func asksForWhatThePolicySays() async throws {
+  @Test func policyClaimsAreRequired() async throws {
     var policy = TokenPolicy()
     policy.issuers = ["https://id.example.org/", "backend"]
     policy.audiences = ["chat"]
@@ -186,19 +186,19 @@ enum TestTokens {
       (#"{"user_id":"alice"}"#, 0), (#"{"user_id":"alice","iat":1700000000}"#, 1_700_000_000),
       (#"{"user_id":"alice","iat":1700000000.999}"#, 1_700_000_000), (#"{"sub":"alice","iat":7}"#, 7),
       (#"{"user_id":"alice","iat":0}"#, 0), (#"{"user_id":"alice","iat":4294967295.5}"#, .max),
-      // Milliseconds, and what else is no date: as if it said nothing.
+      // Milliseconds and other invalid dates count as absent.
       (#"{"user_id":"alice","iat":1700000000000}"#, 0), (#"{"user_id":"alice","iat":-1}"#, 0),
       (#"{"user_id":"alice","iat":-0.5}"#, 0), (#"{"user_id":"alice","iat":1e300}"#, 0),
-      // A server has no user's tokens.
+      // Issue times matter only for user tokens.
       (#"{"server":true,"iat":1700000000}"#, nil), (#"{"server":true,"user_id":"alice"}"#, nil),
     ] as [(String, UInt32?)]
   )
-  func knowsWhenATokenWasIssued(_ claims: String, _ expected: UInt32?) async throws {
+  func issueTimeIsReadFromClaims(_ claims: String, _ expected: UInt32?) async throws {
     let caller = try await verifier().verify(Array(TestTokens.make(claims).utf8)).get()
     #expect(caller.issued == expected)
   }
 
-  @Test func takesPublicKeys() async throws {
+  @Test func publicKeysVerifyTokens() async throws {
     let elliptic = ES256PrivateKey()
     let edwards = try EdDSA.PrivateKey(curve: .ed25519)
     let parameters = try #require(elliptic.publicKey.parameters)
@@ -225,12 +225,13 @@ enum TestTokens {
       await verdict(TestTokens.make(#"{"server":true}"#, secret: parameters.x), verifier)
         == "token_signature_invalid"
     )
-    // Shared secrets go on working beside them.
+    // Shared secrets work beside public keys.
     #expect(await verdict(TestTokens.server, verifier) == "server")
   }
 
-  /// RSA keys as identity providers have them: a declared algorithm is the only one, without one there are two.
-  @Test func takesRSAKeys() async throws {
+  /// RSA keys as identity providers publish them: a key with a declared algorithm verifies only that one, other keys
+  /// verify RS256 and PS256.
+  @Test func rsaKeysVerifyTheirAlgorithmsOnly() async throws {
     let (first, second, third) = (try RSAKey(), try RSAKey(), try RSAKey())
     let keySet = """
       {"keys":[\(first.jwk(#""kid":"r1","alg":"RS256","use":"sig""#)),
@@ -241,7 +242,7 @@ enum TestTokens {
     let table: [(RSAKey, String, String, String)] = [
       (first, "r1", "RS256", "user alice"), (second, "p1", "PS256", "user alice"),
       (third, "b1", "RS256", "user alice"), (third, "b1", "PS256", "user alice"),
-      // The key's own algorithm counts, not the token's word.
+      // The key's algorithm decides, not the token's header.
       (first, "r1", "PS256", "token_signature_invalid"), (second, "p1", "RS256", "token_signature_invalid"),
       (second, "r1", "RS256", "token_signature_invalid"),
       (first, "none", "RS512", "token_algorithm_not_allowed"),
@@ -259,8 +260,8 @@ enum TestTokens {
     )
   }
 
-  /// A provider's set has more than signature keys of ours: none of it stops the gateway, and none is used.
-  @Test func passesOverKeysOfOtherKinds() async throws {
+  /// A provider's key set may have unsupported keys. They are skipped and do not stop the gateway.
+  @Test func unsupportedKeysAreSkipped() async throws {
     let good = try #require(ES256PrivateKey().publicKey.parameters)
     let point = #""x":"\#(good.x)","y":"\#(good.y)""#
     let rsa = try RSAKey()
@@ -298,7 +299,7 @@ enum TestTokens {
       let keys = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other),\(usable)]}"))
       try #require(keys.passedOver.count == 1, "\(other)")
       #expect(keys.passedOver[0].reason.hasPrefix(reason), "\(other): \(keys.passedOver[0])")
-      // Alone there is nothing to verify with.
+      // A key set without a usable key is refused.
       await #expect(throws: (any Error).self, "\(other)") {
         _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other)]}"))
       }
@@ -309,11 +310,11 @@ enum TestTokens {
     "", "{}", "{\"keys\":[{\"kty\":\"EC\"}]}", "no json",
     "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\",\"kid\":\"x\"}]}",
   ])
-  func refusesABadKeySet(_ keySet: String) async {
+  func invalidKeySetIsRefused(_ keySet: String) async {
     await #expect(throws: (any Error).self) { _ = try await TokenVerifier(TokenKeys(keySet: keySet)) }
   }
 
-  @Test func aTokensTimesAreCheckedAtEachUse() {
+  @Test func tokenTimesAreCheckedAtEachUse() {
     let caller = Caller(userID: [], isServer: true, expiresAt: 2_000, notBefore: 1_000)
     #expect(caller.refusal(at: 999) == .tokenNotYetValid)
     #expect(caller.refusal(at: 1_000) == nil)
@@ -323,7 +324,7 @@ enum TestTokens {
   }
 }
 
-/// A key pair as OpenSSL's programs make them, for what jwt-kit has no maker of.
+/// An RSA key pair made by OpenSSL, for algorithms that jwt-kit cannot sign with.
 private struct RSAKey {
   private let key: _RSA.Signing.PrivateKey
 
@@ -363,7 +364,7 @@ private struct SomeClaims: JWTPayload {
     Caller(userID: Array("u\(number)".utf8), isServer: false, expiresAt: expiresAt)
   }
 
-  @Test func findsWhatWasPutIn() {
+  @Test func insertedTokensAreFound() {
     var cache = TokenCache(capacity: 1_024, seed: 1)
     for number in 0..<200 { cache.insert(token(number), user(number), now: 0) }
     #expect(cache.count == 200)
@@ -377,15 +378,15 @@ private struct SomeClaims: JWTPayload {
     #expect(cache.find(token(7).span.bytes)?.userID == Array("u77".utf8))
   }
 
-  @Test func staysBounded() {
+  @Test func cacheIsBounded() {
     var cache = TokenCache(capacity: 64, seed: 2)
     for number in 0..<10_000 { cache.insert(token(number), user(number), now: 0) }
     #expect(cache.count == 64)
     #expect(cache.find(token(9_999).span.bytes) != nil)
   }
 
-  @Test func givesUpTheExpiredThenTheOneUsedLongestAgo() {
-    // One set of four.
+  @Test func expiredThenLeastRecentlyUsedIsEvicted() {
+    // The cache has one set of four entries.
     var cache = TokenCache(capacity: 4, seed: 3)
     for number in 0..<4 {
       cache.insert(token(number), user(number, expiresAt: number == 2 ? 10 : .max), now: 0)
@@ -398,12 +399,12 @@ private struct SomeClaims: JWTPayload {
     #expect(cache.count == 4)
   }
 
-  @Test func hashesAllBytesAndTheLength() {
+  @Test func hashCoversAllBytesAndLength() {
     let base = Array("0123456789abcdef0123456".utf8)
     var seen: Set<UInt64> = [TokenCache.hash(base.span.bytes, seed: 9)]
-    for place in base.indices {
+    for index in base.indices {
       var other = base
-      other[place] ^= 1
+      other[index] ^= 1
       seen.insert(TokenCache.hash(other.span.bytes, seed: 9))
     }
     for count in 0..<base.count { seen.insert(TokenCache.hash(Array(base[..<count]).span.bytes, seed: 9)) }
@@ -418,7 +419,7 @@ private struct SomeClaims: JWTPayload {
     ("Bearer", "token_missing"), ("Bearer ", "token_missing"), ("Basic abc", "token_missing"),
     ("Bearerabc", "token_missing"), ("abc", "token_missing"),
   ])
-  func findsTheToken(_ header: String, _ expected: String) {
+  func tokenIsFoundInHeader(_ header: String, _ expected: String) {
     let bytes = Array(header.utf8)
     var found: String
     do throws(Problem) { found = try Authenticator.token(of: bytes.span.bytes).text } catch {
@@ -427,15 +428,15 @@ private struct SomeClaims: JWTPayload {
     #expect(found == expected)
   }
 
-  @Test func boundsTheTokensLength() {
+  @Test func oversizeTokenIsRefused() {
     let bytes = Array(("Bearer " + String(repeating: "a", count: TokenVerifier.byteCountMax + 1)).utf8)
     #expect(throws: Problem(.tokenTooLong)) { _ = try Authenticator.token(of: bytes.span.bytes).byteCount }
   }
 }
 
 @Suite struct AuthenticatorTests {
-  /// Other keys: what is in the cache and what is being verified is judged by these, and by nothing of before.
-  @Test func takesOtherKeysWhileTokensAreVerified() async throws {
+  /// After new keys are set, cached tokens and pending verifications are judged by them alone.
+  @Test func keysCanBeReplacedDuringVerification() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let loop = group.next()
     func verifier(_ secret: String) async throws -> TokenVerifier {
@@ -478,7 +479,7 @@ private struct SomeClaims: JWTPayload {
         }
       }
       enqueueVerification(pending) {
-        // Verified with the old keys and in the cache.
+        // Verified with the old keys, and cached.
         log.append("cached \(authenticator.cachedTokens.count)")
         let other = Array(TestTokens.user("bob").utf8)
         enqueueVerification(other) {
@@ -491,7 +492,7 @@ private struct SomeClaims: JWTPayload {
           }
           done.succeed(log)
         }
-        // While bob's is being verified, with the old keys.
+        // Bob's token is being verified with the old keys meanwhile.
         authenticator.replace(new, verified: [(good, carol)], now: 20_000)
       }
       return done.futureResult
@@ -502,8 +503,8 @@ private struct SomeClaims: JWTPayload {
     try await group.shutdownGracefully()
   }
 
-  /// Concurrent requests with one token wait for one verification; a full house refuses.
-  @Test func coalescesAndBounds() async throws {
+  /// Concurrent requests with one token share one verification. A full queue refuses further requests.
+  @Test func verificationsAreCoalescedAndBounded() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
     let loop = group.next()
     let verifier = try await TokenVerifier(TokenKeys(secrets: [Array(TestTokens.secret.utf8)]))

@@ -2,23 +2,23 @@ import Testing
 
 @testable import Gateway
 
-/// ``TotalsQueue``: whose turn it is, and when.
+/// The order and times in which ``TotalsQueue`` counts users.
 @Suite struct TotalsQueueTests {
-  private func ref(_ place: UInt32) -> EventHub.Ref { EventHub.Ref(slot: place, generation: 1) }
+  private func ref(_ slot: UInt32) -> EventHub.Ref { EventHub.Ref(slot: slot, generation: 1) }
 
   private func queue(_ users: [String]) -> TotalsQueue {
     var queue = TotalsQueue()
-    for (place, user) in users.enumerated() { queue.add(ref(UInt32(place)), of: user) }
+    for (slot, user) in users.enumerated() { queue.add(ref(UInt32(slot)), of: user) }
     return queue
   }
 
-  @Test func usersTakeTurnsInTheOrderOfTheirChanges() {
+  @Test func usersAreCountedInOrderOfChange() {
     var queue = queue(["alice", "bob", "zoe"])
     #expect(queue.next(at: 0) == nil)
     for user in ["zoe", "alice", "zoe", "nobody"] { queue.changed(user) }
     #expect(queue.next(at: 0) == "zoe" && queue.next(at: 10) == "alice" && queue.next(at: 10) == nil)
     #expect(queue.countingCount == 2)
-    // Whoever changes all the time does not come before those who wait.
+    // A user who changes constantly does not overtake waiting users.
     queue.counted("zoe", isDone: true)
     queue.changed("zoe")
     queue.changed("bob")
@@ -26,25 +26,25 @@ import Testing
     #expect(queue.next(at: 1_000) == "zoe")
   }
 
-  @Test func aUserIsCountedOnceAtATimeAndOnceInASecond() {
+  @Test func userIsCountedAtMostOncePerSecond() {
     var queue = queue(["alice"])
     queue.changed("alice")
     #expect(queue.next(at: 5) == "alice")
-    // What changes while they are counted makes them count again.
+    // A change during the count makes the user count again.
     queue.changed("alice")
     #expect(queue.next(at: 2_000) == nil)
     queue.counted("alice", isDone: true)
     #expect(queue.next(at: 2_000) == "alice")
     queue.counted("alice", isDone: true)
     #expect(queue.next(at: 9_000) == nil && queue.countingCount == 0)
-    // What could not be counted is counted later.
+    // A failed count is repeated later.
     queue.changed("alice")
     #expect(queue.next(at: 9_000) == "alice")
     queue.counted("alice", isDone: false)
     #expect(queue.next(at: 9_999) == nil && queue.next(at: 10_000) == "alice")
   }
 
-  @Test func whoHasGoneIsForgotten() {
+  @Test func removedUserIsNotCounted() {
     var queue = queue(["alice", "bob"])
     queue.changed("alice")
     queue.changed("bob")
@@ -52,7 +52,7 @@ import Testing
     #expect(queue.next(at: 0) == "bob" && queue.next(at: 0) == nil && queue.userCount == 1)
     queue.remove(ref(1), of: "bob")
     #expect(queue.streams(of: "bob").isEmpty)
-    // Back within the second: still once in it.
+    // A user who returns within the second is still counted only once in it.
     queue.add(ref(2), of: "bob")
     queue.changed("bob")
     queue.counted("bob", isDone: true)

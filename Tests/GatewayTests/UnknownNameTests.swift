@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// Names that a request may not have: misspelt fields and query parameters, and those that are not built yet.
+/// Unknown names in requests: misspelt fields and query parameters, and those that are not built yet.
 @Suite struct UnknownNameTests {
   private let bob = TestTokens.user("bob")
 
@@ -39,7 +39,7 @@ import Testing
     (#"{"mentions":[],"colour":1}"#, #"unknown_field there is no field "colour""#),
     (#"{"message_id":1,"message_id":2}"#, nil),
   ])
-  func fieldsAreChecked(text: String, expected: String?) throws {
+  func unknownFieldsAreRefused(text: String, expected: String?) throws {
     let tape = JSONTape()
     let bytes = Array(text.utf8)
     let value = try tape.parse(bytes.span.bytes)
@@ -56,7 +56,7 @@ import Testing
     ("x", nil), ("", nil), ("id", nil), ("truncated_at", nil),
     (String(repeating: "message_id", count: 9), nil),
   ])
-  func onlyWhatIsNearIsSuggested(name: String, expected: String?) {
+  func onlySimilarNamesAreSuggested(name: String, expected: String?) {
     let bytes = Array(name.utf8)
     let known: [StaticString] = ["message_id", "user_id", "cursor", "before"]
     #expect(NearestName.of(bytes.span.bytes, among: known).map { "\($0)" } == expected, "\(name)")
@@ -64,8 +64,8 @@ import Testing
 
   // MARK: Routes
 
-  /// Every route with a body: one that is right but for a field, which says what it would have done.
-  @Test func aMisspeltFieldChangesNothing() async throws {
+  /// Each route with a body gets a valid one with one unknown field, which the problem names.
+  @Test func misspeltFieldIsRefusedWithoutEffect() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       _ = try await gateway.store.takeLog()
@@ -113,11 +113,11 @@ import Testing
         let hint = near.map { "; did you mean \"\($0)\"?" } ?? ""
         #expect(answer.json["detail"] as? String == "there is no field \"\(field)\"\(hint)")
       }
-      #expect(try await gateway.store.takeLog().isEmpty, "nothing was asked of the store")
+      #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
     }
   }
 
-  @Test func whatIsNotBuiltIsSaid() async throws {
+  @Test func unbuiltRoutesAnswerNotImplemented() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       _ = try await gateway.store.takeLog()
@@ -137,7 +137,7 @@ import Testing
         #expect(answer.verdict == "501 not_implemented", "\(path)")
       }
       #expect(try await gateway.client.get("/v1/feed", token: nil).verdict == "401 token_missing")
-      #expect(try await gateway.store.takeLog().isEmpty, "nothing was asked of the store")
+      #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
     }
   }
 
@@ -177,12 +177,12 @@ import Testing
           : answer.verdict
         #expect(found == expected, "\(path)")
       }
-      #expect(try await gateway.store.takeLog().isEmpty, "nothing was asked of the store")
+      #expect(try await gateway.store.takeLog().isEmpty, "a request reached the store")
     }
   }
 
-  /// What Stream's clients send with every request.
-  @Test func whatHostedClientsAddIsTaken() async throws {
+  /// Query parameters that Stream's clients send with every request.
+  @Test func hostedClientParametersAreAccepted() async throws {
     try await TestGateway.run { gateway in
       try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
       let common = "api_key=key&connection_id=5-6&user_id=bob"

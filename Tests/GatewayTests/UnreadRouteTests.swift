@@ -32,7 +32,7 @@ import Testing
     (answer.json["channels"] as? [NSDictionary] ?? []).map { ($0["cid"] as? String ?? "?") }
   }
 
-  /// All pages of a route; each has to be of the limit but the last.
+  /// All pages of a route. Each page but the last has to be full.
   private func pages(_ gateway: TestGateway, _ path: String, limit: Int) async throws -> [String] {
     var all: [String] = []
     var cursor = ""
@@ -47,7 +47,7 @@ import Testing
     return all
   }
 
-  @Test func listsChannels() async throws {
+  @Test func channelsAreListedInPages() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 25)
       try await gateway.setUp("messaging:other", members: ["bob"])
@@ -69,7 +69,7 @@ import Testing
     }
   }
 
-  @Test func showsWhatIsUnread() async throws {
+  @Test func unreadChannelsAreListedWithTotals() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 30)
       _ = try await gateway.client.post(
@@ -102,7 +102,7 @@ import Testing
         ]
       )
       let every = (0..<30).filter { $0 % 3 > 0 }.map { "messaging:c\($0)" }
-      // Whatever the frames are, the pages are the same, and each has the totals of all.
+      // Pages do not depend on the size of the store's replies, and each has the totals of all channels.
       for listMax in [1_000, 8, 3, 1] {
         try await gateway.store.setListMax(listMax)
         for limit in [1, 6, 20, 100] {
@@ -114,7 +114,7 @@ import Testing
         }
       }
       #expect(totals(try await gateway.client.get("/v1/users/nobody/unread")) == "0 in 0, 0 threads")
-      // One frame for each shard, however many channels there are.
+      // There is one frame for each shard, whatever the number of channels.
       try await gateway.store.setListMax(1_000)
       _ = try await gateway.store.takeCountFrames()
       _ = try await gateway.client.get("/v1/users/alice/unread")
@@ -124,7 +124,7 @@ import Testing
     }
   }
 
-  @Test func countsForMany() async throws {
+  @Test func totalsAreCountedForManyUsers() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 12)
       let answer = try await gateway.client.post(
@@ -151,7 +151,7 @@ import Testing
       ] {
         #expect(try await gateway.client.post("/v1/unread", body, token: token).verdict == expected)
       }
-      // A channel that cannot be counted fails whose it is, and nobody else.
+      // A channel that cannot be counted fails only its own members.
       try await gateway.setUp("messaging:bobs", members: ["bob"])
       try await gateway.store.set(.refusingChannel("messaging:bobs", .unavailable))
       let some = try await gateway.client.post("/v1/unread", #"{"user_ids":["bob","alice"]}"#)
@@ -163,7 +163,7 @@ import Testing
     }
   }
 
-  @Test func addsTotalsToAMark() async throws {
+  @Test func markCanReturnTotals() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 12)
       let path = "/v1/channels/messaging:c2/"
@@ -183,7 +183,7 @@ import Testing
       _ = try await gateway.client.post(path + "messages", reply)
       let thread = try await gateway.client.post(path + "read?totals=true&thread_id=c2-0", nil, token: alice)
       #expect((thread.json["read"] as? NSDictionary)?["last_read_message_id"] as? String == "r1")
-      // What is wrong with the mark is the answer, and nothing is counted.
+      // A failed mark is the answer, and nothing is counted.
       _ = try await gateway.store.takeLog()
       let wrong = try await gateway.client.post(path + "read?totals=true&message_id=x", nil, token: alice)
       #expect(wrong.verdict == "404 message_not_found" && wrong.headers["retry-after"] == "1")
@@ -193,7 +193,7 @@ import Testing
           == "404 channel_not_found"
       )
       #expect(try await gateway.store.takeLog() == [.markRead, .markRead])
-      // It was moved: that is not called unchanged.
+      // The mark has moved the position, so a failed count does not answer as if nothing had changed.
       for mode in [
         FakeStore.Mode.refusingKind(.listChannels, .busy), .refusingKind(.unreadCounts, .unavailable),
         .refusingKind(.unreadCounts, .busy),
@@ -205,7 +205,7 @@ import Testing
     }
   }
 
-  @Test func marksAll() async throws {
+  @Test func markAllReadsEveryChannel() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 700)
       try await gateway.store.setListMax(250)
@@ -214,11 +214,11 @@ import Testing
       #expect(totals(try await gateway.client.get(unread)) == "699 in 466, 0 threads")
       let none = try await gateway.client.post(path, #"{"read_by_channel":{}}"#, token: alice)
       #expect(none.json == ["results": []])
-      // A channel that could not be marked is named; all others are marked.
+      // A channel that could not be marked is named, and all others are marked.
       try await gateway.store.set(.refusingChannel("messaging:c5", .busy))
       let most = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(most.status == 200 && most.json == ["channels_read": 699, "failed": ["messaging:c5"]])
-      // What is not theirs any more is neither.
+      // A channel that the user has left is neither marked nor failed.
       try await gateway.store.set(.refusingChannel("messaging:c6", .notAMember))
       let others = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(others.json == ["channels_read": 699, "failed": []])
@@ -239,7 +239,7 @@ import Testing
       ] as [(String?, String, String)] {
         #expect(try await gateway.client.post(path, body, token: token).verdict == expected)
       }
-      // Before anything was marked nothing was changed; after it something may have been.
+      // A failure before the first mark has changed nothing.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
       #expect(
         try await gateway.client.post(path, #"{"all":true}"#, token: alice).verdict == "503 store_unavailable"
@@ -247,7 +247,7 @@ import Testing
     }
   }
 
-  @Test func marksAllBeyondWhatIsCounted() async throws {
+  @Test func markAllIsNotLimitedByCountLimit() async throws {
     var limits = GatewayLimits()
     limits.countedChannels = 100
     limits.failedChannels = 2
@@ -260,7 +260,7 @@ import Testing
       let counted = try await gateway.client.get("/v1/users/alice/unread", token: alice)
       #expect(counted.verdict == "409 limit_reached")
       #expect(counted.json["detail"] as? String == "a request covers at most 100 channels")
-      // A few of those that failed are named, and how many there are.
+      // Only some failed channels are named, with the number of all.
       try await gateway.store.set(.refusingKind(.markRead, .unavailable))
       let none = try await gateway.client.post(path, #"{"all":true}"#, token: alice)
       #expect(none.status == 200 && none.json["channels_read"] as? Int == 0)
@@ -268,7 +268,7 @@ import Testing
     }
   }
 
-  @Test func someMayHaveBeenMarked() async throws {
+  @Test func listFailureAfterMarksAnswersOutcomeUnknown() async throws {
     try await TestGateway.run(deadline: .seconds(5)) { gateway in
       try await setUp(gateway, 900)
       try await gateway.store.setListMax(300)
@@ -278,14 +278,14 @@ import Testing
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get()
           >= UserChannelScan.marksMax
       }
-      // A page later the list is not to be had.
+      // The next page of the list fails.
       try await gateway.store.set(.refusingKind(.listChannels, .unavailable))
       let verdict = try await answer.value("the answer")
       #expect(verdict.verdict == "503 outcome_unknown" && verdict.headers["retry-after"] != nil)
     }
   }
 
-  @Test func refusesWrongQuestions() async throws {
+  @Test func invalidUnreadRequestsAreRefused() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 1)
       _ = try await gateway.store.takeLog()
@@ -318,15 +318,15 @@ import Testing
     }
   }
 
-  @Test func passesOnTheStoresFailures() async throws {
+  @Test func storeFailureIsAnswered() async throws {
     try await TestGateway.run(deadline: .seconds(2)) { gateway in
       try await setUp(gateway, 6)
-      let asked: [(HTTP2Method, String, String?)] = [
+      let requests: [(HTTP2Method, String, String?)] = [
         (.get, "/v1/users/alice/unread", nil), (.get, "/v1/users/alice/channels", nil),
         (.post, "/v1/channels/read", #"{"all":true}"#),
         (.post, "/v1/channels/messaging:c2/read?totals=true", nil),
       ]
-      for (method, path, body) in asked {
+      for (method, path, body) in requests {
         for (mode, expected) in [
           (FakeStore.Mode.refusing(.busy), "503 store_busy"),
           (.refusing(.unavailable), "503 store_unavailable"),
@@ -346,7 +346,7 @@ import Testing
         (.refusingKind(.readState, .unavailable), "503 store_unavailable"),
         (.refusingChannel("messaging:c1", .unavailable), "503 store_unavailable"),
         (.ignoringKind(.unreadCounts), "503 store_unavailable"),
-        // The index may be behind.
+        // The index may list channels that the user has left.
         (.refusingChannel("messaging:c1", .channelNotFound), "5 in 3, 0 threads"),
         (.refusingChannel("messaging:c1", .notAMember), "5 in 3, 0 threads"),
         (.refusingKind(.readState, .notAMember), "6 in 4, 0 threads"),
@@ -384,7 +384,7 @@ import Testing
     }
   }
 
-  @Test func aClientThatGoesAwayEndsItsJob() async throws {
+  @Test func closedConnectionCancelsItsJob() async throws {
     try await TestGateway.run { gateway in
       try await setUp(gateway, 600)
       try await gateway.store.setListMax(300)
@@ -393,10 +393,10 @@ import Testing
       let answer = try await other.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
-      // No more are under way than may be.
+      // The number of marks in flight is limited.
       try await eventually { try await waiting() >= UserChannelScan.marksMax }
       #expect(try await jobs() == 1)
-      // None is on its way any more when the store's log is looked at below.
+      // No mark is in flight when the log is read below.
       var marks = 0
       try await eventually("the store has every mark") {
         marks += try await gateway.store.takeLog().count { $0 == .markRead }
@@ -409,14 +409,14 @@ import Testing
       }
       try await gateway.store.set(.normal)
       _ = try await gateway.store.takeLog()
-      // What was under way is answered, or given up, and nothing follows it.
+      // Requests in flight are answered or cancelled, and no further one is sent.
       try await eventually { try await jobs() <= 0 }
       #expect(try await gateway.store.takeLog().count { $0 == .markRead } == 0)
       #expect(try await waiting() == 0)
     }
   }
 
-  @Test func aStreamThatIsLostWithTheStoreIsAnswered() async throws {
+  @Test func storeDisconnectIsAnswered() async throws {
     try await TestGateway.run(deadline: .seconds(3)) { gateway in
       try await setUp(gateway, 3)
       for kind in [FrameKind.listChannels, .unreadCounts, .readState, .markRead] {
@@ -429,7 +429,7 @@ import Testing
           token: alice
         )
         let verdict = try await answer.value("the answer").verdict
-        // A mark that may have been made is named as failed.
+        // A mark with an unknown outcome is named as failed.
         #expect(verdict == (kind == .markRead ? "200" : "503 store_unavailable"), "\(kind)")
         try await gateway.store.set(.normal)
         try await eventually { try await gateway.client.get("/v1/users/alice/unread").status == 200 }
@@ -437,7 +437,7 @@ import Testing
     }
   }
 
-  @Test func onlySoManyAtOnce() async throws {
+  @Test func concurrentJobsAreLimited() async throws {
     var limits = GatewayLimits()
     limits.userJobs = 3
     try await TestGateway.run(limits: limits, deadline: .seconds(10)) { gateway in
@@ -461,7 +461,7 @@ import Testing
         let answer = try await gateway.client.request(method, path, body, token: token)
         #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1", "\(path)")
       }
-      // Without totals a mark needs no place.
+      // A mark without totals needs no job.
       let mark = try await gateway.client.post("/v1/channels/messaging:c1/read", nil, token: alice)
       #expect(mark.status == 200)
       for answer in waiting {

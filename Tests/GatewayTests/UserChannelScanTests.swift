@@ -45,7 +45,7 @@ import Testing
     return try scan.counted(frame, &reader)
   }
 
-  /// Cids, users and rows of a frame.
+  /// The entries of a count frame, as `cid user row`.
   private func entries(_ scan: inout UserChannelScan, _ frame: Int) throws -> [String] {
     var buffer = ByteBuffer()
     scan.writeCounts(frame, into: &buffer)
@@ -80,7 +80,7 @@ import Testing
     return try scan.threadsListed(mark, &reader)
   }
 
-  @Test func marksThreadsOneAfterTheOtherBehindTheirChannel() throws {
+  @Test func threadsAreMarkedSequentiallyAfterTheirChannel() throws {
     var scan = UserChannelScan(.markRead, users: [Self.alice], shardCount: 1, includesThreads: true)
     _ = scan.begin()
     #expect(try listed(&scan, Self.page(0..<3)) == [.mark(0), .mark(1), .mark(2)])
@@ -90,13 +90,13 @@ import Testing
     #expect(scan.thread(of: 0) == Array("m9".utf8))
     #expect(scan.threadMarked(0) == [.markThread(0)])
     #expect(scan.thread(of: 0) == Array("m7".utf8))
-    // Its parent was deleted meanwhile: there is nothing to mark any more.
+    // The thread's parent was deleted meanwhile, so there is nothing to mark.
     #expect(scan.marked(0, .messageDeleted) == [.threads(0)])
     #expect(scan.threadCursor(of: 0) == 7)
     #expect(scan.markedCount == 0)
     #expect(try threadsListed(&scan, 0, Self.threads([])) == [])
     #expect(scan.markedCount == 1)
-    // A thread that cannot be marked fails its channel; a channel that cannot be has its threads left alone.
+    // A failed thread fails its channel. The threads of a failed channel are not marked.
     #expect(scan.marked(1, nil) == [.threads(1)])
     #expect(try threadsListed(&scan, 1, Self.threads([3])) == [.markThread(1)])
     #expect(scan.marked(1, .storeUnavailable) == [])
@@ -104,12 +104,12 @@ import Testing
     #expect(scan.isDone && scan.markedCount == 1 && scan.failedCount == 2)
   }
 
-  @Test func fillsFramesBeforeTheyLeave() throws {
+  @Test func countFramesAreFilledBeforeSending() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
     #expect(scan.begin() == [.list(user: 0)])
     #expect(try listed(&scan, Self.page(0..<1_000, next: 5_000)) == [.list(user: 0)])
     #expect(scan.cursor(of: 0) == 5_000)
-    // 1,024 are one frame; the rest of what is listed waits for more.
+    // A frame has 1,024 entries. The remaining listed channels wait for more.
     let steps = try listed(&scan, Self.page(1_000..<2_000, next: 9_000))
     #expect(steps == [.count(frame: 0), .list(user: 0)])
     #expect(try entries(&scan, 0).count == 1_024)
@@ -124,7 +124,7 @@ import Testing
     #expect(scan.users[0].totals == UnreadTotals(messages: 2_048, channels: 1_024, threads: 3_952))
   }
 
-  @Test func listsNoFurtherThanItCounts() throws {
+  @Test func listingPausesUntilCountsAreAnswered() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
     var steps = scan.begin()
     var lists = 0
@@ -139,12 +139,12 @@ import Testing
       default: Issue.record("\(step)")
       }
     }
-    // Nothing was counted: so many frames are under way, and one is full behind them.
+    // No count was answered: the maximum of frames is in flight, and one more is full.
     #expect(frames == UserChannelScan.framesMax && lists == 18)
     #expect(!scan.isDone)
   }
 
-  @Test func anIndexThatIsBehindCountsNothing() throws {
+  @Test func staleIndexEntriesAreNotCounted() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
     _ = scan.begin()
     #expect(try listed(&scan, Self.page(0..<4)) == [.count(frame: 0)])
@@ -156,7 +156,7 @@ import Testing
     #expect(scan.isDone && scan.users[0].totals == UnreadTotals(messages: 6, channels: 2, threads: 2))
   }
 
-  @Test func aChannelThatCannotBeCountedFailsItsUser() throws {
+  @Test func uncountableChannelFailsItsUser() throws {
     var scan = UserChannelScan(.count, users: [Self.alice, Array("bob".utf8)], shardCount: 1)
     #expect(scan.begin() == [.list(user: 0), .list(user: 1)])
     #expect(try listed(&scan, Self.page(0..<1)) == [])
@@ -166,7 +166,7 @@ import Testing
     #expect(try counted(&scan, 0, Self.counts(counts)) == [])
     #expect(scan.users.map(\.problem?.code) == [.storeUnavailable, nil])
     #expect(scan.isDone && scan.problem == nil && scan.users[1].totals.messages == 1)
-    // The only user has no answer: nothing else is waited for.
+    // If the only user has failed, the scan waits for nothing else.
     scan = UserChannelScan(.count, users: [Self.alice], shardCount: 64)
     _ = scan.begin()
     let steps = try listed(&scan, Self.page(0..<900))
@@ -178,7 +178,7 @@ import Testing
 
   private static let few = UserChannelScan.Limits(countedMax: 2_500, failedMax: 3)
 
-  @Test func countsOnlySoManyChannels() throws {
+  @Test func countedChannelsAreLimited() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1, limits: Self.few)
     var steps = scan.begin()
     var lists = 0
@@ -200,7 +200,7 @@ import Testing
     #expect(scan.problem?.code == .limitReached && lists == 3)
   }
 
-  @Test func marksHoweverManyThereAreAndNamesAFewThatFailed() throws {
+  @Test func markAllIsUnlimitedAndNamesSomeFailures() throws {
     var scan = UserChannelScan(.markRead, users: [Self.alice], shardCount: 4, limits: Self.few)
     var steps = scan.begin()
     var marks = 0
@@ -232,12 +232,12 @@ import Testing
     #expect(names == 3 && namesMax == scan.failed.readableBytes)
   }
 
-  @Test func marksAFewAtOnce() throws {
+  @Test func concurrentMarksAreLimited() throws {
     var scan = UserChannelScan(.markRead, users: [Self.alice], shardCount: 4)
     #expect(scan.begin() == [.list(user: 0)])
     var steps = try listed(&scan, Self.page(0..<1_000, next: 1_000))
     #expect(steps.count == UserChannelScan.marksMax)
-    // The next page is asked for when little of this one is left.
+    // The next page is requested when few channels of this one are left.
     var marked = 0
     while let step = steps.popLast() {
       switch step {
@@ -254,7 +254,7 @@ import Testing
     #expect(scan.isDone && scan.markedCount == 1_197 && scan.failedCount == 3 && scan.hasMarked)
   }
 
-  @Test func aListThatDoesNotGoOnIsRefused() throws {
+  @Test func nonAdvancingCursorIsRefused() throws {
     for next in [UInt64(0), 4, 5] {
       var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
       _ = scan.begin()
@@ -269,7 +269,7 @@ import Testing
     }
   }
 
-  @Test func whoIsNoMemberIsNotCounted() throws {
+  @Test func formerMembershipsAreNotCounted() throws {
     var scan = UserChannelScan(.count, users: [Self.alice], shardCount: 1)
     _ = scan.begin()
     #expect(try listed(&scan, Self.page(0..<5, isMember: false)) == [])

@@ -10,20 +10,19 @@ import Testing
 @Suite struct UserListScanTests {
   private static let alice = Array("alice".utf8)
 
-  /// What a user has: channels with the places that they have in the index, and in each the parents of threads, those
-  /// that are unread or not.
+  /// A user's channels with their positions in the index, and the parents of each channel's unread and read threads.
   private struct Channels {
-    var list: [(place: UInt64, cid: String, unread: [UInt32], read: [UInt32])]
+    var list: [(position: UInt64, cid: String, unread: [UInt32], read: [UInt32])]
 
     /// The reply to list_channels.
     func page(cursor: UInt64?, limit: Int) -> ByteBuffer {
-      let rest = list.filter { $0.place >= cursor ?? 0 }
+      let rest = list.filter { $0.position >= cursor ?? 0 }
       var buffer = ByteBuffer()
       buffer.writeVarint(min(limit, rest.count))
       for channel in rest.prefix(limit) {
         ChannelEntryFields(cid: channel.cid, row: 0, isMember: true, joinedAt: .none).write(into: &buffer)
       }
-      buffer.writeOptional(rest.count > limit ? rest[limit].place : nil)
+      buffer.writeOptional(rest.count > limit ? rest[limit].position : nil)
       return buffer
     }
 
@@ -52,7 +51,7 @@ import Testing
     }
   }
 
-  /// Performs a scan to its end; the answers come last first where `reversed`.
+  /// Runs a scan to its end. With `reversed`, the newest step is answered first.
   private static func run(_ scan: inout UserListScan, _ channels: Channels, reversed: Bool) throws {
     var steps = scan.begin()
     var count = 0
@@ -79,12 +78,12 @@ import Testing
     }
   }
 
+  /// Pages of any size show each thread once, unread threads first.
   @Test(
-    "pages of any size show each thread once, unread ones first",
     arguments: [1, 2, 3, 7, 100],
     [false, true]
   )
-  func pages(limit: Int, reversed: Bool) throws {
+  func pagesShowEachThreadOnce(limit: Int, reversed: Bool) throws {
     var channels = Channels(list: [])
     for number in 0..<230 {
       let unread: [UInt32] = number % 7 == 0 ? [UInt32(number + 1), 500] : []
@@ -128,27 +127,27 @@ import Testing
   }
 
   @Test(
-    "a cursor that no page has given out is none",
     arguments: ["", "w", "w0", "w0-0-0", "w2-0-0-0", "w0-0-0-0-0", "w0-x-0-0", "c0"]
   )
-  func wrongCursors(text: String) {
+  func malformedCursorIsRefused(text: String) {
     let bytes = Array(text.utf8)
     let cursor = UserListScan.Cursor(bytes.span.bytes)
     #expect(cursor == nil)
   }
 
-  @Test("a cursor of a second pass is none of a list that has one")
-  func passes() {
+  @Test
+  func secondPassCursorNeedsTwoPassList() {
     let cursor = UserListScan.Cursor(pass: 1)
     #expect(UserListScan.isOne(cursor, of: .threads(unreadOnly: false)))
     #expect(!UserListScan.isOne(cursor, of: .threads(unreadOnly: true)))
     #expect(!UserListScan.isOne(cursor, of: .receipts(.pending)))
   }
 
-  @Test("a channel that is theirs no more is passed over; any other failure is the answer")
-  func failures() throws {
+  /// A channel that the user has left is skipped. Any other failure is the answer.
+  @Test
+  func formerMembershipIsSkippedAndOtherFailuresAreAnswered() throws {
     let channels = Channels(list: [
-      (place: 1, cid: "messaging:a", unread: [1], read: []), (2, "messaging:b", [2], []),
+      (position: 1, cid: "messaging:a", unread: [1], read: []), (2, "messaging:b", [2], []),
     ])
     var scan = UserListScan(
       .threads(unreadOnly: true),
@@ -160,8 +159,8 @@ import Testing
     #expect(scan.begin() == [.list(cursor: nil, limit: UserListScan.listMax)])
     let page = channels.page(cursor: nil, limit: UserListScan.listMax)
     var reader = FieldReader(page.readableBytesSpan)
-    let asked = try scan.listed(&reader)
-    #expect(asked == [.query(0), .query(1)])
+    let steps = try scan.listed(&reader)
+    #expect(steps == [.query(0), .query(1)])
     #expect(try scan.refused(0, Problem(.notAMember)) == [])
     var failed = scan
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
@@ -174,10 +173,10 @@ import Testing
     #expect(scan.isDone && scan.shownCount == 1 && scan.next == nil)
   }
 
-  @Test("more channels than a request goes over are told so")
-  func tooMany() throws {
+  @Test
+  func channelsBeyondLimitAreRefused() throws {
     var channels = Channels(list: [])
-    for place in 1...3 { channels.list.append((UInt64(place), "messaging:c\(place)", [], [])) }
+    for position in 1...3 { channels.list.append((UInt64(position), "messaging:c\(position)", [], [])) }
     var scan = UserListScan(.receipts(.pending), user: Self.alice, limit: 10, from: nil, channelsMax: 2)
     _ = scan.begin()
     let page = channels.page(cursor: nil, limit: 100)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Gateway
 
-/// Users' settings, and the tokens that they revoke (R7), as a caller sees them.
+/// Users' settings, and revocation of their tokens (R7), as a caller sees them.
 @Suite struct UserRouteTests {
   private let alice = TestTokens.user("alice")
 
@@ -13,18 +13,18 @@ import Testing
     ["read_receipts": ["enabled": read], "delivery_receipts": ["enabled": delivered]]
   }
 
-  @Test func keepsSettingsInEveryShard() async throws {
+  @Test func settingsAreAssignedToEveryShard() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let path = "/v1/users/alice"
       let unset = try await client.get(path)
       #expect(unset.status == 200 && unset.contentType == "application/json")
       #expect(unset.json == ["id": "alice", "privacy_settings": privacy(true, true)])
-      // What changes nothing is no version, and no shard has to be told.
+      // A PUT that changes nothing makes no new version, and no shard is assigned.
       _ = try await gateway.store.takeLog()
       #expect(try await client.put(path, "{}").json == unset.json)
       #expect(try await gateway.store.takeLog() == [.patchUser])
-      // The home shard, all others, the home shard; then the answer.
+      // The home shard is patched, all others are assigned, the home shard is settled; then the answer is sent.
       let hidden = try await client.put(path, #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#)
       #expect(hidden.status == 200)
       #expect(hidden.json == ["id": "alice", "privacy_settings": privacy(false, true)])
@@ -35,7 +35,7 @@ import Testing
       )
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
       #expect(try await gateway.store.unsettled() == [])
-      // The other kind keeps what it has.
+      // The other receipt setting is unchanged.
       let both = try await client.put(
         path,
         #"{"privacy_settings":{"delivery_receipts":{"enabled":false},"read_receipts":null}}"#
@@ -58,7 +58,7 @@ import Testing
     }
   }
 
-  @Test func aUserKeepsTheirOwn() async throws {
+  @Test func usersMayChangeOnlyTheirOwnSettings() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
@@ -92,14 +92,14 @@ import Testing
     }
   }
 
-  @Test func passesOnTheStoresFailures() async throws {
+  @Test func storeFailureIsAnswered() async throws {
     try await TestGateway.run { gateway in
       let path = "/v1/users/alice"
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       let table: [(FakeStore.Mode, String)] = [
         (.refusing(.busy), "503 store_busy"), (.refusing(.unavailable), "503 store_unavailable"),
         (.garbled, "500 internal_error"),
-        // The home shard has made the change.
+        // The home shard has applied the change.
         (.refusingAssignments(.busy), "503 outcome_unknown"),
         (.refusingAssignments(.unavailable), "503 outcome_unknown"),
       ]
@@ -108,21 +108,21 @@ import Testing
         #expect(try await gateway.client.put(path, hide).verdict == expected, "\(mode)")
       }
       #expect(try await gateway.store.unsettled() == ["alice"])
-      // All shards have it: that the home shard could not be told does not change that.
+      // All shards have the change, so the answer is a success although settling failed.
       try await gateway.store.set(.refusingKind(.settle, .busy))
       #expect(try await gateway.client.put(path, hide).status == 200)
       #expect(try await gateway.store.users("alice") == Array(repeating: "1 hides read", count: 4))
       #expect(try await gateway.store.unsettled() == ["alice"])
       try await gateway.store.set(.refusing(.busy))
       #expect(try await gateway.client.get(path).verdict == "503 store_busy")
-      // Repeated, it is finished.
+      // Repeating the request finishes the change.
       try await gateway.store.set(.normal)
       #expect(try await gateway.client.put(path, hide).status == 200)
       #expect(try await gateway.store.unsettled() == [])
     }
   }
 
-  /// Each route that a user may ask of themselves, with a body that is answered with success.
+  /// Each route that users may call for themselves, with a body that succeeds.
   private static let routesOfBob: [(String, String?)] = [
     ("POST messaging:c/read", nil), ("POST messaging:c/read?totals=true", nil),
     ("POST messaging:c/unread", #"{"message_id":"m1"}"#),
@@ -140,10 +140,8 @@ import Testing
     ("GET ../users/bob/channels", nil), ("PUT ../users/bob", "{}"), ("GET ../users/bob", nil),
   ]
 
-  @Test(
-    "by the server's revocation, and by an erasure, whoever has the id anew",
-    arguments: ["revoke", "erase"]
-  )
+  /// Tokens are refused after a revocation, and after an erasure, even if the id is used again.
+  @Test(arguments: ["revoke", "erase"])
   func revokedTokensAreRefusedEverywhere(by means: String) async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
@@ -161,28 +159,28 @@ import Testing
             #expect(try await client.put("/v1/channels/messaging:c", #"{"members":["bob"]}"#).status == 200)
           }
         }
-        for (what, body) in Self.routesOfBob {
-          let parts = what.split(separator: " ")
+        for (route, body) in Self.routesOfBob {
+          let parts = route.split(separator: " ")
           let path = ("/v1/channels/" + parts[1]).replacing("/channels/..", with: "")
           for token in [old, silent, new] {
             let method = parts[0] == "GET" ? .get : parts[0] == "PUT" ? .put : HTTP2Method.post
             let answer = try await client.request(method, path, body, token: token)
             if tokens.contains(token) {
-              #expect(answer.verdict == "401 token_revoked", "\(what)")
+              #expect(answer.verdict == "401 token_revoked", "\(route)")
               #expect(answer.headers["www-authenticate"]?.contains("token_revoked") == true)
             } else {
-              #expect((200..<300).contains(answer.status), "\(what) \(answer.body)")
+              #expect((200..<300).contains(answer.status), "\(route) \(answer.body)")
             }
           }
         }
       }
-      // A server speaks for itself, whomever it names; others' tokens are theirs.
+      // The revocation does not affect server tokens that name bob, or tokens of other users.
       #expect(try await client.post("/v1/channels/messaging:c/read?user_id=bob", nil).status == 200)
       #expect(try await client.post("/v1/channels/messaging:c/read", nil, token: alice).status == 200)
     }
   }
 
-  @Test func eachRequestSaysWhenItsTokenWasIssued() async throws {
+  @Test func requestsCarryTokenIssueTime() async throws {
     try await TestGateway.run { gateway in
       let client = gateway.client
       try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
@@ -193,13 +191,13 @@ import Testing
         (#""iat":0"#, 0), (#""iat":4294967295"#, .max), (#""iat":null"#, 0),
       ] as [(String, UInt32)] {
         let token = TestTokens.make("{\"user_id\":\"alice\",\(claims)}")
-        // Three times: verified, found in the cache, known by the connection.
+        // Three requests: the token is verified, found in the cache, and known to the connection.
         for _ in 0..<3 { #expect(try await client.post(path, nil, token: token).status == 200) }
         #expect(try await gateway.store.readTokenIssueTime() == [expected, expected, expected], "\(claims)")
       }
       #expect(try await client.post(path + "?user_id=alice", nil).status == 200)
       #expect(try await gateway.store.readTokenIssueTime() == [nil])
-      // What the gateway does by itself for a PUT is not the user's asking.
+      // Only the first request of a PUT carries the user's token issue time.
       let token = TestTokens.make(#"{"user_id":"alice","iat":5}"#)
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       #expect(try await client.put("/v1/users/alice", hide, token: token).status == 200)

@@ -82,7 +82,7 @@ extension RealProcesses {
         let refused = try await Self.tidemark("backup", pair, to)
         #expect(refused.status == 1 && refused.error.contains("backup_under_way"), "\(refused)")
         holder.end()
-        try await eventually("the checkpoint is gone with its connection") {
+        try await eventually("the checkpoint is removed with its connection") {
           !FileManager.default.fileExists(atPath: checkpoint)
         }
         try await pair.backup(to)
@@ -112,14 +112,14 @@ extension RealProcesses {
           let copying = try ChildProcess(
             name: "tidemark backup",
             executable: Pair.binaries + "/tidemark",
-            arguments: ["backup"] + Self.place(pair) + [to],
+            arguments: ["backup"] + Self.storeFlags(pair) + [to],
             logFile: pair.directory + "/backup.log"
           )
           try await Task.sleep(for: .milliseconds(.random(in: 50...400)))
           copying.kill()
           await copying.waitForExit()
         }
-        try await eventually("the store has let go of it") {
+        try await eventually("the store has released the checkpoint") {
           !FileManager.default.fileExists(atPath: checkpoint)
         }
         try await pair.stack.waitUntilGatewaysAreReady()
@@ -229,7 +229,7 @@ extension RealProcesses {
 
     /// A full disk leaves no partial backup, and the store is not affected.
     @Test(.needs(canMount, "it mounts a file system, as root"))
-    func fullDisk() async throws {
+    func fullDiskLeavesNoPartialBackup() async throws {
       try await Pair.with { pair in
         try await pair.makeChannels(["messaging:full"], messages: 20_000, users: 2)
         let to = pair.directory + "/small"
@@ -254,10 +254,10 @@ extension RealProcesses {
     }
 
     static func tidemark(_ command: String, _ pair: Pair, _ to: String) async throws -> Command.Output {
-      try await Command.run(Pair.binaries + "/tidemark", [command] + place(pair) + [to])
+      try await Command.run(Pair.binaries + "/tidemark", [command] + storeFlags(pair) + [to])
     }
 
-    static func place(_ pair: Pair) -> [String] {
+    static func storeFlags(_ pair: Pair) -> [String] {
       ["--store", "\(pair.stack.plan.store)", "--secret-file", pair.stack.files.frameSecret]
     }
 
@@ -284,11 +284,11 @@ extension RealProcesses {
       return holder
     }
 
-    private static func flip(_ path: String, at place: Int) throws {
+    private static func flip(_ path: String, at offset: Int) throws {
       let file = try FileHandle(forUpdating: URL(fileURLWithPath: path))
-      try file.seek(toOffset: UInt64(place))
+      try file.seek(toOffset: UInt64(offset))
       let byte = try file.read(upToCount: 1)![0]
-      try file.seek(toOffset: UInt64(place))
+      try file.seek(toOffset: UInt64(offset))
       try file.write(contentsOf: [byte ^ 1])
       try file.close()
     }

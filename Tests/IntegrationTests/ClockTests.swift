@@ -52,7 +52,7 @@ extension RealProcesses {
             json: #"{"latest_delivered_messages":[{"cid":"timed:a","id":"m2"}]}"#
           )
           #expect(delivered.body.contains(#""code":"clock_jump""#), "\(delivered)")
-          // Also in shards that this gateway has not asked for anything before.
+          // Also in shards that have received no request from this gateway before.
           for number in 0..<24 {
             let path = "/v1/channels/timed:new-\(number)"
             let answer = try await pair.curl("PUT", path, token: pair.serverToken, json: members)

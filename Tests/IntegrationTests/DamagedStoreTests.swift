@@ -20,7 +20,7 @@ extension RealProcesses {
       case refuses(String)
     }
 
-    @Test func wrongBytes() async throws {
+    @Test func wrongBytesLoseNoDataSilently() async throws {
       var random = SeededPlaces()
       print("wrong bytes in the real store's data: TIDEMARK_SEED=\(random.seed)")
       try await Pair.with { pair in
@@ -78,7 +78,7 @@ extension RealProcesses {
     }
 
     /// A log cut short inside a record: it keeps every mark up to some mark, and none after it.
-    @Test func tornLog() async throws {
+    @Test func tornLogKeepsPrefixOfMarks() async throws {
       var random = SeededPlaces()
       print("cut logs of the real store: TIDEMARK_SEED=\(random.seed)")
       try await Pair.with { pair in
@@ -101,7 +101,7 @@ extension RealProcesses {
           let prefix = (0...Self.marks).first { Self.positions(after: $0).map { $0 } == found }
           #expect(
             prefix != nil,
-            "\(log) with \(length) of \(size) bytes, seed \(random.seed): \(found) was never so"
+            "\(log) with \(length) of \(size) bytes, seed \(random.seed): \(found) was never the state"
           )
           if length < size / 2 {
             #expect(prefix ?? 0 < Self.marks, "half of the log was cut off, and nothing is missing")
@@ -112,7 +112,7 @@ extension RealProcesses {
 
     /// RocksDB takes no more writes after it finds damage during a compaction. The store keeps running without
     /// compactions, and serves the undamaged data.
-    @Test func damageFoundDuringCompaction() async throws {
+    @Test func damageFoundDuringCompactionKeepsStoreServing() async throws {
       try await Pair.with { pair in
         let source = try await Self.killedStore(pair)
         let expected = try await Self.damageOneTableOfPages(pair, source)
@@ -128,7 +128,7 @@ extension RealProcesses {
           if Self.storeLog(pair).contains("compaction is off") {
             try await pair.stack.waitUntilGatewaysAreReady()
             try await Self.makeChannel("messaging:after", pair)
-            #expect(try await Self.ask(pair) == expected)
+            #expect(try await Self.queryPositions(pair) == expected)
             let readable = try #require(expected.firstIndex { $0 != nil })
             try await pair.expect(200, "POST", "/v1/channels/\(channels[readable])/read", token: token)
             return
@@ -227,13 +227,13 @@ extension RealProcesses {
         return .refuses(error.description)
       }
       try await pair.stack.waitUntilGatewaysAreReady()
-      let found = try await ask(pair)
+      let found = try await queryPositions(pair)
       await pair.stack.killStore()
       return .serves(found)
     }
 
     /// The user's position in each channel; nil where the answer is 503.
-    private static func ask(_ pair: Pair) async throws -> [Int?] {
+    private static func queryPositions(_ pair: Pair) async throws -> [Int?] {
       var found: [Int?] = []
       for cid in channels {
         let answer = try await pair.curl("GET", "/v1/channels/\(cid)/read-state", token: pair.serverToken)

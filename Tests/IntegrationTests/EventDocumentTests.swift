@@ -41,7 +41,7 @@ extension RealProcesses {
     /// The time limit for an answer.
     private static let secondsMax = 120
 
-    @Test func commands() async throws {
+    @Test func documentedEventCommandsRun() async throws {
       try await Self.withTour { pair in
         let lines = try Documented.block("sh", of: "events.md").split(separator: "\n").map(String.init)
         #expect(lines.count == 4)
@@ -77,7 +77,7 @@ extension RealProcesses {
 
     /// The client resumes after its gateway was killed: events from the outage come first.
     @Test(arguments: [true, false])
-    func httpx(usesTLS: Bool) async throws {
+    func httpxExampleResumesAfterGatewayKill(usesTLS: Bool) async throws {
       try await Self.withTour { pair in
         let script = Documented.here(try Documented.block("python", of: "events.md"), pair)
         let stream = try Companion(

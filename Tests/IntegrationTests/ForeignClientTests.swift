@@ -6,7 +6,7 @@ import Testing
 extension RealProcesses {
   /// Third-party clients against the real pair.
   @Suite struct ForeignClients {
-    @Test func curlOverTLSAndInTheClear() async throws {
+    @Test func curlIsServedOverTLSAndH2C() async throws {
       try await Pair.with { pair in
         let tls = try await Command.run(
           "curl",
@@ -26,7 +26,7 @@ extension RealProcesses {
 
     /// TLS below 1.2 is refused; 1.2 and 1.3 are served, both as h2 by ALPN.
     @Test(arguments: [("--tls-max", "1.1", false), ("--tls-max", "1.2", true), ("--tlsv1.3", "", true)])
-    func tlsVersions(_ flag: String, _ value: String, _ isServed: Bool) async throws {
+    func onlyTLS12AndAboveIsServed(_ flag: String, _ value: String, _ isServed: Bool) async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           "curl",
@@ -39,7 +39,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func nghttp() async throws {
+    @Test func nghttpIsServed() async throws {
       try await Pair.with { pair in
         try await pair.expect(
           201,
@@ -62,7 +62,7 @@ extension RealProcesses {
     }
 
     /// 2,000 requests over 8 connections with 10 streams each: every request is answered 200.
-    @Test func h2load() async throws {
+    @Test func h2loadRequestsAreAllAnswered() async throws {
       try await Pair.with { pair in
         try await pair.expect(
           201,
@@ -84,7 +84,7 @@ extension RealProcesses {
     }
 
     @Test(arguments: [true, false])
-    func httpx(usesTLS: Bool) async throws {
+    func httpxIsServed(usesTLS: Bool) async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -7,7 +7,7 @@ import Testing
 extension RealProcesses {
   /// Frames over HTTP/2 and signed webhooks, by foreign clients against the real pair.
   @Suite struct FramesAndHooks {
-    @Test func framesByNghttpAndPythonsH2() async throws {
+    @Test func framesFromForeignClientsAreAnswered() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,
@@ -23,7 +23,7 @@ extension RealProcesses {
         "standardwebhooks is not installed: `make test-deps` gets it from PyPI"
       )
     )
-    func webhooksSignedByStandardWebhooks() async throws {
+    func webhooksFromStandardWebhooksAreAccepted() async throws {
       let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
       let other = "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
       let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString)"

@@ -6,7 +6,7 @@ extension RealProcesses {
   /// The receipt features of the hosted products, one by one against the real pair (docs/semantics.md, "Feature
   /// list").
   @Suite struct HostedFeatures {
-    @Test func allOfThem() async throws {
+    @Test func hostedReceiptFeaturesAreAvailable() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -9,7 +9,7 @@ extension RealProcesses {
   /// Callers that send too many requests, or tokens that are refused (`Clients/hostile_callers.py`), beside a
   /// well-behaved one.
   @Suite struct HostileCallers {
-    @Test func aRateHoldsForUserServerAndAddress() async throws {
+    @Test func rateLimitsApplyToUserServerAndAddress() async throws {
       let flags = ["--rate-user", "5", "--rate-server", "20", "--rate-address", "10"]
       try await Self.play("rates", gatewayFlags: flags)
     }
@@ -29,7 +29,7 @@ extension RealProcesses {
       )
     }
 
-    @Test func noUserTakesAllScans() async throws {
+    @Test func oneUserCannotTakeAllScans() async throws {
       try await Self.play("scans", gatewayFlags: [])
     }
 

@@ -25,7 +25,7 @@ extension RealProcesses {
       try await Self.play("unproven", gatewayFlags: ["--connections", "40"])
     }
 
-    @Test func withoutDescriptorsAGatewayWaits() async throws {
+    @Test func gatewayWithoutDescriptorsPausesAccepting() async throws {
       try await Self.play("descriptors", gatewayFlags: ["--loops", "1"]) { pair, driver in
         let line = try await driver.lastLine()
         let log = try String(contentsOfFile: pair.stack.files.log(of: "gateway-h2c"), encoding: .utf8)

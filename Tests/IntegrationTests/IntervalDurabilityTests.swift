@@ -8,7 +8,7 @@ extension RealProcesses {
   /// `--durability interval:MS`: the losses that a crash can cause in this mode.
   @Suite struct IntervalDurability {
     /// A crash of the process loses nothing: the kernel has all written bytes.
-    @Test func killsLoseNothing() async throws {
+    @Test func processKillLosesNothing() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:200"]) { pair in
         let channels = (0..<3).map { "messaging:interval-\($0)" }
         _ = try await pair.expectKillsLoseNothing(4, channels: channels, messages: 2_000, users: 2)
@@ -16,12 +16,11 @@ extension RealProcesses {
     }
 
     /// Replies do not wait for a sync. Syncs still happen, and the log and a metric show the mode.
-    @Test func syncsAtIntervals() async throws {
+    @Test func repliesDoNotWaitForSync() async throws {
       try await Pair.with(storeFlags: ["--durability", "interval:100"]) { pair in
         try await pair.makeChannels(["messaging:interval"], messages: 60, users: 1)
         let trace = pair.directory + "/trace"
         let strace = try await pair.traceStore(into: trace)
-        try await Task.sleep(for: .seconds(1))
         for message in 1...50 {
           try await pair.expect(
             200,
@@ -45,13 +44,13 @@ extension RealProcesses {
       }
     }
 
+    /// The error names the flag and its valid values.
     @Test(
-      "an unknown mode is rejected by name",
       arguments: [
         "often", "interval", "interval:", "interval:0", "interval:60001", "interval:-1", "interval:1x",
       ]
     )
-    func refused(mode: String) async throws {
+    func unknownModeIsRejected(mode: String) async throws {
       let output = try await Command.run(
         Pair.binaries + "/tidemark-store",
         ["--data", NSTemporaryDirectory() + "never", "--durability", mode]

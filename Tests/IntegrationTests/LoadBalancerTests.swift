@@ -45,7 +45,7 @@ extension RealProcesses {
         for index in 0...1 {
           #expect(
             try await balanced.answered(byGateway: index) >= 2,
-            "gateway \(index + 1) has had no traffic"
+            "gateway \(index + 1) got no traffic"
           )
         }
         // A gateway's error document passes through unchanged.
@@ -155,7 +155,7 @@ extension RealProcesses {
 
     /// The headers that gateways get beside the request. nghttpd takes a gateway's place, behind an nghttpx that
     /// accepts the PROXY header.
-    @Test func forwardedHeaders() async throws {
+    @Test func gatewaysGetForwardedHeaders() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }

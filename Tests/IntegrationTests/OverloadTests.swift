@@ -10,11 +10,11 @@ extension RealProcesses {
   /// More load than the store can take, and a store that is down. Callers get errors in time, memory stays bounded,
   /// no acknowledged mark is lost, and the service recovers by itself.
   @Suite struct Overload {
-    /// The most that a gateway may grow while 45,000 positions wait. It holds 64 MiB of requests that may be resent
-    /// (`StoreClientLimits.retainedBytesMax`), streams, and the bodies of two connections: 4 MiB each, and twice that
-    /// in their buffers.
+    /// The maximum growth of a gateway's memory while 45,000 positions wait. It holds 64 MiB of requests that may be
+    /// resent (`StoreClientLimits.retainedBytesMax`), streams, and the bodies of two connections: 4 MiB each, and twice
+    /// that in their buffers.
     static let gatewayGrowthMax = 128 << 20
-    /// The most that a store may grow: it takes at most a window of 32,768 requests from each connection.
+    /// The maximum growth of a store's memory: it takes at most a window of 32,768 requests from each connection.
     static let storeGrowthMax = 128 << 20
 
     /// Enough for more positions than the window of 32,768 holds.
@@ -100,7 +100,7 @@ extension RealProcesses {
         )
         try await pair.stack.waitUntilGatewaysAreReady()
         // Marks are acknowledged again without intervention, and no acknowledged mark is lost.
-        try await eventually("marks are taken again") {
+        try await eventually("marks are acknowledged again") {
           crowd.send("probe 5")
           return (try? await answers(crowd))?.answers["200", default: 0] ?? 0 > 0
         }
@@ -126,7 +126,7 @@ extension RealProcesses {
     }
 
     /// A suspended store answers nothing and closes nothing.
-    @Test func stoppedStore() async throws {
+    @Test func suspendedStoreRecoversWithoutLoss() async throws {
       let flooded = try await overload("stopped store") { pair in
         try await pair.storeProcess.signal(SIGSTOP)
         return nil
@@ -141,7 +141,7 @@ extension RealProcesses {
 
     /// Every sync takes seven seconds: strace delays the system call. A batch waits 5 s for room, so some are refused
     /// whatever the speed of the machine.
-    @Test func slowDisk() async throws {
+    @Test func slowDiskRecoversWithoutLoss() async throws {
       try await overload("slow disk") { pair in
         let tracer = try ChildProcess(
           name: "strace",
@@ -164,8 +164,8 @@ extension RealProcesses {
 
     /// 64 concurrent batches of 1,000 messages on one connection are throttled by HTTP/2's windows and by the room
     /// for requests to the store. No stream is reset, and no message is refused for lack of room.
-    @Test func parallelBatches() async throws {
-      struct Said: Decodable {
+    @Test func parallelBatchesAreThrottledNotRefused() async throws {
+      struct Outcome: Decodable {
         var answers: [String: Int]
         var entries: [String: Int]
         var resets: [String: Int]
@@ -189,53 +189,66 @@ extension RealProcesses {
           [Pair.client("parallel_batches.py"), "\(pair.h2cPort)", pair.serverToken, "64", "1000"] + channels
         )
         try #require(output.status == 0, "\(output)")
-        let said = try JSONDecoder().decode(Said.self, from: Data(output.out.utf8))
-        #expect(said.answers == ["200": 64] && said.unanswered == 0, "\(said)")
-        #expect(said.entries.values.reduce(0, +) == 64_000, "\(said)")
+        let outcome = try JSONDecoder().decode(Outcome.self, from: Data(output.out.utf8))
+        #expect(outcome.answers == ["200": 64] && outcome.unanswered == 0, "\(outcome)")
+        #expect(outcome.entries.values.reduce(0, +) == 64_000, "\(outcome)")
         // On a busy machine some requests exceed their deadline of 5 s, and those behind them find no room.
-        if said.entries["outcome_unknown"] == nil { #expect(said.entries == ["ok": 64_000], "\(said)") }
-        #expect(said.resets.isEmpty && said.goaways == 0, "\(said)")
+        if outcome.entries["outcome_unknown"] == nil {
+          #expect(outcome.entries == ["ok": 64_000], "\(outcome)")
+        }
+        #expect(outcome.resets.isEmpty && outcome.goaways == 0, "\(outcome)")
         // The batches exceeded one connection's buffer, and possibly the store's window.
-        #expect(said.bytes > 5 << 20)
+        #expect(outcome.bytes > 5 << 20)
         try await expectAtRest(pair)
-        print("64 batches of 1,000 messages, \(said.bytes >> 10) KiB: \(said.answers), \(said.entries)")
+        print(
+          "64 batches of 1,000 messages, \(outcome.bytes >> 10) KiB: \(outcome.answers), \(outcome.entries)"
+        )
       }
     }
 
     /// A gateway that lost its store more than 5 s ago reports that with the reason, until the store is back.
-    @Test func readiness() async throws {
+    @Test func gatewayWithoutStoreReportsNotReady() async throws {
       try await Pair.with { pair in
-        #expect(await pair.readiness()?.status == 200)
-        let killed = ContinuousClock.now
-        await pair.stack.killStore()
-        try await eventually("the gateway has lost its store") {
-          await pair.gatewayMetric("tidemark_gateway_store_connections_ready") == 0
+        var earlyRounds = 0
+        var rounds = 0
+        while earlyRounds == 0, rounds < 5 {
+          rounds += 1
+          #expect(await pair.readiness()?.status == 200)
+          let killed = ContinuousClock.now
+          await pair.stack.killStore()
+          try await eventually("the gateway has lost its store") {
+            await pair.gatewayMetric("tidemark_gateway_store_connections_ready") == 0
+          }
+          let early = await pair.readiness()?.status
+          // On a busy machine the 5 s may be over by now: such a round does not show that the gateway stays ready.
+          if ContinuousClock.now - killed < .seconds(4) {
+            earlyRounds += 1
+            #expect(early == 200)
+          }
+          try await eventually("the gateway is not ready") { await pair.readiness()?.status == 503 }
+          let body = await pair.readiness()?.body ?? ""
+          #expect(body.contains(#""reasons":["store: no connection"]"#), "\(body)")
+          let token = try await pair.token("bob")
+          let answer = try await pair.curl(
+            "POST",
+            "/v1/channels/messaging:x/read",
+            token: token,
+            arguments: ["-i"]
+          )
+          #expect(answer.status == 503, "\(answer)")
+          #expect(answer.body.lowercased().contains("retry-after: 1"), "\(answer)")
+          try await pair.stack.startStore()
+          try await pair.stack.waitUntilGatewaysAreReady()
+          #expect(await pair.readiness()?.status == 200)
+          #expect(try await pair.curl("POST", "/v1/channels/messaging:x/read", token: token).status == 404)
         }
-        let early = await pair.readiness()?.status
-        // On a busy machine the 5 s may be over by now.
-        if ContinuousClock.now - killed < .seconds(4) { #expect(early == 200) }
-        try await eventually("the gateway is not ready") { await pair.readiness()?.status == 503 }
-        let body = await pair.readiness()?.body ?? ""
-        #expect(body.contains(#""reasons":["store: no connection"]"#), "\(body)")
-        let token = try await pair.token("bob")
-        let answer = try await pair.curl(
-          "POST",
-          "/v1/channels/messaging:x/read",
-          token: token,
-          arguments: ["-i"]
-        )
-        #expect(answer.status == 503, "\(answer)")
-        #expect(answer.body.lowercased().contains("retry-after: 1"), "\(answer)")
-        try await pair.stack.startStore()
-        try await pair.stack.waitUntilGatewaysAreReady()
-        #expect(await pair.readiness()?.status == 200)
-        #expect(try await pair.curl("POST", "/v1/channels/messaging:x/read", token: token).status == 404)
+        #expect(earlyRounds > 0, "in none of \(rounds) rounds was /ready queried within 4 s of the loss")
       }
     }
 
     /// If a store is stopped or killed and is back before a command's deadline of 5 s, callers wait and see no error.
     @Test(arguments: ["stop", "kill"])
-    func shortRestart(_ way: String) async throws {
+    func shortStoreRestartCostsNoRequest(_ way: String) async throws {
       try await Pair.with { pair in
         let specification = try await pair.prepareLoad(
           channels: (0..<5).map { "messaging:short-\($0)" },
@@ -260,13 +273,13 @@ extension RealProcesses {
           let state = await client.line() ?? "the client ended"
           #expect(state.hasPrefix("ok "), "\(way), round \(round): \(state)")
           client.send("refusals")
-          let told = try JSONDecoder().decode(Refusals.self, from: Data((await client.line() ?? "").utf8))
-          let refused = told.refusals.values.reduce(0, +)
+          let refusals = try JSONDecoder().decode(Refusals.self, from: Data((await client.line() ?? "").utf8))
+          let refused = refusals.refusals.values.reduce(0, +)
           // On a busy machine a restart may take longer than the guarantee covers: such a round proves nothing.
           if away < .seconds(4) {
             short += 1
-            #expect(refused == refusedBefore, "\(way), round \(round), away \(away): \(told)")
-            print("\(way), away \(away): no error; slowest answer \(told.longest) s; \(state)")
+            #expect(refused == refusedBefore, "\(way), round \(round), away \(away): \(refusals)")
+            print("\(way), away \(away): no error; slowest answer \(refusals.longest) s; \(state)")
           }
           refusedBefore = refused
         }

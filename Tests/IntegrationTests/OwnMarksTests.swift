@@ -5,7 +5,7 @@ import Testing
 extension RealProcesses {
   /// A member's own state, and the effect of a send on its sender, against the real pair (R4, R5, R14).
   @Suite struct OwnMarks {
-    @Test func allOfThem() async throws {
+    @Test func ownStateFollowsMarksAndSends() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -69,9 +69,10 @@ extension Pair {
     return last
   }
 
-  /// Has strace record the store's reads, writes and syncs, for ``SyncTrace``.
+  /// Starts strace to record the store's reads, writes and syncs for ``SyncTrace``. Returns once it is attached.
   func traceStore(into trace: String) async throws -> ChildProcess {
-    try ChildProcess(
+    let log = directory + "/strace.log"
+    let strace = try ChildProcess(
       name: "strace",
       executable: "/usr/bin/strace",
       arguments: [
@@ -79,8 +80,12 @@ extension Pair {
         "trace=read,recvfrom,recvmsg,readv,write,writev,sendto,sendmsg,fdatasync,fsync", "-o", trace,
         "-p", "\(try await storeProcess.processID)",
       ],
-      logFile: directory + "/strace.log"
+      logFile: log
     )
+    try await eventually("strace is attached to the store") {
+      (try? String(contentsOfFile: log, encoding: .utf8))?.contains(" attached") ?? false
+    }
+    return strace
   }
 
   /// The process of the h2c gateway, which the clients use.
@@ -130,7 +135,7 @@ actor MemoryWatch {
   func start() {
     task = Task {
       while !Task.isCancelled {
-        look()
+        sample()
         try? await Task.sleep(for: .milliseconds(100))
       }
     }
@@ -139,11 +144,11 @@ actor MemoryWatch {
   /// The largest growth of the process, in bytes.
   func stop() -> Int {
     task?.cancel()
-    look()
+    sample()
     return highest - first
   }
 
-  private func look() { highest = max(highest, Self.residentBytes(processID)) }
+  private func sample() { highest = max(highest, Self.residentBytes(processID)) }
 
   private static func residentBytes(_ processID: Int32) -> Int {
     let status = (try? String(contentsOfFile: "/proc/\(processID)/status", encoding: .utf8)) ?? ""

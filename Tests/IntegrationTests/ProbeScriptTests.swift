@@ -13,7 +13,7 @@ extension RealProcesses {
     /// A script that expects the store to end.
     private static let draining = "draining.probe"
 
-    @Test func storeScripts() async throws {
+    @Test func storeScriptsPass() async throws {
       let names = try Self.scripts("").filter { !Self.secretless.contains($0) && $0 != Self.draining }
       #expect(names.count >= 6)
       try await Pair.with { pair in
@@ -24,7 +24,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func storeScriptsWithoutSecret() async throws {
+    @Test func storeScriptsWithoutSecretPass() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -36,16 +36,16 @@ extension RealProcesses {
         logFile: directory + "/store.log"
       )
       do {
-        var looks = 0
+        var polls = 0
         let check = ["--health-check", "http://\(ports[1])/ready"]
         while try await Command.run(Pair.binaries + "/tidemark-store", check).status != 0 {
-          looks += 1
-          try #require(store.isRunning && looks < 1000, "the store does not start")
+          polls += 1
+          try #require(store.isRunning && polls < 1000, "the store does not start")
           try await Task.sleep(for: .milliseconds(20))
         }
         for name in Self.secretless { try await Self.play(name, port: ports[0].port) }
 
-        // The probe is connected once its ping is answered; then the store is told to stop.
+        // The probe is connected once its ping is answered; then the store is stopped.
         let probe = try Companion(
           Pair.binaries + "/tidemark",
           ["probe", "run", "127.0.0.1:\(ports[0].port)", Self.folder + Self.draining]
@@ -65,7 +65,7 @@ extension RealProcesses {
       await store.stop()
     }
 
-    @Test func gatewayScripts() async throws {
+    @Test func gatewayScriptsPass() async throws {
       let names = try Self.scripts("http2/")
       try await Pair.with { pair in
         let tokens = [
@@ -134,7 +134,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func framesFromTheCommandLine() async throws {
+    @Test func framesFromCommandLineAreSent() async throws {
       try await Pair.with { pair in
         let token = try await pair.token("bob")
         let output = try await Command.run(

@@ -11,7 +11,7 @@ extension RealProcesses {
     private static let page = "push.md"
 
     /// Where an example shows its answer, the answer follows the line after `#>`.
-    @Test func commands() async throws {
+    @Test func documentedPushCommandsRun() async throws {
       try await Self.withSecrets { pair in
         let block = try Documented.block("sh", of: Self.page)
         let answers = block.split(separator: "\n").filter { $0.hasPrefix("#> ") }.map {
@@ -28,7 +28,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func ticketsAndBadgesInBatches() async throws {
+    @Test func batchExamplesRun() async throws {
       try await Self.withMessage { pair in
         let lines = try await Self.python([try Documented.blocks("python", of: Self.page)[0]], pair)
         #expect(lines.count == 2, "\(lines)")
@@ -47,7 +47,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func lines() async throws {
+    @Test func lineExampleRuns() async throws {
       try await Self.withMessage { pair in
         let lines = try await Self.python([try Documented.blocks("python", of: Self.page)[1]], pair)
         let done =
@@ -57,7 +57,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func frames() async throws {
+    @Test func frameExampleRuns() async throws {
       try await Self.withMessage { pair in
         let blocks = try Documented.blocks("python", of: Self.page)
         let lines = try await Self.python(Array(blocks[1...2]), pair)
@@ -68,7 +68,7 @@ extension RealProcesses {
     }
 
     /// The hooks file is used unchanged, and the example in each of its comments is a delivery.
-    @Test func webhooks() async throws {
+    @Test func webhookExamplesAreAccepted() async throws {
       let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString).yaml"
       defer { try? FileManager.default.removeItem(atPath: hooks) }
       let file = try Documented.block("yaml", of: Self.page)
@@ -93,16 +93,16 @@ extension RealProcesses {
       """
 
     /// A browser's own fetch, from a page of another origin; the page makes the push.
-    @Test func serviceWorker() async throws {
+    @Test func serviceWorkerExampleAcknowledges() async throws {
       let place = try Browser.Place()
       try await Self.withMessage(gatewayFlags: ["--cors-origin", "http://\(place.listed)"]) { pair in
-        let asked = #"{"tickets":[{"cid":"messaging:tour","message_id":"p1","user_id":"bob"}]}"#
+        let ticketRequest = #"{"tickets":[{"cid":"messaging:tour","message_id":"p1","user_id":"bob"}]}"#
         let answer = try await pair.expect(
           200,
           "POST",
           "/v1/push/tickets",
           token: pair.serverToken,
-          json: asked
+          json: ticketRequest
         )
         let ticket = try #require((answer["tickets"] as? [String])?.first)
         let content = Browser.Content(
@@ -133,7 +133,7 @@ extension RealProcesses {
     }
 
     /// The extension's Swift code is type-checked against a stand-in for Apple's module.
-    @Test func anExtensionInSwift() async throws {
+    @Test func notificationExtensionTypeChecks() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-extension-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }

@@ -9,7 +9,7 @@ extension RealProcesses {
   @Suite struct Pushes {
     /// Tickets that are forged, truncated, expired or another store's; for deleted or recreated objects; and under
     /// the second secret.
-    @Test func tickets() async throws {
+    @Test func onlyValidTicketsAreAccepted() async throws {
       try await Self.play("tickets") { pair, driver in
         var last = ""
         for await line in driver.lines {
@@ -29,7 +29,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func lines() async throws {
+    @Test func linesAreAnswered() async throws {
       try await Self.play("lines") { _, driver in try await driver.lastLine() }
     }
 
@@ -45,7 +45,7 @@ extension RealProcesses {
     }
 
     /// curl uploads each line as soon as it is written, and prints each answer as it arrives.
-    @Test func curlSendsLines() async throws {
+    @Test func curlLinesAreAnsweredAsTheyArrive() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:curl", message: "m1")
         let line = #"{"cid":"messaging:curl","message_id":"m1","user_id":"bob"}"# + "\n"

@@ -95,7 +95,7 @@ extension RealProcesses {
 
       try files.replace(secret, "\(second)\n\(first)\n")
       try await Self.hangUp(pair)
-      try await eventually("both gateways take tokens of the new secret") {
+      try await eventually("both gateways accept tokens of the new secret") {
         for gateway in 0...1 where try await load.status(gateway, path, token: new) != 200 { return false }
         return true
       }
@@ -116,7 +116,7 @@ extension RealProcesses {
       #expect(try await caller.call(.get, path, token: tokens.first).status == 200)
       try files.replace(files.path("jwks.json"), files.keySets.second)
       try await Self.hangUp(pair)
-      try await eventually("a token of the key that was added is taken") {
+      try await eventually("a token of the added key is accepted") {
         try await load.status(1, path, token: tokens.second) == 200
       }
       #expect(try await caller.call(.get, path, token: tokens.first).status == 401)
@@ -166,7 +166,7 @@ extension RealProcesses {
       // Both authorities everywhere, then certificates of the new one, then the new one alone.
       try files.replace(files.path("link-ca.pem"), authorities.joined())
       try await Self.hangUp(pair)
-      try await eventually("the store takes certificates by the new authority") {
+      try await eventually("the store accepts certificates by the new authority") {
         try await opens(files.link("gateway", certificates: next))
       }
       for end in ["store", "gateway"] {
@@ -177,7 +177,7 @@ extension RealProcesses {
         }
       }
       try await Self.hangUp(pair)
-      try await eventually("the store shows the certificate by the new authority") {
+      try await eventually("the store presents the certificate by the new authority") {
         try await opens(files.link("gateway", authority: next + "/link-ca.pem"))
       }
       try files.replace(files.path("link-ca.pem"), authorities[1])
@@ -249,7 +249,7 @@ extension RealProcesses {
       #expect(try log("tidemark-store").contains("--tls-cert \(files.path("store-cert.pem")): "))
       #expect(try log("gateway-h2c").contains("--connections \"0\": give a whole number"))
 
-      // An empty limit is a mistake of a template, not the wish to have none.
+      // An empty limit is a mistake in a template, not a request for no limit.
       try files.replace(files.path("config.yaml"), "rate-user: \"\"\n")
       try await Self.hangUp(pair)
       try await eventually("an empty limit is refused") {
@@ -274,13 +274,13 @@ extension RealProcesses {
       try files.replace(files.path("store-cert.pem"), good)
       try files.replace(files.path("config.yaml"), "connections: 900\nloops: 7\n")
       // Without a signal: the processes notice that the files have changed.
-      try await eventually("both have read good files again") {
+      try await eventually("both have loaded valid files again") {
         let isGood = try await Self.metric("tidemark_store_last_reload_successful", at: store)
         let name = "tidemark_gateway_last_reload_success_timestamp_seconds"
         let taken = try await Self.metric(name, at: gateway)
         return isGood == 1 && taken > before
       }
-      try await eventually("the gateway names what waits for a restart") {
+      try await eventually("the gateway names settings that need a restart") {
         try log("gateway-h2c").contains("settings=--loops")
       }
     }
@@ -441,7 +441,7 @@ extension RealProcesses {
         state.token = token
         return state.counts
       }
-      try await eventually("every client has asked twice") {
+      try await eventually("every client has sent two requests") {
         state.withLockedValue { state in zip(state.counts, counts).allSatisfy { $0 >= $1 + 2 } }
       }
     }

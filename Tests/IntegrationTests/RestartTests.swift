@@ -14,7 +14,7 @@ extension RealProcesses {
     /// The number of store restarts.
     private static let restarts = TestRun.number("TIDEMARK_RESTARTS") ?? TestRun.count(3, long: 20)
 
-    /// How long the store stays away: HAProxy notices an unready gateway within 2.5 s, and a request waits for 5 s.
+    /// How long the store is unavailable: HAProxy notices an unready gateway within 2.5 s, and a request waits for 5 s.
     private static let away = Duration.milliseconds(2_800)
 
     /// A stopped or killed store that is back before a command's deadline costs no request.
@@ -97,10 +97,10 @@ extension RealProcesses {
           logFile: files.log(of: "events")
         )
         defer { events.signal(SIGKILL) }
-        func told(_ text: String) -> Bool {
+        func streamContains(_ text: String) -> Bool {
           (try? String(contentsOfFile: files.log(of: "events"), encoding: .utf8))?.contains(text) == true
         }
-        try await eventually("the stream of events is open") { told(":") }
+        try await eventually("the stream of events is open") { streamContains(":") }
 
         let load = BalancedLoad.connections(balanced, path: Self.channel + "/read", body: body)
         try await Self.moreAnswers(load)
@@ -129,7 +129,9 @@ extension RealProcesses {
           arguments: ["--cacert", certificate]
         )
         #expect(registered.status == 201, "\(registered)")
-        try await eventually("the stream from before the reload goes on") { told("after-the-reload") }
+        try await eventually("the stream from before the reload continues") {
+          streamContains("after-the-reload")
+        }
         #expect(events.isRunning)
       }
     }
@@ -199,7 +201,7 @@ extension RealProcesses {
     /// Waits until the load has received more answers.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
-      try await eventually("the load goes on: \(load.result)") {
+      try await eventually("the load gets more answers: \(load.result)") {
         load.result.answered > start || !load.result.faults.isEmpty
       }
     }

@@ -106,7 +106,7 @@ extension RealProcesses {
         try await pair.stack.waitUntilGatewaysAreReady()
         client.send("forget")
         #expect(await client.line() == "forgotten")
-        try await eventually("marks of the restored store") {
+        try await eventually("marks of the restored store are acknowledged") {
           client.send("remember")
           return await client.line() != "remembered 0"
         }
@@ -117,7 +117,7 @@ extension RealProcesses {
     }
 
     /// The commands of docs/backup.md, as printed.
-    @Test func documentedCommands() async throws {
+    @Test func documentedRestoreCommandsRun() async throws {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let ports = try LoopbackPorts.free(2)

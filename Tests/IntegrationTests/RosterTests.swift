@@ -6,7 +6,7 @@ import Testing
 extension RealProcesses {
   /// Routes with which backends reconcile, and bulk queries and commands.
   @Suite struct Rosters {
-    @Test func rostersMessagesAndBulkRequests() async throws {
+    @Test func rosterMessageAndBulkRoutesAnswer() async throws {
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

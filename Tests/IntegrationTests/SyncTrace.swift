@@ -29,8 +29,8 @@ struct SyncTrace {
   ///
   /// - Parameter port: the store's port. Gateways' connections are those with it at their local end.
   init(_ trace: String, port: Int) {
-    // strace splits a call that another thread interrupted over two lines. The bytes of a read stand in the second; a
-    // write's stand in the first.
+    // strace splits a call that another thread interrupted over two lines. The bytes of a read are in the second line,
+    // those of a write in the first.
     var pendingReads: [Substring: Substring] = [:]
     let end = "TCP:[127.0.0.1:\(port)->"
     for line in trace.split(separator: "\n") {
@@ -154,7 +154,7 @@ struct SyncTrace {
     #expect(events(interrupted) == [.mark(correlation: 7)])
   }
 
-  @Test func otherConnectionsAreNoGateways() {
+  @Test func otherConnectionsAreIgnored() {
     let other = call("read", mark).replacing("7410->127.0.0.1:5000", with: "9090->127.0.0.1:5000")
     #expect(events([other]).isEmpty)
   }

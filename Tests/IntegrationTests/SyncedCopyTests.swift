@@ -32,7 +32,7 @@ extension RealProcesses {
           ],
           logFile: pair.directory + "/strace.log"
         )
-        try await eventually("strace is there") {
+        try await eventually("strace is attached") {
           (try? String(contentsOfFile: trace, encoding: .utf8))?.isEmpty == false
         }
         let client = try Companion(

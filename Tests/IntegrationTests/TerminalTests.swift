@@ -59,7 +59,7 @@ extension RealProcesses {
     }
 
     /// Two sessions side by side, on ports that each has chosen.
-    @Test func runOnFreePorts() async throws {
+    @Test func runUsesFreePorts() async throws {
       let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }

@@ -33,8 +33,8 @@ extension RealProcesses {
       }
     }
 
-    @Test("R15: replies are delivered and read in a two-member channel; uncounted replies say so")
-    func threads() async throws {
+    /// R15: replies are delivered and read, and replies that are not counted show that.
+    @Test func repliesAreDeliveredAndRead() async throws {
       try await Pair.with { pair in
         let (two, three) = ("messaging:two", "messaging:three")
         try await pair.makeChannel(two, message: "m1")
@@ -152,10 +152,8 @@ extension RealProcesses {
       }
     }
 
-    @Test(
-      "R9: acknowledging after reading shows, in counts, lists, times, events, and the receiver's own list"
-    )
-    func acknowledging() async throws {
+    /// R9: an acknowledgement appears in counts, lists, times, events and the recipient's own list.
+    @Test func acknowledgementAppearsEverywhere() async throws {
       try await Pair.with { pair in
         let cid = "team:desk"
         let path = "/v1/channels/\(cid)"
@@ -192,8 +190,8 @@ extension RealProcesses {
         let before = try await stream
         let since = try #require(before.compactMap { $0.id }.last)
         let pending = "/v1/users/bob/receipts?state=pending"
-        let asked = try await pair.expect(200, "GET", pending, token: try await pair.token("bob"))
-        #expect(Self.values(asked["receipts"], "message_id") == ["m3", "m1"])
+        let pendingRequests = try await pair.expect(200, "GET", pending, token: try await pair.token("bob"))
+        #expect(Self.values(pendingRequests["receipts"], "message_id") == ["m3", "m1"])
         try await pair.expect(
           200,
           "POST",
@@ -228,9 +226,11 @@ extension RealProcesses {
         #expect(Self.values(done["receipts"], "message_id") == ["m1"])
         #expect(Self.values(done["receipts"], "note") == ["on it"])
         // The event is also sent after a resume.
-        let told = try await Self.events(pair, "alice", since: since).filter { $0.type == "message.receipt" }
-        #expect(told.map(\.user) == ["bob"])
-        #expect(told.first?.body.contains(#""acknowledged_count":1,"acknowledged_at":"#) == true)
+        let receiptEvents = try await Self.events(pair, "alice", since: since).filter {
+          $0.type == "message.receipt"
+        }
+        #expect(receiptEvents.map(\.user) == ["bob"])
+        #expect(receiptEvents.first?.body.contains(#""acknowledged_count":1,"acknowledged_at":"#) == true)
         // The acknowledgement stays visible where readers are hidden, and does not count as a read there.
         try await pair.expect(
           200,
@@ -255,10 +255,8 @@ extension RealProcesses {
       }
     }
 
-    @Test(
-      "R15: a user's threads are listed, unread ones first, page by page, and marked read with everything"
-    )
-    func threadsOfAUser() async throws {
+    /// R15: a user's threads are listed in pages, unread ones first, and mark-all reads them.
+    @Test func threadsOfUserAreListedAndMarkedRead() async throws {
       try await Pair.with { pair in
         for (number, cid) in ["messaging:a", "messaging:b", "messaging:c"].enumerated() {
           try await pair.makeChannel(cid, message: "m1")

@@ -14,7 +14,7 @@ extension RealProcesses {
     }
 
     /// The newest section of the change log is for the version that the programs print.
-    @Test func theChangeLogIsOfThisVersion() throws {
+    @Test func changeLogMatchesVersion() throws {
       let log = try String(contentsOfFile: Pair.packageRoot + "/CHANGELOG.md", encoding: .utf8)
       let newest = log.split(separator: "\n").first { $0.hasPrefix("## [") }
       #expect(newest?.hasPrefix("## [\(ProductVersion.current)] - ") == true, "\(newest ?? "no section")")

@@ -236,7 +236,7 @@ extension RealProcesses {
       }
     }
 
-    @Test func tooLarge() async throws {
+    @Test func oversizeRequestsAreRejected() async throws {
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let bob = try await pair.token("bob")
@@ -366,7 +366,7 @@ extension RealProcesses {
 
     /// Each flag also works as an environment variable, `--health-check` included.
     @Test(arguments: ["tidemark-gateway", "tidemark-store"])
-    func healthCheck(_ program: String) async throws {
+    func flagsWorkAsEnvironmentVariables(_ program: String) async throws {
       let url = "http://127.0.0.1:\(try LoopbackPorts.free(1)[0].port)/ready"
       let output = try await Command.run(
         Pair.binaries + "/" + program,

@@ -2,7 +2,7 @@ import Testing
 
 @testable import LoadGenerator
 
-/// What a kept answer has to be like, to the request for message 2 (from 0) in channel 1 by connection 3.
+/// Checks of sampled answers to the request for message 2 (from 0) in channel 1 by connection 3.
 @Suite struct AnswerCheckTests {
   private let names = BenchNames(prefix: "run")
 
@@ -19,24 +19,24 @@ import Testing
     (3, "run-user-3", "run-0001-000002", true), (2, "run-user-3", "run-0001-000002", false),
     (3, "run-user-4", "run-0001-000002", false), (3, "run-user-3", "run-0001-000001", false),
   ])
-  func aMarkAnswersItsRow(sequence: Int, user: String, message: String, isRight: Bool) {
+  func markAnswerMustHaveItsRow(sequence: Int, user: String, message: String, isValid: Bool) {
     let body =
       #"{"read":{"user":{"id":"\#(user)"},"last_read_seq":\#(sequence),"last_read_message_id":"\#(message)"}}"#
-    #expect((problem(.query, body) == nil) == isRight)
-    #expect((problem(.body, body) == nil) == isRight)
+    #expect((problem(.query, body) == nil) == isValid)
+    #expect((problem(.body, body) == nil) == isValid)
   }
 
   @Test(arguments: [
     ("run-r3-0001-000002", 3, true), ("run-r3-0001-000002", 30, true), ("run-r2-0001-000002", 3, false),
-    // The third of one connection cannot be the second of the channel.
+    // The third message of one connection cannot be the second message of the channel.
     ("run-r3-0001-000002", 2, false),
   ])
-  func aRegistrationAnswersItsMessage(id: String, sequence: Int, isRight: Bool) {
+  func registrationAnswerMustHaveItsMessage(id: String, sequence: Int, isValid: Bool) {
     let body = #"{"message":{"id":"\#(id)","cid":"messaging:run-0001","seq":\#(sequence),"status":"sent"}}"#
-    #expect((problem(.register, body) == nil) == isRight)
+    #expect((problem(.register, body) == nil) == isValid)
   }
 
-  @Test func positionsAreSpreadOverTheMessages() {
+  @Test func positionsAreSpreadOverMessages() {
     let positions = BenchPositions(messageCount: 4, memberCount: 6)
     #expect((0..<6).map { positions.lastRead(of: $0) } == [0, 1, 2, 3, 0, 1])
     #expect((0..<4).map { positions.readCount(of: $0) } == [4, 2, 1, 0])
@@ -45,23 +45,23 @@ import Testing
   @Test(arguments: [
     (1, "read", 6, true), (1, "sent", 6, false), (2, "read", 6, false), (1, "read", 5, false),
   ])
-  func aStatusCountsItsReaders(readers: Int, status: String, members: Int, isRight: Bool) {
+  func statusAnswerMustCountItsReaders(readers: Int, status: String, members: Int, isValid: Bool) {
     let body =
       #"{"message_id":"run-0001-000002","seq":3,"status":"\#(status)","read_count":\#(readers),"#
       + #""member_count":\#(members)}"#
-    #expect((problem(.status, body) == nil) == isRight)
+    #expect((problem(.status, body) == nil) == isValid)
   }
 
   @Test(arguments: [([0, 1, 2, 3, 0, 1], true), ([0, 1, 2, 3, 0], false), ([0, 1, 2, 3, 1, 1], false)])
-  func aReadStateHasEveryMember(lastRead: [Int], isRight: Bool) {
+  func readStateAnswerMustHaveEveryMember(lastRead: [Int], isValid: Bool) {
     let rows = lastRead.enumerated().map { #"{"user":{"id":"run-user-\#($0)"},"last_read_seq":\#($1)}"# }
     let form = RequestForm.readState(memberCount: 6)
-    #expect((problem(form, #"{"read":[\#(rows.joined(separator: ","))]}"#) == nil) == isRight)
-    // A page of a longer list is not the list.
+    #expect((problem(form, #"{"read":[\#(rows.joined(separator: ","))]}"#) == nil) == isValid)
+    // A page of a longer list is not the whole list.
     #expect(problem(form, #"{"read":[\#(rows.joined(separator: ","))],"next":"x"}"#) != nil)
   }
 
-  @Test func redisSaysWhetherAFieldWasThere() {
+  @Test func redisAnswerMustMatchFieldExistence() {
     #expect(problem(.hashSet, #"{"HSET":1}"#, message: 0) == nil)
     #expect(problem(.hashSet, #"{"HSET":0}"#, message: 0) != nil)
     #expect(problem(.hashSet, #"{"HSET":0}"#) == nil)
@@ -71,11 +71,11 @@ import Testing
   @Test(arguments: [
     RequestForm.query, .body, .frame, .register, .readState(memberCount: 6), .status, .hashSet,
   ])
-  func whatIsNothingOfTheKindIsFound(form: RequestForm) {
+  func unrelatedAnswersAreDetected(form: RequestForm) {
     for body in ["", "{}", "hello world\n", #"{"read":{}}"#] { #expect(problem(form, body) != nil) }
   }
 
-  @Test func theFirstAnswersOfAConnectionAreKeptAndThenFewer() {
+  @Test func samplesBecomeRarerWithinConnection() {
     #expect((1...1000).filter { AnswerSample.isKept($0) } == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
   }
 }

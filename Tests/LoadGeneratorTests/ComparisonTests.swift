@@ -18,7 +18,7 @@ import Testing
     return .init(row: row, streams: 10, round: round, figures: figures)
   }
 
-  @Test func ratiosAreOfTheSameRound() throws {
+  @Test func ratiosCompareWithinRounds() throws {
     // The machine is twice as fast in the second round.
     let table = ComparisonTable([
       measurement(.readQuery, 1, rate: 50), measurement(.nghttpd, 1, rate: 100),
@@ -38,7 +38,7 @@ import Testing
     #expect(table.markdown.contains("|       0.55 |        5.50 |"))
   }
 
-  @Test func aPeerThatWasNotMeasuredLeavesItsCellsEmpty() {
+  @Test func missingPeerLeavesCellsEmpty() {
     let table = ComparisonTable([
       measurement(.readQuery, 1, rate: 50), measurement(.status, 1, rate: 60),
       measurement(.storeFrames, 1, rate: 70),
@@ -54,7 +54,7 @@ import Testing
     #expect(!table.legend.contains("of nghttpd") && !table.legend.contains("of its peer"))
   }
 
-  @Test func processesAreSummedAndNamedInTheirOrder() throws {
+  @Test func processesAreSummedAndNamedInOrder() throws {
     let table = ComparisonTable([
       measurement(
         .webdis,
@@ -67,14 +67,14 @@ import Testing
     let webdis = try #require(table.lines.first)
     #expect(webdis.generatorCPU == 1 && webdis.serverCPU == 54)
     #expect(table.markdown.contains("nghttpx 20.00, webdis 30.00, redis 4.00 |"))
-    // One table for what comes over HTTP/2, one for what is pipelined.
+    // One table for HTTP/2 rows, one for pipelined rows.
     #expect(table.markdown.split(separator: "\n\n").count == 2)
     let redis = try #require(table.lines.last)
     #expect(redis.p999 == nil)
     #expect(table.markdown.contains("| 2 µs |       |   0.50 µs | 2.00 µs | redis   |"))
   }
 
-  @Test func everyPeerIsAPeerOfItsKind() {
+  @Test func peersAreOfTheSameKind() {
     for row in BenchRow.allCases {
       #expect(row.isOwn == row.programs.isEmpty)
       if let peer = row.peer {
@@ -83,7 +83,7 @@ import Testing
     }
   }
 
-  @Test func jsonHoldsEveryRowByName() throws {
+  @Test func jsonHasEveryRowByName() throws {
     let lines = ComparisonTable([measurement(.redis, 1, rate: 90), measurement(.storeFrames, 1, rate: 45)])
       .lines
     let data = try JSONEncoder().encode(lines)
@@ -94,7 +94,7 @@ import Testing
     #expect(try JSONDecoder().decode([ComparisonTable.Line].self, from: data) == lines)
   }
 
-  @Test func programsThatAreMissingAreNamedWithTheirPackages() {
+  @Test func missingProgramsAreNamedWithTheirPackages() {
     let none: (String) -> String? = { _ in nil }
     #expect(throws: Never.self) { try PeerProgram.check([.readQuery, .storeFrames], find: none) }
     #expect(
@@ -120,16 +120,16 @@ import Testing
     text.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
   }
 
-  @Test func redisIsDurableBeforeItAnswers() {
+  @Test func redisSyncsBeforeAnswering() {
     let redis = lines(PeerConfiguration.redis(listen: listen, directory: "/a b"))
     for line in ["port 1001", "bind 127.0.0.1", "appendonly yes", "appendfsync always", #"dir "/a b""#] {
       #expect(redis.contains(line))
     }
-    // No other file is written meanwhile.
+    // No other file is written.
     #expect(redis.contains(#"save """#))
   }
 
-  @Test func webdisFindsItsRedis() throws {
+  @Test func webdisIsConfiguredForItsRedis() throws {
     let text = PeerConfiguration.webdis(listen: listen, redis: backend, directory: "/d")
     let object = try #require(
       try JSONSerialization.jsonObject(with: Data(text.utf8)) as? [String: Any]
@@ -139,7 +139,7 @@ import Testing
     #expect(object["logfile"] as? String == "/d/webdis.log")
   }
 
-  @Test func nginxKeepsConnectionsAndWritesOnlyIntoItsDirectory() {
+  @Test func nginxKeepsConnectionsAndWritesOnlyToItsDirectory() {
     let nginx = lines(
       PeerConfiguration.nginx(listen: listen, documents: "/d/www", directory: "/d", isRoot: false)
     )
@@ -153,10 +153,10 @@ import Testing
     )
   }
 
-  @Test func nghttpxSpeaksHTTP2InFrontOnly() {
+  @Test func nghttpxUsesHTTP2OnlyAtItsFrontend() {
     let nghttpx = lines(PeerConfiguration.nghttpx(listen: listen, backend: backend))
     #expect(nghttpx.contains("frontend=127.0.0.1,1001;no-tls"))
-    // Without ";proto=h2" it is HTTP/1.1.
+    // Without ";proto=h2" nghttpx speaks HTTP/1.1.
     #expect(nghttpx.contains("backend=127.0.0.1,1002"))
   }
 }
@@ -168,7 +168,7 @@ import Testing
     pipeline: 10
   )
 
-  @Test func itsTableIsRead() throws {
+  @Test func csvTableIsParsed() throws {
     let result = try RedisBenchmark.parse(
       """
       "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
@@ -179,26 +179,26 @@ import Testing
     #expect(result == .init(rate: 461893.78, p50: 3271, p99: 5015, max: 8479))
   }
 
-  /// `/` stands for the end of a line.
+  /// `/` stands for a newline.
   @Test(arguments: [
     "", "Could not connect to Redis at 127.0.0.1:9: Connection refused", #""test","rps""#,
     #""test","rps","p50_latency_ms","p99_latency_ms","max_latency_ms"/"HSET","x","1","1","1""#,
     #""test","rps","p50_latency_ms"/"HSET","1""#, #""test","rps"/"HSET","1""#,
   ])
-  func whatIsNoTableIsRefused(text: String) {
+  func invalidTableIsRefused(text: String) {
     #expect(throws: LoadError.self) { try RedisBenchmark.parse(text.replacing("/", with: "\n")) }
   }
 
-  @Test func commasMayBeQuoted() {
+  @Test func quotedCommasAreKept() {
     #expect(RedisBenchmark.fields(#""a,b","","c""#) == ["a,b", "", "c"])
   }
 
-  @Test func aRunIsWholePipelines() {
+  @Test func requestCountIsMultipleOfPipeline() {
     #expect(benchmark.requests(rate: 1000, seconds: 1) == 960)
     #expect(benchmark.requests(rate: 0, seconds: 1) == 160)
   }
 
-  @Test func itIsToldWhatTheOtherRowDoes() {
+  @Test func benchmarkArgumentsMatchOtherRow() {
     let arguments = benchmark.arguments(requests: 320)
     for (flag, value) in [("-c", "16"), ("-P", "10"), ("-n", "320"), ("-r", "200"), ("-p", "9")] {
       #expect(arguments.firstIndex(of: flag).map { arguments[$0 + 1] } == value)

@@ -51,7 +51,7 @@ import Testing
   }
 
   @Test(arguments: [1, 2, 7, 50, 1_000])
-  func areTheSameInWhateverPiecesTheyCome(pieces: Int) throws {
+  func blocksDoNotDependOnPieceSize(pieces: Int) throws {
     let read =
       #"{"type":"message.read","cid":"messaging:b1-0007","user":{"id":"b1-user-3"},"last_read_seq":42}"#
     #expect(
@@ -62,18 +62,18 @@ import Testing
     )
   }
 
-  @Test func anUnfinishedBlockIsNone() throws {
+  @Test func unfinishedBlockIsIgnored() throws {
     #expect(try read("event: a\ndata: {}\n", pieces: 100).isEmpty)
   }
 
-  @Test func aBlockThatNeverEndsIsGivenUp() throws {
+  @Test func oversizeBlockIsAnError() throws {
     var blocks = EventBlocks()
     let piece = [UInt8](repeating: UInt8(ascii: "x"), count: EventBlocks.byteCountMax / 2 + 1)
     try piece.withUnsafeBytes { try blocks.read($0) { _ in } }
     #expect(throws: LoadError.self) { try piece.withUnsafeBytes { try blocks.read($0) { _ in } } }
   }
 
-  @Test func membersAreFoundByTheirKeys() throws {
+  @Test func fieldsAreFoundByKey() throws {
     var blocks = EventBlocks()
     try Array(Self.text.utf8).withUnsafeBytes { bytes in
       try blocks.read(bytes) { block throws(LoadError) in
@@ -90,7 +90,7 @@ import Testing
 }
 
 @Suite struct LoadPaceTests {
-  @Test func requestsAreDueEvenlyFromTheBeginning() {
+  @Test func requestsAreDueEvenlyFromStart() {
     var pace = LoadPace(rate: 1_000, start: 5_000_000)
     #expect(pace.next(at: 4_999_999) == nil)
     var due: [UInt64] = []
@@ -101,7 +101,7 @@ import Testing
     #expect(due == [5_000_000, 6_000_000, 7_000_000, 8_000_000])
   }
 
-  @Test func whatWasNotMadeInTimeStaysDue() {
+  @Test func overdueRequestsStayDue() {
     var pace = LoadPace(rate: 10, start: 0)
     #expect(pace.next(at: 1_000_000_000) == 0)
     pace.madeOne()
@@ -112,7 +112,7 @@ import Testing
 @Suite struct EventPositionsTests {
   private let names = BenchNames(prefix: "b1")
 
-  /// Tells positions as a stream would, then what they have to be.
+  /// Feeds events as a stream would, then the acknowledged positions, and returns the outcome.
   private func outcome(_ events: [String], expecting acknowledged: [[Int]]) -> Result<
     EventPositions.Outcome, any Error
   > {
@@ -122,7 +122,7 @@ import Testing
     var blocks = EventBlocks()
     do throws(LoadError) {
       for (index, event) in events.enumerated() {
-        // What is acknowledged is known before the last event is there.
+        // The acknowledged positions are known before the last event arrives.
         if index == events.count - 1 { sink.expect(acknowledged, within: .seconds(1)) }
         let text =
           "event: \(event.hasPrefix("own") ? "notification.mark_read" : "message.read")\ndata: {\(event)}\n\n"
@@ -143,19 +143,20 @@ import Testing
     return Result { try promise.futureResult.wait() }
   }
 
-  private func moved(_ member: Int, _ channel: Int, to position: Int) -> String {
+  private func positionEvent(_ member: Int, _ channel: Int, to position: Int) -> String {
     #""cid":"\#(names.channel(channel))","user":{"id":"\#(names.user(member))"},"last_read_seq":\#(position)"#
   }
 
-  @Test func endWhenAllIsToldThatWasAcknowledged() throws {
+  @Test func countEndsWithLastAcknowledgedPosition() throws {
     let events = [
-      moved(0, 1, to: 1), moved(0, 1, to: 3), #"own":1,"user":{"id":"b1-user-0"}"#, moved(1, 0, to: 2),
+      positionEvent(0, 1, to: 1), positionEvent(0, 1, to: 3), #"own":1,"user":{"id":"b1-user-0"}"#,
+      positionEvent(1, 0, to: 2),
     ]
     #expect(try outcome(events, expecting: [[0, 3], [2, 0]]).get() == EventPositions.Outcome(count: 4))
   }
 
-  @Test func anEventThatDoesNotComeIsAnError() {
-    let result = outcome([moved(0, 1, to: 1)], expecting: [[0, 2], [0, 0]])
+  @Test func missingEventIsAnError() {
+    let result = outcome([positionEvent(0, 1, to: 1)], expecting: [[0, 2], [0, 0]])
     #expect(
       throws: LoadError("messaging:b1-0001: the last event for b1-user-0 has position 1, acknowledged was 2")
     ) {
@@ -168,13 +169,16 @@ import Testing
     #""cid":"messaging:other-0001","user":{"id":"b1-user-0"},"last_read_seq":1"#,
     #""cid":"messaging:b1-0001","user":{"id":"b1-user-0"}"#, #"own":1,"user":{"id":"b1-user-1"}"#,
   ])
-  func anEventThatNoMarkCausesIsAnError(event: String) {
+  func unexpectedEventIsAnError(event: String) {
     let result = outcome([event, event], expecting: [[0, 1], [0, 0]])
     #expect { try result.get() } throws: { "\($0)".hasPrefix("an unexpected event") }
   }
 
-  @Test func aPositionThatFallsIsAnError() {
-    let result = outcome([moved(0, 1, to: 2), moved(0, 1, to: 1)], expecting: [[0, 3], [0, 0]])
+  @Test func fallingPositionIsAnError() {
+    let result = outcome(
+      [positionEvent(0, 1, to: 2), positionEvent(0, 1, to: 1)],
+      expecting: [[0, 3], [0, 0]]
+    )
     #expect { try result.get() } throws: { "\($0)".hasPrefix("a position has fallen from 2") }
   }
 }
@@ -212,7 +216,7 @@ import Testing
     return report
   }
 
-  @Test func tablesHaveTheMediansOfTheRounds() {
+  @Test func tablesHaveMediansOverRounds() {
     let lines = report().markdown.split(separator: "\n").map {
       $0.split(separator: "|").map { $0.trimmingSpaces }
     }
@@ -222,7 +226,7 @@ import Testing
     #expect(lines.count == 7)
   }
 
-  @Test func aRateThatWasNotReachedIsSaid() {
+  @Test func unreachedRateIsReported() {
     var report = report()
     report.rate = 2_000
     #expect(report.markdown.contains("1,350 a second (of 2,000: not reached)"))
@@ -235,9 +239,9 @@ extension Substring {
   }
 }
 
-/// Answers every request as a stream of events would be, and then what the test asks for.
+/// Answers every request with an event stream's first block, then behaves as configured.
 private final class EventServer: HTTP2ServerDelegate {
-  enum Behaviour { case tells(String), ends, refuses }
+  enum Behaviour { case sends(String), ends, refuses }
 
   private let behaviour: Behaviour
 
@@ -251,7 +255,7 @@ private final class EventServer: HTTP2ServerDelegate {
     connection.startStreaming(stream, status: 200, contentType: .eventStream)
     connection.write(stream, ByteBuffer(string: ":\nid: 1\n\n"))
     switch behaviour {
-    case .tells(let text): connection.write(stream, ByteBuffer(string: text))
+    case .sends(let text): connection.write(stream, ByteBuffer(string: text))
     case .ends: connection.finish(stream)
     case .refuses: break
     }
@@ -259,7 +263,7 @@ private final class EventServer: HTTP2ServerDelegate {
 }
 
 @Suite struct EventStreamsTests {
-  /// Opens five streams over two connections.
+  /// Opens five streams over two connections, and returns the number of heartbeats.
   private func heartbeats(_ behaviour: EventServer.Behaviour) async throws -> Int {
     try await withServer({ EventServer(behaviour) }) { endpoint, _ in
       let requests = (0..<5).map { EventStreamRequest(token: "t\($0)") }
@@ -271,18 +275,18 @@ private final class EventServer: HTTP2ServerDelegate {
     }
   }
 
-  @Test func areOpenWithTheirFirstBlockAndCountThoseThatFollow() async throws {
-    #expect(try await heartbeats(.tells("")) == 0)
-    #expect(try await heartbeats(.tells(":\nid: 2\n\n:\nid: 3\n\n")) == 2)
+  @Test func heartbeatsAfterFirstBlockAreCounted() async throws {
+    #expect(try await heartbeats(.sends("")) == 0)
+    #expect(try await heartbeats(.sends(":\nid: 2\n\n:\nid: 3\n\n")) == 2)
   }
 
-  @Test func anEventThatNobodyWaitsForIsAnError() async throws {
+  @Test func unexpectedEventOnStreamIsAnError() async throws {
     await #expect(throws: LoadError("an unexpected event: message.new {}")) {
-      _ = try await heartbeats(.tells("event: message.new\ndata: {}\n\n"))
+      _ = try await heartbeats(.sends("event: message.new\ndata: {}\n\n"))
     }
   }
 
-  @Test func aStreamThatEndsIsAnError() async throws {
+  @Test func endedStreamIsAnError() async throws {
     await #expect { _ = try await heartbeats(.ends) } throws: {
       "\($0)".contains("was ended with status 200")
     }

@@ -4,24 +4,24 @@ import NIOCore
 import NIOPosix
 import Operations
 
-/// A gateway in this process that knows just what the bench asks for, and whether each mark moved its watermark.
+/// An in-process gateway with the routes that the bench uses. It counts marks that moved no watermark.
 final class FakeGateway: HTTP2ServerDelegate {
-  /// What goes wrong on purpose.
+  /// A deliberate fault.
   enum Fault: Equatable {
     case none
     /// The n-th mark is answered 200 and not applied.
     case forgetsMark(Int)
     /// The n-th mark is answered 503.
     case refusesMark(Int)
-    /// The n-th message to be registered by itself is answered 201 and not registered.
+    /// The n-th message that is registered individually is answered 201 and not registered.
     case forgetsMessage(Int)
-    /// Every message that is registered is answered 200, as one that was there.
+    /// Every registration is answered 200, as if the message had existed.
     case knowsEveryMessage
     /// A channel's read state lacks its last member.
     case losesMember
     /// A status counts one reader too many.
     case miscounts
-    /// The connection that brings the n-th mark is closed instead of answering.
+    /// The connection of the n-th mark is closed instead of answering.
     case dropsConnection(Int)
   }
 
@@ -32,7 +32,7 @@ final class FakeGateway: HTTP2ServerDelegate {
   private(set) var registrationCount = 0
   private var members: [String: [String]] = [:]
   private var messages: [String: [String]] = [:]
-  /// By "user channel".
+  /// Watermarks by "user channel".
   private var watermarks: [String: Int] = [:]
 
   init(fault: Fault = .none) { self.fault = fault }
@@ -114,7 +114,7 @@ final class FakeGateway: HTTP2ServerDelegate {
     connection.respond(stream, status: status) { $0.writeString(json) }
   }
 
-  /// From 1; 0 for none such.
+  /// The sequence number of a message, from 1; 0 if there is no such message.
   private func sequence(of id: String, in channel: String) -> Int {
     ((messages[channel] ?? []).firstIndex(of: id) ?? -1) + 1
   }
@@ -123,7 +123,7 @@ final class FakeGateway: HTTP2ServerDelegate {
     (try? JSONSerialization.jsonObject(with: body) as? [String: Any]) ?? [:]
   }
 
-  /// The claim of the token; its signature is not this gateway's matter.
+  /// The user in the token. The signature is not checked.
   private func user(of authorization: String) -> String {
     let parts = authorization.dropFirst("Bearer ".count).split(separator: ".")
     guard parts.count == 3 else { return "" }

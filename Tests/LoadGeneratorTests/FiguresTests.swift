@@ -9,7 +9,7 @@ import Testing
     ("https://localhost", "localhost", 443, "/", true), ("HTTP://h", "h", 80, "/", false),
     ("http://[::1]:1/x", "::1", 1, "/x", false), ("https://h:9?q", "h", 9, "/?q", true),
   ])
-  func urls(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
+  func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
     let url = try #require(LoadURL(text))
     #expect(url.endpoint == Endpoint(host: host, port: port))
     #expect(url.path == path)
@@ -17,9 +17,9 @@ import Testing
   }
 
   @Test(arguments: ["", "ftp://h", "h:80", "http://", "http://h:x", "http://h/ä", "http://h/a b"])
-  func noURLs(_ text: String) { #expect(LoadURL(text) == nil) }
+  func invalidURLIsRefused(_ text: String) { #expect(LoadURL(text) == nil) }
 
-  @Test func numbers() {
+  @Test func figuresAreFormatted() {
     #expect(
       [0, 999, 1000, 1_234_567, -1000].map(Figures.count) == ["0", "999", "1,000", "1,234,567", "-1,000"]
     )
@@ -33,7 +33,7 @@ import Testing
     #expect([Double]().medianValue(\.self) == nil)
   }
 
-  @Test func aTableLinesUp() {
+  @Test func tableColumnsAreAligned() {
     let table = ReportTable<(Int, String)>(columns: [.count("n", \.0), .text("what", \.1)])
     #expect(
       table.markdown([(1, "a"), (100, "longer")])
@@ -43,8 +43,8 @@ import Testing
     #expect(table.heading == "| n | what |\n| ---: | ---- |" && table.line((1, "a")) == "| 1 | a |")
   }
 
-  @Test func processTimesAreReadPastAnyName() throws {
-    // utime and stime, then those of children that were waited for.
+  @Test func processTimesAreReadForAnyProcessName() throws {
+    // utime and stime, then those of the children that were waited for.
     let stat = "42 (a (b) c d) S 7 42 42 0 -1 4194304 100 0 0 0 150 50 20 10 20 0 3 0 1 2 3"
     let fields = try #require(ProcessCPUMeter.fields(stat))
     #expect(ProcessCPUMeter.seconds(fields, ticksPerSecond: 100) == 2.3)
@@ -54,14 +54,14 @@ import Testing
     #expect(ProcessCPUMeter(processIDs: [Int32.max]).sample().count == 2)
   }
 
-  @Test func aProcessIsMeasuredWithItsWorkers() {
+  @Test func processTreeIncludesWorkers() {
     let parents: [(process: Int32, parent: Int32)] = [(1, 0), (5, 1), (6, 5), (7, 6), (8, 1), (9, 5)]
     #expect(ProcessCPUMeter.tree(of: 5, parents) == [5, 6, 9, 7])
     #expect(ProcessCPUMeter.tree(of: 8, parents) == [8])
     #expect(ProcessCPUMeter.tree(of: 3, parents) == [3])
   }
 
-  @Test func theFileSystemOfAPath() {
+  @Test func fileSystemIsThatOfTheLongestMount() {
     let mounts = """
       /dev/sda / ext4 rw 0 0
       tmpfs /tmp tmpfs rw 0 0

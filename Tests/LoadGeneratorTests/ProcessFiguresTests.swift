@@ -6,15 +6,15 @@ import Testing
 @testable import LoadGenerator
 
 @Suite struct ProcessFiguresTests {
-  @Test func residentMemoryIsReadFromTheStatus() {
+  @Test func residentMemoryIsReadFromStatus() {
     let status = "Name:\ttidemark-store\nVmPeak:\t  900000 kB\nVmRSS:\t   51234 kB\nRssAnon:\t   40000 kB\n"
     #expect(ProcessFigures.bytes("VmRSS:", status: status) == 51_234 << 10)
     #expect(ProcessFigures.bytes("VmRSS:", status: "Name:\tx\n") == nil)
     #expect(ProcessFigures.residentBytes(of: getpid()) ?? 0 > 1 << 20)
   }
 
-  /// Of a process of its own, in which nothing else is done: it takes 50 MB, gives them back, says so and waits.
-  @Test func aPeakIsForgotten() async throws {
+  /// A separate process allocates 50 MB, frees them, prints a line and waits.
+  @Test func memoryPeakIsResetAtStart() async throws {
     let log = NSTemporaryDirectory() + "tidemark-peak-\(UUID().uuidString)"
     defer { try? FileManager.default.removeItem(atPath: log) }
     let process = try ChildProcess(
@@ -37,13 +37,13 @@ import Testing
     #expect(throws: LoadError.self) { try MemoryPeak(Int32.max) }
   }
 
-  @Test func aMetricIsFoundByItsWholeName() {
+  @Test func metricIsFoundByWholeName() {
     let text = "# HELP pages Pages.\npages_written 3\npages 12\nother{loop=\"0\"} 1\n"
     #expect(ProcessFigures.metric("pages", in: text) == 12)
     #expect(ProcessFigures.metric("missing", in: text) == nil)
   }
 
-  @Test func filesAreCountedByTheirEnding() throws {
+  @Test func fileBytesAreCountedBySuffix() throws {
     let directory = NSTemporaryDirectory() + "tidemark-figures-\(UUID().uuidString)"
     defer { try? FileManager.default.removeItem(atPath: directory) }
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)

@@ -9,7 +9,7 @@ import Testing
 @testable import LoadGenerator
 
 @Suite struct PushWalkTests {
-  /// Carries a walk out naively.
+  /// Applies a walk naively.
   private func applyEffects(_ walk: PushWalk) -> (moves: Int, count: Int, watermarks: Set<Int>) {
     var watermarks = [Int](repeating: 0, count: walk.pairs)
     var moves = 0
@@ -24,7 +24,7 @@ import Testing
   }
 
   @Test(arguments: [(1, 3, 2), (12, 3, 2), (13, 3, 2), (1_000, 7, 3), (1_000, 1, 1)])
-  func halfOfItMovesAndAllArriveAtTheLast(_ atLeast: Int, _ channels: Int, _ members: Int) {
+  func halfOfTheWalkMovesAndAllReachTheLastMessage(_ atLeast: Int, _ channels: Int, _ members: Int) {
     let walk = PushWalk(atLeast: atLeast, channels: channels, members: members)
     let (moves, count, watermarks) = applyEffects(walk)
     #expect(walk.moves == moves && walk.count == count && count >= atLeast)
@@ -40,7 +40,7 @@ import Testing
     )
   }
 
-  @Test func everyMemberHasAPlaceInABlock() {
+  @Test func blockContainsEveryMember() {
     let walk = PushWalk(atLeast: 1, channels: 5, members: 4)
     #expect(Set((0..<walk.pairs).map(walk.user(at:))) == Set(0..<20))
     #expect((0..<walk.pairs).allSatisfy { walk.user(at: $0) / 4 == walk.channel(at: $0) })
@@ -72,7 +72,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
 @Suite struct PushBodiesTests {
   private static let walk = PushWalk(atLeast: 2 * 2_200, channels: 550, members: 2)
 
-  @Test func linesNameWhatTheWalkSays() {
+  @Test func linesFollowTheWalk() {
     let walk = Self.walk
     let lines = String(buffer: whole(walk, .ndjsonName)).split(separator: "\n")
     #expect(lines.count == walk.count && walk.messages == 2)
@@ -86,7 +86,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
   }
 
   @Test(arguments: [PushWay.framesName, .framesTicket])
-  func framesNameWhatTheWalkSays(_ way: PushWay) throws {
+  func framesFollowTheWalk(_ way: PushWay) throws {
     let walk = Self.walk
     var frames: [(UInt32, [String])] = []
     try whole(walk, way).withUnsafeReadableBytes { bytes in
@@ -124,7 +124,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
       + #"\#(walk.message(ofBlock: block))","user_id":"user-\#(walk.user(at: place))"}"# + "\n"
   }
 
-  /// Gives bytes in pieces, and says what was wrong.
+  /// Feeds bytes in pieces, and returns the count of answers and the error.
   private func read(_ answers: some PushAnswers, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String)
   {
     var answers = answers
@@ -144,7 +144,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
   }
 
   @Test(arguments: [1, 2, 7, 100, 10_000])
-  func linesAreComparedInWhateverPiecesTheyCome(_ pieces: Int) {
+  func linesAreComparedInPiecesOfAnySize(_ pieces: Int) {
     let lines = (0..<12).map(line)
     #expect(read(PushLines(Self.walk), Array(lines.joined().utf8), pieces: pieces) == (12, ""))
     var swapped = lines
@@ -153,7 +153,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
     #expect(count == 4 && error.hasPrefix(#"answer 5 is {"ok":true,"cid":"messaging:push-"#))
   }
 
-  @Test func aLineTooFewOrTooManyIsAnError() {
+  @Test func wrongLineCountIsAnError() {
     let lines = (0..<12).map(line)
     let short = read(PushLines(Self.walk), Array(lines.dropLast().joined().utf8), pieces: 50)
     #expect(short == (11, "11 answers to 12 acknowledgements"))
@@ -163,7 +163,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
     #expect(cut.count == 11 && !cut.error.isEmpty)
   }
 
-  @Test func aRefusalIsAnError() {
+  @Test func refusedLineIsAnError() {
     let refused = #"{"ok":false,"code":"ticket_expired"}"# + "\n"
     for place in [0, 11] {
       var lines = (0..<12).map(line)
@@ -196,7 +196,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
     #expect(read == (12, ""))
   }
 
-  @Test func repliesThatAreNotWhatTheyHaveToBe() {
+  @Test func unexpectedRepliesAreErrors() {
     let good = (1...6).map { reply($0, moved: 1) } + (1...6).map { reply($0, moved: 0) }
     func error(_ replies: [[UInt8]]) -> String {
       read(PushReplies(Self.walk, .framesName), replies.flatMap(\.self), pieces: 100).error
@@ -220,7 +220,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
   }
 }
 
-/// Answers every line as it comes, as the gateway does.
+/// Answers every line as it arrives, as the gateway does.
 private final class PushServer: HTTP2ServerDelegate {
   enum Fault: Equatable {
     case none
@@ -238,7 +238,7 @@ private final class PushServer: HTTP2ServerDelegate {
   private(set) var count = 0
   private var isOver = false
   private var hasEnded = false
-  /// Answers that there is no room for yet; what is left of the body waits for them.
+  /// Answers without room in the window. The rest of the body waits for them.
   private var held = ByteBuffer()
 
   init(_ fault: Fault) { self.fault = fault }
@@ -297,7 +297,7 @@ private final class PushServer: HTTP2ServerDelegate {
   /// Some 3.6 MB: more than all windows.
   private static let walk = PushWalk(atLeast: 50_000, channels: 500, members: 5)
 
-  /// Runs the whole walk against the server; returns what was wrong.
+  /// Runs the whole walk against the server, and returns the error.
   private func run(_ fault: PushServer.Fault) async throws -> (error: String, count: Int) {
     try await withServer({ PushServer(fault) }, streamedContentTypes: [.ndjson]) { endpoint, server in
       let stream = PushStream(
@@ -322,7 +322,7 @@ private final class PushServer: HTTP2ServerDelegate {
     }
   }
 
-  @Test func aBodyLargerThanAllWindowsIsAnsweredAsItGoes() async throws {
+  @Test func bodyLargerThanAllWindowsIsAnsweredWhileSent() async throws {
     let (error, count) = try await run(.none)
     #expect(error.isEmpty && count == Self.walk.count)
   }
@@ -332,18 +332,18 @@ private final class PushServer: HTTP2ServerDelegate {
     (.ends(20_001), "20000 answers to 50000 acknowledgements"),
     (.problem, "POST /v1/push/acks was answered 503: no store"),
   ])
-  private func whatIsNotAsItHasToBeIsSaid(_ fault: PushServer.Fault, _ says: String) async throws {
+  private func faultIsReported(_ fault: PushServer.Fault, _ says: String) async throws {
     let error = try await run(fault).error
     #expect(error == says)
   }
 
-  @Test func aStreamThatIsResetIsSaid() async throws {
+  @Test func streamResetIsReported() async throws {
     #expect(try await run(.resets(10)).error.hasSuffix("the stream was reset with HTTP/2 error 2"))
   }
 }
 
 @Suite struct PushReportTests {
-  @Test func medianOfTheRounds() {
+  @Test func tableHasMedianOfRounds() {
     let walk = PushWalk(atLeast: 1_000_000, channels: 1_000, members: 10)
     var report = PushReport(rounds: 3, walk)
     for scale in [1.0, 3, 2] {

@@ -7,9 +7,9 @@ import Testing
 
 @testable import LoadGenerator
 
-/// Short runs of every row against the real programs: that they start, answer, and are checked.
+/// Short runs of every row against the real programs: they start, answer and are verified.
 @Suite(.serialized) struct RealRunTests {
-  /// The foreign programs of those rows; `make bench` installs those that `make test` does not.
+  /// Whether the foreign programs of these rows are installed. `make bench` installs all of them.
   static func areInstalled(_ rows: [BenchRow]) -> Bool {
     do throws(LoadError) {
       try PeerProgram.check(rows)
@@ -27,7 +27,7 @@ import Testing
     )
   }
 
-  /// Measure in a new directory, and expect that none is left.
+  /// Measures in a new directory, and expects that no directory is left.
   private func measure<Bench: Benchmark>(_ bench: Bench) async throws -> Bench.Report {
     let parent = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     let run = BenchRun(executables: try executables(), directory: parent + "/run", note: { _ in })
@@ -46,7 +46,7 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
-  func ourRows() async throws {
+  func ownRowsAreMeasured() async throws {
     let rows = BenchRow.allCases.filter(\.isOwn)
     let measurements = try await run(rows)
     #expect(measurements.map(\.row) == rows)
@@ -61,7 +61,7 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
-  func liveEvents() async throws {
+  func liveEventsAreMeasured() async throws {
     let report = try await measure(
       try EventBench.parse([
         "--rounds", "1", "--seconds", "0.5", "--rate", "200", "--streams", "60", "--connections", "3",
@@ -78,7 +78,7 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
-  func pushAcknowledgements() async throws {
+  func pushAcknowledgementsAreMeasured() async throws {
     let report = try await measure(
       try PushBench.parse(["--rounds", "1", "--count", "6000", "--channels", "500", "--members", "3"])
     )
@@ -90,7 +90,7 @@ import Testing
   }
 
   @Test(.timeLimit(.minutes(15)))
-  func nghttpdIsThePeerOfAll() async throws {
+  func nghttpdIsMeasured() async throws {
     let measurement = try #require(try await run([.nghttpd]).first)
     #expect(measurement.figures.answers > 0)
     #expect(measurement.figures.cpu.map(\.process) == ["generator", "nghttpd"])
@@ -100,7 +100,7 @@ import Testing
     .needs(areInstalled([.nginx, .webdis, .redis]), "`make test-deps` installs them"),
     .timeLimit(.minutes(15))
   )
-  func otherPeers() async throws {
+  func otherPeersAreMeasured() async throws {
     let measurements = try await run([.nginx, .webdis, .redis])
     #expect(measurements.map(\.row) == [.nginx, .webdis, .redis])
     for measurement in measurements { #expect(measurement.figures.rate > 0) }

@@ -7,10 +7,10 @@ import Testing
 
   private func next(_ walk: inout RequestWalk, stream: Int) -> (path: String, body: String)? {
     var request: (String, String)?
-    let isThere = walk.next(stream: stream) { path, body in
+    let exists = walk.next(stream: stream) { path, body in
       request = (String(decoding: path, as: UTF8.self), String(decoding: body, as: UTF8.self))
     }
-    return isThere ? request : nil
+    return exists ? request : nil
   }
 
   private func walk(_ form: RequestForm, channels: Int, messages: Int, streams: Int) -> RequestWalk {
@@ -31,7 +31,7 @@ import Testing
     (.status, "/v1/channels/messaging:run-0011/messages/run-0011-000001/status", ""),
     (.hashSet, "/HSET/run-0011/run-user-7/000001", ""),
   ])
-  func everyFormNamesWhatItIsAbout(form: RequestForm, path: String, body: String) throws {
+  func everyFormHasItsPathAndBody(form: RequestForm, path: String, body: String) throws {
     var walk = walk(form, channels: 12, messages: 3, streams: 12)
     walk.answered(stream: 11, isAcknowledged: true)
     let request = try #require(next(&walk, stream: 11))
@@ -41,7 +41,7 @@ import Testing
     #expect(isFirst == (form == .register))
   }
 
-  @Test func aQueryBeginsAnewWhereAMarkIsAtItsEnd() throws {
+  @Test func queriesRestartAfterLastMessageAndMarksEnd() throws {
     for form in [RequestForm.status, .query] {
       var walk = walk(form, channels: 2, messages: 2, streams: 1)
       for _ in 0..<4 {
@@ -52,7 +52,7 @@ import Testing
     }
   }
 
-  @Test func aQueryNamesChannelAndMessage() throws {
+  @Test func queryFormHasChannelAndMessage() throws {
     var walk = walk(.query, channels: 12, messages: 3, streams: 12)
     let request = try #require(next(&walk, stream: 11))
     #expect(request.path == "/v1/channels/messaging:run-0011/read?message_id=run-0011-000000")
@@ -60,7 +60,7 @@ import Testing
     #expect(request.path.contains(names.message(0, of: 11)) && request.path.contains(names.channel(11)))
   }
 
-  @Test func aBodyNamesTheMessage() throws {
+  @Test func bodyFormHasTheMessage() throws {
     var walk = walk(.body, channels: 2000, messages: 3, streams: 1)
     for _ in 0..<1999 {
       _ = next(&walk, stream: 0)
@@ -71,7 +71,7 @@ import Testing
     #expect(request.body == #"{"message_id":"run-1999-000000"}"#)
   }
 
-  @Test func aStreamGoesRoundItsOwnChannelsAndThenToTheNextMessage() throws {
+  @Test func streamCyclesItsChannelsForEachMessage() throws {
     var walk = walk(.query, channels: 4, messages: 2, streams: 2)
     var seen: [String] = []
     while let request = next(&walk, stream: 1) {
@@ -83,12 +83,12 @@ import Testing
     #expect(next(&walk, stream: 0)?.path.hasSuffix("0000-000000") == true)
   }
 
-  @Test func aRequestIsTheSameUntilItIsAnswered() throws {
+  @Test func unansweredRequestIsRepeated() throws {
     var walk = walk(.query, channels: 2, messages: 2, streams: 1)
     #expect(next(&walk, stream: 0)?.path == next(&walk, stream: 0)?.path)
   }
 
-  @Test func widthsHoldTheLargestNumbers() throws {
+  @Test func namesHaveRoomForLargestNumbers() throws {
     #expect(names.message(999_999, of: 9_999) == "run-9999-999999")
     #expect(names.channel(9_999) == "messaging:run-9999")
   }

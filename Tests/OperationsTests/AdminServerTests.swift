@@ -28,7 +28,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// One request over a connection of its own, and all that came back.
+  /// Sends one request over a new connection, and returns the whole answer.
   private func exchange(_ request: String, with server: AdminServer, on group: MultiThreadedEventLoopGroup)
     async throws -> String
   {
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  /// A reason may count from a time on only, and is gone with what it was set for.
+  /// A reason may take effect at a later time, and is removed by its source.
   @Test func reasonsTakeEffectAtTheirStart() {
     let readiness = Readiness()
     readiness.set("process", nil)
@@ -59,7 +59,7 @@ import Testing
     #expect(readiness.notReadyReasons(at: start).isEmpty)
   }
 
-  @Test func servesThreeRoutes() async throws {
+  @Test func serverAnswersThreeRoutes() async throws {
     try await withServer { server, readiness, group in
       func get(_ path: String, method: String = "GET") async throws -> String {
         try await exchange(
@@ -114,7 +114,7 @@ import Testing
     ("http://a:1/b?c", "a", 1, "/b?c"), ("http://a", "a", 80, "/"), ("http://[::1]:7/", "::1", 7, "/"),
     ("HTTP://a:2#f", "a", 2, "/"), ("http://a:2?q", "a", 2, "/?q"),
   ])
-  func readsURLs(_ url: String, _ host: String, _ port: Int, _ path: String) throws {
+  func urlIsParsed(_ url: String, _ host: String, _ port: Int, _ path: String) throws {
     let target = try #require(HealthCheck.Target(url))
     #expect(target.endpoint == Endpoint(host: host, port: port))
     #expect(target.path == path)

@@ -31,7 +31,7 @@ import Testing
     FileManager.default.fileExists(atPath: root.appendingPathComponent(path).path)
   }
 
-  @Test func pathsThatAreNamedExist() throws {
+  @Test func referencedPathsExist() throws {
     var count = 0
     for (file, text) in try Self.texts() {
       let paths = text.matches(
@@ -45,7 +45,7 @@ import Testing
     #expect(count > 100)
   }
 
-  @Test func documentsThatCommentsNameExist() throws {
+  @Test func documentsInCommentsExist() throws {
     var count = 0
     for (file, text) in try Self.texts() where file.hasSuffix(".swift") {
       for name in text.matches(of: /\b([\w-]+\.md)\b/) {

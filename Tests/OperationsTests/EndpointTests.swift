@@ -7,7 +7,7 @@ import Testing
     ("127.0.0.1:8443", "127.0.0.1", 8443), ("localhost:0", "localhost", 0), ("[::1]:65535", "::1", 65535),
     ("[2001:db8::7]:1", "2001:db8::7", 1), ("store-1.internal:7000", "store-1.internal", 7000),
   ])
-  func reads(_ text: String, _ host: String, _ port: Int) throws {
+  func endpointIsParsed(_ text: String, _ host: String, _ port: Int) throws {
     let endpoint = try #require(Endpoint(text))
     #expect(endpoint == Endpoint(host: host, port: port))
     #expect(endpoint.description == text)
@@ -18,7 +18,7 @@ import Testing
     "[]:80",
     "[host]:80", "a b:80", "host:80 ", "http://host:80", "host:+80", "host:８０",
   ])
-  func refuses(_ text: String) {
+  func invalidEndpointIsRefused(_ text: String) {
     #expect(Endpoint(text) == nil)
   }
 }

@@ -5,7 +5,7 @@ import Testing
 @testable import Operations
 
 struct ErrorTextTests {
-  /// The system's words, without names of calls and numbers.
+  /// The system's error text, without call names and numbers.
   @Test func socketErrorsHavePlainText() async throws {
     let group = MultiThreadedEventLoopGroup.singleton
     let listener = try await ServerBootstrap(group: group).bind(host: "127.0.0.1", port: 0).get()
@@ -25,8 +25,8 @@ struct ErrorTextTests {
     #expect(errors == ["Address already in use", "Connection refused"])
   }
 
-  @Test func otherErrors() {
-    // A name that no resolver takes, so that none is asked.
+  @Test func resolverTimeoutAndSettingsErrorsHavePlainText() {
+    // An invalid name, so that no resolver is queried.
     let unknown = #expect(throws: (any Error).self) {
       _ = try SocketAddress.makeAddressResolvingHost("no..name", port: 1)
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Operations
 
-/// What a peer says cannot forge a line of the log, nor change a terminal that shows it.
+/// Text from peers cannot forge log lines or control a terminal that shows them.
 struct LogLinesTests {
   @Test func eachEntryIsOneLine() {
     let lines = NIOLockedValueBox<[String]>([])
@@ -30,7 +30,9 @@ struct LogLinesTests {
   }
 
   @Test(arguments: [("", ""), ("plain 😀 é", "plain 😀 é"), ("\r\n", #"\r\n"#), ("a\\n", "a\\n")])
-  func escapes(_ text: String, _ expected: String) { #expect(LogLines.escaped(text) == expected) }
+  func controlCharactersAreEscaped(_ text: String, _ expected: String) {
+    #expect(LogLines.escaped(text) == expected)
+  }
 
   @Test func kindsAreThrottledSeparately() {
     let throttle = LogThrottle()

@@ -14,7 +14,7 @@ import Testing
     return String(buffer: buffer)
   }
 
-  @Test func writesTheTextFormat() {
+  @Test func samplesAreWrittenAsText() {
     var samples = MetricSamples()
     samples.counter(
       "tidemark_gateway_requests_total",
@@ -53,7 +53,7 @@ import Testing
     )
   }
 
-  @Test func escapesHelpAndLabels() {
+  @Test func helpAndLabelsAreEscaped() {
     var samples = MetricSamples()
     samples.counter("a.b-c", help: "one\ntwo\\", labels: ["k-1": "q\"u\\o\nte"], 1)
     #expect(
@@ -66,11 +66,11 @@ import Testing
     (0.0, "0"), (1.5, "1.5"), (-3, "-3"), (.infinity, "+Inf"), (-.infinity, "-Inf"), (.nan, "NaN"),
     (1e300, "1e+300"),
   ])
-  func writesNumbers(_ number: Double, _ expected: String) {
+  func numberIsFormatted(_ number: Double, _ expected: String) {
     #expect(MetricSamples.text(number) == expected)
   }
 
-  @Test func mergesByNameAndLabels() {
+  @Test func samplesMergeByNameAndLabels() {
     var one = MetricSamples()
     one.counter("c_total", help: "", labels: ["l": "a"], 1)
     one.histogram("h", help: "", Histogram(bounds: [1]))
@@ -87,7 +87,7 @@ import Testing
     #expect(merged.contains("# TYPE h histogram\n") && !merged.contains("clash"))
   }
 
-  @Test func servesSwiftMetricsAndSumsLoops() async throws {
+  @Test func swiftMetricsAreServedAndLoopsSummed() async throws {
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
     let registry = MetricsRegistry(help: ["tidemark_jobs_total": "Jobs."])
     Counter(label: "tidemark_jobs", dimensions: [("kind", "a")], factory: registry).increment(by: 2)
@@ -120,7 +120,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// Where Prometheus' promtool is installed, it checks the format.
+  /// Checks the format with Prometheus' promtool if it is installed.
   private func checkWithPromtool(_ exposition: String) async throws {
     guard FileManager.default.isExecutableFile(atPath: "/usr/bin/promtool") else { return }
     let output = try await Command.run("/usr/bin/promtool", ["check", "metrics"], input: exposition)

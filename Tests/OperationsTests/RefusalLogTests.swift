@@ -5,7 +5,8 @@ import Testing
 
 @testable import Operations
 
-@Suite("Log of refusals by address") struct RefusalLogTests {
+/// The log of refusals by address.
+@Suite struct RefusalLogTests {
   /// Collects logged lines.
   private struct Lines: LogHandler {
     let lines: NIOLockedValueBox<[String]>
@@ -23,8 +24,7 @@ import Testing
     }
   }
 
-  @Test("each report has a line for each of the top addresses, and one for all others")
-  func writes() throws {
+  @Test func reportHasTopAddressesAndTheRest() throws {
     let lines = NIOLockedValueBox<[String]>([])
     let log = RefusalLog(logger: Logger(label: "test") { _ in Lines(lines: lines) })
     log.write()
@@ -44,7 +44,6 @@ import Testing
   }
 
   @Test(
-    "an address as text, with or without a port",
     arguments: [
       ("192.0.2.7", "192.0.2.7"), ("192.0.2.7:5000", "192.0.2.7"), ("2001:db8::7", "2001:db8:0:0:0:0:0:7"),
       ("[2001:db8::7]:443", "2001:db8:0:0:0:0:0:7"), ("[2001:db8::7]", "2001:db8:0:0:0:0:0:7"),
@@ -52,7 +51,7 @@ import Testing
       ("[2001:db8::7", nil), ("1.2.3.4.5", nil),
     ] as [(String, String?)]
   )
-  func text(_ text: String, expected: String?) {
+  func addressIsParsedWithOrWithoutPort(_ text: String, expected: String?) {
     let bytes = Array(text.utf8)
     #expect(PeerAddress(text: bytes.span.bytes)?.description == expected)
   }

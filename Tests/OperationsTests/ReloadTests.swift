@@ -5,8 +5,8 @@ import Testing
 @testable import Operations
 
 @Suite struct FileStateTests {
-  /// Whatever way a file is changed in, its state is another.
-  @Test func noticesEveryKindOfFileChange() async throws {
+  /// Every kind of change gives a file another state.
+  @Test func everyKindOfFileChangeIsDetected() async throws {
     try await withTemporaryDirectory { directory in
       let manager = FileManager.default
       let path = directory + "/secret"
@@ -33,7 +33,7 @@ import Testing
       try expectChange("permissions") {
         try manager.setAttributes([.posixPermissions: 0o400], ofItemAtPath: path)
       }
-      // A volume as Kubernetes mounts it: the file is a link into a directory that is a link too.
+      // A volume as Kubernetes mounts it: the file is a link into a linked directory.
       for version in ["v1", "v2"] {
         try manager.createDirectory(atPath: "\(directory)/\(version)", withIntermediateDirectories: true)
         try write("mounted", "\(directory)/\(version)/secret")
@@ -55,7 +55,7 @@ import Testing
 }
 
 @Suite struct LogLevelTests {
-  /// A logger follows the process's level, those that were made before too, until it is given one of its own.
+  /// Loggers follow the process's level, also existing ones, unless they have their own level.
   @Test func loggersFollowTheProcessLevel() {
     let before = AdjustableLogHandler.level
     defer { AdjustableLogHandler.level = before }

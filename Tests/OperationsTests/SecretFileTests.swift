@@ -12,7 +12,7 @@ import Testing
     ("one", "one", nil), ("one\n", "one", nil), ("one\r\ntwo\r\n", "one", "two"), ("one\ntwo", "one", "two"),
     ("one\n\n", "one", nil), (" spaced \n", " spaced ", nil),
   ])
-  func readsLines(_ text: String, _ current: String, _ previous: String?) throws {
+  func secretsAreReadFromLines(_ text: String, _ current: String, _ previous: String?) throws {
     let secrets = try parse(text)
     #expect(secrets == Secrets(current: Array(current.utf8), previous: previous.map { Array($0.utf8) }))
   }
@@ -22,7 +22,7 @@ import Testing
     ("\ntwo\n", "the first line is empty"),
     ("a\nb\nc\n", "more than two lines"),
   ])
-  func refuses(_ text: String, _ part: String) {
+  func invalidSecretFileIsRefused(_ text: String, _ part: String) {
     let error = #expect(throws: SettingsError.self) { try parse(text) }
     #expect(error?.description.hasPrefix("--secret-file p: ") == true)
     #expect(error?.description.contains(part) == true)
@@ -35,7 +35,7 @@ import Testing
     #expect(throws: SettingsError.self) { try parse("\(long)\nshort", byteCountMin: 32) }
   }
 
-  @Test func warnsWhereAllUsersCanReadTheFile() async throws {
+  @Test func worldReadableFileIsWarnedAbout() async throws {
     try await withTemporaryDirectory { directory in
       let path = directory + "/secret"
       try "s3cret\n".write(toFile: path, atomically: true, encoding: .utf8)

@@ -127,7 +127,7 @@ import Testing
   @Test(arguments: [
     ("16", 16), ("1K", 1024), ("512M", 512 << 20), ("4GiB", 4 << 30), ("2tb", 2 << 40), ("7B", 7),
   ])
-  func readsSizes(_ text: String, _ value: Int) async throws {
+  func sizeIsParsed(_ text: String, _ value: Int) async throws {
     let all = try await settings(flags: ["memory": text])
     #expect(try all.byteCount("memory", in: 0...Int.max) == value)
   }
@@ -172,7 +172,7 @@ import Testing
     }
     #expect(found.hasPrefix("TIDEMARK_LITSEN is not a setting of this process; known are "))
     #expect(found.contains("TIDEMARK_CONFIG, TIDEMARK_CORS_ORIGIN, ") && !found.contains("\n"))
-    // What our tests leave to their children, what is empty and what is not ours are no settings.
+    // Variables for tests, empty variables and foreign variables are not settings.
     let others = try await settings(environment: [
       "TIDEMARK_SEED": "1", "TIDEMARK_STEPS": "2", "TIDEMARK_SEEDS": "3", "TIDEMARK_BIN": "4",
       "TIDEMARK_LITSEN": "", "LITSEN": "a:1", "TIDEMARK_JWT_SECRET_FILE": "f",

@@ -14,7 +14,7 @@ import Testing
       ("5s5", nil), ("5w", nil), ("nan", nil), ("99999999999999999999d", nil),
     ] as [(String, Int64?)]
   )
-  func parsesDurations(text: String, expected: Int64?) {
+  func durationIsParsed(text: String, expected: Int64?) {
     #expect(TimeSpan.milliseconds(text) == expected, "\(text)")
   }
 
@@ -24,7 +24,7 @@ import Testing
       (315_360_000_000, "3650d"),
     ] as [(Int64, String)]
   )
-  func formatsDurations(milliseconds: Int64, text: String) {
+  func durationIsFormatted(milliseconds: Int64, text: String) {
     #expect(TimeSpan.text(milliseconds: milliseconds) == text)
   }
 

@@ -16,7 +16,7 @@ import Testing
   ]
 
   @Test(arguments: constructs)
-  func theDocumentNamesEveryUse(_ construct: String) throws {
+  func documentListsEveryUse(_ construct: String) throws {
     let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
     let root = tests.deletingLastPathComponent()
     let document = try String(contentsOf: root.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)

@@ -15,14 +15,14 @@ import Testing
     }
   }()
 
-  @Test func everyKindIsInTheDocument() {
+  @Test func documentHasEveryKind() {
     let replies = Self.document.rows.filter { $0.reply != nil }.map { $0.name + "_reply" }
     let documented = Set(Self.document.rows.map(\.name) + replies)
     #expect(documented == Set(FrameTable.all.map(\.name)))
   }
 
   @Test(arguments: FrameDocumentTests.document.rows)
-  func fieldsAreThoseOfTheTable(_ row: FrameDocument.Row) throws {
+  func documentedFieldsMatchTable(_ row: FrameDocument.Row) throws {
     let spec = try #require(FrameTable.spec(named: row.name))
     #expect(spec.number == row.number)
     #expect(
@@ -35,8 +35,8 @@ import Testing
     #expect(FrameDocument.agree(fields, Self.shape(reply.fields)), "\(fields) \(Self.shape(reply.fields))")
   }
 
-  /// A field too many, one too few, another type, and another order are all noticed.
-  @Test func differencesAreNoticed() {
+  /// An extra field, a missing field, another type and another order are all detected.
+  @Test func differencesAreDetected() {
     let shape: [FrameDocument.Shape] = [.string, .number, .list([.string, .number])]
     #expect(FrameDocument.agree(shape, shape))
     #expect(!FrameDocument.agree(shape, shape + [.byte]))
@@ -181,7 +181,7 @@ struct FrameDocument: Sendable {
     return items.map { $0.drop { $0 == " " } }
   }
 
-  /// What stands between the first parenthesis and the one that closes it.
+  /// The text between the first parenthesis and its closing one.
   private static func inParentheses(_ text: Substring) -> String {
     var depth = 0
     for index in text.indices {

@@ -5,9 +5,9 @@ import Testing
 
 @testable import Probe
 
-/// Frames as lines and back, against Proto/vectors/frames.json and by hand.
+/// Frames as lines and lines as frames, compared with Proto/vectors/frames.json and with bytes written by hand.
 struct FrameTextTests {
-  @Test func theTableHasEveryKind() {
+  @Test func tableHasEveryKind() {
     #expect(Set(FrameTable.all.map(\.number)) == Set(FrameKind.allCases.map(\.rawValue)))
     #expect(Set(FrameTable.all.map(\.name)).count == FrameTable.all.count)
     for code in ErrorCode.allCases {
@@ -17,24 +17,24 @@ struct FrameTextTests {
   }
 
   @Test(arguments: FrameVectors.all.indices)
-  func vectorsComeBack(_ index: Int) throws {
+  func vectorsRoundTrip(_ index: Int) throws {
     let vector = FrameVectors.all[index]
     let language = StoreFrames(fillsIn: false)
     let bytes = try #require(Hex.bytes(vector.hex))
     #expect(language.cut(bytes) == .unit(bytes.count))
-    // Bytes to a line, that line to the same bytes.
+    // The line of the bytes encodes to the same bytes.
     let line = language.text(bytes)
     #expect(line.hasPrefix(vector.kind))
     var writer = language
     #expect(Hex.text(try writer.encode(line)) == vector.hex, "\(vector.name): \(line)")
     #expect(try language.differences(line, from: bytes) == [], "\(vector.name)")
-    // The readable fields of the vector stand in it.
+    // The line has the vector's fields.
     for name in vector.fieldNames { #expect(line.contains("\(name)="), "\(vector.name): \(name)") }
   }
 
-  /// The writers of the wire write the fields of the wire's table, in its order.
+  /// The writers of ReceiptWire write the fields of its table, in its order.
   @Test(arguments: [FrameKind.markRead, .markUnread, .markDelivered, .markUnreadSince])
-  func writersWriteTheTable(_ kind: FrameKind) throws {
+  func writersFollowTheTable(_ kind: FrameKind) throws {
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(kind)) { buffer in
@@ -165,7 +165,7 @@ struct FrameTextTests {
       "events lost=1 channels=[{cid=a:b events=[{event=truncated sequence=3 time=4}]}] users=[]",
       "00000014 08000000 00000000 00 01 01 03613a62 01 04 03 04 00"
     ),
-    // The row as others see it is there only where it says that anybody is told.
+    // The row as others see it is present only if `shown` is set.
     Row(
       "events channels=[{cid=a:b events=[{event=row own=2 time=5 user=u flags=1 unread_epoch=1}]}]",
       "00000023 08000000 00000000 00 00 01 03613a62 01 01 00 02 00 05 00 0175 000000 000000 01 00 00 01 00"
@@ -199,7 +199,7 @@ struct FrameTextTests {
     #expect(Hex.text(try language.encode(row.line)) == row.hex.filter { $0 != " " }, "\(row.line)")
   }
 
-  static let wrong: [(line: String, says: String)] = [
+  static let wrong: [(line: String, error: String)] = [
     ("", "begins with its kind"),
     ("mark_red", "there is no kind 'mark_red'"),
     ("mark_read foo=1", "has no field 'foo'"),
@@ -237,18 +237,18 @@ struct FrameTextTests {
   ]
 
   @Test(arguments: wrong.indices)
-  func wrongLinesSayWhatIsWrong(_ index: Int) {
+  func invalidLinesNameTheirError(_ index: Int) {
     let row = Self.wrong[index]
     var language = StoreFrames(fillsIn: false)
     do {
       _ = try language.encode(row.line)
       Issue.record("encoded: \(row.line)")
     } catch {
-      #expect("\(error)".contains(row.says), "\(row.line): \(error)")
+      #expect("\(error)".contains(row.error), "\(row.line): \(error)")
     }
   }
 
-  @Test func whatIsLeftOpenIsFilledIn() throws {
+  @Test func omittedFieldsAreFilledIn() throws {
     var language = StoreFrames()
     language.shardCount = 16
     func parts(_ line: String) throws -> String { StoreFrames().text(try language.encode(line)) }
@@ -268,7 +268,7 @@ struct FrameTextTests {
       )
     )
     #expect(try parts("ping") == "ping bytes=0000000000000000")
-    // The home of a user or a type, where that is what the frame is about.
+    // A frame about a user or a type goes to its home shard.
     let home = ShardID.owning(Array("carol".utf8).span.bytes, count: 16).rawValue
     #expect(home > 0)
     #expect(
@@ -286,7 +286,7 @@ struct FrameTextTests {
     )
     #expect(try parts("subscribe channels=[messaging:general]").hasPrefix("subscribe @shard=\(shard) @corr"))
     #expect(try parts("subscribe_user user=carol").hasPrefix("subscribe_user @shard=\(home) @correlation="))
-    // The channels' shard, whoever the user is.
+    // The shard is the channels', not the user's.
     #expect(
       try parts("announce_row user=carol channels=[messaging:general]").hasPrefix(
         "announce_row @shard=\(shard) @correlation="
@@ -337,7 +337,7 @@ struct FrameTextTests {
       "read_state_reply rows=[]", "read_state_reply rows=[{user=a}]", ["rows: expected 0 entries, received 1"]
     ),
     ("statuses messages=[a *]", "statuses messages=[a b]", []),
-    // Some of the entries, wherever they stand, each once.
+    // Some of the entries, in any order, each matched once.
     ("statuses messages=[... b]", "statuses messages=[a b c]", []),
     ("statuses messages=[c ... a]", "statuses messages=[a b c]", []),
     ("statuses messages=[...]", "statuses", []),
@@ -362,7 +362,7 @@ struct FrameTextTests {
   ]
 
   @Test(arguments: comparisons.indices)
-  func differences(_ index: Int) throws {
+  func differencesAreListed(_ index: Int) throws {
     let row = Self.comparisons[index]
     #expect(
       try StoreFrames().differences(row.expected, from: frame(row.received)) == row.lines,
@@ -370,13 +370,13 @@ struct FrameTextTests {
     )
   }
 
-  /// Events come when they happen: a line that is about something else passes them over.
-  @Test func eventsAreForLinesThatAreAboutThem() throws {
+  /// Events arrive at any time, so expectations of other frames skip them.
+  @Test func eventsMatchOnlyExpectationsOfEvents() throws {
     let rows: [(events: String, line: String?, isMeant: Bool)] = [
       ("events", "subscribe_reply", false), ("events", "pong", false), ("events", nil, false),
       ("events", "events", true), ("events", "events through=*", true),
       ("events @shard=2", "events @shard=2", true), ("events @shard=2", "events @shard=3", false),
-      // Nothing but how far it is told.
+      // A progress report without events.
       ("events", "events channels=[]", true), ("events", "events channels=[] users=[]", true),
       ("events", "events channels=[{cid=a:b}]", false), ("events", "events users=[...]", false),
       ("events channels=[{cid=a:b}]", "events channels=[]", false),
@@ -396,33 +396,33 @@ struct FrameTextTests {
     #expect(StoreFrames().answersAwaited(frame("announce_row")) == 1)
   }
 
-  @Test func anExpectationOfAFieldThatIsNotThereIsAMistakeOfTheScript() {
+  @Test func expectingUnknownFieldIsAScriptError() {
     #expect(throws: ProbeError.self) { try StoreFrames().differences("drain foo=1", from: frame("drain")) }
   }
 
-  @Test func whatDoesNotParseIsShownRaw() throws {
+  @Test func unparsableFramesAreShownRaw() throws {
     let bytes = try #require(Hex.bytes("00000009 0500000000000000 01"))
     #expect(StoreFrames().text(bytes) == "ping payload=01 (truncated)")
     #expect(try StoreFrames().differences("ping", from: bytes) == ["the payload does not parse: truncated"])
-    // The flag `issued`, and too little for it.
+    // The flag `issued` without enough bytes for it.
     let short = try #require(Hex.bytes("0000000a 2502000000000000 0175"))
     #expect(StoreFrames().text(short) == "get_user @flags=2 payload=0175 (truncated)")
-    // The flag `thread`, and nothing, or too little, or more than that.
-    for (rest, says) in [
+    // The flag `thread` with no, too few and too many bytes.
+    for (rest, expected) in [
       ("", "payload=03613a6200000000 (truncated)"), ("026d", "payload=03613a6200000000026d (truncated)"),
       ("016d00", "payload=03613a6200000000016d00 (trailingBytes)"),
     ] {
       let bytes = try #require(Hex.bytes("00000000 1404000000000000 03613a6200000000" + rest))
-      #expect(StoreFrames().text(bytes) == "mark_read @flags=4 \(says)")
+      #expect(StoreFrames().text(bytes) == "mark_read @flags=4 \(expected)")
     }
-    // Where the fields of a kind that is not known end, nobody knows.
+    // The fields of an unknown kind have no known end.
     let thread = try #require(Hex.bytes("0000000b 7f04000000000000 09016d"))
     #expect(StoreFrames().text(thread) == "0x7f @flags=4 payload=09016d")
     let unknown = try #require(Hex.bytes("00000009 7f00000000000000 01"))
     #expect(StoreFrames().text(unknown) == "0x7f payload=01")
   }
 
-  @Test func streamsAreCut() {
+  @Test func streamIsSplitIntoFrames() {
     let language = StoreFrames()
     #expect(language.cut([]) == .incomplete)
     #expect(language.cut([0, 0, 0]) == .incomplete)
@@ -432,7 +432,7 @@ struct FrameTextTests {
     #expect(language.cut(Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
   }
 
-  @Test func decodingSaysWhatIsLeftOver() throws {
+  @Test func decodingReportsLeftoverBytes() throws {
     let whole = try ProbeDecoding.lines("000000080700000000000000\n00000008 0700000000000000")
     #expect(whole.text == ["drain", "drain"] && whole.isWhole)
     let part = try ProbeDecoding.lines("000000080700000000000000 0000")
@@ -442,7 +442,7 @@ struct FrameTextTests {
     #expect(throws: ProbeError.self) { try ProbeDecoding.lines("xyz") }
   }
 
-  @Test func theSecretIsTheFilesFirstLine() {
+  @Test func secretIsFirstLineOfFile() {
     #expect(ProbeDecoding.secret(Array("new\nold\n".utf8)) == Array("new".utf8))
     #expect(ProbeDecoding.secret(Array("new".utf8)) == Array("new".utf8))
     #expect(ProbeDecoding.secret(Array("new\r\n".utf8)) == Array("new".utf8))

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What ProbeTests use of Proto/vectors/frames.json.
+/// The part of Proto/vectors/frames.json that ProbeTests use.
 struct FrameVectors: Decodable {
   struct Frame: Decodable {
     var name: String

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Probe
 
-/// HTTP/2 scripts, played against a listener that answers as it is told.
+/// HTTP/2 scripts, played against a scripted listener.
 struct HTTP2ScriptTests {
-  @Test func stepsAreRead() throws {
+  @Test func stepsAreParsed() throws {
     let script = try ProbeScript(
       """
       protocol http2
@@ -30,19 +30,19 @@ struct HTTP2ScriptTests {
       ]
     )
     #expect(script.steps.map(\.within) == [nil, nil, nil, nil, .milliseconds(250), .seconds(1), nil, nil])
-    // Not what the variable stands for: a token has no business in a transcript.
+    // The text keeps the variable's name, so that no token appears in a transcript.
     #expect(script.steps.last?.text == "send data stream=1 text=$WORD")
-    for (line, says) in [
+    for (line, error) in [
       ("protocol http3", "protocols are"), ("repeat 0 send ping", "repeat COUNT send"),
       ("repeat 3 ping", "repeat COUNT send"), ("send data stream=1 text=$NONE", "line 2: $NONE has no value"),
       ("expect close within soon", "a time such as"),
     ] {
-      #expect { try ProbeScript("# a comment\n\(line)") } throws: { "\($0)".contains(says) }
+      #expect { try ProbeScript("# a comment\n\(line)") } throws: { "\($0)".contains(error) }
     }
     #expect(throws: ProbeError.self) { try ProbeScript("open\nprotocol http2") }
   }
 
-  @Test func variables() throws {
+  @Test func variablesAreExpanded() throws {
     let variables = try ProbeVariables(
       settings: ["A=1", "B=x=y", "EMPTY="],
       environment: ["A": "no", "C": "3"]
@@ -65,7 +65,7 @@ struct HTTP2ScriptTests {
     }
   }
 
-  @Test func linesAreDividedOutsideOfQuotes() {
+  @Test func linesAreSplitOutsideQuotes() {
     #expect(ProbeScript.alternatives("a x=1 or b or close") == ["a x=1", "b", "close"])
     #expect(
       ProbeScript.alternatives("a x='1 or 2' or b x=\"c \\\" or d\"") == [
@@ -84,23 +84,23 @@ struct HTTP2ScriptTests {
     var script: String
     var holds: Bool
     /// Lines of the transcript.
-    var says: [String]
+    var transcript: [String]
     var testDescription: String { script.replacing("\n", with: " / ") }
   }
 
-  /// The listener answers a request on /ok with 200 and a body, on /reset with RST_STREAM, on /goaway with GOAWAY
-  /// and the end, on /two with the answers of two streams crossed; pings and SETTINGS as they should be.
+  /// The listener answers /ok with 200 and a body, /reset with RST_STREAM, /goaway with GOAWAY and a close, and /two
+  /// with the interleaved answers of two streams. It acknowledges pings and SETTINGS.
   static let plays = [
     Play(
       script:
         "open\nsend request :path=/ok\nexpect headers stream=1 :status=200\nexpect data stream=1 end_stream text=fine",
       holds: true,
-      says: ["← headers stream=1 :status=200", "← data stream=1 end_stream text=fine"]
+      transcript: ["← headers stream=1 :status=200", "← data stream=1 end_stream text=fine"]
     ),
     Play(
       script: "open\nsend request :path=/ok\nexpect headers stream=last :status=404",
       holds: false,
-      says: [
+      transcript: [
         "line 4: expect headers stream=last :status=404", "    :status: expected 404, received 200",
         "    received: headers stream=1 :status=200",
       ]
@@ -108,80 +108,84 @@ struct HTTP2ScriptTests {
     Play(
       script: "open\nsend request :path=/ok\nexpect data stream=1",
       holds: false,
-      says: ["    expected data, received headers"]
+      transcript: ["    expected data, received headers"]
     ),
     Play(
       script: "open\nsend request :path=/reset\nexpect headers stream=1",
       holds: false,
-      says: ["    expected headers, received rst_stream", "    received: rst_stream stream=1 code=CANCEL"]
+      transcript: [
+        "    expected headers, received rst_stream", "    received: rst_stream stream=1 code=CANCEL",
+      ]
     ),
     Play(
       script:
         "open\nsend request :path=/reset\nexpect headers stream=1 or rst_stream stream=1 code=CANCEL\nalive",
       holds: true,
-      says: []
+      transcript: []
     ),
     Play(
       script:
         "open\nsend request :path=/reset\nexpect goaway code=CANCEL or rst_stream stream=1 code=NO_ERROR",
       holds: false,
-      says: ["    not rst_stream stream=1 code=NO_ERROR:", "      code: expected NO_ERROR, received CANCEL"]
+      transcript: [
+        "    not rst_stream stream=1 code=NO_ERROR:", "      code: expected NO_ERROR, received CANCEL",
+      ]
     ),
     Play(
       script: "open\nsend request :path=/reset\nalive",
       holds: false,
-      says: ["    expected ping, received rst_stream"]
+      transcript: ["    expected ping, received rst_stream"]
     ),
     Play(
       script: "open\nsend request :path=/goaway\nexpect headers stream=1",
       holds: false,
-      says: ["    expected headers, received goaway"]
+      transcript: ["    expected headers, received goaway"]
     ),
     Play(
       script: "open\nsend request :path=/goaway\nexpect goaway code=INTERNAL_ERROR debug=no\nexpect close",
       holds: true,
-      says: ["← goaway last_stream=0 code=INTERNAL_ERROR debug=no"]
+      transcript: ["← goaway last_stream=0 code=INTERNAL_ERROR debug=no"]
     ),
     Play(
       script: "open\nsend request :path=/goaway\nexpect close",
       holds: false,
-      says: ["    expected the end of the connection, received a frame"]
+      transcript: ["    expected the end of the connection, received a frame"]
     ),
-    // Streams wait for each other's expectations; within a stream the order counts.
+    // Frames of other streams are kept for later expectations. Within a stream the order matters.
     Play(
       script:
         "open\nsend request :path=/two then request :path=/ok\nexpect headers stream=3\nexpect headers stream=1 :status=200\nexpect data stream=1 text=late\nexpect data stream=3",
       holds: true,
-      says: []
+      transcript: []
     ),
     Play(
       script:
         "open\nsend ping bytes=0000000000000001 then request :path=/ok\nexpect headers stream=1\nexpect ping ack bytes=0000000000000001",
       holds: true,
-      says: []
+      transcript: []
     ),
     Play(
       script: "open\nexpect headers within 20ms",
       holds: false,
-      says: ["    expected headers, nothing came in time"]
+      transcript: ["    expected headers, nothing came in time"]
     ),
-    Play(script: "open\nsend-hex 000004\nsend ping", holds: true, says: ["→ 3 raw bytes"]),
+    Play(script: "open\nsend-hex 000004\nsend ping", holds: true, transcript: ["→ 3 raw bytes"]),
     Play(
       script: "open\nsend ping @length=9 bytes=0102030405060708",
       holds: true,
-      says: ["→ ping @length=9 bytes=0102030405060708 (17 raw bytes)"]
+      transcript: ["→ ping @length=9 bytes=0102030405060708 (17 raw bytes)"]
     ),
     Play(
       script: "open\nrepeat 5 send ping\nexpect ping ack\nexpect ping ack",
       holds: true,
-      says: ["  … 5 times in all"]
+      transcript: ["  … 5 times in all"]
     ),
-    // Each case for itself.
+    // Cases are independent.
     Play(
       script:
         "case a\nopen\nsend request :path=/goaway\nexpect headers\nexpect headers\ncase b\nopen\nalive\ncase c\nexpect close within 10ms\ncase d\nopen\nalive",
       holds: false,
-      says: [
+      transcript: [
         "line 5: expect headers (case a)", "line 11: expect close within 10ms (case c)", "2 of 4 cases held",
         "    failed: case a", "    failed: case c",
       ]
@@ -189,7 +193,7 @@ struct HTTP2ScriptTests {
   ]
 
   @Test(arguments: plays.indices)
-  func scriptsArePlayed(_ index: Int) async throws {
+  func scriptGivesExpectedTranscript(_ index: Int) async throws {
     let play = Self.plays[index]
     let listener = try await HTTP2Listener.start()
     let lines = Transcript()
@@ -199,15 +203,15 @@ struct HTTP2ScriptTests {
     let script = try ProbeScript("protocol http2\n" + play.script)
     let holds = try await runner.run(script, in: HTTP2Frames(authority: listener.target))
     #expect(holds == play.holds, "\(lines.all.joined(separator: "\n"))")
-    for line in play.says {
+    for line in play.transcript {
       #expect(lines.all.contains(line), "\(line)\n\(lines.all.joined(separator: "\n"))")
     }
-    // A line per frame, and no bytes unless they are asked for.
+    // There is one line per frame, and bytes only with `showsHex`.
     #expect(!lines.all.contains { $0.hasPrefix("    000") })
     try await listener.stop()
   }
 
-  @Test func bytesAreShownWhereTheyAreAskedFor() async throws {
+  @Test func bytesAreShownOnRequest() async throws {
     let listener = try await HTTP2Listener.start()
     let lines = Transcript()
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20), showsHex: true)
@@ -221,7 +225,7 @@ struct HTTP2ScriptTests {
     try await listener.stop()
   }
 
-  @Test func sendingEndsWithASignOfLife() async throws {
+  @Test func sendingEndsWithPing() async throws {
     let listener = try await HTTP2Listener.start()
     for (frames, isWell, last) in [
       (["request :path=/ok"], true, "← ping ack bytes="),
@@ -247,7 +251,7 @@ private final class Transcript {
   var all: [String] = []
 }
 
-/// Enough of a gateway for scripts.
+/// The part of a gateway that the scripts need.
 private struct HTTP2Listener {
   let channel: any Channel
   var target: String { "127.0.0.1:\(channel.localAddress!.port!)" }

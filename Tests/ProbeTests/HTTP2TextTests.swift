@@ -5,7 +5,7 @@ import Testing
 
 @testable import Probe
 
-/// HTTP/2 frames as lines and back, by hand from RFC 9113.
+/// HTTP/2 frames as lines and lines as frames, with bytes written by hand after RFC 9113.
 struct HTTP2TextTests {
   struct Row {
     var line: String
@@ -16,7 +16,7 @@ struct HTTP2TextTests {
     }
   }
 
-  /// Lines in the form in which a frame is printed: they make these bytes, and these bytes make them.
+  /// Lines in printed form with their bytes; each is converted to the other.
   static let rows = [
     Row("preface", "505249202a20485454502f322e300d0a0d0a534d0d0a0d0a"),
     Row("data stream=1 end_stream text=test", "000004 00 01 00000001 74657374"),
@@ -54,7 +54,7 @@ struct HTTP2TextTests {
   ]
 
   @Test(arguments: rows.indices)
-  func linesAndBytes(_ index: Int) throws {
+  func linesAndBytesConvertIntoEachOther(_ index: Int) throws {
     let row = Self.rows[index]
     let hex = row.hex.filter { $0 != " " }
     var language = HTTP2Frames()
@@ -64,7 +64,7 @@ struct HTTP2TextTests {
     #expect(try language.differences(row.line, from: unit(hex)) == [])
   }
 
-  /// What is wrong on purpose: a frame with a lie in it, and how it is shown.
+  /// Deliberately malformed frames, and how they are shown.
   static let malformed: [(line: String, hex: String, shown: String?)] = [
     ("ping @length=7 bytes=0102030405060708", "000007 06 00 00000000 0102030405060708", nil),
     ("data stream=1 @length=16777215", "ffffff 00 00 00000001", nil),
@@ -110,22 +110,22 @@ struct HTTP2TextTests {
   ]
 
   @Test(arguments: malformed.indices)
-  func malformedOnPurpose(_ index: Int) throws {
+  func malformedFramesAreEncodedAndShown(_ index: Int) throws {
     let row = Self.malformed[index]
     let hex = row.hex.filter { $0 != " " }
     var language = HTTP2Frames()
     var line = row.line
-    // push_promise has END_HEADERS unless it is said not to have it.
+    // push_promise has END_HEADERS unless the line clears it.
     if line.hasPrefix("push_promise") { line += " end_headers=0" }
     #expect(Hex.text(try language.encode(line)) == hex, "\(line)")
     guard let shown = row.shown else { return }
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [shown])
-    // What does not parse has no fields to be compared; its kind and stream may be.
+    // A frame that does not parse has no fields to compare, except its kind and stream.
     let kind = String(line.prefix { $0 != " " })
     #expect(try language.differences(kind, from: unit(hex)) == [])
   }
 
-  static let wrong: [(line: String, says: String)] = [
+  static let wrong: [(line: String, error: String)] = [
     ("", "begins with its kind"), ("hedders stream=1", "there is no frame 'hedders'"),
     ("headers :method=GET", "stream=… is missing"), ("data text=a", "stream=… is missing"),
     ("ping foo=1", "ping has no field 'foo'; its fields are: stream, ack, bytes, payload"),
@@ -144,21 +144,21 @@ struct HTTP2TextTests {
   ]
 
   @Test(arguments: wrong.indices)
-  func wrongLinesSayWhatIsWrong(_ index: Int) {
+  func invalidLinesNameTheirError(_ index: Int) {
     let row = Self.wrong[index]
     var language = HTTP2Frames()
     do {
       _ = try language.encode(row.line)
       Issue.record("encoded: \(row.line)")
     } catch {
-      #expect("\(error)".contains(row.says), "\(row.line): \(error)")
+      #expect("\(error)".contains(row.error), "\(row.line): \(error)")
     }
   }
 
   // MARK: Header blocks
 
-  @Test func headerBlocksGoThereAndBack() throws {
-    // Names and values that no peer may send come through as they are.
+  @Test func headerBlocksRoundTrip() throws {
+    // Invalid names and values are kept unchanged.
     let line =
       "headers stream=1 headers=[{name=:path value=/} {name=X-UPPER value=1} {name=\"x test\" value=\"a\\x0d\\x0ab\"} {name= value=} {name=stream value=9}]"
     var language = HTTP2Frames()
@@ -174,9 +174,9 @@ struct HTTP2TextTests {
     )
   }
 
-  @Test func rawPiecesStandWhereTheyStandInTheLine() throws {
+  @Test func rawBlocksKeepTheirPlaceInTheLine() throws {
     var language = HTTP2Frames()
-    // An index of the static table, a literal by nghttp2, another index.
+    // An index into the static table, a literal encoded by nghttp2, another index.
     let bytes = try language.encode("headers stream=1 block=82 a=b block=87")
     #expect(Hex.text(bytes) == "00000701040000000182100161016287")
     #expect(
@@ -186,7 +186,7 @@ struct HTTP2TextTests {
     )
   }
 
-  @Test func theDynamicTableIsUsedOnlyWhereItIsAskedFor() throws {
+  @Test func dynamicTableIsUsedOnlyOnRequest() throws {
     func lengths(_ line: String) throws -> [Int] {
       var language = HTTP2Frames()
       return try (0..<2).map { _ in try language.encode(line).count }
@@ -195,7 +195,7 @@ struct HTTP2TextTests {
     #expect(plain[0] == plain[1])
     let indexed = try lengths("headers stream=1 indexed x-name=value")
     #expect(indexed[0] == plain[0] && indexed[1] == 9 + 1)
-    // The other end's table is followed from frame to frame; without the first frame the second is nothing.
+    // The decoder keeps the peer's table over frames: without the first frame the second one does not decode.
     var language = HTTP2Frames()
     let first = Hex.text(try language.encode("headers stream=1 indexed x-name=value"))
     let second = Hex.text(try language.encode("headers stream=3 indexed x-name=value"))
@@ -212,7 +212,7 @@ struct HTTP2TextTests {
     #expect(Hex.text(try language.encode("headers stream=1 indexed x-name=value")) == first)
   }
 
-  @Test func blocksGoOnInContinuations() throws {
+  @Test func blocksContinueInContinuationFrames() throws {
     var language = HTTP2Frames()
     var hex = ""
     for line in [
@@ -236,7 +236,7 @@ struct HTTP2TextTests {
     )
   }
 
-  @Test func encoderAndDecoder() throws {
+  @Test func decoderReadsEncodedFields() throws {
     let fields = [HeaderField(name: Array("a".utf8), value: [0, 255]), HeaderField(name: [], value: [])]
     let encoder = HeaderEncoder()
     let decoder = HeaderDecoder()
@@ -244,21 +244,21 @@ struct HTTP2TextTests {
       #expect(try decoder.decode(encoder.encode(fields, indexed: isIndexed), isFinal: true) == fields)
     }
     #expect(try decoder.decode(encoder.encode([]), isFinal: true) == [])
-    // Cut anywhere.
+    // The block may be split anywhere.
     let block = encoder.encode(fields)
     for at in block.indices {
       var read = try decoder.decode(Array(block[..<at]), isFinal: false)
       read += try decoder.decode(Array(block[at...]), isFinal: true)
       #expect(read == fields)
     }
-    // After an error there is nothing to go on with.
+    // The decoder cannot continue after an error.
     #expect(throws: HeaderDecoder.Failure.self) { try decoder.decode([0x80], isFinal: true) }
     #expect(throws: HeaderDecoder.Failure.self) { try decoder.decode([0x82], isFinal: true) }
   }
 
   // MARK: Requests
 
-  @Test func requestsAreFilledIn() throws {
+  @Test func requestFieldsAreFilledIn() throws {
     var language = HTTP2Frames(scheme: "https", authority: "chat:8443")
     func text(_ line: String) throws -> String {
       try ProbeDecoding.lines(Hex.text(try language.encode(line)), in: HTTP2Frames()).text[0]
@@ -281,7 +281,7 @@ struct HTTP2TextTests {
     #expect(try text("request stream=next").hasPrefix("headers stream=11 "))
   }
 
-  @Test func credentialsAreNotShown() throws {
+  @Test func credentialsAreMasked() throws {
     var language = HTTP2Frames()
     let line =
       "headers stream=1 :path=/v1/events?access_token=abc.def&x=1 authorization=\"Bearer abc.def\" cookie=abc x=abc"
@@ -338,7 +338,7 @@ struct HTTP2TextTests {
   ]
 
   @Test(arguments: comparisons.indices)
-  func differences(_ index: Int) throws {
+  func differencesAreListed(_ index: Int) throws {
     let row = Self.comparisons[index]
     var language = HTTP2Frames()
     let bytes = try language.encode(row.received)
@@ -348,7 +348,7 @@ struct HTTP2TextTests {
     )
   }
 
-  /// Which frames an expectation looks at, and which stay for others.
+  /// Which frames an expectation consumes, and which stay for later ones.
   static let meant: [(expected: String?, received: String, isMeant: Bool)] = [
     ("headers stream=1", "headers stream=1", true), ("headers stream=1", "headers stream=3", false),
     ("headers", "headers stream=3", true), ("headers stream=1", "settings", false),
@@ -364,14 +364,14 @@ struct HTTP2TextTests {
   ]
 
   @Test(arguments: meant.indices)
-  func framesOfNoInterestWait(_ index: Int) throws {
+  func unrelatedFramesAreKept(_ index: Int) throws {
     let row = Self.meant[index]
     var language = HTTP2Frames()
     let hex = Hex.text(try language.encode(row.received))
     #expect(try language.isMeant(unit(hex), by: row.expected) == row.isMeant, "\(row)")
   }
 
-  @Test func streamsAreCut() {
+  @Test func streamIsSplitIntoFrames() {
     #expect(HTTP2Frames.cut([]) == .incomplete)
     #expect(HTTP2Frames.cut([0, 0, 0, 4, 0, 0, 0, 0]) == .incomplete)
     #expect(HTTP2Frames.cut([0, 0, 0, 4, 0, 0, 0, 0, 0, 0]) == .unit(9))
@@ -382,11 +382,10 @@ struct HTTP2TextTests {
     #expect(HTTP2Frames.cut([0x15, 3, 3, 0, 2]) == .broken("a length of 1377027 is no frame's"))
   }
 
-  /// Frames of any kind with any fields come back as the same bytes; the seed is said, and TIDEMARK_SEED plays it
-  /// again.
-  @Test func whateverIsPrintedMakesTheSameBytes() throws {
-    let given = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
-    let seed = given ?? .random(in: .min ... .max)
+  /// Printed frames of any kind with any fields encode to the same bytes. TIDEMARK_SEED replays the printed seed.
+  @Test func printedFramesEncodeToSameBytes() throws {
+    let environmentSeed = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
+    let seed = environmentSeed ?? .random(in: .min ... .max)
     var generator = SplitMix64(seed: seed)
     for _ in 0..<2000 {
       var frame = HTTP2Frame(type: .random(in: 0...12, using: &generator))
@@ -395,11 +394,11 @@ struct HTTP2TextTests {
       frame.isReservedSet = .random(using: &generator)
       let count = Int.random(in: 0...20, using: &generator)
       for _ in 0..<count { frame.payload.append(.random(in: 0...12, using: &generator)) }
-      // Blocks are nghttp2's own: another encoder's may say the same otherwise.
+      // Header blocks are encoded by nghttp2, and other encodings of the same fields are possible.
       if frame.kind?.hasHeaders == true { frame.payload = [] }
       let hex = Hex.text(frame.bytes())
       var line = try #require(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text.first)
-      // What is said of a malformed payload is no part of the line.
+      // The remark about a malformed payload is not part of the line.
       if line.hasSuffix(")"), let open = line.firstRange(of: " (") { line = String(line[..<open.lowerBound]) }
       if frame.kind == .priority, frame.stream == 0 { line += " stream=0" }
       var language = HTTP2Frames()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Probe
 
-/// What the scripts of Proto/scripts hold: that they are read, and that nothing is in none of them.
+/// The scripts of Proto/scripts: they parse, and together they cover every kind of frame.
 struct ScriptFolderTests {
   struct Script {
     var name: String
@@ -22,7 +22,7 @@ struct ScriptFolderTests {
       }
   }
 
-  /// The frames that a script sends and expects, one line each; raw bytes are left out.
+  /// The frames that scripts send and expect, one line each, without raw bytes.
   static func frames(_ scripts: [Script]) -> (sent: [String], expected: [String]) {
     var sent: [String] = []
     var expected: [String] = []
@@ -38,14 +38,14 @@ struct ScriptFolderTests {
 
   static func kinds(_ lines: [String]) -> Set<String> { Set(lines.map { String($0.prefix { $0 != " " }) }) }
 
-  @Test func everyKindOfTheStoresFramesIsInAScript() throws {
+  @Test func scriptsCoverEveryStoreFrame() throws {
     let (sent, expected) = Self.frames(try Self.scripts("scripts"))
     let kinds = Self.kinds(sent + expected)
     for kind in FrameKind.allCases {
       let name = try #require(FrameTable.spec(numbered: kind.rawValue)?.name)
       #expect(kinds.contains(name), "\(name) is in no script")
     }
-    // A request is sent, and its reply is expected: to name it is not enough.
+    // Every request is sent, and every reply is expected.
     for spec in FrameTable.all where StoreFrames.requests.contains(spec.number) {
       #expect(Self.kinds(sent).contains(spec.name), "\(spec.name) is sent by no script")
       #expect(
@@ -55,8 +55,8 @@ struct ScriptFolderTests {
     }
   }
 
-  /// A field's name or value that no frame has would be noticed only where the script is played.
-  @Test func everyLineOfTheStoresScriptsMakesSense() throws {
+  /// Otherwise an invalid field name or value would be detected only when the script is played.
+  @Test func storeScriptLinesAreValid() throws {
     for item in try Self.scripts("scripts") {
       let (sent, expected) = Self.frames([item])
       var language = StoreFrames(fillsIn: false)
@@ -64,7 +64,7 @@ struct ScriptFolderTests {
         #expect(throws: Never.self, "\(item.name): \(line)") { try language.encode(line) }
       }
       for line in expected {
-        // With a wildcard in it a line makes no frame, but its fields have to be the kind's.
+        // A line with a wildcard cannot be encoded, but its fields have to belong to the kind.
         let written =
           line.contains("*") ? String(line.prefix { $0 != " " }) : line.replacing("... ", with: "")
         #expect(throws: Never.self, "\(item.name): \(line)") {
@@ -74,7 +74,7 @@ struct ScriptFolderTests {
     }
   }
 
-  @Test func everyKindOfHTTP2FramesIsInAScript() throws {
+  @Test func scriptsCoverEveryHTTP2Frame() throws {
     let (sent, expected) = Self.frames(try Self.scripts("scripts/http2"))
     for kind in HTTP2Kind.allCases {
       let isSent = Self.kinds(sent).contains(kind.name)
@@ -84,17 +84,17 @@ struct ScriptFolderTests {
       )
     }
     #expect(sent.contains { $0.hasPrefix("0x") }, "no frame of an unknown type")
-    // What a server may send.
+    // The frames that a server may send.
     for kind: HTTP2Kind in [.data, .headers, .rst_stream, .settings, .ping, .goaway, .window_update] {
       #expect(Self.kinds(expected).contains(kind.name), "\(kind) is expected by no script")
     }
   }
 
-  @Test func casesHaveNamesOfTheirOwn() throws {
+  @Test func caseNamesAreUnique() throws {
     let cases = try Self.scripts("scripts/http2").flatMap(\.script.cases)
     #expect(cases.count >= 150)
     var seen: Set<String> = []
-    for name in cases { #expect(seen.insert(name).inserted, "\(name) is there twice") }
+    for name in cases { #expect(seen.insert(name).inserted, "\(name) is not unique") }
   }
 
   @Test func everyCaseExpectsSomething() throws {
@@ -115,7 +115,7 @@ struct ScriptFolderTests {
     }
   }
 
-  @Test func everyLineOfTheHTTP2ScriptsMakesSense() throws {
+  @Test func http2ScriptLinesAreValid() throws {
     for item in try Self.scripts("scripts/http2") {
       var language = HTTP2Frames()
       let (sent, expected) = Self.frames([item])

@@ -6,9 +6,9 @@ import Testing
 
 @testable import Probe
 
-/// Scripts: how they are read, and how they are played against a listener.
+/// Parsing scripts, and playing them against a listener.
 struct ScriptTests {
-  @Test func stepsAreRead() throws {
+  @Test func stepsAreParsed() throws {
     let script = try ProbeScript(
       """
       # a comment
@@ -37,8 +37,8 @@ struct ScriptTests {
     #expect(script.steps[1].line == 4)
   }
 
-  @Test func wrongStepsAreNamed() {
-    for (line, says) in [
+  @Test func invalidStepsAreNamed() {
+    for (line, message) in [
       ("snd ping", "line 2: 'snd ping' is not a step"), ("send", "line 2: 'send' is not a step"),
       ("wait soon", "line 2: a time such as"), ("wait -1s", "line 2: a time such as"),
       ("open sesame", "line 2: 'open sesame' is not a step"),
@@ -47,12 +47,12 @@ struct ScriptTests {
         _ = try ProbeScript("# first\n\(line)")
         Issue.record("read: \(line)")
       } catch {
-        #expect("\(error)".hasPrefix(says), "\(error)")
+        #expect("\(error)".hasPrefix(message), "\(error)")
       }
     }
   }
 
-  @Test func theScriptsOfTheRepositoryAreRead() throws {
+  @Test func repositoryScriptsAreValid() throws {
     let folder = FrameVectors.proto.appending(path: "scripts")
     let names = try FileManager.default.contentsOfDirectory(atPath: folder.path)
     let scripts = names.filter { $0.hasSuffix(".probe") }
@@ -79,60 +79,64 @@ struct ScriptTests {
   struct Play: CustomTestStringConvertible {
     var script: String
     var holds: Bool
-    /// A line of the transcript.
-    var says: String
-    var testDescription: String { says }
+    /// The beginning of a line in the transcript.
+    var transcriptLine: String
+    var testDescription: String { transcriptLine }
   }
 
   static let plays = [
     Play(
       script: "open\nsend ping bytes=0102030405060708\nexpect pong bytes=0102030405060708",
       holds: true,
-      says: "← pong bytes=0102030405060708"
+      transcriptLine: "← pong bytes=0102030405060708"
     ),
     Play(
       script: "open\nsend ping\nexpect pong bytes=0102030405060708",
       holds: false,
-      says: "    bytes: expected 0102030405060708, received 0000000000000000"
+      transcriptLine: "    bytes: expected 0102030405060708, received 0000000000000000"
     ),
-    Play(script: "open\nsend ping\nexpect drain", holds: false, says: "    expected drain, received pong"),
+    Play(
+      script: "open\nsend ping\nexpect drain",
+      holds: false,
+      transcriptLine: "    expected drain, received pong"
+    ),
     Play(
       script: "open\nsend get_channel cid=a:b\nexpect error channel_not_found",
       holds: true,
-      says: "→ get_channel @shard=6 @correlation=1 cid=a:b"
+      transcriptLine: "→ get_channel @shard=6 @correlation=1 cid=a:b"
     ),
     Play(
       script: "open\nsend get_channel cid=a:b\nexpect error busy",
       holds: false,
-      says: "line 3: expect error busy"
+      transcriptLine: "line 3: expect error busy"
     ),
-    Play(script: "send-hex 00000007\nexpect close", holds: true, says: "→ 4 raw bytes"),
+    Play(script: "send-hex 00000007\nexpect close", holds: true, transcriptLine: "→ 4 raw bytes"),
     Play(
       script: "open\ntimeout 20ms\nexpect close",
       holds: false,
-      says: "    expected the end of the connection, nothing came in time"
+      transcriptLine: "    expected the end of the connection, nothing came in time"
     ),
     Play(
       script: "open\nsend ping\nexpect close",
       holds: false,
-      says: "    expected the end of the connection, received a frame"
+      transcriptLine: "    expected the end of the connection, received a frame"
     ),
     Play(
       script: "open\ntimeout 20ms\nexpect pong",
       holds: false,
-      says: "    expected pong, nothing came in time"
+      transcriptLine: "    expected pong, nothing came in time"
     ),
     Play(
       script: "send-hex 00000007\nexpect pong",
       holds: false,
-      says: "    expected pong, the connection was closed"
+      transcriptLine: "    expected pong, the connection was closed"
     ),
     Play(
       script: "open\nsend drain foo=1",
       holds: false,
-      says: "    drain has no field 'foo'; its fields are: "
+      transcriptLine: "    drain has no field 'foo'; its fields are: "
     ),
-    // Events that nobody expects are passed over, whatever is expected instead.
+    // Unexpected events are skipped.
     Play(
       script: """
         open
@@ -142,7 +146,7 @@ struct ScriptTests {
         expect events channels=[]
         """,
       holds: true,
-      says: "← events through=1 lost=0 channels=[] users=[]"
+      transcriptLine: "← events through=1 lost=0 channels=[] users=[]"
     ),
     Play(
       script: """
@@ -152,20 +156,28 @@ struct ScriptTests {
         expect events channels=[{cid=a:b events=[{sequence=4}]}]
         """,
       holds: false,
-      says: "    channels[0].events[0].sequence: expected 4, received 3"
+      transcriptLine: "    channels[0].events[0].sequence: expected 4, received 3"
     ),
     Play(
       script: "open\nsend subscribe channels=[a:b]\nexpect subscribe_reply\ntimeout 20ms\nexpect close",
       holds: false,
-      says: "    expected the end of the connection, nothing came in time"
+      transcriptLine: "    expected the end of the connection, nothing came in time"
     ),
-    Play(script: "open\nconnect\nopen\nclose\nexpect close", holds: true, says: "← ready session=resumed"),
-    Play(script: "open\nconnect\nnew-session\nopen", holds: true, says: "← ready session=new"),
-    Play(script: "wait 1ms\nsend ping\nexpect close", holds: true, says: "→ ping bytes=0000000000000000"),
+    Play(
+      script: "open\nconnect\nopen\nclose\nexpect close",
+      holds: true,
+      transcriptLine: "← ready session=resumed"
+    ),
+    Play(script: "open\nconnect\nnew-session\nopen", holds: true, transcriptLine: "← ready session=new"),
+    Play(
+      script: "wait 1ms\nsend ping\nexpect close",
+      holds: true,
+      transcriptLine: "→ ping bytes=0000000000000000"
+    ),
   ]
 
   @Test(arguments: plays.indices)
-  func scriptsArePlayed(_ index: Int) async throws {
+  func scriptGivesExpectedTranscript(_ index: Int) async throws {
     let play = Self.plays[index]
     let secret = Array("a secret of the test".utf8)
     let listener = try await Listener.start(secret: secret)
@@ -177,11 +189,11 @@ struct ScriptTests {
     }
     let holds = try await runner.run(try ProbeScript(play.script), in: language)
     #expect(holds == play.holds)
-    #expect(lines.all.contains { $0.hasPrefix(play.says) }, "\(lines.all.joined(separator: "\n"))")
+    #expect(lines.all.contains { $0.hasPrefix(play.transcriptLine) }, "\(lines.all.joined(separator: "\n"))")
     try await listener.stop()
   }
 
-  @Test func aStoreWithAnotherSecretIsNotSpokenTo() async throws {
+  @Test func storeWithOtherSecretGetsNoProof() async throws {
     let listener = try await Listener.start(secret: Array("another".utf8))
     let lines = Lines()
     var language = StoreFrames()
@@ -196,7 +208,7 @@ struct ScriptTests {
     try await listener.stop()
   }
 
-  @Test func sendingWaitsForAsManyAnswers() async throws {
+  @Test func sendingWaitsForAllAnswers() async throws {
     let listener = try await Listener.start(secret: nil)
     let lines = Lines()
     let sender = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
@@ -212,7 +224,7 @@ struct ScriptTests {
     let impatient = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(3)) {
       lines.all.append($0)
     }
-    // The listener is silent about this one.
+    // The listener does not answer this request.
     #expect(try await !impatient.send(["list_channel_types"], opens: true, in: StoreFrames()))
     #expect(lines.all.last?.hasPrefix("1 answers are missing") == true)
     #expect(try await !impatient.send(["hex:00000007"], opens: false, in: StoreFrames()))
@@ -220,7 +232,7 @@ struct ScriptTests {
     try await listener.stop()
   }
 
-  @Test func targetsThatMakeNoSenseAreNamed() async {
+  @Test func invalidTargetsAreRefused() async {
     for target in ["", "localhost", "localhost:", ":7410", "localhost:0", "localhost:65536", "127.0.0.1:1"] {
       await #expect(throws: ProbeError.self, "\(target)") {
         _ = try await ProbeConnection.connect(to: ProbeTarget(target), timeout: .seconds(5))
@@ -234,8 +246,13 @@ private final class Lines {
   var all: [String] = []
 }
 
+<<<<<<< HEAD
 /// Enough of a store for scripts: the handshake, pongs, events around the answer to a subscription, and
 /// `channel_not_found` for get_channel; anything else before the handshake, or broken, ends the connection.
+=======
+/// The part of a store that the scripts need: the opening, pongs, events before and after a subscribe reply, and
+/// `channel_not_found` for get_channel. Other or broken frames before the opening close the connection.
+>>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
 private struct Listener {
   let channel: any Channel
   var target: String { "127.0.0.1:\(channel.localAddress!.port!)" }

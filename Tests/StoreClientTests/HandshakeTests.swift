@@ -29,7 +29,7 @@ struct HandshakeTests {
     SecretRow(client: [new, old], store: [new, old], opens: true, testDescription: "both renewed"),
     SecretRow(client: [old, new], store: [new, old], opens: true, testDescription: "in other orders"),
   ])
-  func secrets(_ row: SecretRow) {
+  func secretsMustMatch(_ row: SecretRow) {
     let world = ClientWorld { $0.secrets = row.client }
     world.store.secrets = row.store
     world.command(1)

@@ -161,7 +161,7 @@ struct RequestTableTests {
   ]
 
   @Test(arguments: stories.indices)
-  func story(_ index: Int) {
+  func outcomesFollowTheStory(_ index: Int) {
     let story = Self.stories[index]
     let player = Player(limit: story.limit)
     for (line, row) in story.rows.enumerated() {
@@ -172,7 +172,7 @@ struct RequestTableTests {
   }
 
   @Test
-  func aRefusedRequestKeepsNoSlot() {
+  func refusedRequestKeepsNoSlot() {
     let player = Player(limit: 100)
     for number in 1...3 {
       let outcome = player.table.append(.getChannel, shard: ShardID(0), name: nil, token: UInt64(number)) {
@@ -283,7 +283,7 @@ private final class Player {
     case "close": return describe(table.close())
     case "tick": return describe((0..<Int(words[1])!).flatMap { _ in table.tick() })
     case "retained": return table.retainedBytes > 0 ? ">0" : "0"
-    default: return "what is \(event)?"
+    default: return "unknown event: \(event)"
     }
   }
 
@@ -293,8 +293,8 @@ private final class Player {
     #expect(["deliver", "late"].contains(play("reply \(name)")), "\(name)")
   }
 
-  private func describe(_ given: [RequestTable.FailedRequest]) -> String {
-    given.map { entry in
+  private func describe(_ failures: [RequestTable.FailedRequest]) -> String {
+    failures.map { entry in
       "\(names[entry.token]!) \(entry.failure == .outcomeUnknown ? "outcome_unknown" : "\(entry.failure)")"
     }.joined(separator: ", ")
   }

@@ -77,7 +77,7 @@ import Testing
     ("member.removed", #""user":{"id":"dave"},"member_count":1"#, "dave left messaging:team, 1 member"),
     ("stream.reset", #""note":null"#, "earlier events may be missing: query the state again"),
   ])
-  func sentences(_ type: String, _ fields: String, _ sentence: String) {
+  func eventIsFormattedAsSentence(_ type: String, _ fields: String, _ sentence: String) {
     let line = EventLineFormatter.line(StreamedEvent(type: type, data: "{\(Self.base),\(fields)}"))
     let head = "03:04:05.678  " + type + String(repeating: " ", count: 24 - type.count) + "  "
     #expect(line == head + sentence)
@@ -105,7 +105,7 @@ import Testing
     #expect(!EventLineFormatter.line(StreamedEvent(data: "\u{1B}]0;x")).contains("\u{1B}"))
   }
 
-  @Test func jsonIsOneLine() {
+  @Test func jsonIsFormattedOnOneLine() {
     #expect(EventLineFormatter.json(StreamedEvent(data: "{\n  \"a\": 1\r\n}")) == "{   \"a\": 1  }")
   }
 }

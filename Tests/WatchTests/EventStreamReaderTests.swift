@@ -64,17 +64,17 @@ import Testing
   ]
 
   @Test(arguments: rows)
-  func whole(_ row: Row) throws {
+  func streamIsReadWhole(_ row: Row) throws {
     #expect(try Self.events([Array(row.stream.utf8)], row) == row.events)
   }
 
   @Test(arguments: rows)
-  func byteByByte(_ row: Row) throws {
+  func streamIsReadByteByByte(_ row: Row) throws {
     #expect(try Self.events(row.stream.utf8.map { [$0] }, row) == row.events)
   }
 
   @Test(arguments: rows)
-  func inTwoPieces(_ row: Row) throws {
+  func streamIsReadInTwoPieces(_ row: Row) throws {
     let bytes = Array(row.stream.utf8)
     for cut in 0...bytes.count {
       #expect(try Self.events([Array(bytes[..<cut]), Array(bytes[cut...])], row) == row.events, "at \(cut)")
@@ -97,7 +97,7 @@ import Testing
   }
 
   /// A partial byte order mark belongs to the first line.
-  @Test func aPartOfAByteOrderMark() throws {
+  @Test func partialByteOrderMarkIsText() throws {
     var reader = EventStreamReader()
     var count = 0
     let bytes: [UInt8] = [0xEF, 0xBB] + Array("data: x\n\ndata: y\n\n".utf8)
@@ -109,7 +109,7 @@ import Testing
     #expect(count == 1)
   }
 
-  @Test func keepsInitialLastEventID() throws {
+  @Test func initialLastEventIDIsKept() throws {
     var reader = EventStreamReader(lastEventID: "5")
     _ = try reader.read(Array(":\n\n".utf8).span.bytes) { _ in true }
     #expect(reader.lastEventID == "5")

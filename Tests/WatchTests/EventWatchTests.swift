@@ -178,7 +178,7 @@ import Testing
   }
 
   /// An interrupt ends an open stream, and the last id is printed.
-  @Test func cancelling() async throws {
+  @Test func cancellingEndsStreamAndPrintsLastID() async throws {
     let notes = try await FakeEvents.run([.stream(["id: s-9\ndata: 1\n\n"], thenEnds: false)]) {
       endpoint,
       _ in

@@ -41,7 +41,7 @@ import Testing
       .retry(afterMilliseconds: 1_000, because: "the gateway answered 502")
     ),
   ])
-  func steps(_ end: WatchEnd, _ step: WatchRetryPolicy.Step) {
+  func endDeterminesNextStep(_ end: WatchEnd, _ step: WatchRetryPolicy.Step) {
     var progress = WatchRetryPolicy()
     #expect(progress.ended(end, hasOpened: true, retryMilliseconds: nil) == step)
   }
@@ -76,7 +76,7 @@ import Testing
     #expect(Self.delays(Array(repeating: false, count: 100)).last == 30_000)
   }
 
-  @Test func paths() {
+  @Test func pathHasEncodedParameters() {
     #expect(WatchRequest(user: "bob").path == "/v1/events?user_id=bob")
     #expect(
       WatchRequest(user: "b@x", channels: ["messaging:a", "team:!m&=#"], wantsTotals: true).path

@@ -104,7 +104,9 @@ extension GatewayLoop {
     // A request without a route is always refused.
     guard let match = try? router.match(request.method, request.path, scratch) else { return false }
     let identity = request.authorizationIdentity
-    if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 { return true }
+    if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
+      return true
+    }
     switch connections.known(index, identity: identity) {
     case .caller: return true
     case .refused: return false

@@ -4,9 +4,9 @@ import Testing
 
 @testable import Gateway
 
-/// Up to when everything was told, and what is made of losses.
+/// The time up to which all events have arrived, and recovery from lost events.
 extension EventHubTests {
-  @Test func timeIsTheLeastOfAllShards() throws {
+  @Test func hubTimeIsMinimumOverShards() throws {
     var hub = hub()
     let ref = try open(Self.user(0), Self.cids(1, 1) + Self.cids(2, 1) + Self.cids(3, 1), &hub)
     hub.passed(ShardID(0), through: Self.time(900))
@@ -19,7 +19,7 @@ extension EventHubTests {
     #expect(hub.hasID(ref))
   }
 
-  @Test func anotherConnectionIsToldWhatWasHad() throws {
+  @Test func reconnectResubscribesFromLastTime() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let ref = try open("alice", cids, &hub)
@@ -27,7 +27,7 @@ extension EventHubTests {
     hub.connected(shardCount: Self.shardCount, isSame: true)
     #expect(text(&hub) == ["subscribe 1: 2 since 200", "subscribe_user alice"])
     #expect(hub.replayRecipients(of: 1) == .everybody && !hub.hasID(ref))
-    // What comes before the answer does not say that all was told.
+    // Progress reports before the answer do not prove that all events have arrived.
     hub.passed(ShardID(1), through: Self.time(400))
     #expect(hub.progress.through(1) == Self.time(200))
     hub.subscribed(1, through: Self.time(390), isComplete: true)
@@ -36,7 +36,7 @@ extension EventHubTests {
     #expect(text(&hub) == ["list 0 alice"])
     let other = Self.cids(2, 1)[0]
     hub.listed(ref, entries([cids[0], other]), next: nil)
-    // Joined meanwhile; and what is not listed any more was left.
+    // The first channel is kept, the other one was joined meanwhile, and the unlisted one was left.
     #expect(text(&hub) == ["subscribe 2: 1 since 5"])
     hub.subscribed(2, through: Self.time(399), isComplete: true)
     #expect(hub.hasID(ref) && hub.openings == 0)
@@ -44,18 +44,18 @@ extension EventHubTests {
     #expect(!hub.receives(.truncated(through: .zero, at: Self.time(1)), ref, channel: place))
   }
 
-  @Test func whatWasLostIsAskedForAgain() throws {
+  @Test func lostEventsAreReplayed() throws {
     var hub = hub()
     let cids = Self.cids(1, 3)
     let user = Self.user(0)
     let ref = try open(user, cids, &hub)
     hub.lost(ShardID(1))
     #expect(text(&hub) == ["subscribe 1: 3 since 100"])
-    // A failure is no end: it is asked again.
+    // A failed subscribe is retried.
     hub.subscribeFailed(1, Problem(.storeUnavailable))
     hub.tick()
     #expect(text(&hub) == ["subscribe 2: 3 since 100"])
-    // Too much for one answer.
+    // An incomplete answer is split into smaller requests.
     hub.subscribed(2, through: Self.time(500), isComplete: false)
     #expect(text(&hub) == ["subscribe 3: 1 since 100", "subscribe 4: 2 since 100"])
     hub.subscribed(4, through: Self.time(500), isComplete: true)
@@ -66,7 +66,7 @@ extension EventHubTests {
     #expect(hub.hasID(ref))
   }
 
-  @Test func anotherStoreEndsAll() throws {
+  @Test func differentStoreEndsAllStreams() throws {
     var hub = hub()
     try open("alice", Self.cids(1, 3), &hub)
     _ = try hub.open(EventHub.Request(user: "bob"))
@@ -74,13 +74,13 @@ extension EventHubTests {
     hub.connected(shardCount: 2, isSame: false)
     #expect(text(&hub) == ["reset 0", "end 0", "refuse 1 store_unavailable"])
     #expect(hub.streamCount == 0 && hub.channelCount == 0 && hub.time == nil && hub.shardCount == 2)
-    // Answers of before are nobody's.
+    // Answers from before the change are ignored.
     hub.userSubscribed(1, through: Self.time(1))
     hub.subscribed(0, through: Self.time(1), isComplete: true)
     #expect(text(&hub) == [])
   }
 
-  @Test func aStreamMayHaveSoManyChannels() throws {
+  @Test func channelsPerStreamAreLimited() throws {
     var limits = EventHub.Limits()
     limits.channelsPerStream = 2
     limits.channels = 3

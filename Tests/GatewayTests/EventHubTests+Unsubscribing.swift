@@ -4,12 +4,12 @@ import Testing
 
 @testable import Gateway
 
-/// What is given up, and what is asked for with more than was missed.
+/// Unsubscribing, and the margin before a cursor for membership changes.
 extension EventHubTests {
-  @Test func whateverWasAskedForIsGivenUp() throws {
+  @Test func failedSubscriptionsAreUnsubscribed() throws {
     var hub = hub()
     let cids = Self.cids(1, 2)
-    // Neither answer comes in time: the store may have subscribed to both.
+    // Neither request is answered in time: the store may have subscribed both.
     _ = try hub.open(EventHub.Request(user: "alice"))
     _ = hub.takeSteps()
     hub.userFailed(0, Problem(.storeUnavailable))
@@ -20,7 +20,7 @@ extension EventHubTests {
     _ = hub.takeSteps()
     hub.tick()
     #expect(text(&hub) == ["unsubscribe 2", "unsubscribe_user alice"])
-    // What is refused is tried again, as long as it takes.
+    // A refused unsubscribe is retried without limit.
     for frame in 1...2 {
       hub.unsubscribeFailed(frame)
       hub.userUnsubscribeFailed(0)
@@ -31,10 +31,10 @@ extension EventHubTests {
     hub.unsubscribed(3)
     hub.userUnsubscribed(0)
     #expect(hub.channelCount == 0 && hub.userCount == 0)
-    #expect(ended(&hub) == [])
+    #expect(tickAndConfirmUnsubscribes(&hub) == [])
   }
 
-  @Test func whatIsTakenAgainWhileItIsGivenUpIsSubscribedTo() throws {
+  @Test func resubscribingDuringUnsubscribeSubscribesAgain() throws {
     var hub = hub()
     let cids = Self.cids(1, 1)
     hub.close(try open("alice", cids, &hub))
@@ -46,24 +46,24 @@ extension EventHubTests {
     hub.userSubscribed(0, through: Self.time(100))
     hub.listed(again, entries(cids), next: nil)
     #expect(text(&hub) == ["list 0 alice", "subscribe 2: 1"])
-    // Late, and of no meaning any more.
+    // A late answer has no effect.
     hub.unsubscribeFailed(1)
     hub.subscribed(2, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == ["begin 0", "live 0"] && hub.hasID(again))
     hub.close(again)
-    #expect(ended(&hub) == ["unsubscribe 1", "unsubscribe_user alice"])
+    #expect(tickAndConfirmUnsubscribes(&hub) == ["unsubscribe 1", "unsubscribe_user alice"])
     #expect(hub.channelCount == 0 && hub.userCount == 0)
   }
 
-  @Test func anotherConnectionKnowsOfNothingToGiveUp() throws {
+  @Test func reconnectDropsPendingUnsubscribes() throws {
     var hub = hub()
     hub.close(try open("alice", Self.cids(1, 1), &hub))
     hub.connected(shardCount: Self.shardCount, isSame: true)
-    #expect(ended(&hub) == [] && hub.channelCount == 0 && hub.userCount == 0)
+    #expect(tickAndConfirmUnsubscribes(&hub) == [] && hub.channelCount == 0 && hub.userCount == 0)
   }
 
-  /// The index learns of a joining after the id has passed it.
-  @Test func membershipsAreAskedForFromBeforeTheID() throws {
+  /// The user's index lags: it can list a join after the event id has passed it.
+  @Test func resumeReplaysMembershipsFromBeforeCursor() throws {
     var hub = hub(EventHub.Limits())
     let cids = Self.cids(1, 3)
     let ref = try hub.open(EventHub.Request(user: "alice", start: .since(Self.time(100_000))))
@@ -81,7 +81,7 @@ extension EventHubTests {
     #expect(
       hub.replayRecipients(of: 1) == .newMembers([ref]) && hub.replayRecipients(of: 2) == .formerMember(ref)
     )
-    // A channel that was made a while ago and left since was not deleted; one that had its name before may have been.
+    // `channel.deleted` is about an earlier channel of that name if the user left the present one later.
     let deleted = EventFields.channelDeleted(at: Self.time(60_000))
     func left(_ user: String) -> EventFields {
       .memberRemoved(user: user, at: Self.time(101_000), memberCount: 1)
