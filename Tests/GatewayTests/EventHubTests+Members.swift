@@ -18,13 +18,8 @@ extension EventHubTests {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let alice = try open("alice", cids, &hub)
-<<<<<<< HEAD
     let places = try cids.map { try #require(hub.index(ofChannel: $0)) }
-    // The index tells both before the channel tells either.
-=======
-    let places = try cids.map { try #require(hub.place(ofChannel: $0)) }
     // The index reports both changes before the channel reports either.
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     hub.membership(user: 0, entry(cids[0], joined: 90), at: Self.time(90), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 90"])

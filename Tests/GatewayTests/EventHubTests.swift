@@ -378,13 +378,8 @@ import Testing
     hub.subscribed(0, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == ["begin 0", "live 0"])
     #expect(hub.viewer(ref, subject: nil) == .server)
-<<<<<<< HEAD
-    // It may be made anew.
-    let place = hub.index(ofChannel: cids[0])!
-=======
     // The channel may be created again.
-    let place = hub.place(ofChannel: cids[0])!
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    let place = hub.index(ofChannel: cids[0])!
     hub.detachAfter(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
     #expect(hub.refs(ofChannel: place) == [ref])
   }
@@ -513,13 +508,8 @@ import Testing
     #expect(
       !hub.receives(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place)
     )
-<<<<<<< HEAD
-    // The channel's own word does not come.
-    for _ in 1..<LeaveQueue.waitTicks {
-=======
     // The channel's own event does not arrive.
-    for _ in 1..<EventHub.leavingTicks {
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    for _ in 1..<LeaveQueue.waitTicks {
       hub.tick()
       #expect(text(&hub) == [])
     }

@@ -153,11 +153,7 @@ import Testing
   }
 }
 
-<<<<<<< HEAD
-/// A listing whose requests can be asked for within a macro.
-=======
 /// A ``TokenListing`` that can be mutated within a macro.
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
 private final class TestListing {
   private var listing: TokenListing
   init(_ tokens: RevokedTokens) { listing = TokenListing(tokens) }
@@ -214,13 +210,8 @@ private final class TestListing {
     #expect(listing.roundIsDue(isReady: false) == nil)
     let first = try #require(listing.roundIsDue(isReady: true))
     #expect(first.known == 0 && first.after == 0)
-<<<<<<< HEAD
     #expect(listing.roundIsDue(isReady: true) == nil)
-    // It takes effect as a whole; what is taken back between two parts has it begin anew.
-=======
-    #expect(listing.roundIsDue(canAsk: true) == nil)
     // The list takes effect as a whole. A reinstated token between two parts restarts it.
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
     let part = Self.answer(7, [("a", 50, 1), ("b", 50, 4)], isAnew: true, hasMore: true)
     let second = try #require(listing.answered(part, round: first.round))
     #expect(second.known == 7 && second.after == 4 && second.round == first.round)
@@ -230,13 +221,8 @@ private final class TestListing {
     #expect(third.known == 8 && third.after == 5)
     #expect(listing.answered(Self.answer(9, [("d", 60, 9)]), round: first.round) == nil)
     #expect(Self.refused(tokens) == "acd")
-<<<<<<< HEAD
-    // What is new since.
-    let next = try #require(listing.roundIsDue(isReady: true))
-=======
     // The next round loads only newer revocations.
-    let next = try #require(listing.roundIsDue(canAsk: true))
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    let next = try #require(listing.roundIsDue(isReady: true))
     #expect(next.known == 9 && next.after == 9)
     #expect(listing.answered(Self.answer(10, [("e", 60, 10)], ended: 50), round: next.round) == nil)
     #expect(Self.refused(tokens) == "de")

@@ -131,15 +131,9 @@ import Testing
     _ = replications.assigned(0, isDone: true)
     #expect(replications.settled(0, isDone: false) == [])
     #expect(!replications.isBusy && replications.settledCount == 0)
-<<<<<<< HEAD
-    // A shard that did not say has nothing that was found before.
-    let asked = replications.roundIsDue(shardCount: 3)
-    for _ in asked { #expect(replications.listFailed() == []) }
-=======
     // A failed query clears what the round before had found in that shard.
     let queries = replications.roundIsDue(shardCount: 3)
-    for _ in queries { #expect(replications.askFailed() == []) }
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    for _ in queries { #expect(replications.listFailed() == []) }
     #expect(!replications.isBusy)
     #expect(round(&replications, [team]) == [])
   }
@@ -169,17 +163,10 @@ import Testing
   @Test func concurrentQueriesAndReplicationsAreLimited() {
     var replications = SettingsReplication()
     let values = (0..<20).map { value($0, shardCount: 40) }
-<<<<<<< HEAD
     #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.listsInFlightMax)
-    #expect(text(replications.found(values, in: ShardID(0))) == ["ask 16"])
-    for shard in 17..<40 { #expect(text(replications.listFailed()) == ["ask \(shard)"]) }
-    for _ in 0..<16 { #expect(replications.listFailed() == []) }
-=======
-    #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.asksMax)
     #expect(text(replications.found(values, in: ShardID(0))) == ["list 16"])
-    for shard in 17..<40 { #expect(text(replications.askFailed()) == ["list \(shard)"]) }
-    for _ in 0..<16 { #expect(replications.askFailed() == []) }
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    for shard in 17..<40 { #expect(text(replications.listFailed()) == ["list \(shard)"]) }
+    for _ in 0..<16 { #expect(replications.listFailed() == []) }
     #expect(!replications.isBusy)
     // All values are due: a limited number begins at once, and another one when one is done.
     _ = replications.roundIsDue(shardCount: 40)

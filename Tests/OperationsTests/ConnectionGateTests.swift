@@ -64,15 +64,9 @@ import Testing
     #expect(try gate.admits(peer("10.0.0.1")))
   }
 
-<<<<<<< HEAD
-  @Test("a trusted proxy is never one who has not shown who it is; loopback may have no share")
-  func trusted() throws {
-    var limits = ConnectionLimits(total: 100, perAddress: 1, unauthenticated: 1)
-=======
   /// Trusted proxies do not count as unauthenticated, and loopback can be exempt from the limit per address.
   @Test func trustedProxiesAndLoopbackAreExempt() throws {
-    var limits = ConnectionLimits(total: 100, perAddress: 1, unproven: 1)
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    var limits = ConnectionLimits(total: 100, perAddress: 1, unauthenticated: 1)
     limits.trusted = [AddressRange("192.0.2.1")].compactMap { $0 }
     limits.countsLoopback = false
     let gate = ConnectionGate(limits: limits, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -143,15 +137,9 @@ import Testing
   @Test func frequentRefusalsAreLoggedOncePerSecond() {
     var limiter = LogRateLimiter()
     let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
-<<<<<<< HEAD
-    #expect(note.occurrence(at: start) == 1)
-    for _ in 0..<1_000 { #expect(note.occurrence(at: start + .milliseconds(999)) == nil) }
-    #expect(note.occurrence(at: start + .seconds(1)) == 1_001)
-=======
-    #expect(limiter.refused(at: start) == 1)
-    for _ in 0..<1_000 { #expect(limiter.refused(at: start + .milliseconds(999)) == nil) }
-    #expect(limiter.refused(at: start + .seconds(1)) == 1_001)
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+    #expect(limiter.occurrence(at: start) == 1)
+    for _ in 0..<1_000 { #expect(limiter.occurrence(at: start + .milliseconds(999)) == nil) }
+    #expect(limiter.occurrence(at: start + .seconds(1)) == 1_001)
   }
 
   @Test(arguments: [

@@ -246,13 +246,8 @@ private final class Lines {
   var all: [String] = []
 }
 
-<<<<<<< HEAD
-/// Enough of a store for scripts: the handshake, pongs, events around the answer to a subscription, and
-/// `channel_not_found` for get_channel; anything else before the handshake, or broken, ends the connection.
-=======
-/// The part of a store that the scripts need: the opening, pongs, events before and after a subscribe reply, and
-/// `channel_not_found` for get_channel. Other or broken frames before the opening close the connection.
->>>>>>> 49262e14c15a436d93d9e0d860e1a53dac72ccc8
+/// The part of a store that the scripts need: the handshake, pongs, events before and after a subscribe reply, and
+/// `channel_not_found` for get_channel. Other or broken frames before the handshake close the connection.
 private struct Listener {
   let channel: any Channel
   var target: String { "127.0.0.1:\(channel.localAddress!.port!)" }
