@@ -262,7 +262,7 @@ let package = Package(
     ),
     .testTarget(
       name: "OperationsTests",
-      dependencies: ["Operations", "TestPrograms", nioCore, nioPosix, metrics, logging, lifecycle],
+      dependencies: ["Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle],
       swiftSettings: strict
     ),
     .testTarget(

@@ -134,12 +134,12 @@ extension HTTP2ServerConnection {
     slot.pointee.phase = .streaming
     if slot.pointee.received.method == .head { slot.pointee.flags.formUnion([.finished, .localEnded]) }
     let hasBody = slot.pointee.received.method != .head
+    collectFields(headers, slot)
     let result = resources.headers.withList(
       slot: slot,
       status: status,
       contentType: contentType,
-      length: nil,
-      extra: all(headers, slot)
+      length: nil
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
@@ -269,12 +269,12 @@ extension HTTP2ServerConnection {
     let mayHaveLength = status != 204 && status != 304
     slot.pointee.phase = .answered
     if !hasBody { slot.pointee.flags.insert(.localEnded) }
+    collectFields(headers, slot)
     let result = resources.headers.withList(
       slot: slot,
       status: status,
       contentType: contentType,
-      length: mayHaveLength ? length : nil,
-      extra: all(headers, slot)
+      length: mayHaveLength ? length : nil
     ) { list, count in
       nghttp2Submit(session, slot, list, count, hasBody: hasBody)
     }
@@ -293,11 +293,12 @@ extension HTTP2ServerConnection {
     core.pointee.consumeStreamed(slot.pointee.streamID, unread)
   }
 
-  /// Headers of this response and those that the application adds to every response.
+  /// Collect the headers of this response, and those that the application adds to every response.
   @inline(__always)
-  private func all(_ headers: [HTTP2Header], _ slot: UnsafeMutablePointer<StreamSlot>) -> [HTTP2Header] {
-    guard let common = resources.commonHeaders else { return headers }
-    return headers + common(HTTP2Request(slot))
+  private func collectFields(_ headers: [HTTP2Header], _ slot: UnsafeMutablePointer<StreamSlot>) {
+    resources.headers.fields.removeAll()
+    for header in headers { resources.headers.fields.add(header) }
+    resources.commonHeaders?(HTTP2Request(slot), &resources.headers.fields)
   }
 
   @inline(__always)

@@ -7,8 +7,8 @@ package final class HTTP2ServerResources {
   /// The limits of every connection made with these resources.
   package let limits: HTTP2Limits
 
-  /// Additional headers for the response to a request; nil by default.
-  package var commonHeaders: ((borrowing HTTP2Request) -> [HTTP2Header])?
+  /// Adds headers to the response to a request; nil by default.
+  package var commonHeaders: ((borrowing HTTP2Request, inout ResponseFields) -> Void)?
 
   /// Returns a hash of the client that a request on a shared connection names (``HTTP2ServerConnection/isShared``). The
   /// hash is never 0 and uses a secret seed; nil if the request names no client. Set it before the first connection.

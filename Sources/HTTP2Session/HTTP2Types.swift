@@ -1,5 +1,5 @@
 /// Handle of one request. It is valid until its stream closes. Calls that take a stale handle do nothing and report it.
-package struct HTTP2StreamHandle: Sendable, Hashable {
+package struct HTTP2StreamHandle: Sendable, Hashable, BitwiseCopyable {
   /// Index in the event loop's pool of slots.
   package let slot: UInt32
   /// Number of times that the slot has been reused.

@@ -20,8 +20,8 @@ final class ResponseHeaders {
   private let scratch: UnsafeMutablePointer<nghttp2_nv>
   /// "000" to "999".
   private let statusDigits: UnsafeMutablePointer<UInt8>
-  /// Values of additional headers, while they are submitted.
-  private var values: [UInt8] = []
+  /// Additional headers of the response that is being submitted.
+  var fields = ResponseFields()
   /// Value of `date` (RFC 9110 section 6.6.1). It is updated in place, so queued responses get the newer date.
   private let date: UnsafeMutablePointer<UInt8>
   private var dateUpdated: NIODeadline?
@@ -77,15 +77,14 @@ final class ResponseHeaders {
   private static let contentTypeName: StaticString = "content-type"
   private static let contentLengthName: StaticString = "content-length"
 
-  /// Call `submit` with the header list, which is valid until that returns. A nil `length` omits content-length. Its
-  /// digits are written into the slot, where they stay until nghttp2 has sent them.
+  /// Call `submit` with the header list and ``fields``, which are valid until that returns. A nil `length` omits
+  /// content-length. Its digits are written into the slot, where they stay until nghttp2 has sent them.
   @inline(__always)
   func withList(
     slot: UnsafeMutablePointer<StreamSlot>,
     status: Int,
     contentType: HTTP2ContentType,
     length: Int?,
-    extra: [HTTP2Header],
     submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
   ) -> Int32 {
     scratch[0].value = statusDigits + status * 3
@@ -115,36 +114,32 @@ final class ResponseHeaders {
       )
       count += 1
     }
-    if extra.isEmpty { return submit(scratch, count) }
-    return withExtra(extra, from: count, submit: submit)
+    if fields.isEmpty { return submit(scratch, count) }
+    return withFields(from: count, submit: submit)
   }
 
   private static let digitsOffset =
     MemoryLayout<StreamSlot>.offset(of: \.outgoing)! + OutgoingData.digitsOffset
 
   @inline(never)
-  private func withExtra(
-    _ extra: [HTTP2Header],
+  private func withFields(
     from first: Int,
     submit: (UnsafeMutablePointer<nghttp2_nv>, Int) -> Int32
   ) -> Int32 {
-    precondition(extra.count <= ResponseHeaders.maxExtraHeaders, "too many extra headers")
-    values.removeAll(keepingCapacity: true)
-    for header in extra { values.append(contentsOf: header.value.utf8) }
-    return values.withUnsafeMutableBufferPointer { bytes in
-      var at = 0
-      for (index, header) in extra.enumerated() {
-        let count = header.value.utf8.count
+    precondition(fields.count <= ResponseHeaders.maxExtraHeaders, "too many extra headers")
+    return fields.bytes.withUnsafeBufferPointer { bytes in
+      let base = bytes.baseAddress.map { UnsafeMutablePointer(mutating: $0) }
+      for index in 0..<fields.count {
+        let (name, range) = (fields.names[index], fields.range(index))
         scratch[first + index] = nghttp2_nv(
-          name: UnsafeMutablePointer(mutating: header.name.utf8Start),
-          value: bytes.baseAddress.map { $0 + at } ?? scratch[0].value,
-          namelen: header.name.utf8CodeUnitCount,
-          valuelen: count,
+          name: UnsafeMutablePointer(mutating: name.utf8Start),
+          value: base.map { $0 + range.lowerBound } ?? scratch[0].value,
+          namelen: name.utf8CodeUnitCount,
+          valuelen: range.count,
           flags: ResponseHeaders.noCopyName
         )
-        at += count
       }
-      return submit(scratch, first + extra.count)
+      return submit(scratch, first + fields.count)
     }
   }
 }

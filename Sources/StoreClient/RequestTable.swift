@@ -320,7 +320,7 @@ extension RequestTable {
         let frame = batches.rewrite(
           slot.frame,
           issue: slot.issue,
-          hasName: slot.kind != .redeemTicket,
+          hasName: slot.kind.traits.contains(.named),
           counter: counter,
           shardCount: slot.isRouted ? shardCount : 0
         )

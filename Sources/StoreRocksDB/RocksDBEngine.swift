@@ -26,7 +26,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// nil after ``close()``.
   private var handles: Handles?
   private let loggedSinceMark = NIOLockedValueBox(0)
-  private let hasUnsynced = NIOLockedValueBox(true)
+  private let unsynced = NIOLockedValueBox(UnsyncedWrites())
   /// Warning for the operator about how the directory was opened; nil if there is none.
   package let warning: String?
   private static let markBytes = 4 << 20
@@ -219,9 +219,10 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         }
       }
     }
-    hasUnsynced.withLockedValue { $0 = true }
     var failure: UnsafeMutablePointer<CChar>?
+    unsynced.withLockedValue { $0.writeBegan() }
     rocksdb_write(database, handles!.write.pointer, batch, &failure)
+    unsynced.withLockedValue { $0.writeEnded() }
     if let text = Self.consumeError(&failure) {
       guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
       foundDamage.withLockedValue { $0 = true }
@@ -240,11 +241,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func sync() throws(StorageError) {
-    let isDue = hasUnsynced.withLockedValue { hasUnsynced in
-      defer { hasUnsynced = false }
-      return hasUnsynced
-    }
-    guard isDue else { return }
+    guard unsynced.withLockedValue({ $0.takeDue() }) else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
     if let text = Self.consumeError(&failure) { throw recordFailure(text) }

@@ -97,9 +97,13 @@ import Testing
     let limiter = RateLimiter(RateLimits(user: 5))
     let caller = Caller(userID: Array("bob".utf8), isServer: false)
     let answer = try #require(limiter.charge(2, to: caller, at: 0))
-    let headers = limiter.headers(answer.packed).map { "\($0.name): \($0.value)" }
+    var fields = ResponseFields()
+    limiter.addHeaders(answer.packed, to: &fields)
+    let headers = fields.list.map { "\($0.name): \($0.value)" }
     #expect(headers == [#"ratelimit-policy: "user";q=10;w=2"#, #"ratelimit: "user";r=8;t=1"#])
-    #expect(limiter.headers(0).isEmpty)
+    var none = ResponseFields()
+    limiter.addHeaders(0, to: &none)
+    #expect(none.isEmpty)
     #expect(limiter.charge(1, to: Caller.nobody, at: 0) == nil)
     #expect(limiter.charge(1, to: PeerAddress(high: 0, low: 1), at: 0) == nil)
   }

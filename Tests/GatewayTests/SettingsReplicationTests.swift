@@ -80,9 +80,9 @@ import Testing
     #expect(round(&replications, [erasing]) == ["erase 0 v5"])
     #expect(replications.isBusy)
     // An unfinished erasure is found again.
-    #expect(replications.settled(0, isDone: false) == [] && !replications.isBusy)
+    #expect(replications.erased(0, isDone: false) == [] && !replications.isBusy)
     #expect(round(&replications, [erasing]) == ["erase 0 v5"])
-    #expect(replications.settled(0, isDone: true) == [] && replications.settledCount == 1)
+    #expect(replications.erased(0, isDone: true) == [] && replications.settledCount == 1)
   }
 
   @Test func userChangeIsAnnouncedBeforeSettling() {

@@ -37,12 +37,15 @@ package struct Problem: Error, Equatable {
     var headers = [HTTP2Header("x-request-id", requestID)]
     if let retryAfterSeconds { headers.append(HTTP2Header("retry-after", "\(retryAfterSeconds)")) }
     if isForBadTokens {
-      headers += RateLimiter.headers(
+      var fields = ResponseFields()
+      RateLimiter.addHeaders(
         "token",
         perSecond: RateLimiter.badTokensPerSecond,
         remaining: 0,
-        resetSeconds: retryAfterSeconds ?? 1
+        resetSeconds: retryAfterSeconds ?? 1,
+        to: &fields
       )
+      headers += fields.list
     }
     if let allow { headers.append(HTTP2Header("allow", allow.value)) }
     if status == 401 && code != .webhookSignatureInvalid {

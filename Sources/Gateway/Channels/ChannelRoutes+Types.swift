@@ -15,19 +15,9 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    let fanOut = loop.fanOuts.begin(context, match.route, count: 1, .value)
-    loop.fanOuts.send(
-      .patchChannelType,
-      shard: home,
-      name: match.subject,
-      context,
-      match.route,
-      entry: 0,
-      of: fanOut
-    ) {
+    loop.valueChanges.begin(.patchChannelType, home: home, name: match.subject, context, match.route) {
       $0.writeOptionPatch(patch)
     }
-    loop.fanOuts.finishSending(fanOut)
   }
 
   /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.

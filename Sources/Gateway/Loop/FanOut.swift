@@ -24,25 +24,8 @@ final class FanOut {
   enum Answer {
     /// Each on its own.
     case results(status: Int, _ write: (FanOut, inout ByteBuffer) -> Void)
-    /// The value that a PUT has made; or the problem of any part.
-    case value
     /// The channel types found; or the problem of any part.
     case channelTypes
-    /// One user of a batch: the entry of the batch's fan-out.
-    case entry(of: SlotIndex, at: Int)
-  }
-
-  /// Progress of the PUT of a ``SharedValue``; other fan-outs stay in `collecting`.
-  enum Stage {
-    /// The home shard is making the change. Becomes `assigning`.
-    case collecting
-    /// The value is being assigned to the other shards. Becomes `announcing`, or `confirming` where no other user sees
-    /// a difference.
-    case assigning(SharedValue)
-    /// Watchers of the user's channels are being told how others see the user's rows now (R7). Becomes `confirming`.
-    case announcing(SharedValue)
-    /// The home shard is being told that all shards have the value.
-    case confirming(SharedValue)
   }
 
   let connection: UInt32
@@ -59,9 +42,6 @@ final class FanOut {
   var waiting: Int
   /// The newest version of each channel type found.
   private(set) var records: [String: ChannelTypeRecord] = [:]
-  var stage = Stage.collecting
-  /// Whether the request changes what a user hides, so that others see the user's rows differently.
-  var changesPrivacy = false
   /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.
   var parts = ByteBuffer()
   /// The problem of the whole request; nil: none.

@@ -11,18 +11,8 @@ final class FanOuts: GatewayPart {
   // MARK: Sending
 
   /// Start a fan-out of `count` results.
-  ///
-  /// - Parameter changesPrivacy: as in ``FanOut``.
-  func begin(
-    _ context: RequestContext,
-    _ route: Route,
-    count: Int,
-    _ answer: FanOut.Answer,
-    changesPrivacy: Bool = false
-  ) -> SlotIndex {
-    let fanOut = FanOut(context, route, count: count, answer)
-    fanOut.changesPrivacy = changesPrivacy
-    return fanOuts.insert(fanOut)
+  func begin(_ context: RequestContext, _ route: Route, count: Int, _ answer: FanOut.Answer) -> SlotIndex {
+    fanOuts.insert(FanOut(context, route, count: count, answer))
   }
 
   /// Keep the names of the next entry for the answer.
@@ -75,6 +65,16 @@ final class FanOuts: GatewayPart {
     fanOut.waiting -= 1
   }
 
+  /// Record the result of an entry that another part has handled.
+  ///
+  /// - Parameter code: nil: it succeeded.
+  func end(_ index: SlotIndex, _ entry: Int, _ code: ProblemCode?) {
+    guard let fanOut = fanOuts[index] else { return }
+    fanOut.results[entry].code = code
+    fanOut.waiting -= 1
+    answerIfComplete(fanOut, index)
+  }
+
   /// End the sending of entries: from here on the last result answers.
   func finishSending(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
@@ -87,7 +87,7 @@ final class FanOuts: GatewayPart {
   func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
     guard let fanOut = fanOuts[index] else { return }
     do throws(WireError) {
-      try apply(payload, kind, Int(entry), in: fanOut, index)
+      try apply(payload, kind, Int(entry), in: fanOut)
     } catch {
       fanOut.results[Int(entry)].code = .internalError
       fanOut.problem = Problem(.internalError)
@@ -108,8 +108,7 @@ final class FanOuts: GatewayPart {
     _ payload: RawSpan,
     _ kind: FrameKind,
     _ entry: Int,
-    in fanOut: FanOut,
-    _ index: SlotIndex
+    in fanOut: FanOut
   ) throws(WireError) {
     var reader = FieldReader(payload)
     switch kind {
@@ -132,19 +131,13 @@ final class FanOuts: GatewayPart {
       fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
     case .putChannelReply:
       fanOut.results[entry].isCreated = try reader.byte() == 1
-    case .patchChannelTypeReply:
-      assignEverywhere(.channelType(try reader.channelTypeRecord()), fanOut, index)
-    case .patchUserReply:
-      assignEverywhere(.user(try reader.userSettings()), fanOut, index)
     case .listChannelTypesReply:
       for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.keep(try reader.channelTypeRecord()) }
     case .markReadReply, .markDeliveredReply:
       // A batch's answer does not show rows.
       _ = try RowFields(&reader)
       fanOut.results[entry].uncounted = try reader.uncounted()
-    default:
-      // Replies to assignments have no fields that the answer shows.
-      break
+    default: throw .unknownKind(kind.rawValue)
     }
   }
 
@@ -153,17 +146,7 @@ final class FanOuts: GatewayPart {
   /// Answer when the last result has arrived.
   private func answerIfComplete(_ fanOut: FanOut, _ index: SlotIndex) {
     guard fanOut.waiting == 0, fanOuts[index] === fanOut else { return }
-    if case .assigning(let value) = fanOut.stage, fanOut.results.allSatisfy({ $0.code == nil }) {
-      fanOut.stage = .announcing(value)
-      // The announcement calls this function again when it ends.
-      if announce(value, fanOut, index) { return }
-    }
-    if case .announcing(let value) = fanOut.stage, fanOut.results.allSatisfy({ $0.code == nil }) {
-      fanOut.stage = .confirming(value)
-      if settle(value, fanOut, index) { return }
-    }
     fanOuts.remove(index)
-    if case .entry(let batch, let entry) = fanOut.answer { return finishUser(fanOut, batch, entry) }
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
@@ -181,54 +164,7 @@ final class FanOuts: GatewayPart {
       }
       connection.respond(fanOut.stream, status: status) { write(fanOut, &$0) }
       loop.counters.answered(fanOut.route, status: status)
-    case .value, .entry: answerValue(fanOut, connection)
     case .channelTypes: answerChannelTypes(fanOut, connection)
-    }
-  }
-
-  /// Complete one user of a batch.
-  private func finishUser(_ fanOut: FanOut, _ index: SlotIndex, _ entry: Int) {
-    guard let batch = fanOuts[index] else { return }
-    switch fanOut.stage {
-    case .collecting:
-      batch.results[entry].code = fanOut.results.lazy.compactMap(\.code).first ?? .internalError
-    case .assigning, .announcing: batch.results[entry].code = .outcomeUnknown
-    // All shards have the value. If the home shard was not told, a later replication round tells it.
-    case .confirming: break
-    }
-    batch.waiting -= 1
-    answerIfComplete(batch, index)
-  }
-
-  /// The code must not be one whose title says that nothing was changed.
-  private static var partlyChanged: Problem {
-    Problem(
-      .outcomeUnknown,
-      """
-      the change was made but has not reached every shard yet; it will be replicated in the background, or repeat the \
-      request
-      """
-    )
-  }
-
-  /// Answer the PUT of a channel type or a user.
-  private func answerValue(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let route = fanOut.route
-    switch fanOut.stage {
-    case .collecting:
-      let code = fanOut.results.lazy.compactMap(\.code).first ?? .internalError
-      loop.answer(fanOut.problem ?? Problem(code), route, fanOut.stream, connection)
-    case .assigning, .announcing:
-      loop.answer(Self.partlyChanged, route, fanOut.stream, connection)
-    case .confirming(let value):
-      // All shards have the value. If the home shard was not told, a later replication round tells it.
-      connection.respond(fanOut.stream, status: 200) { buffer in
-        switch value {
-        case .channelType(let record): ChannelJSON.write(record, into: &buffer)
-        case .user(let settings): UserJSON.write(settings, into: &buffer)
-        }
-      }
-      loop.counters.answered(route, status: 200)
     }
   }
 
@@ -247,65 +183,5 @@ final class FanOuts: GatewayPart {
       buffer.writeStaticString("]}")
     }
     loop.counters.answered(route, status: 200)
-  }
-
-  // MARK: Values replicated to every shard
-
-  /// Assign a value that the home shard has changed to every other shard.
-  private func assignEverywhere(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) {
-    fanOut.stage = .assigning(value)
-    // Version 0 was never set, which is every shard's default state.
-    guard value.version > 0 else { return }
-    let home = value.home(shardCount: loop.store.shardCount)
-    for shard in 0..<loop.store.shardCount where shard != Int(home.rawValue) {
-      fanOut.waiting += 1
-      fanOut.results.append(FanOut.Result())
-      let entry = fanOut.results.count - 1
-      sendShared(value, value.assignKind, ShardID(UInt16(shard)), fanOut, index, entry) {
-        value.writeAssignment(into: &$0)
-      }
-    }
-  }
-
-  /// Announce the change of the user's rows in all their channels, once every shard has the setting (R7). False: there
-  /// is nothing to announce.
-  private func announce(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
-    guard fanOut.changesPrivacy, value.isUser, value.version > 0 else { return false }
-    fanOut.waiting += 1
-    let scan = UserChannelScan(.announce, users: [Array(value.name.utf8)], shardCount: loop.store.shardCount)
-    loop.userJobs.begin(UserJob(.announcement(fanOut: index), scan))
-    return true
-  }
-
-  /// Handle the end of an announcement. After a failure the value stays unsettled, and ``Replication`` completes it.
-  func announced(_ index: SlotIndex, _ problem: Problem?) {
-    guard let fanOut = fanOuts[index] else { return }
-    if let problem { fanOut.results.append(FanOut.Result(code: problem.code)) }
-    fanOut.waiting -= 1
-    answerIfComplete(fanOut, index)
-  }
-
-  /// Tell the home shard that every shard has the value. False: there is nothing to wait for.
-  private func settle(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
-    guard value.version > 0 else { return false }
-    let home = value.home(shardCount: loop.store.shardCount)
-    fanOut.waiting += 1
-    sendShared(value, .settle, home, fanOut, index, 0) { value.writeSettlement(into: &$0) }
-    return fanOut.waiting > 0
-  }
-
-  /// Send the gateway's own request about a value. It has no caller, so no time of issue.
-  private func sendShared(
-    _ value: SharedValue,
-    _ kind: FrameKind,
-    _ shard: ShardID,
-    _ fanOut: FanOut,
-    _ index: SlotIndex,
-    _ entry: Int,
-    _ fields: (inout ByteBuffer) -> Void
-  ) {
-    let request = Self.request(index, entry, fanOut.route, isServer: fanOut.isServer)
-    if loop.trySend(kind, shard: shard, name: Array(value.name.utf8), request, fields) { return }
-    finish(index, entry, .storeBusy)
   }
 }

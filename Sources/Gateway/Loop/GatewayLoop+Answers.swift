@@ -26,6 +26,7 @@ extension GatewayLoop: StoreClientDelegate {
     case .echoingAnswer(let index, let stream, let connection):
       echoingAnswers.replied(index, pending, kind, payload, stream, connection)
     case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind, payload)
+    case .valueChange(let index, let request): valueChanges.replied(index, request, kind, payload)
     case .ackBatch(let index, let entry, _): push.replied(index, entry, kind, payload)
     case .hook(let index, let request): hooks.replied(index, request, kind, payload)
     case .userJob(let index, let request): userJobs.replied(index, request, kind, payload)
@@ -48,6 +49,7 @@ extension GatewayLoop: StoreClientDelegate {
       echoingAnswers.failed(index)
       answer(problem(), pending.route, stream, connection)
     case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
+    case .valueChange(let index, let request): valueChanges.failed(index, request, problem())
     case .ackBatch(let index, let entry, let isByName): push.failed(index, entry, failure, isByName: isByName)
     case .hook(let index, _): hooks.failed(index, problem())
     case .userJob(let index, let request): userJobs.failed(index, request, problem())

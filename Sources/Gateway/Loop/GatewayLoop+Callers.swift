@@ -373,9 +373,13 @@ extension GatewayLoop {
     let (origins, rates) = (origins, rates)
     switch (origins.isEmpty, rates.isOn) {
     case (true, false): resources.commonHeaders = nil
-    case (false, false): resources.commonHeaders = { origins.headers($0) }
-    case (true, true): resources.commonHeaders = { rates.headers($0.applicationTag) }
-    case (false, true): resources.commonHeaders = { origins.headers($0) + rates.headers($0.applicationTag) }
+    case (false, false): resources.commonHeaders = { origins.addHeaders(for: $0, to: &$1) }
+    case (true, true): resources.commonHeaders = { rates.addHeaders($0.applicationTag, to: &$1) }
+    case (false, true):
+      resources.commonHeaders = {
+        origins.addHeaders(for: $0, to: &$1)
+        rates.addHeaders($0.applicationTag, to: &$1)
+      }
     }
   }
 }

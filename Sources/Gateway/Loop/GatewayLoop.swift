@@ -47,6 +47,7 @@ package final class GatewayLoop {
   // The features with state of their own.
   let echoingAnswers = EchoingAnswers()
   let fanOuts = FanOuts()
+  let valueChanges = ValueChanges()
   let batches = Batches()
   let queries = Queries()
   let events: EventStreams

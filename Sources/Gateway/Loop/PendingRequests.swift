@@ -22,7 +22,8 @@ struct PendingRequest {
 ///
 /// Not a ``SlotTable``: each mark goes in and out of this table, without checks for bounds or uniqueness.
 struct PendingRequests: ~Copyable {
-  private struct Slot {
+  /// Bitwise copyable, so `deinit` need not visit slots.
+  private struct Slot: BitwiseCopyable {
     var request: PendingRequest
     var generation: UInt32
     /// The next free slot, or `inUse`.

@@ -9,6 +9,7 @@ enum ReplyTarget {
   case echoingAnswer(SlotIndex, HTTP2StreamHandle, connection: UInt32)
   /// An entry of a ``FanOut``.
   case fanOut(SlotIndex, entry: UInt32)
+  case valueChange(SlotIndex, ValueChangeStoreRequest)
   /// An entry of an ``AckBatch``.
   ///
   /// - Parameter isByName: whether the acknowledgement names its user and message; else it has a ticket.

@@ -21,7 +21,7 @@ package final class RateLimiter: Sendable {
     case user = 1, server, address
 
     /// The name of its policy in the headers.
-    var name: String {
+    var name: StaticString {
       switch self {
       case .user: "user"
       case .server: "server"
@@ -93,24 +93,42 @@ package final class RateLimiter: Sendable {
     _ = badTokens.charge(1, to: address.key, at: now, .always)
   }
 
-  /// The headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
-  func headers(_ packed: UInt64) -> [HTTP2Header] {
+  /// Adds the headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
+  ///
+  /// - Parameter packed: ``RateAnswer/packed``; 0: the request was not charged.
+  func addHeaders(_ packed: UInt64, to fields: inout ResponseFields) {
     guard let answer = RateAnswer(packed: packed), let perSecond = table(answer.share).perSecond else {
-      return []
+      return
     }
-    return Self.headers(
+    Self.addHeaders(
       answer.share.name,
       perSecond: perSecond,
       remaining: answer.decision.remaining,
-      resetSeconds: answer.decision.resetSeconds
+      resetSeconds: answer.decision.resetSeconds,
+      to: &fields
     )
   }
 
-  static func headers(_ policy: String, perSecond: Int, remaining: Int, resetSeconds: Int) -> [HTTP2Header] {
-    [
-      HTTP2Header("ratelimit-policy", "\"\(policy)\";q=\(2 * perSecond);w=2"),
-      HTTP2Header("ratelimit", "\"\(policy)\";r=\(remaining);t=\(resetSeconds)"),
-    ]
+  static func addHeaders(
+    _ policy: StaticString,
+    perSecond: Int,
+    remaining: Int,
+    resetSeconds: Int,
+    to fields: inout ResponseFields
+  ) {
+    fields.add("ratelimit-policy")
+    fields.append("\"")
+    fields.append(policy)
+    fields.append("\";q=")
+    fields.append(decimal: 2 * perSecond)
+    fields.append(";w=2")
+    fields.add("ratelimit")
+    fields.append("\"")
+    fields.append(policy)
+    fields.append("\";r=")
+    fields.append(decimal: remaining)
+    fields.append(";t=")
+    fields.append(decimal: resetSeconds)
   }
 
   /// The problem for a refused request.

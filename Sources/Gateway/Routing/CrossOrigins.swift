@@ -55,17 +55,14 @@ package struct CrossOrigins: Sendable, Equatable {
 
   /// The CORS headers of every answer. `vary` tells caches that answers depend on the origin, also for requests without
   /// one.
-  func headers(_ request: borrowing HTTP2Request) -> [HTTP2Header] {
-    let vary = HTTP2Header("vary", "origin")
-    guard allow(request.origin) else { return [vary] }
-    let origin = request.origin.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-    return [
-      vary, HTTP2Header("access-control-allow-origin", origin),
-      HTTP2Header(
-        "access-control-expose-headers",
-        "x-request-id, retry-after, etag, ratelimit, ratelimit-policy"
-      ),
-    ]
+  func addHeaders(for request: borrowing HTTP2Request, to fields: inout ResponseFields) {
+    fields.add("vary")
+    fields.append("origin")
+    guard allow(request.origin) else { return }
+    fields.add("access-control-allow-origin")
+    fields.append(request.origin)
+    fields.add("access-control-expose-headers")
+    fields.append("x-request-id, retry-after, etag, ratelimit, ratelimit-policy")
   }
 
   /// Whether the request is a CORS preflight.

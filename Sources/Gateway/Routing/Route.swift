@@ -1,6 +1,6 @@
 /// The routes of Proto/openapi.yaml. Each has a row in ``RouteSpec`` and a handler in `GatewayLoop.dispatch`. The
 /// router compares paths in this order: busy routes come first, a literal part before a parameter.
-package enum Route: UInt8, CaseIterable, Sendable {
+package enum Route: UInt8, CaseIterable, Sendable, BitwiseCopyable {
   case markRead
   case readState
   case markUnread

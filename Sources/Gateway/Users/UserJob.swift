@@ -31,7 +31,7 @@ final class UserJob: Job {
     /// `notification.totals` of this user.
     case totals(user: String)
     /// A privacy change of a user, whose PUT is this fan-out.
-    case announcement(fanOut: SlotIndex)
+    case announcement(change: SlotIndex)
     /// A privacy change that ``SettingsReplication`` completes.
     case replication(Int)
   }

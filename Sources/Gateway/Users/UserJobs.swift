@@ -261,7 +261,7 @@ final class UserJobs: GatewayPart {
     case .totals(let user):
       let problem = problem ?? job.scan.problem
       return loop.events.totalsCounted(user, problem == nil ? job.scan.users[0].totals : nil)
-    case .announcement(let fanOut): return loop.fanOuts.announced(fanOut, problem ?? job.scan.problem)
+    case .announcement(let change): return loop.valueChanges.announced(change, problem ?? job.scan.problem)
     case .replication(let replication):
       return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
     }

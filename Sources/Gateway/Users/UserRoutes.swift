@@ -77,15 +77,21 @@ struct UserRoutes {
     _ patch: UserSettingsPatch,
     _ context: RequestContext,
     _ route: Route,
-    as answer: FanOut.Answer = .value
+    as answer: ValueChange.Answer = .value
   ) throws(Problem) {
     let home = try loop.homeShard(of: user)
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
-    let fanOut = loop.fanOuts.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
-    loop.fanOuts.send(.patchUser, shard: home, name: user, context, route, entry: 0, of: fanOut) {
+    loop.valueChanges.begin(
+      .patchUser,
+      home: home,
+      name: user,
+      context,
+      route,
+      as: answer,
+      changesPrivacy: changesPrivacy
+    ) {
       $0.writePatchUser(patch)
     }
-    loop.fanOuts.finishSending(fanOut)
   }
 
   /// `GET /v1/users/{user}`: the home shard's value; a user without settings has the defaults.

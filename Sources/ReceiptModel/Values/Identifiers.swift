@@ -25,7 +25,7 @@ package struct ChannelNumber: Hashable, Comparable, Sendable {
 }
 
 /// A fixed slice of the channels, numbered from 0.
-package struct ShardID: Hashable, Comparable, Sendable {
+package struct ShardID: Hashable, Comparable, Sendable, BitwiseCopyable {
   package var rawValue: UInt16
   package init(_ rawValue: UInt16) { self.rawValue = rawValue }
   package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }

@@ -27,21 +27,15 @@ struct SettingsReplication {
     case announce(Int, SharedValue, shardCount: Int)
     /// Send settle to the value's home shard; its answer is ``settled(_:isDone:)``.
     case settle(Int, SharedValue, shardCount: Int)
-    /// The user is being erased: run the rest of ``Erasure``; its end is ``settled(_:isDone:)``.
+    /// The user is being erased: run the rest of ``Erasure``; its end is ``erased(_:isDone:)``.
     case erase(Int, UserSettings, shardCount: Int)
   }
 
-  /// Value of ``ReplicatedValue/waiting`` when only one answer is pending: of the home shard or of the announcement.
-  private static let oneAnswer = -1
-
-  /// A value being replicated.
-  private struct ReplicatedValue {
-    var value: SharedValue
-    /// Shards that have not answered, or ``SettingsReplication/oneAnswer``.
-    var waiting: Int
-    var hasFailed = false
-    /// Whether the user's channels have announced the change, or there is nothing to announce.
-    var isAnnounced = false
+  /// Work on a value that the previous round found too.
+  private enum Work {
+    case replication(ValueReplication)
+    /// ``Erasure``, which has a machine of its own.
+    case erasure
   }
 
   private struct Round {
@@ -51,8 +45,8 @@ struct SettingsReplication {
     var found: Set<SharedValue.Identity> = []
     /// Values that the previous round found too and that are not started yet; the next one is last.
     var due: [SharedValue] = []
-    var replications: [Int: ReplicatedValue] = [:]
-    var nextReplication = 0
+    var works: [Int: Work] = [:]
+    var nextWork = 0
 
     var isListing: Bool { nextShard < shardCount || listsInFlight > 0 }
   }
@@ -109,26 +103,24 @@ struct SettingsReplication {
   }
 
   /// Handle a shard's answer to an assignment.
-  mutating func assigned(_ replication: Int, isDone: Bool) -> [Step] {
-    answered { round in
-      round.replications[replication]?.waiting -= 1
-      if !isDone { round.replications[replication]?.hasFailed = true }
-    }
+  mutating func assigned(_ index: Int, isDone: Bool) -> [Step] {
+    advance(index) { $0.assigned(isDone: isDone) }
   }
 
   /// Handle the end of an announcement.
-  mutating func announced(_ replication: Int, isDone: Bool) -> [Step] {
-    answered { round in
-      round.replications[replication]?.waiting = 0
-      round.replications[replication]?.isAnnounced = true
-      if !isDone { round.replications[replication]?.hasFailed = true }
-    }
+  mutating func announced(_ index: Int, isDone: Bool) -> [Step] {
+    advance(index) { $0.announced(isDone: isDone) }
   }
 
   /// Handle the home shard's answer. After a failure the next round tries again.
-  mutating func settled(_ replication: Int, isDone: Bool) -> [Step] {
+  mutating func settled(_ index: Int, isDone: Bool) -> [Step] {
+    advance(index) { $0.settled(isDone: isDone) }
+  }
+
+  /// Handle the end of an erasure. After a failure the next round tries again.
+  mutating func erased(_ index: Int, isDone: Bool) -> [Step] {
     if isDone { settledCount += 1 }
-    return answered { $0.replications[replication] = nil }
+    return answered { $0.works[index] = nil }
   }
 
   /// End the round early because the store's window is full; the rest is left to the next round.
@@ -147,6 +139,38 @@ struct SettingsReplication {
     return advance(round)
   }
 
+  /// Continue the work on a value.
+  private mutating func advance(
+    _ index: Int,
+    _ update: (inout ValueReplication) -> ValueReplication.Step?
+  ) -> [Step] {
+    guard case .busy(var round) = state, case .replication(var replication)? = round.works[index] else {
+      preconditionFailure("a reply without a request")
+    }
+    let next = update(&replication)
+    round.works[index] = .replication(replication)
+    let steps = next.map { step($0, index, replication, in: &round) } ?? []
+    return steps + advance(round)
+  }
+
+  /// The step of a round for the next step of a value's replication.
+  private mutating func step(
+    _ next: ValueReplication.Step,
+    _ index: Int,
+    _ replication: ValueReplication,
+    in round: inout Round
+  ) -> [Step] {
+    switch next {
+    case .assign: return [.assign(index, replication.value, shardCount: round.shardCount)]
+    case .announce: return [.announce(index, replication.value, shardCount: round.shardCount)]
+    case .settle: return [.settle(index, replication.value, shardCount: round.shardCount)]
+    case .end(let outcome):
+      if outcome == .settled { settledCount += 1 }
+      round.works[index] = nil
+      return []
+    }
+  }
+
   /// Start whatever the limits allow; ends the round if nothing is left.
   private mutating func advance(_ current: Round) -> [Step] {
     var round = current
@@ -156,36 +180,20 @@ struct SettingsReplication {
       round.nextShard += 1
       round.listsInFlight += 1
     }
-    for (index, replication) in round.replications.sorted(by: { $0.key < $1.key })
-    where replication.waiting == 0 {
-      if replication.hasFailed {
-        round.replications[index] = nil
-      } else if replication.value.isUser, !replication.isAnnounced {
-        round.replications[index]?.waiting = Self.oneAnswer
-        steps.append(.announce(index, replication.value, shardCount: round.shardCount))
-      } else {
-        round.replications[index]?.waiting = Self.oneAnswer
-        steps.append(.settle(index, replication.value, shardCount: round.shardCount))
-      }
-    }
-    while round.replications.count < Self.replicationsMax, let value = round.due.popLast() {
-      let index = round.nextReplication
-      round.nextReplication += 1
+    while round.works.count < Self.replicationsMax, let value = round.due.popLast() {
+      let index = round.nextWork
+      round.nextWork += 1
       if case .user(let settings) = value, settings.isErasing {
-        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
+        round.works[index] = .erasure
         steps.append(.erase(index, settings, shardCount: round.shardCount))
-      } else if round.shardCount == 1, value.isUser {
-        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
-        steps.append(.announce(index, value, shardCount: 1))
-      } else if round.shardCount == 1 {
-        round.replications[index] = ReplicatedValue(value: value, waiting: Self.oneAnswer)
-        steps.append(.settle(index, value, shardCount: 1))
       } else {
-        round.replications[index] = ReplicatedValue(value: value, waiting: round.shardCount - 1)
-        steps.append(.assign(index, value, shardCount: round.shardCount))
+        var replication = ValueReplication(value, shardCount: round.shardCount, isAnnounced: true)
+        let next = replication.start()
+        round.works[index] = .replication(replication)
+        steps += step(next, index, replication, in: &round)
       }
     }
-    if round.isListing || !round.replications.isEmpty {
+    if round.isListing || !round.works.isEmpty {
       state = .busy(round)
     } else {
       seen = round.found

@@ -65,7 +65,7 @@ final class Replication: GatewayPart {
   }
 
   /// Handle the end of an erasure that a round has started.
-  func erasureEnded(_ value: Int, isDone: Bool) { perform(machine.settled(value, isDone: isDone)) }
+  func erasureEnded(_ value: Int, isDone: Bool) { perform(machine.erased(value, isDone: isDone)) }
 
   /// Handle the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
@@ -109,7 +109,7 @@ final class Replication: GatewayPart {
       }
     case .erase(let replication, let settings, let shardCount):
       if loop.erasures.resume(settings, shardCount: shardCount, replication: replication) { return [] }
-      return machine.settled(replication, isDone: false)
+      return machine.erased(replication, isDone: false)
     }
   }
 

@@ -1,0 +1,193 @@
+internal import HTTP2Session
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreClient
+
+/// The store requests of a ``ValueChange``.
+enum ValueChangeStoreRequest {
+  /// To the home shard, which decides the change.
+  case patch
+  case assign
+  case settle
+}
+
+/// A change of a channel type or of a user's settings, from the request to its answer.
+final class ValueChange {
+  /// Where the result goes.
+  enum Answer {
+    /// To the client of a request of its own: the value, or a problem.
+    case value
+    /// To an entry of a batch.
+    case entry(of: SlotIndex, at: Int)
+  }
+
+  let connection: UInt32
+  let stream: HTTP2StreamHandle
+  let route: Route
+  let isServer: Bool
+  let answer: Answer
+  /// Whether the request changes what a user hides, so that others see the user's rows differently.
+  let changesPrivacy: Bool
+  /// Nil until the home shard has made the change.
+  var replication: ValueReplication?
+
+  init(_ context: RequestContext, _ route: Route, _ answer: Answer, changesPrivacy: Bool) {
+    connection = context.connection
+    stream = context.stream
+    isServer = context.caller.isServer
+    self.route = route
+    self.answer = answer
+    self.changesPrivacy = changesPrivacy
+  }
+}
+
+/// The changes of channel types and users in progress: the home shard makes the change, and ``ValueReplication`` brings
+/// it to every other shard before the answer.
+final class ValueChanges: GatewayPart {
+  private var changes = SlotTable<ValueChange>()
+
+  /// Start a change.
+  ///
+  /// - Parameters:
+  ///   - kind: patch_channel_type or patch_user, with `fields` after the name and the counter.
+  ///   - changesPrivacy: as in ``ValueChange``.
+  func begin(
+    _ kind: FrameKind,
+    home: ShardID,
+    name: RawSpan,
+    _ context: RequestContext,
+    _ route: Route,
+    as answer: ValueChange.Answer = .value,
+    changesPrivacy: Bool = false,
+    _ fields: (inout ByteBuffer) -> Void
+  ) {
+    let change = ValueChange(context, route, answer, changesPrivacy: changesPrivacy)
+    let index = changes.insert(change)
+    let request = pending(change, index, .patch)
+    let isSent = loop.trySend(kind, shard: home, name: name, request, issued: context.caller.issued, fields)
+    if !isSent { end(change, index, with: Problem(.storeBusy)) }
+  }
+
+  func replied(_ index: SlotIndex, _ request: ValueChangeStoreRequest, _ kind: FrameKind, _ payload: RawSpan)
+  {
+    guard let change = changes[index] else { return }
+    switch request {
+    case .patch:
+      do throws(WireError) {
+        var reader = FieldReader(payload)
+        let value: SharedValue =
+          kind == .patchUserReply
+          ? .user(try reader.userSettings()) : .channelType(try reader.channelTypeRecord())
+        var replication = ValueReplication(
+          value,
+          shardCount: loop.store.shardCount,
+          isAnnounced: change.changesPrivacy
+        )
+        let step = replication.start()
+        change.replication = replication
+        perform(step, change, index)
+      } catch {
+        loop.logMalformedReply(error, kind)
+        end(change, index, with: Problem(.internalError))
+      }
+    case .assign: perform(change.replication?.assigned(isDone: true), change, index)
+    case .settle: perform(change.replication?.settled(isDone: true), change, index)
+    }
+  }
+
+  func failed(_ index: SlotIndex, _ request: ValueChangeStoreRequest, _ problem: Problem) {
+    guard let change = changes[index] else { return }
+    switch request {
+    case .patch: end(change, index, with: problem)
+    case .assign: perform(change.replication?.assigned(isDone: false), change, index)
+    case .settle: perform(change.replication?.settled(isDone: false), change, index)
+    }
+  }
+
+  /// Handle the end of an announcement.
+  func announced(_ index: SlotIndex, _ problem: Problem?) {
+    guard let change = changes[index] else { return }
+    perform(change.replication?.announced(isDone: problem == nil), change, index)
+  }
+
+  private func perform(_ step: ValueReplication.Step?, _ change: ValueChange, _ index: SlotIndex) {
+    guard let step, let replication = change.replication else { return }
+    let value = replication.value
+    let home = value.home(shardCount: replication.shardCount)
+    switch step {
+    case .assign:
+      for shard in 0..<replication.shardCount where shard != Int(home.rawValue) {
+        let isSent = send(value.assignKind, .assign, ShardID(UInt16(shard)), value, change, index) {
+          value.writeAssignment(into: &$0)
+        }
+        if !isSent { perform(change.replication?.assigned(isDone: false), change, index) }
+      }
+    case .announce:
+      let scan = UserChannelScan(
+        .announce,
+        users: [Array(value.name.utf8)],
+        shardCount: replication.shardCount
+      )
+      loop.userJobs.begin(UserJob(.announcement(change: index), scan))
+    case .settle:
+      let isSent = send(.settle, .settle, home, value, change, index) { value.writeSettlement(into: &$0) }
+      if !isSent { perform(change.replication?.settled(isDone: false), change, index) }
+    case .end(.settled), .end(.unsettled): end(change, index, with: nil)
+    case .end(.incomplete): end(change, index, with: Self.incomplete)
+    }
+  }
+
+  /// Send the gateway's own request about a value. It has no caller, so no time of issue.
+  private func send(
+    _ kind: FrameKind,
+    _ request: ValueChangeStoreRequest,
+    _ shard: ShardID,
+    _ value: SharedValue,
+    _ change: ValueChange,
+    _ index: SlotIndex,
+    _ fields: (inout ByteBuffer) -> Void
+  ) -> Bool {
+    loop.trySend(kind, shard: shard, name: Array(value.name.utf8), pending(change, index, request), fields)
+  }
+
+  private func pending(_ change: ValueChange, _ index: SlotIndex, _ request: ValueChangeStoreRequest)
+    -> PendingRequest
+  {
+    PendingRequest(.valueChange(index, request), route: change.route, isServer: change.isServer)
+  }
+
+  // MARK: Answers
+
+  /// The code must not be one whose title says that nothing was changed.
+  private static var incomplete: Problem {
+    Problem(
+      .outcomeUnknown,
+      """
+      the change was made but has not reached every shard yet; it will be replicated in the background, or repeat the \
+      request
+      """
+    )
+  }
+
+  /// Answer a change that has ended.
+  ///
+  /// - Parameter problem: nil: every shard has the value.
+  private func end(_ change: ValueChange, _ index: SlotIndex, with problem: Problem?) {
+    changes.remove(index)
+    if case .entry(let batch, let entry) = change.answer {
+      return loop.fanOuts.end(batch, entry, problem?.code)
+    }
+    guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }
+    guard problem == nil, let value = change.replication?.value else {
+      return loop.answer(problem ?? Problem(.internalError), change.route, change.stream, connection)
+    }
+    connection.respond(change.stream, status: 200) { buffer in
+      switch value {
+      case .channelType(let record): ChannelJSON.write(record, into: &buffer)
+      case .user(let settings): UserJSON.write(settings, into: &buffer)
+      }
+    }
+    loop.counters.answered(change.route, status: 200)
+  }
+}

@@ -1,0 +1,65 @@
+/// Headers that a response has besides its status, date, type and length. Their values are written into one buffer that
+/// is used again for each response, so adding a header allocates nothing.
+package struct ResponseFields {
+  private(set) var bytes: [UInt8] = []
+  private(set) var names: [StaticString] = []
+  /// Where the value of each header begins in `bytes`.
+  private(set) var starts: [Int] = []
+
+  package init() {}
+
+  package var isEmpty: Bool { names.isEmpty }
+  var count: Int { names.count }
+
+  /// The bytes of a header's value.
+  func range(_ index: Int) -> Range<Int> {
+    starts[index]..<(index + 1 < starts.count ? starts[index + 1] : bytes.count)
+  }
+
+  /// The headers as values of their own.
+  package var list: [HTTP2Header] {
+    names.indices.map { HTTP2Header(names[$0], String(decoding: bytes[range($0)], as: UTF8.self)) }
+  }
+
+  mutating func removeAll() {
+    bytes.removeAll(keepingCapacity: true)
+    names.removeAll(keepingCapacity: true)
+    starts.removeAll(keepingCapacity: true)
+  }
+
+  package mutating func add(_ header: HTTP2Header) {
+    add(header.name)
+    bytes.append(contentsOf: header.value.utf8)
+  }
+
+  /// Add a header with an empty value, to which `append` adds.
+  ///
+  /// - Parameter name: in lower case (RFC 9113 section 8.2.1).
+  package mutating func add(_ name: StaticString) {
+    names.append(name)
+    starts.append(bytes.count)
+  }
+
+  /// Append to the value of the last header.
+  package mutating func append(_ text: StaticString) {
+    bytes.append(contentsOf: UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+  }
+
+  /// Append to the value of the last header.
+  package mutating func append(_ text: RawSpan) {
+    text.withUnsafeBytes { bytes.append(contentsOf: $0) }
+  }
+
+  /// Append the decimal digits of a number that is not negative to the value of the last header.
+  package mutating func append(decimal value: Int) {
+    var rest = value.magnitude
+    var digits = InlineArray<20, UInt8>(repeating: 0)
+    var first = 20
+    repeat {
+      first -= 1
+      digits[first] = UInt8(truncatingIfNeeded: 48 + rest % 10)
+      rest /= 10
+    } while rest != 0
+    for index in first..<20 { bytes.append(digits[index]) }
+  }
+}
