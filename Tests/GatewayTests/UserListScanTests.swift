@@ -140,9 +140,9 @@ import Testing
   @Test("a cursor of a second pass is none of a list that has one")
   func passes() {
     let cursor = UserListScan.Cursor(pass: 1)
-    #expect(UserListScan.isOne(cursor, of: .threads(unreadOnly: false)))
-    #expect(!UserListScan.isOne(cursor, of: .threads(unreadOnly: true)))
-    #expect(!UserListScan.isOne(cursor, of: .receipts(.pending)))
+    #expect(UserListScan.isValid(cursor, of: .threads(unreadOnly: false)))
+    #expect(!UserListScan.isValid(cursor, of: .threads(unreadOnly: true)))
+    #expect(!UserListScan.isValid(cursor, of: .receipts(.pending)))
   }
 
   @Test("a channel that is theirs no more is passed over; any other failure is the answer")

@@ -372,7 +372,7 @@ struct FrameTextTests {
 
   /// Events come when they happen: a line that is about something else passes them over.
   @Test func eventsAreForLinesThatAreAboutThem() throws {
-    let rows: [(events: String, line: String?, isMeant: Bool)] = [
+    let rows: [(events: String, line: String?, matches: Bool)] = [
       ("events", "subscribe_reply", false), ("events", "pong", false), ("events", nil, false),
       ("events", "events", true), ("events", "events through=*", true),
       ("events @shard=2", "events @shard=2", true), ("events @shard=2", "events @shard=3", false),
@@ -387,7 +387,7 @@ struct FrameTextTests {
     ]
     for row in rows {
       #expect(
-        try StoreFrames().isMeant(frame(row.events), by: row.line) == row.isMeant,
+        try StoreFrames().matches(frame(row.events), by: row.line) == row.matches,
         "\(row.events), \(row.line ?? "close")"
       )
     }

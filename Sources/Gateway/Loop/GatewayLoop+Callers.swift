@@ -49,7 +49,7 @@ extension GatewayLoop {
     if route.caller == .everybody { return Caller.nobody }
     // A device sends no header: its credential is in the body.
     if route.caller == .anyone && identity == 0 { return Caller.nobody }
-    switch connections.known(index, identity: identity) {
+    switch connections.verdict(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
       counters.tokenHits &+= 1
@@ -105,7 +105,7 @@ extension GatewayLoop {
     guard let match = try? router.match(request.method, request.path, scratch) else { return false }
     let identity = request.authorizationIdentity
     if match.route.caller == .everybody || match.route.caller == .anyone && identity == 0 { return true }
-    switch connections.known(index, identity: identity) {
+    switch connections.verdict(index, identity: identity) {
     case .caller: return true
     case .refused: return false
     case .unknown: break
