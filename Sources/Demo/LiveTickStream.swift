@@ -31,7 +31,7 @@ final class LiveTickStream: Sendable {
     var watch = watch
     watch.opened = { self.state.withLock { $0.hasOpened = true } }
     do {
-      try await watch.run(take: take, note: note)
+      try await watch.run(receive: apply, note: note)
     } catch is CancellationError {
       // The regular end.
     } catch {

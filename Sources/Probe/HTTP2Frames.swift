@@ -162,7 +162,7 @@ package struct HTTP2Frames: ProbeLanguage {
 
   // MARK: Expecting
 
-  package func isMeant(_ unit: Unit, by line: String?) throws -> Bool {
+  package func matches(_ unit: Unit, by line: String?) throws -> Bool {
     guard let frame = unit.frame else { return false }
     // It ends the connection, so every expectation is compared with it.
     if frame.kind == .goaway { return true }

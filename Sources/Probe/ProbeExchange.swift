@@ -79,13 +79,13 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     case broken(String)
   }
 
-  /// Receive the first unit for which `isMeant` is true; keep the others.
+  /// Receive the first unit for which `matches` is true; keep the others.
   package func receive(
     in language: inout Language,
     within timeout: Duration? = nil,
-    where isMeant: (Language, Language.Unit) throws -> Bool
+    where matches: (Language, Language.Unit) throws -> Bool
   ) async throws -> Outcome {
-    if let index = try waiting.firstIndex(where: { try isMeant(language, $0) }) {
+    if let index = try waiting.firstIndex(where: { try matches(language, $0) }) {
       return .unit(waiting.remove(at: index))
     }
     let clock = ContinuousClock()
@@ -97,7 +97,7 @@ package final class ProbeExchange<Language: ProbeLanguage> {
       case .unit(let bytes):
         let unit = language.read(bytes, .received)
         printer.print("←", language.text(unit), bytes)
-        if try isMeant(language, unit) { return .unit(unit) }
+        if try matches(language, unit) { return .unit(unit) }
         waiting.append(unit)
       case .closed: return .closed
       case .timedOut: return .timedOut
@@ -118,8 +118,8 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     let all = ProbeScript.alternatives(line)
     let lines = all.filter { $0 != "close" }
     let outcome = try await receive(in: &language, within: timeout) { language, unit in
-      if lines.isEmpty { return try language.isMeant(unit, by: nil) }
-      return try lines.contains { try language.isMeant(unit, by: $0) }
+      if lines.isEmpty { return try language.matches(unit, by: nil) }
+      return try lines.contains { try language.matches(unit, by: $0) }
     }
     switch outcome {
     case .unit(let unit):

@@ -27,7 +27,7 @@ package protocol ProbeLanguage: SendableMetatype {
   ///
   /// - Parameter line: nil if the end of the connection is expected.
   /// - Throws: ``ProbeError`` for an unknown name.
-  func isMeant(_ unit: Unit, by line: String?) throws -> Bool
+  func matches(_ unit: Unit, by line: String?) throws -> Bool
   /// Number of answers to a unit, 0 or 1.
   func answersAwaited(_ unit: Unit) -> Int
   /// Whether a received unit is an answer.

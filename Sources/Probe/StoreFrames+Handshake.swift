@@ -52,7 +52,7 @@ extension StoreFrames {
   private mutating func answer(_ kind: String, _ exchange: ProbeExchange<StoreFrames>) async throws
     -> [String: FieldValue]
   {
-    switch try await exchange.receive(in: &self, where: { try $0.isMeant($1, by: kind) }) {
+    switch try await exchange.receive(in: &self, where: { try $0.matches($1, by: kind) }) {
     case .unit(let unit):
       guard try differences(kind, from: unit).isEmpty else {
         throw ProbeError("in the handshake: expected \(kind), received \(text(unit))")

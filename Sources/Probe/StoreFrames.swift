@@ -42,19 +42,19 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   /// Frames are decoded when they are printed or compared.
   package func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> [UInt8] { bytes }
 
-  package func isMeant(_ unit: [UInt8], by line: String?) throws -> Bool {
+  package func matches(_ unit: [UInt8], by line: String?) throws -> Bool {
     // A store sends pings and events at any time; other frames are in order.
     guard let frame = Parts(unit) else { return true }
     switch frame.kind {
     case FrameKind.ping.rawValue: return line?.prefix { $0 != " " } == "ping"
-    case FrameKind.events.rawValue: return try line.map { try Self.isMeant(frame, by: $0) } ?? false
+    case FrameKind.events.rawValue: return try line.map { try Self.matches(frame, by: $0) } ?? false
     default: return true
     }
   }
 
   /// Whether to compare an events frame with a line: it is of the same shard and has channels or users if the line has
   /// them, and none where the line has `[]`. Frames without events may arrive at any time.
-  private static func isMeant(_ events: Parts, by line: String) throws -> Bool {
+  private static func matches(_ events: Parts, by line: String) throws -> Bool {
     var (word, pairs) = try LineParser.command(line)
     guard word == "events" else { return false }
     let header = try takeHeader(&pairs)

@@ -54,7 +54,7 @@ struct RequestBatches: ~Copyable {
 
   // MARK: - Encoding
 
-  /// Encode a request at the end of the open batch. ``keep(_:issue:)`` or ``discard(_:)`` must follow.
+  /// Encode a request at the end of the open batch. ``retain(_:issue:)`` or ``discard(_:)`` must follow.
   ///
   /// - Returns: its length in bytes.
   @inline(__always)
@@ -80,7 +80,7 @@ struct RequestBatches: ~Copyable {
 
   /// Count the last `length` bytes as a request of the open batch.
   @inline(__always)
-  mutating func keep(_ length: Int, issue: UInt64) -> BatchedFrame {
+  mutating func retain(_ length: Int, issue: UInt64) -> BatchedFrame {
     if openBatch == Self.none { begin(firstIssue: issue) }
     batches[Int(openBatch)].outstanding += 1
     return BatchedFrame(
@@ -107,7 +107,7 @@ struct RequestBatches: ~Copyable {
     if openBatch == Self.none { begin(firstIssue: issue) }
     let start = open.writerIndex
     open.writeRequest(bytes, hasName: hasName, counter: counter, shardCount: shardCount)
-    let rewritten = keep(open.writerIndex - start, issue: issue)
+    let rewritten = retain(open.writerIndex - start, issue: issue)
     release(frame)
     return rewritten
   }

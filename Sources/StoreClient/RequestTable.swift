@@ -99,7 +99,7 @@ struct RequestTable: ~Copyable {
     var request = RequestSlot()
     request.token = token
     request.counter = counter
-    request.frame = batches.keep(length, issue: slots.nextIssue)
+    request.frame = batches.retain(length, issue: slots.nextIssue)
     request.deadlineTick = ticks &+ deadlineTicks
     request.kind = kind
     request.isRouted = shard == nil && name != nil

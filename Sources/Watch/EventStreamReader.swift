@@ -45,11 +45,12 @@ package struct EventStreamReader: Sendable {
     id = lastEventID
   }
 
-  /// Parse the next bytes of the stream, and pass each completed event to `take`, which returns whether it wants more.
+  /// Parse the next bytes of the stream, and pass each completed event to `receive`, which returns whether it wants
+  /// more.
   ///
-  /// - Returns: false once `take` wants no more.
+  /// - Returns: false once `receive` wants no more.
   /// - Throws: ``Failure``. The reader cannot be used afterwards.
-  package mutating func read(_ bytes: RawSpan, _ take: (StreamedEvent) -> Bool) throws(Failure) -> Bool {
+  package mutating func read(_ bytes: RawSpan, _ receive: (StreamedEvent) -> Bool) throws(Failure) -> Bool {
     for index in 0..<bytes.byteCount {
       let byte = bytes.unsafeLoad(fromByteOffset: index, as: UInt8.self)
       if let seen = markCount {
@@ -73,7 +74,7 @@ package struct EventStreamReader: Sendable {
       endedWithReturn = byte == 0x0D
       let event = try endLine()
       line.removeAll(keepingCapacity: true)
-      if let event, !take(event) { return false }
+      if let event, !receive(event) { return false }
     }
     return true
   }

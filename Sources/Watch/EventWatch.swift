@@ -33,14 +33,14 @@ package struct EventWatch: Sendable {
     self.token = token
   }
 
-  /// Pass each event to `take`, and messages for a person to `note`, until the wanted number of events has arrived.
-  /// `take` is called on the connection's event loop and may block: unread events wait at the gateway.
+  /// Pass each event to `receive`, and messages for a person to `note`, until the wanted number of events has arrived.
+  /// `receive` is called on the connection's event loop and may block: unread events wait at the gateway.
   ///
   /// - Parameter since: event id to resume from; empty: from now on.
   /// - Throws: ``WatchError`` if the gateway refuses the request; the error of the task's cancellation.
   package func run(
     since: String = "",
-    take: @escaping @Sendable (StreamedEvent) -> Void,
+    receive: @escaping @Sendable (StreamedEvent) -> Void,
     note: @escaping @Sendable (String) -> Void
   ) async throws {
     var progress = WatchRetryPolicy()
@@ -51,7 +51,7 @@ package struct EventWatch: Sendable {
     while true {
       let result = try await connect(
         Attempt(reader: EventStreamReader(lastEventID: reader.lastEventID), left: left),
-        take
+        receive
       )
       reader = result.reader
       left = result.left
@@ -76,7 +76,7 @@ package struct EventWatch: Sendable {
   /// Connect and follow the stream to its end. Cancellation closes the connection.
   private func connect(
     _ attempt: Attempt,
-    _ take: @escaping @Sendable (StreamedEvent) -> Void
+    _ receive: @escaping @Sendable (StreamedEvent) -> Void
   ) async throws -> AttemptResult {
     let token = try await token()
     let silenceMax = TimeAmount(silenceMax)
@@ -109,7 +109,7 @@ package struct EventWatch: Sendable {
             silenceMax: silenceMax,
             channel: channel,
             opened: opened,
-            take: take
+            receive: receive
           )
           try pipeline.addHandler(
             HTTP2ClientConnection(delegate: delegate, resources: HTTP2ClientResources())
@@ -169,7 +169,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
   private let silenceMax: TimeAmount
   private let channel: any Channel
   private let opened: () -> Void
-  private let take: (StreamedEvent) -> Void
+  private let receive: (StreamedEvent) -> Void
   /// Set by ``start()``.
   private var promise: EventLoopPromise<AttemptResult>?
   private var result: AttemptResult?
@@ -183,7 +183,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     silenceMax: TimeAmount,
     channel: any Channel,
     opened: @escaping () -> Void,
-    take: @escaping (StreamedEvent) -> Void
+    receive: @escaping (StreamedEvent) -> Void
   ) {
     self.attempt = attempt
     self.template = template
@@ -191,7 +191,7 @@ private final class WatchConnection: HTTP2ClientDelegate {
     self.silenceMax = silenceMax
     self.channel = channel
     self.opened = opened
-    self.take = take
+    self.receive = receive
   }
 
   /// Use this connection, and return its result.
@@ -276,9 +276,9 @@ private final class WatchConnection: HTTP2ClientDelegate {
     }
     do throws(EventStreamReader.Failure) {
       var left = attempt.left
-      let take = take
+      let receive = receive
       let wantsMore = try attempt.reader.read(response.body) { event in
-        take(event)
+        receive(event)
         if let count = left { left = count - 1 }
         return left != 0
       }

@@ -138,9 +138,9 @@ import Testing
   @Test
   func secondPassCursorNeedsTwoPassList() {
     let cursor = UserListScan.Cursor(pass: 1)
-    #expect(UserListScan.isOne(cursor, of: .threads(unreadOnly: false)))
-    #expect(!UserListScan.isOne(cursor, of: .threads(unreadOnly: true)))
-    #expect(!UserListScan.isOne(cursor, of: .receipts(.pending)))
+    #expect(UserListScan.isValid(cursor, of: .threads(unreadOnly: false)))
+    #expect(!UserListScan.isValid(cursor, of: .threads(unreadOnly: true)))
+    #expect(!UserListScan.isValid(cursor, of: .receipts(.pending)))
   }
 
   /// A channel that the user has left is skipped. Any other failure is the answer.

@@ -372,7 +372,7 @@ struct FrameTextTests {
 
   /// Events arrive at any time, so expectations of other frames skip them.
   @Test func eventsMatchOnlyExpectationsOfEvents() throws {
-    let rows: [(events: String, line: String?, isMeant: Bool)] = [
+    let rows: [(events: String, line: String?, matches: Bool)] = [
       ("events", "subscribe_reply", false), ("events", "pong", false), ("events", nil, false),
       ("events", "events", true), ("events", "events through=*", true),
       ("events @shard=2", "events @shard=2", true), ("events @shard=2", "events @shard=3", false),
@@ -387,7 +387,7 @@ struct FrameTextTests {
     ]
     for row in rows {
       #expect(
-        try StoreFrames().isMeant(frame(row.events), by: row.line) == row.isMeant,
+        try StoreFrames().matches(frame(row.events), by: row.line) == row.matches,
         "\(row.events), \(row.line ?? "close")"
       )
     }

@@ -349,7 +349,7 @@ struct HTTP2TextTests {
   }
 
   /// Which frames an expectation consumes, and which stay for later ones.
-  static let meant: [(expected: String?, received: String, isMeant: Bool)] = [
+  static let meant: [(expected: String?, received: String, matches: Bool)] = [
     ("headers stream=1", "headers stream=1", true), ("headers stream=1", "headers stream=3", false),
     ("headers", "headers stream=3", true), ("headers stream=1", "settings", false),
     ("headers stream=1", "window_update stream=1 increment=1", false),
@@ -368,7 +368,7 @@ struct HTTP2TextTests {
     let row = Self.meant[index]
     var language = HTTP2Frames()
     let hex = Hex.text(try language.encode(row.received))
-    #expect(try language.isMeant(unit(hex), by: row.expected) == row.isMeant, "\(row)")
+    #expect(try language.matches(unit(hex), by: row.expected) == row.matches, "\(row)")
   }
 
   @Test func streamIsSplitIntoFrames() {

@@ -79,7 +79,7 @@ extension ChannelRoutes {
     var position = 0
     var sent = cids.elements
     while let cid = try sent.next()?.asString() {
-      loop.fanOuts.keepNames(fanOut, cid: cid)
+      loop.fanOuts.addNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
         loop.fanOuts.send(.readState, cid: cid, context, match.route, entry: position, of: fanOut) { buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)

@@ -52,7 +52,7 @@ struct ChannelRoutes {
     while let entry = sent.next() {
       do throws(Problem) {
         let cid = try entry.requiredString("cid")
-        loop.fanOuts.keepNames(fanOut, cid: cid)
+        loop.fanOuts.addNames(fanOut, cid: cid)
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let members = try entry.optionalArray("members", countMax: loop.limits.membersPerRequest)
         var count = 0

@@ -62,7 +62,7 @@ extension EventHub {
     switch frames[frame]?.purpose {
     case .open(let ref): .streams([ref])
     case .attach(let refs): .newMembers(refs)
-    case .gone(let ref): .formerMember(ref)
+    case .former(let ref): .formerMember(ref)
     case .resync, .end, nil: .everybody
     }
   }
@@ -148,13 +148,13 @@ extension EventHub {
       guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
       let channel = self.index(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
       if !entry.isMember || isGone {
-        streams[ref]?.found.removeAll { $0.cid.isExactly(entry.cid) }
+        streams[ref]?.listed.removeAll { $0.cid.isExactly(entry.cid) }
         if let channel { beginLeave(ref, channel, at: time) }
         continue
       }
       // The list may have passed the channel's position.
       if stream.phase == .listing || stream.relisting == .listing {
-        streams[ref]?.found.append((entry.cid, entry.joinedAt))
+        streams[ref]?.listed.append((entry.cid, entry.joinedAt))
       }
       if stream.phase == .listing {
         // Events of the channel must follow the answer.
@@ -191,7 +191,7 @@ extension EventHub {
       guard let shard = channels[part[0]]?.shard else { continue }
       for index in part { channels[index]?.frames += 1 }
       switch purpose {
-      case .open(let ref), .gone(let ref): streams[ref]?.pending += 1
+      case .open(let ref), .former(let ref): streams[ref]?.pending += 1
       case .attach(let refs): for ref in refs { streams[ref]?.pending += 1 }
       case .resync: progress.resyncBegan(shard)
       case .end: break
@@ -220,13 +220,13 @@ extension EventHub {
       release(channel: index)
     }
     switch frame.purpose {
-    case .open(let ref), .gone(let ref):
+    case .open(let ref), .former(let ref):
       if !isComplete, self[ref] != nil { streams[ref]?.start = .anew }
-      answered(ref)
+      replyReceived(ref)
     case .attach(let refs):
       for ref in refs where self[ref] != nil {
         if !isComplete { emit(.reset(ref)) }
-        answered(ref)
+        replyReceived(ref)
       }
     case .resync:
       if !isComplete { resyncIncomplete(frame) }
@@ -254,15 +254,15 @@ extension EventHub {
   mutating func subscribeFailed(_ number: Int, _ problem: Problem) {
     guard let frame = frames.remove(number) else { return }
     for index in frame.channels { channels[index]?.mayBeSubscribed = true }
-    if let again = again(frame, problem) {
-      frames.retry(again)
+    if let rest = frameToRetry(frame, problem) {
+      frames.retry(rest)
     } else {
       for index in frame.channels {
         channels[index]?.frames -= 1
         release(channel: index)
       }
       switch frame.purpose {
-      case .open(let ref), .gone(let ref): fail(ref, problem)
+      case .open(let ref), .former(let ref): fail(ref, problem)
       case .attach(let refs): for ref in refs { fail(ref, problem) }
       case .resync, .end: break
       }
@@ -272,7 +272,7 @@ extension EventHub {
 
   /// The part of a failed frame to retry at the next tick; nil: none. Live streams keep retrying to gain channels that
   /// their user has joined; streams that are not live yet fail.
-  private mutating func again(_ frame: Frame, _ problem: Problem) -> Frame? {
+  private mutating func frameToRetry(_ frame: Frame, _ problem: Problem) -> Frame? {
     guard case .attach(let refs) = frame.purpose else { return frame.purpose == .resync ? frame : nil }
     guard problem.status == 503 else { return nil }
     let live = refs.filter { self[$0]?.phase == .live }
@@ -344,8 +344,8 @@ extension EventHub {
   }
 
   /// Subscribe again to the matching channels that have streams.
-  private mutating func resync(_ isMeant: (Channel) -> Bool) {
-    let indexes = channels.indexes.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
+  private mutating func resync(where matches: (Channel) -> Bool) {
+    let indexes = channels.indexes.filter { channels[$0].map { !$0.streams.isEmpty && matches($0) } ?? false }
     for (shard, indexes) in byShard(indexes).enumerated() {
       subscribeChannels(indexes, since: progress.through(shard) ?? Timestamp.none, .resync)
     }

@@ -90,8 +90,8 @@ extension EventHub {
   }
 
   mutating func userSubscribed(_ index: UInt32, through: Timestamp) {
-    guard let user = users[index], user.isAsked else { return }
-    users[index]?.isAsked = false
+    guard let user = users[index], user.isSubscribing else { return }
+    users[index]?.isSubscribing = false
     users[index]?.mayBeSubscribed = true
     if !user.isLive {
       users[index]?.isLive = true
@@ -103,7 +103,7 @@ extension EventHub {
 
   mutating func userFailed(_ index: UInt32, _ problem: Problem) {
     guard users[index] != nil else { return }
-    users[index]?.isAsked = false
+    users[index]?.isSubscribing = false
     users[index]?.mayBeSubscribed = true
     for ref in refs(ofUser: index).filter({ waitsForUser($0) }) where !retryRelisting(ref, problem) {
       fail(ref, problem)
@@ -127,9 +127,11 @@ extension EventHub {
   }
 
   mutating func userUnsubscribed(_ index: UInt32) {
-    guard let user = users[index], user.endings > 0 else { return }
-    users[index]?.endings -= 1
-    if user.streams.isEmpty, !user.isAsked, user.endings == 1, !user.isIdle, !user.mayBeSubscribed {
+    guard let user = users[index], user.unsubscribesInFlight > 0 else { return }
+    users[index]?.unsubscribesInFlight -= 1
+    if user.streams.isEmpty, !user.isSubscribing, user.unsubscribesInFlight == 1, !user.isIdle,
+      !user.mayBeSubscribed
+    {
       forget(user: index)
     } else {
       release(user: index)
@@ -163,11 +165,11 @@ extension EventHub {
 
   private mutating func begin(_ ref: Ref) {
     guard let stream = self[ref] else { return }
-    streams[ref]?.found = []
-    streams[ref]?.gone = []
+    streams[ref]?.listed = []
+    streams[ref]?.left = []
     streams[ref]?.deleted = []
     guard let user = stream.user.flatMap({ users[$0] }), let index = stream.user else {
-      streams[ref]?.found = (stream.request.channels ?? []).map { ($0, Timestamp.none) }
+      streams[ref]?.listed = (stream.request.channels ?? []).map { ($0, Timestamp.none) }
       return subscribe(ref)
     }
     if stream.phase == .live {
@@ -176,8 +178,8 @@ extension EventHub {
       streams[ref]?.phase = .subscribingUser
     }
     if user.isLive { return list(ref) }
-    guard !user.isAsked else { return }
-    users[index]?.isAsked = true
+    guard !user.isSubscribing else { return }
+    users[index]?.isSubscribing = true
     emit(.subscribeUser(index: index, name: user.name))
   }
 
@@ -202,7 +204,7 @@ extension EventHub {
     for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
       if case .since(let time) = stream.start, !isRelisting { record(entry, ref, since: time) }
       guard entry.isMember else { continue }
-      streams[ref]?.found.append((entry.cid, entry.joinedAt))
+      streams[ref]?.listed.append((entry.cid, entry.joinedAt))
       if !isRelisting { continue }
       if let channel = index(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
         streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
@@ -211,7 +213,7 @@ extension EventHub {
       }
     }
     guard let now = self[ref] else { return }
-    if now.found.count > limits.channelsPerStream {
+    if now.listed.count > limits.channelsPerStream {
       let detail = "a stream has at most \(limits.channelsPerStream) channels; name some of them"
       return fail(ref, Problem(.limitReached, detail))
     }
@@ -229,7 +231,7 @@ extension EventHub {
     if entry.deletedAt != .none {
       streams[ref]?.deleted.append((entry.cid, entry.deletedAt))
     } else if !entry.isMember {
-      streams[ref]?.gone.append(entry.cid)
+      streams[ref]?.left.append(entry.cid)
     }
     if entry.isMember, entry.joinedAt > membershipStart(time) {
       streams[ref]?.joined[ExactText(entry.cid)] = entry.joinedAt
@@ -249,22 +251,22 @@ extension EventHub {
       case .since = stream.start
     else { return fail(ref, problem) }
     streams[ref]?.start = .anew
-    streams[ref]?.found = []
+    streams[ref]?.listed = []
     streams[ref]?.joined = [:]
     list(ref)
   }
 
   /// Handle the end of a relisting: a channel that is no longer listed was left or is gone.
   private mutating func relisted(_ ref: Ref, _ stream: Stream) {
-    let found = Set(stream.found.map { ExactText($0.cid) })
+    let found = Set(stream.listed.map { ExactText($0.cid) })
     for channel in stream.attached.keys.sorted() {
       guard let cid = channels[channel]?.cid, !found.contains(ExactText(cid)) else { continue }
       beginLeave(ref, channel, at: time ?? .none)
     }
     streams[ref]?.relisting = .none
-    streams[ref]?.found = []
+    streams[ref]?.listed = []
     queue.ended()
-    answered(ref)
+    replyReceived(ref)
     if self[ref]?.isStale == true {
       streams[ref]?.isStale = false
       relist(ref)
@@ -275,24 +277,24 @@ extension EventHub {
   /// Subscribe to the stream's channels, all of which are now known.
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
-    if let named = stream.named, !named.isSubset(of: stream.found.map { ExactText($0.cid) }) {
+    if let named = stream.named, !named.isSubset(of: stream.listed.map { ExactText($0.cid) }) {
       return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .channelNotFound))
     }
     streams[ref]?.phase = .subscribing
-    streams[ref]?.found = []
-    streams[ref]?.gone = []
+    streams[ref]?.listed = []
+    streams[ref]?.left = []
     streams[ref]?.deleted = []
     streams[ref]?.joined = [:]
     var since: Timestamp?
     if case .since(let time) = stream.start { since = time }
     if since != nil {
-      begun(ref)
+      sendHeaders(ref)
       for (cid, time) in stream.deleted { emit(.deleted(ref, cid: cid, at: time)) }
     }
     var indexes: [UInt32] = []
     // The latest join counts of channels that were both listed and joined meanwhile.
-    let found = Dictionary(stream.found.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
-    for (cid, _) in stream.found where !isAttached(ref, cid) {
+    let found = Dictionary(stream.listed.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
+    for (cid, _) in stream.listed where !isAttached(ref, cid) {
       guard let index = attach(ref, cid, joinedAt: found[ExactText(cid)] ?? Timestamp.none) else {
         return fail(ref, Problem(.storeBusy, "this gateway's limit of subscribed channels is reached"))
       }
@@ -308,27 +310,27 @@ extension EventHub {
       attachAndReplay([ref], cid.text, since: time)
     }
     if let since {
-      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
-      for indexes in byShard(gone) { subscribeChannels(indexes, since: membershipStart(since), .gone(ref)) }
+      let left = stream.left.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
+      for indexes in byShard(left) { subscribeChannels(indexes, since: membershipStart(since), .former(ref)) }
     }
-    answered(ref)
+    replyReceived(ref)
   }
 
   /// Send the 200 headers, unless already sent.
-  private mutating func begun(_ ref: Ref) {
+  private mutating func sendHeaders(_ ref: Ref) {
     guard let stream = self[ref], !stream.hasBegun else { return }
     streams[ref]?.hasBegun = true
     emit(.begin(ref))
   }
 
   /// Handle one of the awaited replies; the last one makes the stream live.
-  mutating func answered(_ ref: Ref) {
+  mutating func replyReceived(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     streams[ref]?.pending -= 1
     guard stream.pending == 1, stream.phase == .subscribing else { return }
     streams[ref]?.phase = .live
     queue.ended()
-    begun(ref)
+    sendHeaders(ref)
     if stream.start == .anew { emit(.reset(ref)) }
     emit(.live(ref))
     if stream.isStale {

@@ -152,8 +152,8 @@ struct EventHub {
     var pending = 0
     var attached: [UInt32: Attachment] = [:]
     /// Channels listed so far, and those that the user has left.
-    var found: [(cid: String, joinedAt: Timestamp)] = []
-    var gone: [String] = []
+    var listed: [(cid: String, joinedAt: Timestamp)] = []
+    var left: [String] = []
     /// Channels deleted since the time the stream resumes from, according to the index.
     var deleted: [(cid: String, at: Timestamp)] = []
     /// Listed channels that the user joined after that time; they are replayed from the join on (R6).
@@ -191,18 +191,18 @@ struct EventHub {
     let home: Int
     var streams: [UInt32] = []
     var isLive = false
-    var isAsked = false
+    var isSubscribing = false
     /// As for a channel.
     var mayBeSubscribed = false
     /// Unsubscribe requests in flight.
-    var endings = 0
+    var unsubscribesInFlight = 0
     var isIdle = false
   }
 
   enum Purpose: Equatable {
     case open(Ref)
     case attach([Ref])
-    case gone(Ref)
+    case former(Ref)
     /// Subscribe again after a loss, for all streams of the channels.
     case resync
     /// Unsubscribe channels without streams.
@@ -389,7 +389,8 @@ struct EventHub {
   mutating func unsubscribeIdleUsers() {
     for index in idleUsers {
       users[index]?.isIdle = false
-      guard let user = users[index], user.streams.isEmpty, !user.isAsked, user.endings == 0 else {
+      guard let user = users[index], user.streams.isEmpty, !user.isSubscribing, user.unsubscribesInFlight == 0
+      else {
         continue
       }
       if user.isLive {
@@ -398,7 +399,7 @@ struct EventHub {
       }
       if user.mayBeSubscribed {
         users[index]?.mayBeSubscribed = false
-        users[index]?.endings += 1
+        users[index]?.unsubscribesInFlight += 1
         emit(.unsubscribeUser(index: index, name: user.name))
       } else {
         forget(user: index)

@@ -8,9 +8,10 @@ internal import ReceiptWire
 final class EventWriter {
   /// The store that event ids name.
   private var store: SessionID?
-  // Encoded forms of the event being delivered: `blocks` without their end, `ended` complete, without or with the id.
+  // Encoded forms of the event being delivered: `blocks` without their end, `finishedBlocks` complete, without or with
+  // the id.
   private var blocks: [ByteBuffer?] = Array(repeating: nil, count: EventForm.allCases.count)
-  private var ended: [[ByteBuffer?]] = Array(
+  private var finishedBlocks: [[ByteBuffer?]] = Array(
     repeating: Array(repeating: nil, count: EventForm.allCases.count),
     count: 2
   )
@@ -31,8 +32,8 @@ final class EventWriter {
   func clearForms() {
     for index in blocks.indices where blocks[index] != nil {
       blocks[index] = nil
-      ended[0][index] = nil
-      ended[1][index] = nil
+      finishedBlocks[0][index] = nil
+      finishedBlocks[1][index] = nil
     }
   }
 
@@ -52,10 +53,10 @@ final class EventWriter {
     guard let block = blocks[index] else { return }
     if stream.queue.isEmpty {
       let which = id == nil ? 0 : 1
-      if ended[which][index] == nil { ended[which][index] = finished(block, id: id) }
-      if let bytes = ended[which][index], tryWrite(bytes, stream, loop) { return }
+      if finishedBlocks[which][index] == nil { finishedBlocks[which][index] = finished(block, id: id) }
+      if let bytes = finishedBlocks[which][index], tryWrite(bytes, stream, loop) { return }
     }
-    keep(block, stream, StreamQueue.Key(form, of: event, cid: cid), id: id, loop)
+    enqueue(block, stream, StreamQueue.Key(form, of: event, cid: cid), id: id, loop)
   }
 
   /// Write an event for one stream only.
@@ -67,7 +68,7 @@ final class EventWriter {
     key: () -> StreamQueue.Key
   ) {
     if stream.queue.isEmpty, tryWrite(finished(block, id: id), stream, loop) { return }
-    keep(block, stream, key(), id: id, loop)
+    enqueue(block, stream, key(), id: id, loop)
   }
 
   /// Tell a client to query its state anew.
@@ -132,7 +133,7 @@ final class EventWriter {
     }
   }
 
-  private func keep(
+  private func enqueue(
     _ block: ByteBuffer,
     _ stream: EventStream,
     _ key: StreamQueue.Key,

@@ -216,9 +216,9 @@ struct StreamQueue {
     return true
   }
 
-  private mutating func drop(_ isMeant: (Key) -> Bool) {
+  private mutating func drop(where matches: (Key) -> Bool) {
     for index in head..<entries.count {
-      if let key = entries[index]?.key, isMeant(key) { remove(key) }
+      if let key = entries[index]?.key, matches(key) { remove(key) }
     }
   }
 

@@ -15,11 +15,11 @@ struct BatchEntryNames {
 
   /// Add the names of the next entry; nil: it has none, or no string.
   mutating func append(cid: RawSpan? = nil, id: RawSpan? = nil) {
-    cids.append(keep(cid))
-    ids.append(keep(id))
+    cids.append(store(cid))
+    ids.append(store(id))
   }
 
-  private mutating func keep(_ text: RawSpan?) -> Name {
+  private mutating func store(_ text: RawSpan?) -> Name {
     guard let text else { return Name(start: -1, count: 0) }
     let start = bytes.count
     text.withUnsafeBytes { bytes.append(contentsOf: $0) }

@@ -73,7 +73,7 @@ struct ConnectionTable {
   }
 
   /// Look up a connection's last credential, if it is this one.
-  func known(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
+  func verdict(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
     guard identity != 0, entries[Int(index)].identity == identity else { return .unknown }
     if let caller = entries[Int(index)].caller { return .caller(caller) }
     return .refused(entries[Int(index)].refusal)

@@ -94,15 +94,15 @@ final class EchoingAnswers: GatewayPart {
     _ stream: HTTP2StreamHandle,
     _ connectionIndex: UInt32
   ) {
-    let kept = waiting.remove(index)
+    let answer = waiting.remove(index)
     guard let connection = loop.connections.connection(connectionIndex) else { return }
     loop.connections.markDirty(connectionIndex)
-    guard let kept else {
+    guard let answer else {
       let bug: StaticString = "a reply without the names of its request"
       return loop.respondInternalError(bug, request.route, stream, connection)
     }
     do throws(WireError) {
-      try respond(kept, request, payload, stream, connection)
+      try respond(answer, request, payload, stream, connection)
     } catch {
       loop.logMalformedReply(error, kind)
       loop.answer(Problem(.internalError), request.route, stream, connection)

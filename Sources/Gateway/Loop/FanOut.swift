@@ -58,7 +58,7 @@ final class FanOut {
   }
 
   /// Store a record unless a newer version is known.
-  func keep(_ record: ChannelTypeRecord) {
+  func add(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }
     records[record.name] = record
   }

@@ -15,8 +15,8 @@ final class FanOuts: GatewayPart {
     fanOuts.insert(FanOut(context, route, count: count, answer))
   }
 
-  /// Keep the names of the next entry for the answer.
-  func keepNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
+  /// Add the names of the next entry for the answer.
+  func addNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
     fanOuts[index]?.names.append(cid: cid, id: id)
   }
 
@@ -132,7 +132,7 @@ final class FanOuts: GatewayPart {
     case .putChannelReply:
       fanOut.results[entry].isCreated = try reader.byte() == 1
     case .listChannelTypesReply:
-      for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.keep(try reader.channelTypeRecord()) }
+      for _ in 0..<(try reader.count(elementBytesMin: 3)) { fanOut.add(try reader.channelTypeRecord()) }
     case .markReadReply, .markDeliveredReply:
       // A batch's answer does not show rows.
       _ = try RowFields(&reader)

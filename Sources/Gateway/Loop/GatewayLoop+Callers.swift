@@ -49,7 +49,7 @@ extension GatewayLoop {
     if route.caller == .unauthenticated { return Caller.nobody }
     // A device sends no header: its credential is in the body.
     if route.caller == .credentialInBody && identity == 0 { return Caller.nobody }
-    switch connections.known(index, identity: identity) {
+    switch connections.verdict(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
       counters.tokenHits &+= 1
@@ -107,7 +107,7 @@ extension GatewayLoop {
     if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
       return true
     }
-    switch connections.known(index, identity: identity) {
+    switch connections.verdict(index, identity: identity) {
     case .caller: return true
     case .refused: return false
     case .unknown: break

@@ -1,5 +1,5 @@
 internal import HTTP2Session
-package import Operations
+internal import Operations
 internal import StoreClient
 
 extension GatewayLoop {

@@ -29,7 +29,7 @@ struct BatchRoutes {
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
-      loop.fanOuts.keepNames(fanOut, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
+      loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: entry.member("id")?.string)
       let parent = entry.optional("parent_id")
       if let cid = entry.member("cid")?.string, let message = entry.member("id")?.string,
         parent == nil || parent?.kind == .string
@@ -106,7 +106,7 @@ struct BatchRoutes {
     var sent = channels.members
     while let member = sent.next() {
       let message = try member.value.asString()
-      loop.fanOuts.keepNames(fanOut, cid: member.name, id: message)
+      loop.fanOuts.addNames(fanOut, cid: member.name, id: message)
       if !Identifier.isCID(member.name) {
         loop.fanOuts.finish(fanOut, position, .invalidCID)
       } else if !message.isEmpty && !Identifier.isMessage(message) {
@@ -217,7 +217,7 @@ struct BatchRoutes {
     var sent = entries.elements
     while let entry = sent.next() {
       let cid = try entry.requiredString("cid")
-      loop.fanOuts.keepNames(fanOut, cid: cid, id: entry.member("id")?.string)
+      loop.fanOuts.addNames(fanOut, cid: cid, id: entry.member("id")?.string)
       do throws(Problem) {
         guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
         let message = try MessageFields(entry, now: loop.now)

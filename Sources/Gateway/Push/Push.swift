@@ -50,7 +50,7 @@ extension Push {
     var sent = entries.elements
     while let entry = sent.next() {
       let device = Self.device(entry)
-      loop.fanOuts.keepNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
+      loop.fanOuts.addNames(fanOut, cid: entry.member("cid")?.string, id: device.span.bytes)
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)

@@ -70,7 +70,7 @@ final class Erasures: GatewayPart {
       self.eraseTimedOut(job)
       loop.endTurn()
     }
-    go(job, index) { $0.start() }
+    advance(job, index) { $0.start() }
   }
 
   /// Continue an erasure that another gateway, or this one, has begun.
@@ -84,13 +84,13 @@ final class Erasures: GatewayPart {
       .replication(replication)
     )
     let index = jobs.insert(job)
-    go(job, index) { $0.start() }
+    advance(job, index) { $0.start() }
     return true
   }
 
   /// End erasures that are waiting for a timer, at shutdown. The others end with their store requests.
   func stop() {
-    for (index, job) in jobs.all where job.inFlight == 0 { go(job, index) { $0.failed() } }
+    for (index, job) in jobs.all where job.inFlight == 0 { advance(job, index) { $0.failed() } }
   }
 
   // MARK: Answers
@@ -105,7 +105,7 @@ final class Erasures: GatewayPart {
     } catch {
       loop.logMalformedReply(error, kind)
       if job.erasure.isBeginning { answer(job, Problem(.internalError)) }
-      go(job, index) { $0.failed() }
+      advance(job, index) { $0.failed() }
     }
   }
 
@@ -113,7 +113,7 @@ final class Erasures: GatewayPart {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if job.erasure.isBeginning { answer(job, problem) }
-    go(job, index) { Self.fail(&$0, request, problem.code) }
+    advance(job, index) { Self.fail(&$0, request, problem.code) }
   }
 
   private func apply(
@@ -168,7 +168,7 @@ final class Erasures: GatewayPart {
 
   // MARK: Steps
 
-  private func go(_ job: ErasureJob, _ index: SlotIndex, _ event: (inout Erasure) -> [Erasure.Step]) {
+  private func advance(_ job: ErasureJob, _ index: SlotIndex, _ event: (inout Erasure) -> [Erasure.Step]) {
     let steps = event(&job.erasure)
     perform(steps, job, index)
   }
@@ -176,7 +176,7 @@ final class Erasures: GatewayPart {
   private func perform(_ steps: [Erasure.Step], _ job: ErasureJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
     guard let isDone = job.erasure.isDone else { return }
-    ended(job, isDone: isDone)
+    finish(job, isDone: isDone)
     if job.inFlight == 0 { jobs.remove(index) }
   }
 
@@ -210,7 +210,7 @@ final class Erasures: GatewayPart {
       if loop.isClosed { return job.erasure.failed() }
       loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [loop] in
         guard self.jobs[index] === job else { return }
-        self.go(job, index) { $0.waited() }
+        self.advance(job, index) { $0.waited() }
         loop.endTurn()
       }
       return []
@@ -247,7 +247,7 @@ final class Erasures: GatewayPart {
 
   // MARK: Waiters
 
-  private func ended(_ job: ErasureJob, isDone: Bool) {
+  private func finish(_ job: ErasureJob, isDone: Bool) {
     if isDone { loop.counters.usersErased &+= 1 }
     switch job.waiter {
     case .none: break

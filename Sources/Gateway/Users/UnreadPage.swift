@@ -19,7 +19,7 @@ struct UnreadPage {
     /// Listing channels before the start.
     case wrapped
     /// Looking up the channels; that many answers are pending.
-    case looking(Int)
+    case lookingUp(Int)
   }
 
   private var state = State.first
@@ -56,7 +56,7 @@ struct UnreadPage {
   var shown: [Detail] { details.compactMap { $0 } }
 
   var isWaiting: Bool {
-    if case .looking(let waiting) = state { return waiting > 0 }
+    if case .lookingUp(let waiting) = state { return waiting > 0 }
     return false
   }
 
@@ -104,7 +104,7 @@ struct UnreadPage {
   /// Start the look-ups after counting: the next page's start, and each channel's row.
   mutating func beginDetails() -> [UserChannelScan.Step] {
     switch state {
-    case .looking: return []
+    case .lookingUp: return []
     case .first, .wrapped: break
     }
     var steps: [UserChannelScan.Step] = []
@@ -118,7 +118,7 @@ struct UnreadPage {
     }
     details = Array(repeating: nil, count: channels.count)
     for index in channels.indices { steps.append(.detail(index)) }
-    state = .looking(steps.count)
+    state = .lookingUp(steps.count)
     return steps
   }
 
@@ -163,9 +163,9 @@ struct UnreadPage {
   }
 
   /// Handle a channel that is no longer the user's.
-  mutating func gone() { answered() }
+  mutating func channelNotFound() { answered() }
 
   private mutating func answered() {
-    if case .looking(let waiting) = state { state = .looking(waiting - 1) }
+    if case .lookingUp(let waiting) = state { state = .lookingUp(waiting - 1) }
   }
 }

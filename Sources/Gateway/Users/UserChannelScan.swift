@@ -281,7 +281,7 @@ struct UserChannelScan {
   /// Handle a failed look-up of a channel of the page, or of the next page's start.
   mutating func readStateFailed(_ problem: Problem) -> [Step] {
     switch problem.code {
-    case .channelNotFound, .memberNotFound: page?.gone()
+    case .channelNotFound, .memberNotFound: page?.channelNotFound()
     default: fail(0, problem)
     }
     return advance()
@@ -323,7 +323,7 @@ struct UserChannelScan {
       sendReady(&steps)
     }
     while let mark = marks.next(inFlightMax: Self.marksMax) { steps.append(.mark(mark)) }
-    if isScanComplete, let looking = page?.beginDetails() { steps += looking }
+    if isScanComplete, let lookUps = page?.beginDetails() { steps += lookUps }
     return steps
   }
 

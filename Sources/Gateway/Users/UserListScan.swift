@@ -57,7 +57,7 @@ struct UserListScan {
   private enum State {
     case listing
     /// Queries the channels of a list frame.
-    case asking
+    case querying
     case locating
     case done
   }
@@ -96,7 +96,7 @@ struct UserListScan {
   }
 
   /// Whether a cursor fits this kind of list.
-  static func isOne(_ cursor: Cursor, of subject: Subject) -> Bool { cursor.pass < subject.passes.count }
+  static func isValid(_ cursor: Cursor, of subject: Subject) -> Bool { cursor.pass < subject.passes.count }
 
   var isDone: Bool {
     if case .done = state { return true }
@@ -148,7 +148,7 @@ struct UserListScan {
     if let from = resumed.take(), let first = channels.first, Self.hash(first) == from.channelHash {
       below = from.below
     }
-    state = .asking
+    state = .querying
     return try advance()
   }
 
@@ -165,7 +165,7 @@ struct UserListScan {
     switch problem.code {
     // No longer the user's channel; the index lags.
     case .channelNotFound, .notAMember, .memberNotFound:
-      if let index { frame.answered(index, .gone) }
+      if let index { frame.answered(index, .notFound) }
       return try advance()
     default:
       self.problem = self.problem ?? problem
@@ -190,10 +190,10 @@ struct UserListScan {
 
   /// Consume replies in order, and send further queries.
   private mutating func advance() throws(WireError) -> [Step] {
-    guard problem == nil, case .asking = state else { return [] }
+    guard problem == nil, case .querying = state else { return [] }
     while let reply = frame.takeNext() {
       switch reply {
-      case .gone: below = nil
+      case .notFound: below = nil
       case .entries(let bytes):
         if let steps = try consume(bytes) { return steps }
         // The channel has more entries than one reply holds.
@@ -268,14 +268,14 @@ private struct ChannelReplies {
   enum Reply {
     case entries(ByteBuffer)
     /// The channel is no longer the user's.
-    case gone
+    case notFound
   }
 
   let channels: [[UInt8]]
   /// Replies that are not consumed yet, by channel index.
   private var replies: [Int: Reply] = [:]
-  /// Channels asked so far.
-  private var asked = 0
+  /// Channels queried so far.
+  private var queried = 0
   /// Channels consumed so far; the index of the next one.
   private(set) var consumed = 0
 
@@ -293,9 +293,9 @@ private struct ChannelReplies {
 
   /// The next channel to ask, at most this many ahead of the consumed ones.
   mutating func nextToQuery(ahead: Int) -> Int? {
-    guard asked < channels.count, asked - consumed < ahead else { return nil }
-    defer { asked += 1 }
-    return asked
+    guard queried < channels.count, queried - consumed < ahead else { return nil }
+    defer { queried += 1 }
+    return queried
   }
 }
 

@@ -77,7 +77,7 @@ final class UserLists: GatewayPart {
     _ context: RequestContext
   ) throws(Problem) {
     try loop.userJobs.checkRoom(for: context)
-    if let cursor = parameters.cursor, !UserListScan.isOne(cursor, of: subject) {
+    if let cursor = parameters.cursor, !UserListScan.isValid(cursor, of: subject) {
       throw Problem(.invalidCursor)
     }
     let scan = UserListScan(

@@ -40,7 +40,7 @@ struct UserRoutes {
     var position = 0
     var sent = entries.elements
     while let entry = sent.next() {
-      loop.fanOuts.keepNames(fanOut, id: entry.member("id")?.string)
+      loop.fanOuts.addNames(fanOut, id: entry.member("id")?.string)
       do throws(Problem) {
         let user = try entry.requiredString("id")
         guard Identifier.isUser(user) else { throw Problem(.invalidUserID) }

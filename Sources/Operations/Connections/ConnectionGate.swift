@@ -123,7 +123,7 @@ package final class ConnectionGate: Sendable {
     let isCounted = limits.countsLoopback || address?.isLoopback != true
     let network = isCounted ? address?.network : nil
     let id = ObjectIdentifier(channel)
-    let (isAdmitted, ended): (Bool, (any Channel)?) = state.withLockedValue { state in
+    let (isAdmitted, evicted): (Bool, (any Channel)?) = state.withLockedValue { state in
       guard state.open[id] != nil else { return (false, nil) }
       if let network {
         let count = state.perNetwork[network, default: 0]
@@ -133,22 +133,22 @@ package final class ConnectionGate: Sendable {
         }
         // One address must not push out the newcomers of all others, only its own.
         let isOver = state.unauthenticatedPerNetwork[network, default: 0] >= limits.unauthenticatedPerAddress
-        let ended = isOver ? state.oldestUnauthenticated(of: network) : nil
+        let evicted = isOver ? state.oldestUnauthenticated(of: network) : nil
         state.perNetwork[network] = count + 1
         state.unauthenticatedPerNetwork[network, default: 0] += 1
         state.open[id]?.network = network
         if isOver {
           state.addUnauthenticated(id, channel)
-          return (true, ended)
+          return (true, evicted)
         }
       }
-      let ended = state.arrivals.count >= limits.unauthenticated ? state.oldestUnauthenticated() : nil
+      let evicted = state.arrivals.count >= limits.unauthenticated ? state.oldestUnauthenticated() : nil
       state.addUnauthenticated(id, channel)
-      return (true, ended)
+      return (true, evicted)
     }
-    if let ended {
-      refused("unproven", ended, ended.remoteAddress.flatMap { PeerAddress($0) })
-      ended.close(promise: nil)
+    if let evicted {
+      refused("unproven", evicted, evicted.remoteAddress.flatMap { PeerAddress($0) })
+      evicted.close(promise: nil)
     }
     if !isAdmitted { refused("address", channel, address) }
     return isAdmitted
