@@ -23,7 +23,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case losesBatch
     /// A page is reported as written and is not: its older version stays.
     case losesPage
-    /// A cut of the log takes the batches behind it too.
+    /// A cut of the log removes later batches too.
     case cutsWholeLog
 
     /// Cuts are few.
