@@ -8,7 +8,7 @@ struct RevokedTokenTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
   /// The result of a story about one shard, a line for each step: `revoke a 500`, `back a`, `time 300`, `list 2`.
-  private static func words(of story: String) -> [String] {
+  private static func words(_ story: String) -> [String] {
     var shard = ShardState(id: ShardID(0))
     _ = shard.advance(clock: at(100))
     var lines: [String] = []

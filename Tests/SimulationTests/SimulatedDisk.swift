@@ -118,15 +118,15 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   func logLength(_ shard: ShardID) -> Int { data.log[shard]?.count ?? 0 }
 
   /// Channels with a deletion in the log that is begun and not finished.
-  func endings(_ shard: ShardID) -> Set<ChannelNumber> {
-    var endings: Set<ChannelNumber> = []
+  func unfinishedDeletions(_ shard: ShardID) -> Set<ChannelNumber> {
+    var unfinished: Set<ChannelNumber> = []
     for (_, bytes) in data.log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
       for effect in (try? LogBatch(bytes.readableBytesSpan))?.effects ?? [] {
-        if case .channel(let number, .deletionBegun) = effect { endings.insert(number) }
-        if case .channel(let number, .channelDeleted(_)) = effect { endings.remove(number) }
+        if case .channel(let number, .deletionBegun) = effect { unfinished.insert(number) }
+        if case .channel(let number, .channelDeleted(_)) = effect { unfinished.remove(number) }
       }
     }
-    return endings
+    return unfinished
   }
 
   /// The session records and the start time of a shard, read without the engine's code.
