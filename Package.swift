@@ -326,7 +326,9 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreEngineTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore],
+      dependencies: [
+        "StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(

@@ -52,7 +52,7 @@ struct EventHistory {
         }
       }
       for cid in generator.cids {
-        if let text = look(cid) {
+        if let text = comparePicture(cid) {
           throw HistoryFault(
             seed: seed,
             step: step,
@@ -66,7 +66,7 @@ struct EventHistory {
   }
 
   /// Applies a channel's events to its picture, and compares the picture with the queries.
-  private mutating func look(_ cid: String) -> String? {
+  private mutating func comparePicture(_ cid: String) -> String? {
     let shard = world.shard(of: cid)
     guard let slot = shard.slot(cid) else {
       pictures[cid] = nil
