@@ -220,9 +220,14 @@ let package = Package(
       ],
       swiftSettings: strict
     ),
-    // What tests of several modules have in common: how they wait and take turns; programs and servers that they talk
-    // to.
+    // Shared by tests of several modules: waiting and taking turns; storage in memory; programs and servers.
     .target(name: "TestSupport", path: "Tests/TestSupport", swiftSettings: strict),
+    .target(
+      name: "StoreTestSupport",
+      dependencies: ["StoreEngine", "ReceiptModel", nioCore],
+      path: "Tests/StoreTestSupport",
+      swiftSettings: strict
+    ),
     .target(
       name: "TestPrograms",
       dependencies: ["LocalStack", "HTTP2Session", "Operations", nioCore, nioPosix],
@@ -321,12 +326,16 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreEngineTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
+      dependencies: [
+        "StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
       name: "SimulationTests",
-      dependencies: ["StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore, deque],
+      dependencies: [
+        "StoreEngine", "ReceiptModel", "ReceiptWire", "StoreTestSupport", "TestSupport", nioCore, deque,
+      ],
       swiftSettings: strict
     ),
     .testTarget(

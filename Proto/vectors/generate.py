@@ -172,7 +172,7 @@ EVERY_OPTION = {
     1: "00", 2: "00", 3: "02", 4: "01", 5: "01", 6: nullable(604_800), 7: nullable(200), 8: nullable(1000),
     9: request_roles("moderator", "on.call-1_x"), 10: "01", 11: rule_percentage(75), 12: varint(4096).hex(),
 }
-# What a patch gives to take a value away again.
+# The values of a patch that removes an option.
 NULL_OPTIONS = {6: nullable(None), 7: nullable(None), 8: nullable(None), 9: "00"}
 
 
@@ -442,7 +442,7 @@ def members(name, *pairs):
     return many(name, [[string("user", user), string("role", role)] for user, role in pairs])
 
 
-# Bob has read up to m-42, as his own devices are told, and as others see it.
+# Bob has read up to m-42: the row of his own devices, and the row that others see.
 BOB_OWN = row("bob", (T0 + 7, "m-42", 42), (T0 + 7, "m-42", 42), (3, "m-43", 1))
 BOB_SHOWN = row("bob", (T0 + 7, "m-42", 42), (T0 + 7, "m-42", 42))
 
@@ -817,7 +817,7 @@ FRAMES = [
     frame("purge_reply", [number("round", 300)], shard=15, correlation=28, name="purge_reply: to be waited for"),
     frame("purge_reply", [number("round", 0)], shard=15, correlation=28, name="purge_reply: done"),
 
-    # The index of users' channels, and what is unread in them.
+    # The index of users' channels, and unread counts.
     frame("list_channels", list_channels_of("alice", 0, 100, None), shard=3, correlation=29),
     frame("list_channels", list_channels_of("a" * 128, 1, 1000, 2**32 - 1), correlation=29,
           name="list_channels: also ended ones, the most, the last place, the longest id"),
@@ -893,7 +893,7 @@ FRAMES = [
     frame("backup_end", [], correlation=39),
     frame("backup_end_reply", [], correlation=39),
 
-    # Events: subscriptions, and what a shard tells.
+    # Events: subscriptions and events frames.
     frame("subscribe", subscribe(0, 0, CID), shard=11, correlation=32),
     frame("subscribe", subscribe(1, T0, CID, "team:red", "t" * 64 + ":" + "c" * 128), correlation=32,
           name="subscribe: several, with what has changed since"),
@@ -960,7 +960,7 @@ FRAMES = [
                   tokens_revoked_event(T0 + 8)]),
          ("carol", [])]), shard=11, name="events: of every kind"),
 ] + [
-    # What a request is refused with.
+    # Refusals of requests.
     frame("error", [number("code", code), number("retry_after", 0), string("detail", "")], correlation=26,
           name=f"error: {name}")
     for code, name in [
@@ -1458,7 +1458,7 @@ EFFECTS = {
     "membership_assigned": 45, "membership_removed": 46, "deletion_begun": 47, "user_assigned": 48, "user_settled": 49,
     "options_changed": 12, "user_erased": 50, "segment_flags_assigned": 58, "mute_assigned": 59, "unread_flag_assigned": 60, "membership_queued": 64, "memberships_sent": 65, "memberships_taken": 66, "index_epoch_assigned": 67,
 }
-# What stands in others, by the name of its vector.
+# Effects nested in others, by the names of their vectors.
 EFFECT_BYTES = {}
 
 
@@ -2003,7 +2003,7 @@ def shard_hash():
 TICKET_SECRETS = ["0123456789abcdef0123456789abcdef", "an earlier secret of forty bytes, no less"]
 TICKET_EXPIRY = 1_800_000_000
 TICKET_STORE = bytes(range(16))
-# What is hashed before the fields, by version.
+# The hashed prefix, by version.
 TICKET_PURPOSES = {1: b"tidemark ticket 1", 2: b"tidemark ticket 2" + TICKET_STORE}
 
 

@@ -93,7 +93,7 @@ let connectionCases: [Conformance] = [
     expect: .connectionError([.frameSizeError])
   ),
   Conformance(
-    "5.4.1/2 a connection error is told by GOAWAY, other streams or not",
+    "5.4.1/2 a connection error sends GOAWAY, with and without other streams",
     [get(1, "/hold"), get(3), Frame(.ping, stream: 1, Array("h2spec!!".utf8))],
     expect: .connectionError([.protocolError])
   ),

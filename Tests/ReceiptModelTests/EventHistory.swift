@@ -23,7 +23,7 @@ struct EventHistory {
   private var random: SplitMix64
   private var step = 0
   private var pictures: [String: EventDerivedView] = [:]
-  private var told: Timestamp = .none
+  private var completeThrough: Timestamp = .none
   /// The number of events of each kind, and of refused resumes.
   private(set) var tally: [String: Int] = [:]
 
@@ -52,7 +52,7 @@ struct EventHistory {
         }
       }
       for cid in generator.cids {
-        if let text = look(cid) {
+        if let text = comparePicture(cid) {
           throw HistoryFault(
             seed: seed,
             step: step,
@@ -60,13 +60,13 @@ struct EventHistory {
           )
         }
       }
-      told = world.shards[0].state.time
+      completeThrough = world.shards[0].state.time
       if let text = world.faults.first { throw HistoryFault(seed: seed, step: step, text: text) }
     }
   }
 
   /// Applies a channel's events to its picture, and compares the picture with the queries.
-  private mutating func look(_ cid: String) -> String? {
+  private mutating func comparePicture(_ cid: String) -> String? {
     let shard = world.shard(of: cid)
     guard let slot = shard.slot(cid) else {
       pictures[cid] = nil
@@ -80,7 +80,13 @@ struct EventHistory {
     case .live: events = shard.takeEvents(slot)
     case .resuming:
       var left = Int.max
-      events = shard.state.events(in: slot, since: told, limit: .max, statusesMax: .max, left: &left)
+      events = shard.state.events(
+        in: slot,
+        since: completeThrough,
+        limit: .max,
+        statusesMax: .max,
+        left: &left
+      )
       if events == nil {
         tally["refused", default: 0] += 1
         pictures[cid] = EventDerivedView(asking: &shard.state, slot)

@@ -2,7 +2,7 @@ import Testing
 
 @testable import ReceiptModel
 
-/// Stories of events: commands as in ``ThreadStory``, and the events that watchers receive of them.
+/// Stories of events: commands as in ``ThreadStory``, and the events that subscribers receive.
 ///
 /// | row | answers |
 /// | --- | --- |
@@ -11,16 +11,15 @@ import Testing
 /// | `push bob m1 acked 900` | acknowledges a push |
 /// | `truncate m3`, `erase bob`, `type read_events=false` | |
 /// | `expire` | records the receipts that have expired |
-/// | `told` | all events since the last `told`, in order; `nothing` |
+/// | `events` | all events since the last `events`, in order; `nothing` |
 /// | `since 2000` | the changes since that time; `everything` where a resume is refused |
-/// | `since 2000 within 10 looking 5` | the same with limits: statuses that may have changed; rows, messages, receipts and threads to scan |
-/// | `told times`, `since 2000 times` | the same with times: `bob: read@2000` |
+/// | `since 2000 within 10 scanning 5` | the same with limits: statuses that may have changed; rows, messages, receipts and threads to scan |
+/// | `events times`, `since 2000 times` | the same with times: `bob: read@2000` |
 ///
 /// A row's events begin with `bob:`. The own devices get `read` and `unread`; others get `+read`, `+delivered` and
 /// `+row`. A thread's events begin with its parent, `m1/`. `new m1 moving both shown read` is a message that also moves
 /// its sender's positions: both for the own devices, only the read one for others. Statuses are `alice:m1…m3=read`,
 /// receipts `receipt:m1=done by bob`.
-/// `receipt:m1=done by bob`.
 struct EventStory {
   private var story = ThreadStory()
   private var clock = 1000
@@ -80,7 +79,7 @@ struct EventStory {
         &shard.pending![number, default: PendingChannelEvents()]
       )
       expiredThrough = now
-    case "told":
+    case "events":
       let slot = shard.slot(cid)!
       return expect(shard.takeEvents(slot), halves, withTimes: command.contains("times"))
     case "since":
@@ -96,11 +95,11 @@ struct EventStory {
         statusesMax: statusesMax,
         left: &left
       )
-      if let looked = Self.number(after: "looking", command), 1_000_000 - left != looked {
-        return "looked at \(1_000_000 - left)"
+      if let scanned = Self.number(after: "scanning", command), 1_000_000 - left != scanned {
+        return "scanned \(1_000_000 - left)"
       }
       guard let events = found else {
-        return halves[1] == ["everything"] ? nil : "cannot be told"
+        return halves[1] == ["everything"] ? nil : "the resume is refused"
       }
       return expect(events, halves, withTimes: command.contains("times"))
     default: return story.run(row)
@@ -111,9 +110,9 @@ struct EventStory {
 
   private func expect(_ events: [ChannelEvent], _ halves: [[String]], withTimes: Bool) -> String? {
     let words = events.map { text($0) + (withTimes ? "@\(time($0))" : "") }
-    let told = words.isEmpty ? "nothing" : words.joined(separator: ", ")
+    let received = words.isEmpty ? "nothing" : words.joined(separator: ", ")
     let expected = halves.count == 2 ? halves[1].joined(separator: " ") : ""
-    return told == expected ? nil : "told: \(told)"
+    return received == expected ? nil : "events: \(received)"
   }
 
   private static func number(after word: String, _ command: [String]) -> Int? {

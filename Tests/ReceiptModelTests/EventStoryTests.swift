@@ -12,15 +12,15 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       post m4 by carol
-      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both, alice:m1…m3=read
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both, alice:m1…m3=read
       read bob m2
-      told                 -> bob: read +read
+      events               -> bob: read +read
       delivered bob
-      told                 -> bob: +delivered, carol:m4=delivered
+      events               -> bob: +delivered, carol:m4=delivered
       read bob m2
-      told                 -> nothing
+      events               -> nothing
       read bob
-      told                 -> bob: read +read, carol:m4=read
+      events               -> bob: read +read, carol:m4=read
       """
     )
   }
@@ -36,12 +36,12 @@ struct EventStoryTests {
       post m1 by alice
       post m2 by bob
       post m3 by alice
-      told                 -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, new m3 moving both, alice:m1…m3=sent, bob:m2=sent
+      events               -> added alice, added bob, added carol, updated, new m1 moving both, new m2 moving both, new m3 moving both, alice:m1…m3=sent, bob:m2=sent
       read carol m1
       read carol m2
       read carol m3
       read bob
-      told                 -> carol: read +read, bob: read +read, alice:m1…m3=read, bob:m2=read
+      events               -> carol: read +read, bob: read +read, alice:m1…m3=read, bob:m2=read
       """
     )
   }
@@ -53,17 +53,17 @@ struct EventStoryTests {
       join alice bob
       post m1…m3 by alice
       read bob
-      told                 -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, bob: read +read, alice:m1…m3=read
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, bob: read +read, alice:m1…m3=read
       unread bob m2
-      told                 -> bob: unread
+      events               -> bob: unread
       read bob m2
-      told                 -> bob: read
+      events               -> bob: read
       options mark_unread=public
-      told                 -> updated, bob: +row, alice:m1…m2=read, alice:m3=delivered
+      events               -> updated, bob: +row, alice:m1…m2=read, alice:m3=delivered
       unread bob m1
-      told                 -> bob: unread +row, alice:m1…m2=delivered
+      events               -> bob: unread +row, alice:m1…m2=delivered
       read bob
-      told                 -> bob: read +read, alice:m1…m3=read
+      events               -> bob: read +read, alice:m1…m3=read
       """
     )
   }
@@ -74,15 +74,15 @@ struct EventStoryTests {
       """
       join alice bob carol
       post m1 by alice
-      told                 -> added alice, added bob, added carol, new m1 moving both
+      events               -> added alice, added bob, added carol, new m1 moving both
       hide bob
-      told                 -> bob: +row, alice:m1=sent
+      events               -> bob: +row, alice:m1=sent
       read bob
-      told                 -> bob: read
+      events               -> bob: read
       delivered bob
-      told                 -> nothing
+      events               -> nothing
       show bob
-      told                 -> bob: +row, alice:m1=read
+      events               -> bob: +row, alice:m1=read
       """
     )
   }
@@ -96,13 +96,13 @@ struct EventStoryTests {
       join alice bob
       post m1 by alice
       type read_events=false
-      told                 -> added alice, added bob, new m1 moving both, alice: +row, updated, alice:m1=sent
+      events               -> added alice, added bob, new m1 moving both, alice: +row, updated, alice:m1=sent
       read bob
-      told                 -> bob: read
+      events               -> bob: read
       type read_events=true
-      told                 -> updated, alice: +row, bob: +row, alice:m1=read
+      events               -> updated, alice: +row, bob: +row, alice:m1=read
       type kept_steps=3
-      told                 -> updated
+      events               -> updated
       """
     )
   }
@@ -114,15 +114,15 @@ struct EventStoryTests {
       join alice bob
       post m1 by alice
       read bob
-      told                 -> added alice, added bob, new m1 moving both, bob: read +read, alice:m1=read
+      events               -> added alice, added bob, new m1 moving both, bob: read +read, alice:m1=read
       leave bob
-      told                 -> removed bob, alice:m1=sent
+      events               -> removed bob, alice:m1=sent
       join bob
-      told                 -> added bob
+      events               -> added bob
       swap bob
-      told                 -> removed bob, added bob
+      events               -> removed bob, added bob
       erase bob
-      told                 -> removed bob
+      events               -> removed bob
       """
     )
   }
@@ -134,13 +134,13 @@ struct EventStoryTests {
       join alice bob carol
       ask m1 by alice
       hide carol
-      told                 -> added alice, added bob, added carol, new m1 moving both, carol: +row, alice:m1=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, carol: +row, alice:m1=sent
       ack carol m1
-      told                 -> nothing
+      events               -> nothing
       ack bob m1
-      told                 -> receipt:m1=done by bob, alice:m1=read
+      events               -> receipt:m1=done by bob, alice:m1=read
       show carol
-      told                 -> carol: +row, receipt:m1=done, alice:m1=read
+      events               -> carol: +row, receipt:m1=done, alice:m1=read
       """
     )
   }
@@ -152,29 +152,29 @@ struct EventStoryTests {
       join alice bob
       options receipt_ttl=2
       ask m1 by alice
-      told                 -> added alice, added bob, updated, new m1 moving both
+      events               -> added alice, added bob, updated, new m1 moving both
       clock 2999
       expire
-      told                 -> nothing
+      events               -> nothing
       clock 3000
       expire
-      told                 -> receipt:m1=expired
+      events               -> receipt:m1=expired
       expire
-      told                 -> nothing
+      events               -> nothing
       since 3000           -> receipt:m1=expired
       clock 3500
       since 3001           -> nothing
       ask m2 by alice
-      told                 -> new m2 moving both
+      events               -> new m2 moving both
       ack bob m2
-      told                 -> receipt:m2=done by bob, alice:m2=read
+      events               -> receipt:m2=done by bob, alice:m2=read
       clock 4000
       ask m3 by alice
       delete m3
-      told                 -> new m3 moving both, deleted m3
+      events               -> new m3 moving both, deleted m3
       clock 9000
       expire
-      told                 -> nothing
+      events               -> nothing
       recover
       since 5500           -> nothing
       since 3000           -> receipt:m1=expired, new m2, receipt:m2=done by bob, deleted m3, alice: read +read +delivered, alice:m2=read
@@ -188,13 +188,13 @@ struct EventStoryTests {
       """
       join alice bob
       post m1…m4 by alice
-      told                 -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both, new m3 moving both, new m4 moving both
       delete m3
-      told                 -> deleted m3
+      events               -> deleted m3
       read bob
-      told                 -> bob: read +read, alice:m1…m4=read
+      events               -> bob: read +read, alice:m1…m4=read
       truncate m4
-      told                 -> truncated m3
+      events               -> truncated m3
       """
     )
   }
@@ -206,15 +206,15 @@ struct EventStoryTests {
       join alice bob carol
       post m1 by alice
       reply r1 to m1 by bob
-      told                 -> added alice, added bob, added carol, new m1 moving both, m1/new r1 moving both
+      events               -> added alice, added bob, added carol, new m1 moving both, m1/new r1 moving both
       read alice in m1
-      told                 -> m1/alice: read +read, m1/bob:r1=read
+      events               -> m1/alice: read +read, m1/bob:r1=read
       hide carol
-      told                 -> carol: +row, alice:m1=sent
+      events               -> carol: +row, alice:m1=sent
       read carol in m1
-      told                 -> m1/carol: read
+      events               -> m1/carol: read
       show carol
-      told                 -> carol: +row, m1/carol: +row, alice:m1=sent, m1/bob:r1=read
+      events               -> carol: +row, m1/carol: +row, alice:m1=sent, m1/bob:r1=read
       """
     )
   }
@@ -272,27 +272,27 @@ struct EventStoryTests {
       join alice bob carol
       post m1…m3 by alice
       hide bob reads
-      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, bob: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, bob: +row, alice:m1…m3=sent
       clock 3000
       delivered bob m1
       clock 3100
       read carol m1
       clock 3200
       read bob m3
-      told times           -> bob: +delivered@3000, carol: read +read@3100, bob: read@3200, alice:m1=read@3100
+      events times         -> bob: +delivered@3000, carol: read +read@3100, bob: read@3200, alice:m1=read@3100
       clock 4000
       read bob m2
       unread bob m2
-      told times           -> bob: unread@4000
+      events times         -> bob: unread@4000
       show bob
       hide bob deliveries
-      told                 -> bob: +row, alice:m1…m3=read
+      events               -> bob: +row, alice:m1…m3=read
       clock 5000
       post m4…m5 by alice
       read bob m4
       clock 5100
       delivered bob m5
-      told times           -> new m4 moving both@5000, new m5 moving both@5000, bob: read +read@5000, alice:m4=read@5000
+      events times         -> new m4 moving both@5000, new m5 moving both@5000, bob: read +read@5000, alice:m4=read@5000
       """
     )
   }
@@ -304,15 +304,15 @@ struct EventStoryTests {
       join alice bob carol
       post m1 by alice
       hide bob reads
-      told                 -> added alice, added bob, added carol, new m1 moving both, bob: +row, alice:m1=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, bob: +row, alice:m1=sent
       reply r1 to m1 by bob
-      told                 -> m1/new r1 moving both shown delivered
+      events               -> m1/new r1 moving both shown delivered
       reply r2 to m1 by bob
-      told                 -> m1/new r2 moving both shown delivered
+      events               -> m1/new r2 moving both shown delivered
       show bob
-      told                 -> bob: +row, m1/bob: +row, alice:m1=sent, m1/bob:r1…r2=sent
+      events               -> bob: +row, m1/bob: +row, alice:m1=sent, m1/bob:r1…r2=sent
       reply x1 to m1 by carol
-      told                 -> m1/new x1 moving both, m1/bob:r1…r2=read
+      events               -> m1/new x1 moving both, m1/bob:r1…r2=read
       """
     )
   }
@@ -326,23 +326,23 @@ struct EventStoryTests {
       post m1…m3 by alice
       reply r1 to m1 by alice
       hide carol
-      told                 -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
+      events               -> added alice, added bob, added carol, new m1 moving both, new m2 moving both, new m3 moving both, m1/new r1 moving both, carol: +row, alice:m1…m3=sent
       clock 3000
       read bob m2
       read bob in m1
       clock 3100
       unread bob m1
       read carol in m1
-      told times           -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000, m1/alice:r1=read@3000
+      events times         -> bob: +read@3000, m1/bob: read +read@3000, bob: read unread@3100, m1/carol: read@3100, alice:m1…m2=read@3000, m1/alice:r1=read@3000
       leave carol
-      told                 -> removed carol, alice:m1…m2=read, alice:m3=sent
+      events               -> removed carol, alice:m1…m2=read, alice:m3=sent
       type read_events=false
-      told                 -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, m1/alice:r1=sent
+      events               -> updated, alice: +row, bob: +row, m1/alice: +row, m1/bob: +row, alice:m1…m3=sent, m1/alice:r1=sent
       clock 4000
       delivered bob m1
       clock 4100
       read bob m3
-      told times           -> bob: +delivered@4000, bob: read@4100, alice:m1=delivered@4000
+      events times         -> bob: +delivered@4000, bob: read@4100, alice:m1=delivered@4000
       """
     )
   }
@@ -431,19 +431,19 @@ struct EventStoryTests {
       read bob m503
       delivered carol m402
       recover
-      since 4000 within 103 looking 106 -> bob: read +read, carol: +delivered, alice:m401…m503=read
+      since 4000 within 103 scanning 106 -> bob: read +read, carol: +delivered, alice:m401…m503=read
       since 4000 within 102 -> everything
       since 3000 within 503 -> bob: read +read, carol: +delivered, alice:m1…m503=read
       clock 5000
       delete m300
-      since 5000 looking 261 -> deleted m300
+      since 5000 scanning 261 -> deleted m300
       clock 6000
       join dave
       post m601 by alice
       read dave m601
       clock 7000
       leave dave
-      since 7000 looking 5 -> removed dave, alice:m601=sent
+      since 7000 scanning 5 -> removed dave, alice:m601=sent
       """
     )
   }

@@ -92,7 +92,7 @@ struct HashIndexTests {
     #expect(isHalf)
   }
 
-  @Test("numbers with equal hashes are told apart by the match closure")
+  @Test("the match closure separates numbers with equal hashes")
   func duplicates() {
     var index = HashIndex()
     for number in 0..<UInt32(20) { index.insert(42, number) }

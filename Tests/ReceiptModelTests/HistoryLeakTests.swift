@@ -46,7 +46,7 @@ struct HistoryLeakTests {
 
 extension HistoryLeakTests {
   /// The events that a resuming newcomer receives, after `past` happened before their join and `since` after it.
-  private func told(past: [Command], since: [Command]) -> [String]? {
+  private func resumeEvents(past: [Command], since: [Command]) -> [String]? {
     let (shard, cid) = (TestShard(), "team:room")
     var clock = 1_000
     let members = ["alice", "bob", "carol"].map { MemberSpec(user: $0) }
@@ -74,10 +74,11 @@ extension HistoryLeakTests {
       showsDelivered: !showsRead,
       revoked: nil
     )
-    let events = told(past: [message, reply], since: [hiding])
+    let events = resumeEvents(past: [message, reply], since: [hiding])
     // The same number of commands, so that the following ones have the same times.
     #expect(
-      events == told(past: [message, .delivered(cid: cid, user: "bob", message: "m1")], since: [hiding])
+      events
+        == resumeEvents(past: [message, .delivered(cid: cid, user: "bob", message: "m1")], since: [hiding])
     )
     #expect(events?.contains { $0.contains("row in 1") } == false)
   }
@@ -134,15 +135,15 @@ struct HistoryLeakPair {
   private mutating func past(_ place: Int, _ settings: Settings) {
     var clock = clock - 100_000
     let shard = shards[place]
-    func tell(_ command: Command) {
+    func perform(_ command: Command) {
       clock += random.below(40)
       if place == 0 { story.append("\(clock) \(command)") }
       _ = shard.perform(command, clock: clock)
     }
     // All of them joined at the same time.
-    tell(.put(cid: cid, settings: settings, members: others.map { MemberSpec(user: $0) }))
+    perform(.put(cid: cid, settings: settings, members: others.map { MemberSpec(user: $0) }))
     for number in 1...oldCount {
-      tell(
+      perform(
         .post(
           cid: cid,
           id: old(place, number),
@@ -157,11 +158,11 @@ struct HistoryLeakPair {
         let user = random.pick(others)
         let message = old(place, 1 + random.below(number))
         switch random.below(6) {
-        case 0..<2: tell(.read(cid: cid, user: user, message: message, epoch: nil))
-        case 2: tell(.delivered(cid: cid, user: user, message: message))
-        case 3: tell(.unread(cid: cid, user: user, message: message, epoch: nil))
-        case 4: tell(.acknowledge(cid: cid, user: user, messages: [message], note: "secret"))
-        default: if number > 2 { tell(.delete(cid: cid, id: old(place, number))) }
+        case 0..<2: perform(.read(cid: cid, user: user, message: message, epoch: nil))
+        case 2: perform(.delivered(cid: cid, user: user, message: message))
+        case 3: perform(.unread(cid: cid, user: user, message: message, epoch: nil))
+        case 4: perform(.acknowledge(cid: cid, user: user, messages: [message], note: "secret"))
+        default: if number > 2 { perform(.delete(cid: cid, id: old(place, number))) }
         }
       }
     }
@@ -173,9 +174,9 @@ struct HistoryLeakPair {
         created: 0,
         isSilent: false
       )
-      tell(.inThread("p1", reply))
+      perform(.inThread("p1", reply))
       let user = others[random.below(number + 1)]
-      if random.oneIn(2) { tell(.inThread("p1", .read(cid: cid, user: user, message: "", epoch: nil))) }
+      if random.oneIn(2) { perform(.inThread("p1", .read(cid: cid, user: user, message: "", epoch: nil))) }
     }
     shard.seal()
   }

@@ -62,8 +62,8 @@ struct LeakPair {
   private let ghost = "ghost"
   private let hiding: Hiding
   private let isHiding: Bool
-  private let told = TestShard()
-  private let untold = TestShard()
+  private let withActivity = TestShard()
+  private let withoutActivity = TestShard()
   /// The state for the generator; it gets every command.
   private var model = NaiveModel()
   private var random: SplitMix64
@@ -96,7 +96,7 @@ struct LeakPair {
     ]
     var settings: Settings = [:]
     for (name, values) in names where random.oneIn(2) { settings[name] = random.pick(values) }
-    tell(.put(cid: cid, settings: settings, members: random.shuffled(users).map { MemberSpec(user: $0) }))
+    perform(.put(cid: cid, settings: settings, members: random.shuffled(users).map { MemberSpec(user: $0) }))
   }
 
   mutating func advance() {
@@ -105,23 +105,23 @@ struct LeakPair {
     if random.oneIn(100) { clock += 3_000_000 }
     if !hasHidden, step > 10, step == 40 || random.oneIn(20) {
       hasHidden = true
-      if isHiding { tell(startHiding) }
+      if isHiding { perform(startHiding) }
     }
     let command = command()
     if hasHidden, isSecret(command) {
       actsHidden += 1
       story.append("\(clock) (hidden) \(command)")
       _ = model.perform(command, clock: clock)
-      _ = told.perform(command, clock: clock)
-      untold.pass(to: clock)
+      _ = withActivity.perform(command, clock: clock)
+      withoutActivity.pass(to: clock)
     } else {
-      tell(command)
+      perform(command)
     }
-    told.seal()
-    untold.seal()
+    withActivity.seal()
+    withoutActivity.seal()
     if random.oneIn(40) {
       let seed = random.next()
-      for shard in [told, untold] {
+      for shard in [withActivity, withoutActivity] {
         var random = SplitMix64(seed: seed)
         for key in shard.allPageKeys where random.oneIn(2) { shard.checkpoint(key) }
         shard.crash()
@@ -129,7 +129,9 @@ struct LeakPair {
       story.append("\(clock) crash")
     }
     if random.oneIn(40) {
-      for shard in [told, untold] { for number in shard.slots.keys.sorted() { shard.evictAndLoad(number) } }
+      for shard in [withActivity, withoutActivity] {
+        for number in shard.slots.keys.sorted() { shard.evictAndLoad(number) }
+      }
       story.append("\(clock) evict")
     }
     compare()
@@ -149,17 +151,17 @@ struct LeakPair {
   }
 
   /// Performs the command on both shards, and compares the results for other users.
-  private mutating func tell(_ command: Command) {
+  private mutating func perform(_ command: Command) {
     story.append("\(clock) \(command)")
     _ = model.perform(command, clock: clock)
-    let (a, b) = (told.perform(command, clock: clock), untold.perform(command, clock: clock))
+    let (a, b) = (withActivity.perform(command, clock: clock), withoutActivity.perform(command, clock: clock))
     guard a != b else { return }
     switch command.inRoom {
     case .read(_, ghost, _, _), .delivered(_, ghost, _), .unread(_, ghost, _, _),
       .acknowledge(_, ghost, _, _):
       // Results of the ghost's own commands may differ.
       break
-    default: differ("commands", "\(command): \(a), not told \(b)")
+    default: differ("commands", "\(command): \(a), without hidden activity \(b)")
     }
   }
 
@@ -340,8 +342,8 @@ struct LeakPair {
     _ name: String,
     _ ask: (TestShard) -> Answer
   ) {
-    let (a, b) = (ask(told), ask(untold))
-    if a != b { differ(kind, "\(name): \(a), not told \(b)") }
+    let (a, b) = (ask(withActivity), ask(withoutActivity))
+    if a != b { differ(kind, "\(name): \(a), without hidden activity \(b)") }
   }
 
   private mutating func differ(_ kind: String, _ text: String) {

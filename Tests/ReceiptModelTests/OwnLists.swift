@@ -12,7 +12,9 @@ extension TestShard {
         var below: SequenceNumber?
         repeat {
           let page = try state.receipts(slot, of: user.span.bytes, wanted, below: below, limit: 3)
-          if page.receipts.count < 3, page.next != nil { faults.append("a short page of receipts goes on") }
+          if page.receipts.count < 3, page.next != nil {
+            faults.append("a short page of receipts has a next page")
+          }
           lines += page.receipts.map { line($0, slot) }
           below = page.next
         } while below != nil

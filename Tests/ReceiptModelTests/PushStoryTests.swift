@@ -221,10 +221,10 @@ struct PushStoryTests {
       """
       join alice bob
       post m1 m2 by alice
-      told                 -> added alice, added bob, new m1 moving both, new m2 moving both
+      events               -> added alice, added bob, new m1 moving both, new m2 moving both
       clock 60000
       push bob m1 acked 2000
-      told times               -> bob: +delivered@60000, alice:m1=delivered@60000
+      events times             -> bob: +delivered@60000, alice:m1=delivered@60000
       since 60000 times        -> bob: +delivered@60000, alice:m1=delivered@60000
       since 59000              -> bob: +delivered, alice:m1=delivered
       since 60001              -> nothing

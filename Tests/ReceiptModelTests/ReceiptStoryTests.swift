@@ -297,7 +297,7 @@ struct ReceiptStoryTests {
       post m2 by carol            -> notAllowed
       post m3 by stranger         -> notAllowed
       post m4 by alice            -> receipt
-      # A sender without the role is not told about the limit.
+      # The refusal of a sender without the role does not reveal the limit.
       post m5 by alice            -> limitReached
       post m6 by bob              -> notAllowed
       join bob as host

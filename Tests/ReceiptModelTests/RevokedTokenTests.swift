@@ -8,7 +8,7 @@ struct RevokedTokenTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
   /// The result of a story about one shard, a line for each step: `revoke a 500`, `back a`, `time 300`, `list 2`.
-  private static func told(_ story: String) -> [String] {
+  private static func words(_ story: String) -> [String] {
     var shard = ShardState(id: ShardID(0))
     _ = shard.advance(clock: at(100))
     var lines: [String] = []
@@ -52,7 +52,7 @@ struct RevokedTokenTests {
   @Test("each change has its own version; a step without a change has none")
   func changes() {
     #expect(
-      Self.told(
+      Self.words(
         """
         revoke a 500
         revoke a 500
@@ -79,7 +79,7 @@ struct RevokedTokenTests {
   @Test("a revocation ends at its expiry, and the token can be revoked again")
   func ends() {
     #expect(
-      Self.told(
+      Self.words(
         """
         revoke a 100
         revoke a 101
@@ -112,8 +112,8 @@ struct RevokedTokenTests {
 
   @Test("ids are compared byte by byte")
   func bytes() {
-    let told = Self.told("revoke Zo\u{EB} 500\nrevoke Zoe\u{308} 600\nback Zo\u{EB}\nlist 0")
-    #expect(told.count == 4 && Array(told[3].utf8) == Array("list 0: Zoe\u{308}".utf8))
+    let lines = Self.words("revoke Zo\u{EB} 500\nrevoke Zoe\u{308} 600\nback Zo\u{EB}\nlist 0")
+    #expect(lines.count == 4 && Array(lines[3].utf8) == Array("list 0: Zoe\u{308}".utf8))
   }
 
   @Test("repeated changes use no more memory than the current revocations")
@@ -178,8 +178,8 @@ struct RevokedTokenTests {
         expected.append(UInt64(at + 1))
       }
       let after = UInt64.random(in: 0...UInt64(changes.count), using: &random)
-      let told = shard.revokedTokens.revocations(after: after, at: now, limit: .max)
-      #expect(told.map(\.version) == expected.filter { $0 > after }, "\(place)")
+      let listed = shard.revokedTokens.revocations(after: after, at: now, limit: .max)
+      #expect(listed.map(\.version) == expected.filter { $0 > after }, "\(place)")
       #expect(shard.revokedTokens.version == UInt64(changes.count), "\(place)")
       guard step % 50 == 49 else { continue }
       // From the page, and from the log as it was written.

@@ -183,7 +183,7 @@ final class StepWorld {
       guard case .stored(let range) = answer else { return answer }
       lastRounds += 1
       for segment in range.segments {
-        precondition(!read.contains(range.rowPage, segment), "asked for twice")
+        precondition(!read.contains(range.rowPage, segment), "requested twice")
         lastRead += 1
         precondition(read.add(range.rowPage, segment, disk[Self.key(range.rowPage, segment)]!))
       }

@@ -238,7 +238,7 @@ struct Story {
         case (true, let user?): .serverFor(user)
         case (true, nil): .server
         case (false, let user?): .member(user)
-        case (false, nil): throw Fault(text: "a page for nobody")
+        case (false, nil): throw Fault(text: "a page without a viewer")
         }
       pageQuery = (viewer, limit, nil)
     }

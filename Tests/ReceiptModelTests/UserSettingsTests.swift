@@ -91,7 +91,7 @@ struct UserSettingsTests {
     func settle(_ version: UInt64) -> Int {
       applyEffects(&state) { isSettled = $0.decideSettle(user: "bob", version: version, into: &$1) }
     }
-    #expect(settle(0) == 0 && isSettled, "of who has set nothing there is nothing to settle")
+    #expect(settle(0) == 0 && isSettled, "a user without settings has nothing to settle")
     #expect(settle(1) == 0 && !isSettled)
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: false)) == 1)
     #expect(settle(0) == 0 && !isSettled)

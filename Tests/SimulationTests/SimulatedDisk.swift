@@ -2,6 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 import StoreEngine
+import StoreTestSupport
 import TestSupport
 
 /// The current content of storage. A group is written in steps: its batches one by one, then its drops, then its pages
@@ -23,7 +24,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     case losesBatch
     /// A page is reported as written and is not: its older version stays.
     case losesPage
-    /// A cut of the log takes the batches behind it too.
+    /// A cut of the log removes later batches too.
     case cutsWholeLog
 
     /// Cuts are few.
@@ -33,9 +34,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   /// The disk's defect; nil: it keeps what it reports.
   var defect: Defect?
   private var defectiveSteps = 0
-  private var log: [ShardID: [UInt64: ByteBuffer]] = [:]
-  private var pages: [PageKey: ByteBuffer] = [:]
-  private var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
+  private var data = StoredData()
   private var last: [ShardID: UInt64] = [:]
   /// Requests that the store must not make.
   private(set) var faults: [String] = []
@@ -59,8 +58,8 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
       }
       last[batch.shard] = batch.index.rawValue
       if fails(.losesBatch) { return }
-      log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
-      logLengthMost = max(logLengthMost, log[batch.shard]!.count)
+      data.apply(batch)
+      logLengthMost = max(logLengthMost, data.log[batch.shard]!.count)
     case .page(let write):
       pageWrites += 1
       let index = (try? Page(write.bytes.readableBytesSpan))?.index.rawValue ?? .max
@@ -68,20 +67,14 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
         faults.append("page \(write.key) is of \(index), the log ends at \(last[write.key.shard] ?? 0)")
       }
       if fails(.losesPage) { return }
-      pages[write.key] = write.bytes
-      if let cid = write.cid { directory[write.key.shard, default: [:]][cid] = write.key.channel }
+      data.apply(write)
     case .cut(let cut):
       cuts += 1
       if cut.through.rawValue > last[cut.shard, default: 0] { faults.append("cut beyond the log: \(cut)") }
       let end = fails(.cutsWholeLog) ? .max : cut.through.rawValue
-      log[cut.shard]?.keys.filter { $0 <= end }.forEach { log[cut.shard]![$0] = nil }
-    case .drop(let drop):
-      for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
-      if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
-    case .trim(let trim):
-      for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
-        if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
-      }
+      data.cutLog(of: cut.shard, through: end)
+    case .drop(let drop): data.apply(drop)
+    case .trim(let trim): data.apply(trim)
     }
   }
 
@@ -100,21 +93,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   }
 
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
-    let number: ChannelNumber
-    switch channel {
-    case .number(let asked), .head(let asked): number = asked
-    case .cid(let cid):
-      guard let found = directory[shard]?[cid] else { return nil }
-      number = found
-    }
-    if case .head = channel {
-      let head = pages[PageKey(shard: shard, channel: number, page: .head)]
-      return head.map { StoredChannel(number: number, pages: [(page: .head, bytes: $0)]) }
-    }
-    let found = pages.filter { $0.key.shard == shard && $0.key.channel == number && !$0.key.page.isOfSteps }
-      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
-    return found.isEmpty
-      ? nil : StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
+    data.read(shard, channel)
   }
 
   func readPages(
@@ -122,27 +101,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     _ channel: ChannelReference,
     _ selection: PageSelection
   ) throws(StorageError) -> StoredChannel? {
-    var number = ChannelNumber(0)
-    switch channel {
-    case .number(let asked), .head(let asked): number = asked
-    case .cid(let cid):
-      guard let found = directory[shard]?[cid] else { return nil }
-      number = found
-    }
-    switch selection {
-    case .pages(let asked):
-      let found = asked.compactMap { page in
-        pages[PageKey(shard: shard, channel: number, page: page)].map { (page: page, bytes: $0) }
-      }
-      return StoredChannel(number: number, pages: found)
-    case .threads(let pagesMax):
-      let found = pages.filter {
-        $0.key.shard == shard && $0.key.channel == number && $0.key.page.isOfThread
-      }
-      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
-      .prefix(pagesMax)
-      return StoredChannel(number: number, pages: found.map { (page: $0.key.page, bytes: $0.value) })
-    }
+    data.readPages(shard, channel, selection)
   }
 
   func readSteps(
@@ -151,34 +110,23 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     rowPage: UInt32,
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment] {
-    segments.compactMap { segment in
-      let key = PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment))
-      return pages[key].map { StoredSegment(rowPage: rowPage, segment: segment, bytes: $0) }
-    }
+    data.readSteps(shard, channel, rowPage: rowPage, segments: segments)
   }
 
-  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
-    let log = self.log[shard, default: [:]].sorted { $0.key < $1.key }
-    let own = pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
-      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
-    return StoredShard(
-      pages: own.map { (page: $0.key.page, bytes: $0.value) },
-      log: log.map { (index: LogIndex($0.key), bytes: $0.value) }
-    )
-  }
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard { data.recover(shard) }
 
-  func logLength(_ shard: ShardID) -> Int { log[shard]?.count ?? 0 }
+  func logLength(_ shard: ShardID) -> Int { data.log[shard]?.count ?? 0 }
 
   /// Channels with a deletion in the log that is begun and not finished.
-  func endings(_ shard: ShardID) -> Set<ChannelNumber> {
-    var endings: Set<ChannelNumber> = []
-    for (_, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
+  func unfinishedDeletions(_ shard: ShardID) -> Set<ChannelNumber> {
+    var unfinished: Set<ChannelNumber> = []
+    for (_, bytes) in data.log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
       for effect in (try? LogBatch(bytes.readableBytesSpan))?.effects ?? [] {
-        if case .channel(let number, .deletionBegun) = effect { endings.insert(number) }
-        if case .channel(let number, .channelDeleted(_)) = effect { endings.remove(number) }
+        if case .channel(let number, .deletionBegun) = effect { unfinished.insert(number) }
+        if case .channel(let number, .channelDeleted(_)) = effect { unfinished.remove(number) }
       }
     }
-    return endings
+    return unfinished
   }
 
   /// The session records and the start time of a shard, read without the engine's code.
@@ -187,14 +135,14 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
     var time: Int64 = 0
     var included: UInt64 = 0
     let head = PageKey(shard: shard, channel: ChannelNumber(0), page: .shardHead)
-    if let bytes = pages[head], let page = try? Page(bytes.readableBytesSpan) {
+    if let bytes = data.pages[head], let page = try? Page(bytes.readableBytesSpan) {
       included = page.index.rawValue
       for effect in page.effects {
         if case .shard(.sessionAssigned(let record)) = effect { sessions[record.session] = record }
         if case .shard(.countersAssigned(_, let at)) = effect { time = at.milliseconds }
       }
     }
-    for (index, bytes) in log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
+    for (index, bytes) in data.log[shard, default: [:]].sorted(by: { $0.key < $1.key }) {
       guard let batch = try? LogBatch(bytes.readableBytesSpan) else {
         faults.append("batch \(index) does not parse")
         continue

@@ -81,9 +81,9 @@ final class SimulatedLoop: StoreLoopDriver {
     let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
     // A request loads a channel by name; the load may have waited for memory since.
     if case .cid = reference {
-      if known != .some(nil) { world.faults.append("\(reference) is read, and nobody waits for it") }
+      if known != .some(nil) { world.faults.append("\(reference) is read without a waiting request") }
     } else if known != nil {
-      world.faults.append("\(reference) is asked for twice")
+      world.faults.append("\(reference) is requested twice")
     }
   }
 
@@ -107,7 +107,7 @@ final class SimulatedLoop: StoreLoopDriver {
     loop.slice()
   }
 
-  func purge() { world.faults.append("a purge, and nobody asks for one") }
+  func purge() { world.faults.append("an unrequested purge") }
 
   func reports(_ error: StorageError) {
     if case .failed = error { return }

@@ -32,7 +32,7 @@ final class Simulation {
   private var nextSerial: UInt64 = 1
   private var nextSession: UInt64 = 1
   private var nextCorrelation: UInt32 = 1
-  /// Commands whose gateways were told of the refusal.
+  /// Commands whose gateways received the refusal.
   private var refused: Set<CommandKey> = []
   /// Connections that close before the current call of the loop returns.
   var closingConnections: Set<UInt64> = []
@@ -422,7 +422,7 @@ final class Simulation {
     )
     let key = CommandKey(session: connection.session, counter: request.counter)
     if refused.contains(key), oracles[request.shard].taken[key] != nil {
-      faults.append("\(request) is applied after its gateway was told that it is refused")
+      faults.append("\(request) is applied after its gateway received the refusal")
     }
     expect(answer, request, connection, needs: needs)
   }
@@ -457,7 +457,7 @@ final class Simulation {
     }
     if expected.needs > oracles[expected.shard].durableChangeCount {
       faults.append(
-        "\(header): left before what it tells of was on storage (\(expected.needs), storage has \(oracles[expected.shard].durableChangeCount)): \(answer)"
+        "\(header): left before the changes that it shows were on storage (\(expected.needs), storage has \(oracles[expected.shard].durableChangeCount)): \(answer)"
       )
     }
     count("replies")

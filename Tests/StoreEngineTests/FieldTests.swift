@@ -92,10 +92,10 @@ struct FieldTests {
     ) {
       _ in
     },
-    Row("a channel that is not there", .getChannel, "team:none", .answered("channel_not_found")) { _ in },
+    Row("a missing channel", .getChannel, "team:none", .answered("channel_not_found")) { _ in },
     Row("a byte too many", .getChannel, .ends(.trailingBytes)) { $0.writeInteger(UInt8(0)) },
     Row("a mark without its fields", .markRead, .ends(.truncated)) { _ in },
-    Row("a mark of nobody", .markRead, .answered("not_a_member"), Self.strings("", "", "")),
+    Row("a mark without a user", .markRead, .answered("not_a_member"), Self.strings("", "", "")),
     Row("an epoch above 32 bits", .markRead, .ends(.badVarint), Self.mark(1 << 33)),
     Row("the largest epoch", .markRead, .answered("row read 0 unread 0"), Self.mark(1 << 32)),
     Row("counter 0", .markRead, counter: 0, .ends(.badValue(.session)), Self.mark()),
@@ -133,7 +133,7 @@ struct FieldTests {
       buffer.writeVarint(UInt64(Int64.max))
       buffer.writeVarint(0)
     },
-    Row("flags that are not built", .registerMessage, .answered("not_implemented")) { buffer in
+    Row("flags that are not implemented", .registerMessage, .answered("not_implemented")) { buffer in
       buffer.writeField("m1")
       buffer.writeField("")
       buffer.writeVarint(0)
@@ -151,7 +151,7 @@ struct FieldTests {
       buffer.writeField("carol")
       buffer.writeField("an admin")
     },
-    Row("a count that cannot be true", .changeMembers, .ends(.badValue(.count))) {
+    Row("a count above the remaining bytes", .changeMembers, .ends(.badValue(.count))) {
       $0.writeVarint(UInt64.max)
     },
     Row("an unknown option", .putChannel, .ends(.badValue(.option))) { buffer in
@@ -160,19 +160,19 @@ struct FieldTests {
       buffer.writeField("\0")
       buffer.writeVarint(0)
     },
-    Row("an option's value that is none", .putChannel, .ends(.badValue(.optionValue))) { buffer in
+    Row("an invalid value of an option", .putChannel, .ends(.badValue(.optionValue))) { buffer in
       buffer.writeVarint(1)
       buffer.writeVarint(5)
       buffer.writeField("x")
       buffer.writeVarint(0)
     },
-    Row("an option's value cut", .putChannel, .ends(.badValue(.optionValue))) { buffer in
+    Row("a truncated value of an option", .putChannel, .ends(.badValue(.optionValue))) { buffer in
       buffer.writeVarint(1)
       buffer.writeVarint(11)
       buffer.writeField("\u{2}")
       buffer.writeVarint(0)
     },
-    Row("deleting what is not there", .deleteMessage, .answered("message_not_found"), Self.strings("m9")),
+    Row("deletion of a missing message", .deleteMessage, .answered("message_not_found"), Self.strings("m9")),
     Row(
       "a limit of 0",
       .readState,
@@ -201,7 +201,7 @@ struct FieldTests {
       }
     ),
     Row(
-      "a viewer flag too many",
+      "an unknown viewer flag",
       .readState,
       .answered("invalid_field"),
       Self.query(flags: 2, viewer: "") { buffer in
@@ -234,7 +234,7 @@ struct FieldTests {
       }
     ),
     Row(
-      "a status for who is no member",
+      "a status for a user who is no member",
       .statuses,
       .answered("not_a_member"),
       Self.query(flags: 0, viewer: "zoe") {

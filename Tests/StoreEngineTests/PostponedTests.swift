@@ -139,9 +139,9 @@ struct PostponedTests {
     let again = restarted.connect()
     again.getChannel("team:b")
     try restarted.answerLoads()
-    #expect(try end(restarted, again) == ["1 channel of 2"])
+    #expect(try endAndTake(restarted, again) == ["1 channel of 2"])
     again.change("team:b", add: Self.crowd, counter: counter)
-    #expect(try end(restarted, again) == ["2 channel of 14"])
+    #expect(try endAndTake(restarted, again) == ["2 channel of 14"])
   }
 
   @Test("one postponed request beyond the limit is busy, and is applied when it is resent")

@@ -204,9 +204,7 @@ struct RecoveryTests {
     }
     for _ in 0..<400 {
       let storage = MemoryStorage()
-      storage.log = whole.log
-      storage.pages = whole.pages
-      storage.directory = whole.directory
+      storage.data = whole.data
       let flip = { (bytes: inout [UInt8]) in bytes[random(bytes.count)] ^= UInt8(1 << random(8)) }
       if random(3) == 0 {
         let index = storage.log[Self.shard]!.keys.sorted()[random(storage.log[Self.shard]!.count)]

@@ -91,12 +91,12 @@ struct UnreadCountsTests {
   static let situations: [Situation] = [
     Situation(name: "no message", happens: { _ in }, unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]),
     Situation(
-      name: "one's own are read",
+      name: "own messages are read",
       happens: { $0.post("team:a", "m", 1...5, by: "alice") },
       unread: [("alice", 0, "0/0"), ("bob", 1, "5/0")]
     ),
     Situation(
-      name: "read in part",
+      name: "partly read",
       happens: { gateway in
         gateway.post("team:a", "m", 1...5)
         gateway.read("team:a", "bob", "m3")
@@ -104,7 +104,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "5/0"), ("bob", 1, "2/0")]
     ),
     Situation(
-      name: "silent and deleted ones do not count",
+      name: "silent and deleted messages do not count",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
         gateway.post("team:a", "s1", flags: 1)
@@ -115,7 +115,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "4/0"), ("bob", 1, "3/0")]
     ),
     Situation(
-      name: "all of it deleted",
+      name: "all messages deleted",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
         for number in 1...3 { gateway.deleteMessage("team:a", "m\(number)") }
@@ -123,7 +123,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]
     ),
     Situation(
-      name: "history visible: read up to the join, and behind it by a marker",
+      name: "history visible: read up to the join, and unread after a marker",
       happens: { gateway in
         gateway.post("team:a", "m", 1...4)
         gateway.change("team:a", add: ["carol", "dave"])
@@ -145,7 +145,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
     ),
     Situation(
-      name: "behind a marker one's own do not count",
+      name: "own messages after a marker do not count",
       happens: { gateway in
         gateway.post("team:a", "a", 1...3)
         gateway.post("team:a", "b", 1...2, by: "bob")
@@ -157,7 +157,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "8/0"), ("bob", 1, "5/0")]
     ),
     Situation(
-      name: "sent before joining counts as read by nobody",
+      name: "messages from before their sender joined are unread for others",
       happens: { gateway in
         gateway.post("team:a", "z", 1...3, by: "zoe")
         gateway.change("team:a", add: ["zoe"])
@@ -186,7 +186,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "1/0"), ("bob", 1, "0/0")]
     ),
     Situation(
-      name: "a marker over segments, with one's own between",
+      name: "a marker over several segments, with own messages between",
       happens: { gateway in
         for number in 1...400 {
           gateway.post("team:a", "m\(number)", by: number % 10 == 0 ? "bob" : "alice")
@@ -196,7 +196,7 @@ struct UnreadCountsTests {
       unread: [("bob", 1, "275/0"), ("alice", 0, "1/0")]
     ),
     Situation(
-      name: "a marker farther back than segments are read for",
+      name: "a marker beyond the limit of read segments",
       happens: { gateway in
         gateway.post("team:a", "m", 1...4_700)
         gateway.read("team:a", "bob")
@@ -206,7 +206,7 @@ struct UnreadCountsTests {
       unread: [("bob", 1, "4681/0"), ("alice", 0, "4680/0")]
     ),
     Situation(
-      name: "left, and joined again",
+      name: "a member who left and rejoined",
       happens: { gateway in
         gateway.post("team:a", "m", 1...2)
         gateway.change("team:a", remove: ["alice", "bob"])
@@ -217,7 +217,7 @@ struct UnreadCountsTests {
       unread: [("alice", 0, "not_a_member"), ("bob", 2, "1/0"), ("bob", 1, "1/0"), ("bob", 0, "1/0")]
     ),
     Situation(
-      name: "a row that is somebody else's, or nobody's",
+      name: "a row of another user, or of none",
       happens: { $0.post("team:a", "m", 1...2) },
       unread: [
         ("alice", 1, "2/0"), ("bob", 70, "2/0"), ("bob", 300, "2/0"), ("zoe", 0, "not_a_member"),

@@ -1,0 +1,107 @@
+package import NIOCore
+package import ReceiptModel
+package import StoreEngine
+
+/// The content of a storage in memory: log, pages and the directory of names. It applies the parts of a commit and
+/// answers the reads of a ``StorageEngine``.
+package struct StoredData {
+  package var log: [ShardID: [UInt64: ByteBuffer]] = [:]
+  package var pages: [PageKey: ByteBuffer] = [:]
+  package var directory: [ShardID: [[UInt8]: ChannelNumber]] = [:]
+
+  package init() {}
+
+  // MARK: Writes
+
+  package mutating func apply(_ batch: CommitGroup.Batch) {
+    log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes
+  }
+
+  package mutating func apply(_ write: CommitGroup.PageWrite) {
+    pages[write.key] = write.bytes
+    if let cid = write.cid { directory[write.key.shard, default: [:]][cid] = write.key.channel }
+  }
+
+  package mutating func apply(_ drop: CommitGroup.Drop) {
+    for key in pages.keys where key.shard == drop.shard && key.channel == drop.channel { pages[key] = nil }
+    if directory[drop.shard]?[drop.cid] == drop.channel { directory[drop.shard]![drop.cid] = nil }
+  }
+
+  package mutating func apply(_ trim: CommitGroup.Trim) {
+    for key in pages.keys where key.shard == trim.shard && key.channel == trim.channel {
+      if case .steps(trim.rowPage, let segment) = key.page, segment < trim.before { pages[key] = nil }
+    }
+  }
+
+  /// Removes a shard's batches up to and including `index`.
+  package mutating func cutLog(of shard: ShardID, through index: UInt64) {
+    log[shard]?.keys.filter { $0 <= index }.forEach { log[shard]![$0] = nil }
+  }
+
+  // MARK: Reads
+
+  private func resolve(_ shard: ShardID, _ channel: ChannelReference) -> ChannelNumber? {
+    switch channel {
+    case .number(let number), .head(let number): number
+    case .cid(let cid): directory[shard]?[cid]
+    }
+  }
+
+  private func sortedPages(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    where isIncluded: (PageID) -> Bool
+  ) -> [(page: PageID, bytes: ByteBuffer)] {
+    pages.filter { $0.key.shard == shard && $0.key.channel == channel && isIncluded($0.key.page) }
+      .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+      .map { (page: $0.key.page, bytes: $0.value) }
+  }
+
+  package func read(_ shard: ShardID, _ channel: ChannelReference) -> StoredChannel? {
+    guard let number = resolve(shard, channel) else { return nil }
+    if case .head = channel {
+      let head = pages[PageKey(shard: shard, channel: number, page: .head)]
+      return head.map { StoredChannel(number: number, pages: [(page: .head, bytes: $0)]) }
+    }
+    let found = sortedPages(shard, number) { !$0.isOfSteps }
+    return found.isEmpty ? nil : StoredChannel(number: number, pages: found)
+  }
+
+  package func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) -> StoredChannel? {
+    guard let number = resolve(shard, channel) else { return nil }
+    switch selection {
+    case .pages(let names):
+      let found = names.compactMap { page in
+        pages[PageKey(shard: shard, channel: number, page: page)].map { (page: page, bytes: $0) }
+      }
+      return StoredChannel(number: number, pages: found)
+    case .threads(let pagesMax):
+      let found = sortedPages(shard, number) { $0.isOfThread }.prefix(pagesMax)
+      return StoredChannel(number: number, pages: Array(found))
+    }
+  }
+
+  package func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) -> [StoredSegment] {
+    segments.compactMap { segment in
+      let key = PageKey(shard: shard, channel: channel, page: .steps(rowPage, segment))
+      return pages[key].map { StoredSegment(rowPage: rowPage, segment: segment, bytes: $0) }
+    }
+  }
+
+  package func recover(_ shard: ShardID) -> StoredShard {
+    let batches = log[shard, default: [:]].sorted { $0.key < $1.key }
+    return StoredShard(
+      pages: sortedPages(shard, ChannelNumber(0)) { _ in true },
+      log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
+    )
+  }
+}
