@@ -1,42 +1,46 @@
-# Tidemark. `make help` lists what there is.
+# Tidemark. `make help` lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# Libraries the services link against, then the foreign tools that tests and bench run.
+# The libraries that the services link against, then the foreign tools that tests and bench run.
 LIBRARIES := pkg-config libnghttp2-dev libssl-dev librocksdb-dev rapidjson-dev
-TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 strace xxhash haproxy docker-compose
-# What the tests alone run: a browser.
+TOOLS := curl openssl nghttp2-client nghttp2-server nghttp2-proxy python3 python3-venv python3-httpx python3-h2 \
+  strace xxhash haproxy docker-compose
+# A browser, which only the tests run.
 TEST_TOOLS := chromium-headless-shell
-# What bench alone runs beside ours.
+# The servers that bench compares with ours.
 BENCH_TOOLS := nginx nghttp2-proxy redis-server redis-tools webdis
 
 BUILD := .build
-# A module that is used but not declared builds or not by the luck of the order: refused here, not found on another machine.
+# An import without a declared dependency compiles or fails depending on build order. This flag makes it an error.
 SWIFT_BUILD := swift build --scratch-path $(BUILD) --explicit-target-dependency-import-check=error
-# Debug builds have an optimised engine, with its assertions (Package.swift): the random histories take a tenth of the time.
+# Debug builds optimise the engine and keep its assertions (Package.swift): random histories then take a tenth of the
+# time.
 SWIFT_DEBUG := TIDEMARK_OPTIMIZED_ENGINE=1 $(SWIFT_BUILD)
-# Optimised across modules: frames and rows are read and written by small functions of other targets. Exclusive access is checked while it runs
-# in debug builds, where the tests are; here the checks cost a tenth of a mark.
+# Release builds optimise across modules, because small functions of other targets read and write frames and rows. Only
+# debug builds, which the tests use, check exclusive access at run time: the checks cost a tenth of a mark.
 RELEASE := -c release -Xswiftc -cross-module-optimization -Xswiftc -enforce-exclusivity=unchecked
 DEBUG_BIN := $(BUILD)/debug
 RELEASE_BIN := $(BUILD)/release
 PROGRAMS := tidemark-store tidemark-gateway tidemark
 DESTINATION ?= $(BUILD)/static
 
-# Tests that run beside each other: some talk over sockets with deadlines, and must get their turn beside those that compute.
+# The number of concurrent tests. Tests over sockets have deadlines, and need CPU time beside tests that compute.
 TESTS_AT_ONCE ?= 6
 
-.PHONY: help deps test-deps bench-deps build release static demo run test test-build test-long test-target loss-test lint bench bench-push secrets deploy-check clean
+.PHONY: help deps test-deps bench-deps build release static demo run test test-build test-long test-target loss-test \
+  lint bench bench-push secrets deploy-check clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Debian starts services when it installs them, and at each boot; tests and bench start their own. So policy-rc.d forbids the first
-# (invoke-rc.d(8)), and where there is systemd what became enabled is disabled again.
+# Debian starts services at installation and at each boot, but tests and bench start their own. So policy-rc.d prevents
+# the start at installation (invoke-rc.d(8)), and services that systemd enabled meanwhile are disabled again.
 define install
 missing=; for package in $(1); do \
-  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+  dpkg-query -W -f '$${Status}' $$package 2>/dev/null | grep -q 'install ok installed' \
+    || missing="$$missing $$package"; \
 done; \
 if [ -n "$$missing" ]; then \
   echo "installing, services off:$$missing"; \
@@ -56,7 +60,7 @@ if [ -n "$$missing" ]; then \
 fi
 endef
 
-deps: ## Install what is missing from Debian's packages (as root, or with sudo)
+deps: ## Install the missing Debian packages (as root, or with sudo)
 	@$(call install,$(LIBRARIES) $(TOOLS))
 
 build: deps ## Build the programs (debug)
@@ -65,22 +69,24 @@ build: deps ## Build the programs (debug)
 release: deps ## Build the programs, optimised
 	@for product in $(PROGRAMS); do $(SWIFT_BUILD) $(RELEASE) --product $$product; done
 
-# For the container images, whose file installs the libraries itself: Swift's runtime linked in, no symbols, into DESTINATION.
+# For the container images: builds programs with Swift's runtime linked in and without symbols, into DESTINATION. The
+# images install the libraries themselves.
 static:
 	@for product in $(PROGRAMS); do $(SWIFT_BUILD) $(RELEASE) --static-swift-stdlib --product $$product; done
 	@mkdir -p $(DESTINATION)
 	@for product in $(PROGRAMS); do strip -o $(DESTINATION)/$$product $(RELEASE_BIN)/$$product; done
 
-demo: build ## Play a conversation through the real gateway and store
+demo: build ## Run a sample conversation through the real gateway and store
 	@$(DEBUG_BIN)/tidemark demo
 
-run: build ## Start both services and print lines to try with curl
+run: build ## Start both services and print example curl commands
 	@$(DEBUG_BIN)/tidemark run
 
 lint: ## Check formatting and documentation comments
 	@swift format lint --strict --parallel -r Package.swift Sources Tests && echo "lint: clean"
 
-# schemathesis and standardwebhooks, from PyPI, with the versions that the file names; without PyPI its tests are skipped (in continuous integration they fail), and the next run tries again.
+# Installs schemathesis and standardwebhooks from PyPI, in the versions of the requirements file. Without PyPI their
+# tests are skipped (in continuous integration they fail), and the next run tries again.
 PYTHON_REQUIREMENTS := Tests/IntegrationTests/Clients/requirements.txt
 test-deps: deps
 	@$(call install,$(TEST_TOOLS) $(BENCH_TOOLS))
@@ -89,19 +95,20 @@ test-deps: deps
 	  { rm -rf $(BUILD)/python && /usr/bin/python3 -m venv $(BUILD)/python \
 	    && $(BUILD)/python/bin/pip install --quiet --disable-pip-version-check --retries 1 -r $(PYTHON_REQUIREMENTS) \
 	    && cp $(PYTHON_REQUIREMENTS) $(BUILD)/python/; } \
-	  || { rm -rf $(BUILD)/python; echo "schemathesis and standardwebhooks cannot be had from PyPI: the tests that need them are skipped"; }; \
+	  || { rm -rf $(BUILD)/python; \
+	    echo "could not install schemathesis and standardwebhooks from PyPI: tests that need them are skipped"; }; \
 	fi
 
-# A run that hangs is ended before whoever waits for it gives up, so that its last line says which tests had not ended.
+# The time limit of a test run. A run that hangs ends with a list of its unfinished tests, before its caller's timeout.
 TEST_MINUTES ?= 30
 
-# `swift test` with what was built; the tests' own environment stands before it.
+# Runs the built tests, with their environment variables.
 RUN_TESTS := TIDEMARK_OPTIMIZED_ENGINE=1 TIDEMARK_BIN=$(abspath $(DEBUG_BIN)) \
   SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH=$(TESTS_AT_ONCE) \
   timeout --foreground --signal=INT --kill-after=40 $(TEST_MINUTES)m swift test --scratch-path $(BUILD) --skip-build
 
-# The build leaves one of two cores idle for a sixth of its time: lint and the downloads of the test tools run beside it.
-test: deps ## Build and run every test; closes with a count
+# The build leaves one of two cores idle for a sixth of its time, so lint and downloads of test tools run beside it.
+test: deps ## Build and run every test, and print a count
 	@$(MAKE) --no-print-directory --jobs=3 lint test-deps test-build
 	@set +e; $(RUN_TESTS) 2>&1 | tee $(BUILD)/test.log | grep --line-buffered -vE '^(◇|✔ Test |✔ Suite|\[[0-9]+/)'; \
 	Tests/closing-count.sh $(BUILD)/test.log $${PIPESTATUS[0]}
@@ -111,7 +118,7 @@ test-build: deps
 
 test-long: TEST_MINUTES := 240
 test-long: export TIDEMARK_TEST_LONG := 1
-test-long: test ## The same with more seeds, longer histories and nothing sampled (hours)
+test-long: test ## The same with more seeds, longer histories and no sampling (takes hours)
 
 test-target: ## Build and run only the test targets named in TARGET, such as ReceiptModelTests,ReceiptWireTests
 	@[ -n "$(TARGET)" ] || { echo 'usage: make test-target TARGET=ReceiptModelTests[,…]'; exit 2; }
@@ -126,18 +133,18 @@ loss-test: build ## Five minutes of lost connections, killed processes and slow 
 bench-deps:
 	@$(call install,$(BENCH_TOOLS))
 
-bench: release bench-deps ## Measure beside other servers, in turn (about 6 minutes)
+bench: release bench-deps ## Measure ours and other servers in turn (about 6 minutes)
 	@$(RELEASE_BIN)/tidemark bench compare
 
-bench-push: release ## Measure push acknowledgements through one stream, a million a run (about 5 minutes)
+bench-push: release ## Measure push acknowledgements through one stream, a million per run (about 5 minutes)
 	@$(RELEASE_BIN)/tidemark bench push
 
-secrets: ## Make what docker-compose.yml needs under Deploy/secrets
+secrets: ## Create the secrets for docker-compose.yml under Deploy/secrets
 	@Deploy/secrets.sh
 
 deploy-check: TOOLS += debootstrap iproute2
-deploy-check: deps ## Carry out the container files in clean roots and use what comes out (as root; a release build and some minutes)
+deploy-check: deps ## Build the container files in clean roots and test the results (as root; takes minutes)
 	@Deploy/check.sh
 
-clean: ## Remove what was built
+clean: ## Remove the build directory
 	@rm -rf $(BUILD)

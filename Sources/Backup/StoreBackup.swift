@@ -182,7 +182,7 @@ package struct StoreBackup: Sendable {
       bytesDone += file.size
     }
 
-    private func tell(_ file: BackupContents.File, _ done: UInt64) {
+    private func noteProgress(_ file: BackupContents.File, _ done: UInt64) {
       let total = contents.files.reduce(0) { $0 + $1.size }
       note(
         """
@@ -212,7 +212,7 @@ package struct StoreBackup: Sendable {
     private func isSame(_ place: Int, _ file: BackupContents.File, as other: String) async throws -> Bool {
       var at: UInt64 = 0
       while at < file.size {
-        tell(file, at)
+        noteProgress(file, at)
         let part = BackupPart(
           file: UInt32(place),
           offset: at,
@@ -245,7 +245,7 @@ package struct StoreBackup: Sendable {
           reads.append(Task { try await connection.request(.backupRead) { part.write(into: &$0) } })
           asked += 1
         }
-        tell(file, UInt64(number) * chunk)
+        noteProgress(file, UInt64(number) * chunk)
         try Task.checkCancellation()
         var reply = try await reads.removeFirst().value
         let size = min(chunk, file.size - UInt64(number) * chunk)

@@ -141,17 +141,17 @@ package struct StoreCheck: Sendable {
     defer { reader.close() }
     report.store = reader.identity.store.hex
     report.shards = reader.identity.shardCount
-    var walk = StoreWalk(reader: reader, note: note)
-    walk.visit = visit
+    var scan = StoreScan(reader: reader, note: note)
+    scan.visit = visit
     do throws(StorageError) {
-      try walk.run()
+      try scan.run()
     } catch {
       // A table is unreadable from here on.
-      walk.faults.append("\(error)")
+      scan.faults.append("\(error)")
     }
     try Task.checkCancellation()
-    (report.pages, report.batches) = (walk.pages, walk.batches)
-    for fault in walk.faults { report.add("\(fault); \(remedy)") }
+    (report.pages, report.batches) = (scan.pages, scan.batches)
+    for fault in scan.faults { report.add("\(fault); \(remedy)") }
   }
 }
 
@@ -162,7 +162,7 @@ extension StoreCheck.Report {
 }
 
 /// Reader of everything that a store would ever read, with the store's own decoders.
-struct StoreWalk {
+struct StoreScan {
   let reader: RocksDBReader
   let note: (String) -> Void
   /// Called with each effect in pages and log.

@@ -85,7 +85,7 @@ private final class StoreConnectionFrameHandler: ChannelInboundHandler {
   private var bytes = ByteBuffer()
   private var pending: [UInt32: Pending] = [:]
   private var correlation: UInt32 = 0
-  private var openingTimeout: Scheduled<Void>?
+  private var handshakeTimeout: Scheduled<Void>?
 
   init(_ eventLoop: any EventLoop, _ authenticator: StoreAuthenticator, _ opened: EventLoopPromise<Void>) {
     self.eventLoop = eventLoop
@@ -118,9 +118,9 @@ private final class StoreConnectionFrameHandler: ChannelInboundHandler {
 
   func channelActive(context: ChannelHandlerContext) {
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    openingTimeout = eventLoop.scheduleTask(in: .seconds(15)) {
+    handshakeTimeout = eventLoop.scheduleTask(in: .seconds(15)) {
       bound.value.fail(
-        BackupFailure("the opening of the connection was not done in 15 s: is this a store's port?")
+        BackupFailure("the handshake was not done in 15 s: is this a store's port?")
       )
     }
     var buffer = ByteBuffer()
@@ -167,7 +167,7 @@ private final class StoreConnectionFrameHandler: ChannelInboundHandler {
       proof.write(into: &buffer)
       context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
     case .ready:
-      openingTimeout?.cancel()
+      handshakeTimeout?.cancel()
       opened.succeed()
     case .ping:
       var buffer = ByteBuffer()
@@ -218,7 +218,7 @@ private final class StoreConnectionFrameHandler: ChannelInboundHandler {
   private static let lost = BackupFailure("the connection to the store was lost; run this again")
 
   private func fail(_ failure: BackupFailure) {
-    openingTimeout?.cancel()
+    handshakeTimeout?.cancel()
     opened.fail(failure)
     let waiting = pending.values
     pending = [:]

@@ -27,7 +27,7 @@ struct LiveMessageState: Hashable {
   ///
   /// - Returns: whether the sender's view of their messages changed.
   /// - Throws: if the data does not match Proto/openapi.yaml.
-  mutating func take(_ event: StreamedEvent) throws -> Bool {
+  mutating func apply(_ event: StreamedEvent) throws -> Bool {
     guard let kind = Kind(rawValue: event.type) else { return false }
     let fields = try JSONDecoder().decode(Fields.self, from: Data(event.data.utf8))
     guard fields.thread_id == nil, let user = fields.user?.id else { return false }

@@ -68,10 +68,10 @@ final class LiveTickStream: Sendable {
   private var failure: String? { state.withLock { $0.failure } }
 
   /// Apply an event and print it under the lock: a caller that sees the new state finds its line already printed.
-  private func take(_ event: StreamedEvent) {
+  private func apply(_ event: StreamedEvent) {
     state.withLock { state in
       do {
-        guard try state.picture.take(event), !state.isOver else { return }
+        guard try state.picture.apply(event), !state.isOver else { return }
         Terminal.print("    \(ink.grey(EventLineFormatter.line(event)))")
       } catch {
         state.failure = "an event of another shape than expected: \(event.data)"

@@ -13,7 +13,7 @@ package struct CivilDate: Equatable, Sendable {
     self.day = day
   }
 
-  /// Converts days since 1970-01-01, up to the year 9999.
+  /// Convert days since 1970-01-01, up to the year 9999.
   @inlinable
   package init(daysSince1970 days: UInt32) {
     // Years that begin in March put the leap day last, so that a month's start is a linear formula (Hinnant,

@@ -96,8 +96,8 @@ private let onDataChunk: nghttp2_on_data_chunk_recv_callback = { session, _, str
 private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, user in
   let core = core(user)
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  switch header.pointee.type {
-  case 0x0, 0x1:  // DATA, HEADERS
+  switch HTTP2FrameType(rawValue: header.pointee.type) {
+  case .data, .headers:
     if let decoded = core.pointee.decoding {
       decoded.pointee.received.endHeaders()
       core.pointee.decoding = nil
@@ -105,12 +105,12 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
         core.pointee.pending.append(decoded)
       }
     }
-    if header.pointee.flags & 1 != 0 {
+    if HTTP2FrameFlags.endsStream(header.pointee.flags) {
       slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
     }
-  case 0x3: core.pointee.counters.resetsReceived += 1  // RST_STREAM
-  case 0x4: core.pointee.settingsSeen = true  // SETTINGS
-  case 0x7:  // GOAWAY
+  case .resetStream: core.pointee.counters.resetsReceived += 1
+  case .settings: core.pointee.settingsSeen = true
+  case .goAway:
     core.pointee.counters.goAwaysReceived += 1
     core.pointee.goAwaySeen = true
   default: break
@@ -118,10 +118,12 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
   return 0
 }
 
-/// Fails a request that was never sent: the server is going away, or stream numbers are used up.
+/// Fail a request that was never sent: the server is going away, or stream numbers are used up.
 private let onFrameNotSent: nghttp2_on_frame_not_send_callback = { session, frame, _, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  if header.pointee.type == 0x1, let slot = slot(session, header.pointee.stream_id) {
+  if header.pointee.type == HTTP2FrameType.headers.rawValue,
+    let slot = slot(session, header.pointee.stream_id)
+  {
     core(user).pointee.close(slot, errorCode: HTTP2ErrorCode.refusedStream.rawValue)
   }
   return 0

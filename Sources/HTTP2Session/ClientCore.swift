@@ -30,7 +30,7 @@ struct ClientCore {
 
   @inline(__always)
   mutating func open() -> UnsafeMutablePointer<StreamSlot> {
-    let slot = pool.pointee.take()
+    let slot = pool.pointee.allocate()
     slot.pointee.phase = .receiving
     slot.pointee.flags = []
     slot.pointee.streamID = 0

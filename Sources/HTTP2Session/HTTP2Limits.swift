@@ -51,8 +51,8 @@ package struct HTTP2Limits: Sendable {
   /// The same limit for one connection.
   package var maxConnectionMemoryBytes: Int = 128 * 1024 * 1024
 
-  /// The same limit for one connection whose peer is not yet proven (``HTTP2ServerConnection/isAuthenticated``). If all
-  /// of these hold more than a quarter of ``maxMemoryBytes``, the limit is 4 KiB for each.
+  /// The same limit for one connection whose peer is not yet authenticated (``HTTP2ServerConnection/isAuthenticated``).
+  /// If all of these hold more than a quarter of ``maxMemoryBytes``, the limit is 4 KiB for each.
   package var maxUnauthenticatedMemoryBytes: Int = 4 * 1024 * 1024
 
   /// Lower-case names of header fields to keep for ``HTTP2Request/header(_:)``, besides those with a property of their

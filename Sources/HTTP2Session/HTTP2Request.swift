@@ -36,7 +36,8 @@ package struct HTTP2Request: ~Copyable, ~Escapable {
   /// that a verdict can be cached under it. 0 without the header.
   package var authorizationIdentity: UInt32 { slot.pointee.received.authorizationIdentity }
 
-  /// Number that the application stored with the request (``HTTP2ServerConnection/applicationTag(_:_:)``); 0 at first.
+  /// Number that the application stored with the request (``HTTP2ServerConnection/setApplicationTag(_:_:)``); 0 at
+  /// first.
   package var applicationTag: UInt64 { slot.pointee.tag }
 
   /// `content-type`.

@@ -28,7 +28,7 @@ extension HTTP2ServerConnection {
   package func refuseBody(_ stream: HTTP2StreamHandle) {
     guard let slot = find(stream) else { return }
     core.pointee.deliverWithoutBody(slot)
-    isDirty = true
+    output.markPending()
   }
 
   /// Whether the request of that handle is still unanswered.
@@ -110,7 +110,7 @@ extension HTTP2ServerConnection {
     _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, code.rawValue)
     // The application requested the reset, so it gets no callback.
     slot.pointee.flags.insert(.localEnded)
-    isDirty = true
+    output.markPending()
   }
 
   // MARK: Streaming
@@ -216,13 +216,13 @@ extension HTTP2ServerConnection {
   /// The rest, at most ``HTTP2Limits/streamedWindowSize`` bytes, is offered again with the next bytes or the next call.
   /// Returns false if the handle is stale or the request is not streamed.
   @discardableResult
-  package func readBody(_ stream: HTTP2StreamHandle, _ take: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
+  package func readBody(_ stream: HTTP2StreamHandle, _ consume: (RawSpan, _ isEnd: Bool) -> Int) -> Bool {
     guard let slot = find(stream), slot.pointee.flags.contains(.bodyStreams),
       slot.pointee.phase == .delivered || slot.pointee.phase == .streaming, core.pointee.session != nil
     else { return false }
     let isEnd = slot.pointee.flags.contains(.remoteEnded)
     let body = slot.pointee.received.body
-    let taken = take(RawSpan(_unsafeBytes: body), isEnd)
+    let taken = consume(RawSpan(_unsafeBytes: body), isEnd)
     precondition(taken >= 0 && taken <= body.count, "more taken than there was")
     if isEnd && taken == body.count { slot.pointee.flags.insert(.bodyEndSeen) }
     slot.pointee.received.dropBody(taken)
@@ -233,7 +233,7 @@ extension HTTP2ServerConnection {
     }
     if taken > 0 {
       core.pointee.consumeStreamed(slot.pointee.streamID, taken)
-      isDirty = true
+      output.markPending()
     }
     return true
   }
@@ -247,7 +247,7 @@ extension HTTP2ServerConnection {
   }
 
   private func resume(_ slot: UnsafeMutablePointer<StreamSlot>) {
-    isDirty = true
+    output.markPending()
     guard slot.pointee.flags.contains(.deferred), let session = core.pointee.session else { return }
     slot.pointee.flags.remove(.deferred)
     _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
@@ -317,7 +317,7 @@ extension HTTP2ServerConnection {
   }
 
   private func submitted(_ slot: UnsafeMutablePointer<StreamSlot>, _ result: Int32) -> HTTP2Outcome {
-    isDirty = true
+    output.markPending()
     guard result == 0 else {
       // NOMEM, or DATA_EXIST for a second response, which the phases prevent.
       context?.close(promise: nil)

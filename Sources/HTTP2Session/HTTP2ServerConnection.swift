@@ -28,17 +28,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private var graceTimer: Scheduled<Void>?
   private var lingerTimer: Scheduled<Void>?
 
-  /// nghttp2 may have output pending.
-  var isDirty = false
-  /// A read, a flush or a call to the delegate is running: flushing is deferred until it ends.
-  private var isBusy = false
+  var output = ConnectionOutput()
   private var lastActivity = NIODeadline.uptimeNanoseconds(0)
-  /// Time since which the channel has not been writable; nil while it is.
-  private var blockedSince: NIODeadline?
-  /// The channel was asked to read while it was not writable.
-  private var isReadPending = false
-  /// More output is written in a later turn of the event loop.
-  private var continuesLater = false
   /// Streams answered before their request was complete. They are reset once the response is sent (RFC 9113 section
   /// 8.1).
   var answeredEarly: [HTTP2StreamHandle] = []
@@ -99,7 +90,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       _ = nghttp2_submit_settings(session, 0, &entry, 1)
     }
     _ = nghttp2_session_set_local_window_size(session, 0, 0, resources.limits.connectionWindowSize)
-    isDirty = true
+    output.markPending()
   }
 
   /// Whether many clients share the connection because it comes from a proxy. One client must neither end it nor slow
@@ -155,12 +146,12 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     resources.headers.updateDate(now: now)
     core.pointee.counters.bytesIn &+= UInt64(buffer.readableBytes)
     let core = core
-    isBusy = true
+    output.beginWork()
     let result = buffer.withUnsafeReadableBytes { bytes in
       guard let base = bytes.baseAddress else { return 0 }
       return core.pointee.receive(base.assumingMemoryBound(to: UInt8.self), bytes.count)
     }
-    isDirty = true
+    output.markPending()
     if result < 0 {
       core.pointee.receiveFailed(result)
       lifecycle.sessionFailed()
@@ -170,7 +161,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       lifecycle.sessionFailed()
     }
     notifyDelegate()
-    isBusy = false
+    output.endWork()
   }
 
   /// Read only while the channel is writable. A peer that sends and does not read would otherwise make nghttp2 queue
@@ -179,8 +170,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     if context.channel.isWritable || !lifecycle.acceptsInput {
       context.read()
     } else {
-      isReadPending = true
-      if blockedSince == nil { blockedSince = context.eventLoop.now }
+      output.deferRead(now: context.eventLoop.now)
     }
   }
 
@@ -196,13 +186,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// Resume sending when the channel is writable again.
   package func channelWritabilityChanged(context: ChannelHandlerContext) {
     if context.channel.isWritable {
-      blockedSince = nil
-      isDirty = true
+      output.unblock()
       flushIfNeeded()
-      if isReadPending {
-        isReadPending = false
-        context.read()
-      }
+      if output.removeDeferredRead() { context.read() }
     }
     context.fireChannelWritabilityChanged()
   }
@@ -245,7 +231,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     core.pointee.session = made
     resources.budget.pointee.connectionOpened()
     submitSettings(made)
-    isDirty = true
+    output.markPending()
     flushIfNeeded()
     scheduleTick(context, resources.limits.prefaceTimeout)
   }
@@ -282,7 +268,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     case .sendGoAway: submitGoAway()
     case .sendNoticeThenGoAway:
       if let session = core.pointee.session { _ = nghttp2_submit_shutdown_notice(session) }
-      isDirty = true
+      output.markPending()
       graceTimer = context.eventLoop.assumeIsolated().scheduleTask(in: grace) {
         if self.lifecycle.graceElapsed() { self.submitGoAway() }
       }
@@ -295,7 +281,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     core.pointee.goAwaySubmitted = true
     let last = nghttp2_session_get_last_proc_stream_id(session)
     _ = nghttp2_submit_goaway(session, 0, last, HTTP2ErrorCode.noError.rawValue, nil, 0)
-    isDirty = true
+    output.markPending()
     flushIfNeeded()
   }
 
@@ -304,7 +290,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard lifecycle.acceptsInput else { return }
     core.pointee.terminate(code)
     lifecycle.sessionFailed()
-    isDirty = true
+    output.markPending()
     flushIfNeeded()
   }
 
@@ -315,9 +301,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     lingerTimer?.cancel()
     if core.pointee.session != nil { resources.budget.pointee.connectionClosed() }
     core.pointee.destroy()
-    isBusy = true
+    output.beginWork()
     notifyDelegate()
-    isBusy = false
+    output.endWork()
     delegate.http2ConnectionClosed(self)
   }
 
@@ -367,17 +353,15 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   /// is written in the loop's next turn, so that no connection delays the others. Cheap when nothing is queued. Does
   /// nothing inside a read, which flushes at its end.
   package func flushIfNeeded() {
-    guard isDirty, !isBusy, let context else { return }
-    isBusy = true
-    while isDirty, !continuesLater, lifecycle.acceptsOutput, let session = core.pointee.session {
-      isDirty = false
+    guard let context, output.beginFlush() else { return }
+    while lifecycle.acceptsOutput, let session = core.pointee.session, output.beginWrite() {
       send(session, context)
       resetAnsweredEarly()
       notifyDelegate()
     }
-    isBusy = false
+    output.endWork()
     _ = core.pointee.chargeOutboundQueue()
-    guard let session = core.pointee.session, lifecycle.acceptsOutput, blockedSince == nil else { return }
+    guard let session = core.pointee.session, lifecycle.acceptsOutput, !output.isBlocked else { return }
     if nghttp2_session_want_read(session) == 0 && nghttp2_session_want_write(session) == 0 {
       if lifecycle.flushed(sessionDone: true) { closeOutput(context) }
     }
@@ -387,19 +371,19 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     guard context.channel.isWritable else {
       // channelWritabilityChanged resumes from here. The channel's high-water mark and one write bound the output so
       // far.
-      if blockedSince == nil { blockedSince = context.eventLoop.now }
+      output.block(now: context.eventLoop.now)
       return
     }
     let maxWriteBytes = resources.limits.maxWriteBytes
-    var output = resources.output
+    var bytes = resources.output
     resources.output = ByteBuffer()
-    output.clear()
-    let drained = drain(session, into: &output, maxBytes: maxWriteBytes)
-    if output.readableBytes > 0 {
-      core.pointee.counters.bytesOut &+= UInt64(output.readableBytes)
-      context.writeAndFlush(wrapOutboundOut(output), promise: nil)
+    bytes.clear()
+    let drained = drain(session, into: &bytes, maxBytes: maxWriteBytes)
+    if bytes.readableBytes > 0 {
+      core.pointee.counters.bytesOut &+= UInt64(bytes.readableBytes)
+      context.writeAndFlush(wrapOutboundOut(bytes), promise: nil)
     }
-    if output.capacity <= maxWriteBytes * 2 { resources.output = output }
+    if bytes.capacity <= maxWriteBytes * 2 { resources.output = bytes }
     // The write may have failed and closed the channel, and with it the session.
     guard core.pointee.session != nil else { return }
     switch drained {
@@ -409,12 +393,11 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     }
   }
 
-  /// Go on with the output after the other connections of the event loop had their turn.
+  /// Continue the output after the other connections of the event loop had their turn.
   private func sendLater(_ context: ChannelHandlerContext) {
-    continuesLater = true
+    output.postpone()
     let proceed = {
-      self.continuesLater = false
-      self.isDirty = true
+      self.output.resume()
       self.flushIfNeeded()
     }
     resources.turns.append(proceed, on: context.eventLoop)
@@ -426,11 +409,11 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     answeredEarly.removeAll { handle in
       guard let slot = core.pointee.pool.pointee.find(handle) else { return true }
       if slot.pointee.flags.contains(.remoteEnded) { return true }
-      guard slot.pointee.flags.contains(.localEnded), blockedSince == nil else { return false }
+      guard slot.pointee.flags.contains(.localEnded), !output.isBlocked else { return false }
       let isOver = slot.pointee.bodyShare.dropped >= resources.limits.maxDroppedBodyBytes
       guard isOver || slot.pointee.flags.contains(.bodyStreams) else { return false }
       _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.noError.rawValue)
-      isDirty = true
+      output.markPending()
       return true
     }
   }
@@ -473,7 +456,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     if !core.pointee.inbound.isPrefaceComplete {
       core.pointee.counters.limitsHit += 1
       fail(.settingsTimeout)
-    } else if let since = blockedSince, now - since >= limits.writeTimeout {
+    } else if output.isBlocked(for: limits.writeTimeout, now: now) {
       core.pointee.counters.limitsHit += 1
       context.close(promise: nil)
       return
@@ -513,7 +496,7 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
       if isStalled {
         core.pointee.counters.limitsHit += 1
         _ = nghttp2_submit_rst_stream(session, 0, slot.pointee.streamID, HTTP2ErrorCode.cancel.rawValue)
-        isDirty = true
+        output.markPending()
       }
       index = slot.pointee.links.next
     }
@@ -528,8 +511,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
     _ hasProgressed: Bool,
     _ now: NIODeadline
   ) -> Bool {
-    // While the channel is not writable, `blockedSince` covers the whole connection.
-    guard blockedSince == nil, !slot.pointee.flags.contains(.localEnded) else { return false }
+    // While the channel is not writable, its own timeout covers the whole connection.
+    guard !output.isBlocked, !slot.pointee.flags.contains(.localEnded) else { return false }
     let unsent = slot.pointee.outgoing.bytes.readableBytes
     guard slot.pointee.deadlines.isUnsentOverdue(unsent, resources.limits.writeTimeout, now: now) else {
       return false

@@ -1,8 +1,8 @@
 /// Application callbacks for requests. One delegate may serve one connection or all of an event loop. It is called only
 /// on the event loop, and never from inside nghttp2.
 package protocol HTTP2ServerDelegate: AnyObject {
-  /// Called when the headers of a request have arrived without its body, on a connection whose peer is not yet proven
-  /// (``HTTP2ServerConnection/isAuthenticated``). The delegate can authenticate it with
+  /// Called when the headers of a request have arrived without its body, on a connection whose peer is not yet
+  /// authenticated (``HTTP2ServerConnection/isAuthenticated``). The delegate can authenticate it with
   /// ``HTTP2ServerConnection/withHeaders(_:_:)``.
   ///
   /// - Returns: whether the body is wanted. If not, the request is delivered at once and its body dropped.

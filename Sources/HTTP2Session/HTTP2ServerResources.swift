@@ -7,7 +7,7 @@ package final class HTTP2ServerResources {
   /// The limits of every connection made with these resources.
   package let limits: HTTP2Limits
 
-  /// Returns additional headers for the response to a request; nil by default.
+  /// Additional headers for the response to a request; nil by default.
   package var commonHeaders: ((borrowing HTTP2Request) -> [HTTP2Header])?
 
   /// Returns a hash of the client that a request on a shared connection names (``HTTP2ServerConnection/isShared``). The

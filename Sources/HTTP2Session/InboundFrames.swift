@@ -9,7 +9,8 @@ struct InboundFrames {
   /// A frame's header.
   struct Header {
     var length: Int
-    var type: UInt8
+    /// Nil: a type that this build does not know.
+    var type: HTTP2FrameType?
     var flags: UInt8
     var streamID: Int32
   }
@@ -130,7 +131,7 @@ struct InboundFrames {
     let id = UInt32(truncatingIfNeeded: first) << 8 | UInt32(last)
     return Header(
       length: Int(first >> 40),
-      type: UInt8(truncatingIfNeeded: first >> 32),
+      type: HTTP2FrameType(rawValue: UInt8(truncatingIfNeeded: first >> 32)),
       flags: UInt8(truncatingIfNeeded: first >> 24),
       streamID: Int32(bitPattern: id & 0x7fff_ffff)
     )
@@ -153,8 +154,8 @@ struct InboundFrames {
     payloadLeft = frame.length
     let id = frame.streamID
     switch frame.type {
-    case 0x0, 0x1:  // DATA, HEADERS
-      if frame.type == 0x0 && frame.flags & 1 == 0 {
+    case .data, .headers:
+      if frame.type == .data && !HTTP2FrameFlags.endsStream(frame.flags) {
         if frame.length >= HTTP2Limits.minDataBytes {
           controlFrames.addTokens(1)
         } else if !takeControlFrameToken(now: now) {
@@ -164,7 +165,7 @@ struct InboundFrames {
       // nghttp2 checks stream 0, even numbers and idle streams.
       guard id > 0 && id & 1 == 1 else { return .accept }
       if id > history.highest {
-        if frame.type == 0x1 {
+        if frame.type == .headers {
           if history.opened(id) { isUncertain = true }
           controlFrames.addTokens(1)
         }
@@ -172,11 +173,11 @@ struct InboundFrames {
       }
       if isUncertain { return .lookUpStream }
       return id > highest ? .accept : .acceptIfOpen
-    case 0x3:  // RST_STREAM
+    case .resetStream:
       isUncertain = true
       return .accept
-    case 0x7, 0x9: return .accept  // GOAWAY, CONTINUATION
-    case 0x2:  // PRIORITY
+    case .goAway, .continuation: return .accept
+    case .priority:
       if id == 0 { return .fail(.protocolError) }
       if frame.length == 5 {
         priorityStream = id
@@ -184,7 +185,8 @@ struct InboundFrames {
         priorityValue = 0
       }
       return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)
-    default: return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)
+    case .settings, .pushPromise, .ping, .windowUpdate, nil:
+      return takeControlFrameToken(now: now) ? .accept : .fail(.enhanceYourCalm)
     }
   }
 
@@ -242,7 +244,7 @@ extension ServerCore {
         let result = feed(base, &fed, to: isWhole ? start : fed)
         if result < 0 { return result }
         if lookup(frame.streamID) == nil {
-          let verdict = frameOnClosedStream(frame.streamID, isHeaders: frame.type == 1)
+          let verdict = frameOnClosedStream(frame.streamID, isHeaders: frame.type == .headers)
           if verdict < 0 { return verdict }
         }
       case .fail(let code):

@@ -292,21 +292,21 @@ private struct MemoryShareSketch {
   }
 
   @inline(__always)
-  private func places(_ key: UInt64) -> (Int, Int) {
+  private func indexes(_ key: UInt64) -> (Int, Int) {
     (Int(key % UInt64(Self.width)), Self.width + Int(key >> 40 % UInt64(Self.width)))
   }
 
   @inline(__always)
   func held(_ key: UInt64) -> Int {
-    let places = places(key)
-    return min(rows[places.0], rows[places.1])
+    let indexes = indexes(key)
+    return min(rows[indexes.0], rows[indexes.1])
   }
 
   @inline(__always)
   func add(_ byteCount: Int, _ key: UInt64) {
-    let places = places(key)
-    rows[places.0] += byteCount
-    rows[places.1] += byteCount
+    let indexes = indexes(key)
+    rows[indexes.0] += byteCount
+    rows[indexes.1] += byteCount
   }
 
   func destroy() { rows.deallocate() }

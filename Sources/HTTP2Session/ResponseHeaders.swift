@@ -95,9 +95,9 @@ final class ResponseHeaders {
       scratch[count] = nghttp2_nv(
         name: UnsafeMutablePointer(mutating: ResponseHeaders.contentTypeName.utf8Start),
         value: UnsafeMutablePointer(mutating: contentType.value.utf8Start),
-        namelen: 12,
+        namelen: ResponseHeaders.contentTypeName.utf8CodeUnitCount,
         valuelen: contentType.value.utf8CodeUnitCount,
-        flags: 0x6
+        flags: ResponseHeaders.noCopy
       )
       count += 1
     }
@@ -109,9 +109,9 @@ final class ResponseHeaders {
       scratch[count] = nghttp2_nv(
         name: UnsafeMutablePointer(mutating: ResponseHeaders.contentLengthName.utf8Start),
         value: start,
-        namelen: 14,
+        namelen: ResponseHeaders.contentLengthName.utf8CodeUnitCount,
         valuelen: end - start,
-        flags: 0x6
+        flags: ResponseHeaders.noCopy
       )
       count += 1
     }

@@ -127,14 +127,7 @@ extension ServerCore {
   private func submitExpectedContinue(_ slot: UnsafeMutablePointer<StreamSlot>) {
     slot.pointee.flags.remove(.expectsContinue)
     guard let session else { return }
-    let (name, value): (StaticString, StaticString) = (":status", "100")
-    var field = nghttp2_nv(
-      name: UnsafeMutablePointer(mutating: name.utf8Start),
-      value: UnsafeMutablePointer(mutating: value.utf8Start),
-      namelen: name.utf8CodeUnitCount,
-      valuelen: value.utf8CodeUnitCount,
-      flags: UInt8(NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue)
-    )
+    var field = ResponseHeaders.field(":status", "100")
     // Fails only for lack of memory; the client then sends its body after a timeout of its own.
     _ = nghttp2_submit_headers(
       session,
@@ -240,13 +233,14 @@ extension StreamSlot {
 private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user in
   let core = core(user)
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  switch header.pointee.type {
-  case 0x0:  // DATA
-    if header.pointee.flags & 1 != 0, let slot = core.pointee.lookup(header.pointee.stream_id) {
+  let endsStream = HTTP2FrameFlags.endsStream(header.pointee.flags)
+  switch HTTP2FrameType(rawValue: header.pointee.type) {
+  case .data:
+    if endsStream, let slot = core.pointee.lookup(header.pointee.stream_id) {
       slot.pointee.flags.insert(.remoteEnded)
       core.pointee.requestEnded(slot)
     }
-  case 0x1:  // HEADERS, of a request or trailers
+  case .headers:  // of a request or trailers
     guard let slot = core.pointee.lookup(header.pointee.stream_id) else { return 0 }
     if let decoded = core.pointee.headers.end() {
       if decoded.pointee.flags.contains(.refused) {
@@ -260,7 +254,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         core.pointee.resetUndelivered(decoded, .refusedStream)
         return 0
       }
-      if header.pointee.flags & 1 == 0 && core.pointee.streamsBody(decoded) {
+      if !endsStream && core.pointee.streamsBody(decoded) {
         decoded.pointee.flags.insert(.bodyStreams)
         // Fails only for lack of memory.
         _ = nghttp2_session_set_local_window_size(
@@ -278,7 +272,7 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
       if !decoded.pointee.flags.isDisjoint(with: [.headersTooLarge, .bodyTooLarge]) {
         core.pointee.deliver(decoded)
       }
-      if header.pointee.flags & 1 != 0 { decoded.pointee.flags.remove(.expectsContinue) }
+      if endsStream { decoded.pointee.flags.remove(.expectsContinue) }
       if decoded.pointee.phase == .receiving {
         if core.pointee.memory.isAuthenticated {
           core.pointee.submitContinue(decoded)
@@ -287,16 +281,16 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { _, frame, user i
         }
       }
     }
-    if header.pointee.flags & 1 != 0 {
+    if endsStream {
       slot.pointee.flags.insert(.remoteEnded)
       core.pointee.requestEnded(slot)
     }
-  case 0x3:  // RST_STREAM
+  case .resetStream:
     core.pointee.counters.resetsReceived += 1
     core.pointee.inbound.history.recordResetByPeer(header.pointee.stream_id)
     core.pointee.lookup(header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
-  case 0x4: core.pointee.inbound.isPrefaceComplete = true  // SETTINGS
-  case 0x7: core.pointee.counters.goAwaysReceived += 1  // GOAWAY
+  case .settings: core.pointee.inbound.isPrefaceComplete = true
+  case .goAway: core.pointee.counters.goAwaysReceived += 1
   default: break
   }
   return 0
@@ -317,9 +311,9 @@ private let onInvalidFrame: nghttp2_on_invalid_frame_recv_callback = { _, frame,
 
 private let onFrameSent: nghttp2_on_frame_send_callback = { _, frame, user in
   let header = UnsafeRawPointer(frame.unsafelyUnwrapped).assumingMemoryBound(to: nghttp2_frame_hd.self)
-  switch header.pointee.type {
-  case 0x3: core(user).pointee.counters.resetsSent += 1
-  case 0x7:
+  switch HTTP2FrameType(rawValue: header.pointee.type) {
+  case .resetStream: core(user).pointee.counters.resetsSent += 1
+  case .goAway:
     core(user).pointee.goAwaySent(frame.unsafelyUnwrapped.pointee.goaway.error_code)
   default: break
   }

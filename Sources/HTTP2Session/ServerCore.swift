@@ -108,7 +108,7 @@ struct ServerCore {
   mutating func open(_ streamID: Int32, core: UnsafeMutablePointer<ServerCore>) -> UnsafeMutablePointer<
     StreamSlot
   > {
-    let slot = pool.pointee.take()
+    let slot = pool.pointee.allocate()
     slot.pointee.reset(streamID, openedAt: now, core: core)
     pending.reset(slot)
     streams.opened(slot)

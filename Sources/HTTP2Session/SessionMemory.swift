@@ -45,7 +45,7 @@ struct SessionMemory {
   /// Allocate a block.
   ///
   /// - Returns: nil if there is no memory, as nghttp2 expects.
-  mutating func take(_ byteCount: Int) -> UnsafeMutableRawPointer? {
+  mutating func allocate(_ byteCount: Int) -> UnsafeMutableRawPointer? {
     let (blockByteCount, overflows) = byteCount.addingReportingOverflow(Self.headerByteCount)
     guard !overflows, byteCount >= 0 else { return nil }
     guard blockByteCount <= Self.blockByteMin << (Self.listCount - 1) else {
@@ -66,8 +66,8 @@ struct SessionMemory {
 
   /// Free a block.
   ///
-  /// - Parameter memory: result of ``take(_:)``; nil does nothing.
-  mutating func give(_ memory: UnsafeMutableRawPointer?) {
+  /// - Parameter memory: result of ``allocate(_:)``; nil does nothing.
+  mutating func deallocate(_ memory: UnsafeMutableRawPointer?) {
     guard let memory else { return }
     let block = memory - Self.headerByteCount
     let list = block.load(as: UInt64.self) & 0xFF
@@ -78,12 +78,12 @@ struct SessionMemory {
   }
 
   mutating func resize(_ memory: UnsafeMutableRawPointer?, to byteCount: Int) -> UnsafeMutableRawPointer? {
-    guard let memory else { return take(byteCount) }
+    guard let memory else { return allocate(byteCount) }
     let room = Self.room(memory)
     if byteCount <= room { return memory }
-    guard let larger = take(byteCount) else { return nil }
+    guard let larger = allocate(byteCount) else { return nil }
     larger.copyMemory(from: memory, byteCount: room)
-    give(memory)
+    deallocate(memory)
     return larger
   }
 
@@ -110,11 +110,11 @@ struct SessionMemory {
 func makeSessionMemory(_ memory: UnsafeMutablePointer<SessionMemory>) -> nghttp2_mem {
   nghttp2_mem(
     mem_user_data: memory,
-    malloc: { byteCount, memory in sessionMemory(memory).pointee.take(byteCount) },
-    free: { block, memory in sessionMemory(memory).pointee.give(block) },
+    malloc: { byteCount, memory in sessionMemory(memory).pointee.allocate(byteCount) },
+    free: { block, memory in sessionMemory(memory).pointee.deallocate(block) },
     calloc: { count, size, memory in
       let (byteCount, overflows) = count.multipliedReportingOverflow(by: size)
-      guard !overflows, let block = sessionMemory(memory).pointee.take(byteCount) else { return nil }
+      guard !overflows, let block = sessionMemory(memory).pointee.allocate(byteCount) else { return nil }
       memset(block, 0, byteCount)
       return block
     },

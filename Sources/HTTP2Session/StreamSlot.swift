@@ -65,7 +65,7 @@ struct StreamSlot {
     self.index = index
   }
 
-  /// Prepares the slot for a new stream of a server. What a response sets before it is read keeps its old value.
+  /// Prepare the slot for a new stream of a server. What a response sets before it is read keeps its old value.
   @inline(__always)
   mutating func reset(_ streamID: Int32, openedAt: NIODeadline, core: UnsafeMutablePointer<ServerCore>) {
     self.streamID = streamID
@@ -181,7 +181,7 @@ struct SlotPool {
     return slot.pointee.generation == handle.generation ? slot : nil
   }
 
-  mutating func take() -> UnsafeMutablePointer<StreamSlot> {
+  mutating func allocate() -> UnsafeMutablePointer<StreamSlot> {
     if freeHead == StreamSlot.none { addChunk() }
     let slot = pointer(freeHead)
     freeHead = slot.pointee.links.next

@@ -14,7 +14,7 @@ package final class HandshakeFailures: Sendable {
 
   private struct State {
     var count: Int64 = 0
-    var note = LogRateLimiter()
+    var logLimiter = LogRateLimiter()
   }
 
   private let end: LinkTLS.End
@@ -35,16 +35,16 @@ package final class HandshakeFailures: Sendable {
   @discardableResult
   package func record(_ error: TLSError, peer: String) -> Bool {
     guard let explanation = Self.explanation(of: error, at: end) else { return false }
-    let since = state.withLockedValue { state in
+    let occurrences = state.withLockedValue { state in
       state.count += 1
-      return state.note.refused(at: .now())
+      return state.logLimiter.occurrence(at: .now())
     }
-    guard let since else { return true }
+    guard let occurrences else { return true }
     logger.error(
       "The TLS handshake between gateway and store failed",
       metadata: [
         "reason": "\(explanation.reason)", "remedy": "\(explanation.remedy)", "peer": "\(peer)",
-        "count": "\(since)",
+        "count": "\(occurrences)",
       ]
     )
     return true

@@ -59,7 +59,7 @@ package final class LinkTLS: Sendable {
   }
 
   /// Use loaded files for new connections.
-  package func take(_ loaded: TLSContext.Loaded) { context.take(loaded) }
+  package func apply(_ loaded: TLSContext.Loaded) { context.apply(loaded) }
 
   /// Create the handler of an outgoing connection.
   ///

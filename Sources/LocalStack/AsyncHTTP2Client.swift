@@ -147,7 +147,7 @@ private struct TemplateKey: Hashable, Sendable {
   var contentType: String
 }
 
-/// Matches responses to calls. Used only on the event loop.
+/// Delegate that matches responses to calls. Used only on the event loop.
 private final class CallDelegate: HTTP2ClientDelegate {
   private let ready: EventLoopPromise<Void>
   private var waiting: [UInt64: (promise: EventLoopPromise<HTTPCallResponse>, deadline: Scheduled<Void>)] =

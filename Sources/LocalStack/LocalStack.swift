@@ -65,7 +65,7 @@ package struct StackPlan: Sendable {
   }
 }
 
-/// Runs the real store and gateways as children of this process. The caller that starts it must stop it, even when
+/// The real store and gateways as children of this process. The caller that starts it must stop it, even when
 /// cancelled.
 package actor LocalStack {
   /// Timeout for a process to become ready.

@@ -34,13 +34,13 @@ package final class AdminServer: Service {
     logger: Logger
   ) async throws(SettingsError) -> AdminServer {
     ProcessMetrics.recordStartTime()
-    // Clients of this listener never count as proven. The oldest connection is closed for a new one, so that a probe
-    // always gets in.
+    // Clients of this listener never count as authenticated. The oldest connection is closed for a new one, so that a
+    // probe always gets in.
     let gate = ConnectionGate(
       limits: ConnectionLimits(
         total: connectionsMax,
         perAddress: connectionsMax,
-        unproven: connectionsMax - 1
+        unauthenticated: connectionsMax - 1
       ),
       logger: logger
     )

@@ -51,7 +51,7 @@ package struct LogLines: TextOutputStream, Sendable {
 
 /// Rate limit for log lines that strangers can cause thousands of times a second: one line a second for each kind.
 package final class LogThrottle: Sendable {
-  private let notes = NIOLockedValueBox<[String: LogRateLimiter]>([:])
+  private let limiters = NIOLockedValueBox<[String: LogRateLimiter]>([:])
 
   package init() {}
 
@@ -60,6 +60,6 @@ package final class LogThrottle: Sendable {
   package func occurrencesToLog(_ kind: String) -> Int? { occurrencesToLog(kind, at: .now()) }
 
   func occurrencesToLog(_ kind: String, at now: NIODeadline) -> Int? {
-    notes.withLockedValue { $0[kind, default: LogRateLimiter()].refused(at: now) }
+    limiters.withLockedValue { $0[kind, default: LogRateLimiter()].occurrence(at: now) }
   }
 }

@@ -66,7 +66,10 @@ package enum FrameTable {
     lines(of: connection)
     + RequestSpec.all.map { spec in
       FrameSpec(spec.kind.rawValue, spec.name, spec.fields.flatMap { fields($0.notation[...]) })
-    } + lines(of: replies)
+    }
+    + RequestSpec.all.map { spec in
+      FrameSpec(spec.kind.reply.rawValue, spec.name + "_reply", fields(spec.answer[...]))
+    }
 
   private static func lines(of table: String) -> [FrameSpec] {
     table.split(separator: "\n").filter { $0.hasPrefix("0x") }.map { line in
@@ -89,64 +92,6 @@ package enum FrameTable {
     0x07 drain
     0x08 events through lost:byte channels:[cid events:[@channel_event]] users:[user events:[@user_event]]
     0x0F error code:varint(error) retry_after detail:string
-    """
-
-  private static let replies = """
-    0x90 put_channel_reply was_created:byte @channel
-    0x91 change_members_reply @channel
-    0x92 register_message_reply was_created:byte sequence status:byte(status) receipt_refusal:byte(receipt_refusal)
-    0x93 delete_message_reply sequence
-    0x94 mark_read_reply @row @uncounted
-    0x95 mark_unread_reply @row @uncounted
-    0x96 mark_delivered_reply @row @uncounted
-    0x97 patch_channel_type_reply @type
-    0x98 assign_channel_type_reply @type
-    0x99 acknowledge_reply codes:[code:varint(error)]
-    0x9A patch_user_reply user @settings
-    0x9B assign_user_reply user @settings
-    0x9C settle_reply settled:byte
-    0x9D delete_channel_reply deleted:byte
-    0x9E truncate_channel_reply @channel
-    0x9F erase_member_reply erased:byte
-    0xA0 get_channel_reply @channel
-    0xA1 read_state_reply rows:[@row] next_cursor:optional
-    0xA2 statuses_reply statuses:[found:byte(error) @status]
-    0xA3 get_channel_type_reply @type
-    0xA4 list_channel_types_reply types:[@type]
-    0xA5 get_user_reply user @settings
-    0xA6 list_unsettled_reply types:[@type] users:[user @settings]
-    0xA7 list_members_reply entries:[user time exact:byte note] next_cursor:string total~
-    0xA8 member_statuses_reply statuses:[@member_status]
-    0xC4 list_roster_reply members:[user role joined_at muted:byte] next_cursor:optional
-    0xC5 list_messages_reply messages:[sequence message parent sender created flags] next_cursor:optional \
-      next_reply:optional
-    0xA9 list_channels_reply entries:[@entry] next_cursor:optional
-    0xAA unread_counts_reply counts:[found:varint(error) \
-      (unread_messages unread_threads unread_mentions unread_flags:byte)?found=0]
-    0xAB purge_reply round
-    0xAC rebuild_index_reply phase:byte(done_phase) epoch channels_done channels entries
-    0xAD ticket_place_reply @place
-    0xAE webhook_known_reply known:byte
-    0xB0 subscribe_reply through complete:byte channels:[cid events:[@channel_event]]
-    0xB1 unsubscribe_reply
-    0xB2 subscribe_user_reply through
-    0xB3 announce_row_reply
-    0xB7 thread_read_state_reply rows:[@row] next_cursor:string
-    0xB8 user_receipts_reply receipts:[@receipt] next_cursor:optional
-    0xB9 user_threads_reply threads:[@thread] next_cursor:optional
-    0xBB mark_unread_since_reply @row @uncounted
-    0xBA set_member_reply joined:byte role joined_at muted:byte
-    0xC0 acknowledge_push_reply @delivery
-    0xC1 redeem_ticket_reply @delivery
-    0xC2 note_webhook_reply noted:byte
-    0xC3 present_ticket_reply @delivery
-    0xC6 revoke_token_reply until version
-    0xB4 get_token_reply until version
-    0xB5 list_revoked_tokens_reply version flags ended revocations:[jti until version]
-    0xCC backup_begin_reply store:bytes(16) time indexes:[index] files:[name size]
-    0xCD backup_read_reply digest:bytes(32) bytes:rest
-    0xCE backup_digest_reply digest:bytes(32)
-    0xCF backup_end_reply
     """
 
   /// Fields that several kinds share.
@@ -215,24 +160,8 @@ package enum FrameTable {
     "uncounted": [1: "not_in_thread", 2: "no_replies", 3: "registered_before"],
     "status": [0: "sent", 1: "delivered", 2: "read"],
     "receipt_status": [0: "none", 1: "processing", 2: "done", 3: "expired"],
-    "option": [
-      1: "read_events", 2: "delivery_events", 3: "mark_unread", 4: "history", 5: "read_acks_receipts",
-      6: "receipt_ttl", 7: "receipt_max_members", 8: "receipt_daily_limit", 9: "receipt_request_roles",
-      10: "counts_visible_to", 11: "status_rule", 12: "kept_steps",
-    ],
-    "error": [
-      1: "malformed_frame", 2: "frame_too_large", 3: "unsupported_version", 4: "authentication_failed",
-      5: "unknown_kind", 6: "session_expired", 7: "handshake_required", 8: "handshake_timeout",
-      9: "superseded",
-      20: "wrong_shard", 21: "busy", 22: "unavailable", 23: "outcome_unknown", 24: "not_implemented",
-      25: "clock_jump", 26: "data_directory_lost",
-      30: "invalid_field", 31: "channel_not_found", 32: "not_a_member", 33: "message_not_found",
-      34: "message_deleted", 35: "mark_unread_off", 36: "limit_reached", 37: "token_revoked",
-      38: "order_not_available", 39: "counts_not_visible", 40: "receipt_not_requested", 41: "own_message",
-      42: "receipt_expired", 43: "not_expected", 44: "invalid_cursor", 45: "user_erased",
-      46: "ticket_invalid", 47: "ticket_expired", 48: "message_conflict", 49: "not_in_thread",
-      61: "backup_under_way", 62: "backup_not_found", 63: "backup_failed",
-    ],
+    "option": Dictionary(uniqueKeysWithValues: OptionNumber.allCases.map { (UInt64($0.rawValue), $0.name) }),
+    "error": Dictionary(uniqueKeysWithValues: ErrorCode.allCases.map { (UInt64($0.rawValue), $0.name) }),
   ]
 
   // MARK: Parsing

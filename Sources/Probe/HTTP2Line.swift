@@ -49,7 +49,7 @@ struct HTTP2Line {
     "end_stream", "end_headers", "ack", "exclusive", "indexed", "@reserved",
   ]
 
-  /// Throws ``ProbeError``.
+  /// Throw ``ProbeError``.
   init(_ line: String) throws {
     let (word, pairs) = try LineParser.command(line, words: Self.words)
     if let kind = HTTP2Kind(named: word) {
@@ -64,10 +64,10 @@ struct HTTP2Line {
         "there is no frame '\(word)'; frames are: \(names), a type such as 0x16, preface, request"
       )
     }
-    for pair in pairs { try take(pair) }
+    for pair in pairs { try parse(pair) }
   }
 
-  private mutating func take(_ pair: NamedLiteral) throws {
+  private mutating func parse(_ pair: NamedLiteral) throws {
     switch pair.name {
     case "@flags": flagsByte = try Self.number(pair, most: 255).map { UInt8($0) }
     case "@length": length = try Self.number(pair, most: 0xFF_FFFF)
@@ -82,7 +82,7 @@ struct HTTP2Line {
       } else if let kind, kind.fields.contains(pair.name) || kind == .settings && pair.name.hasPrefix("0x") {
         fields.append(pair)
       } else if kind?.hasHeaders == true {
-        try takeHeader(pair)
+        try parseHeader(pair)
       } else {
         let names = ["stream"] + (kind?.flags.map(\.name) ?? []) + (kind?.fields ?? []) + ["payload"]
         throw ProbeError(
@@ -92,7 +92,7 @@ struct HTTP2Line {
     }
   }
 
-  private mutating func takeHeader(_ pair: NamedLiteral) throws {
+  private mutating func parseHeader(_ pair: NamedLiteral) throws {
     switch (pair.name, pair.value) {
     case ("indexed", _): isIndexed = try Self.number(pair, most: 1) == 1
     case ("block", let value): pieces.append(.block(try Self.bytes(value, pair.name)))

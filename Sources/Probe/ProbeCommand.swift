@@ -179,7 +179,7 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     @OptionGroup var connection: Connection
 
-    @Flag(name: .customLong("no-handshake"), help: "Send the frames at once, without the opening.")
+    @Flag(name: .customLong("no-handshake"), help: "Send the frames at once, without the handshake.")
     var noHandshake = false
 
     @Argument(help: "Frames, each one argument: 'KIND name=value …' or hex:….")

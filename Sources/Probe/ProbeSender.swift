@@ -18,7 +18,7 @@ package struct ProbeSender {
   /// Send frames and wait for their answers, and for the answer to a ping if the language requires one.
   ///
   /// - Returns: whether all answers came.
-  /// - Throws: ``ProbeError`` without a connection, after a failed opening, or for an invalid frame.
+  /// - Throws: ``ProbeError`` without a connection, after a failed handshake, or for an invalid frame.
   package func send<Language: ProbeLanguage>(
     _ frames: [String],
     opens: Bool,

@@ -14,9 +14,9 @@ internal import ReceiptWire
 /// appends its value to the fields, in this order. A kind may also be a number such as `0x7f`, with `payload=` in
 /// hexadecimal. Missing shards, correlations and counters are filled in.
 package struct StoreFrames: ProbeLanguage, Sendable {
-  /// Shared secret for the opening.
+  /// Shared secret for the handshake.
   package var secret: [UInt8]?
-  /// Session of the next opening; nil: a random one.
+  /// Session of the next handshake; nil: a random one.
   package var session: [UInt8]?
   /// Whether the store may know the session.
   package var isResuming = false
@@ -81,7 +81,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   }
 
   package func answersAwaited(_ unit: [UInt8]) -> Int {
-    // Unknown frames and misplaced frames of the opening are answered with an error.
+    // Unknown frames and misplaced frames of the handshake are answered with an error.
     guard let kind = Parts(unit).flatMap({ FrameKind(rawValue: $0.kind) }) else { return 1 }
     switch kind {
     case .pong, .drain, .events, .error: return 0

@@ -14,6 +14,7 @@ enum EffectNumber: UInt8 {
   case messageDeleted = 9
   case readMovedHidden = 10
   case deliveredMovedHidden = 11
+  case optionsChanged = 12
   case deliveredAcked = 13
   case deliveredAckedHidden = 14
   case channelTypeAssigned = 16
@@ -38,7 +39,6 @@ enum EffectNumber: UInt8 {
   case messageCountsAssigned = 44
   case membershipAssigned = 45
   case membershipRemoved = 46
-  case optionsChanged = 12
   case deletionBegun = 47
   case userAssigned = 48
   case userSettled = 49

@@ -68,8 +68,8 @@ extension ByteBuffer {
   }
 }
 
-/// A writer of consecutive fields into memory reserved for all of them, so that frequent frames take one bounds check
-/// instead of one a field.
+/// A writer of consecutive fields into memory reserved for all of them, so that frequent frames take one check of the
+/// buffer instead of one for each field. A field that does not fit traps before it is written.
 package struct FieldCursor: ~Copyable {
   private let base: UnsafeMutableRawPointer
   fileprivate var offset = 0
@@ -82,20 +82,34 @@ package struct FieldCursor: ~Copyable {
     self.byteCountMax = byteCountMax
   }
 
+  /// Traps unless `count` more bytes fit.
   @inline(__always)
-  package mutating func byte(_ value: UInt8) {
+  private func require(_ count: Int) {
+    precondition(offset + count <= byteCountMax, "fields exceed the reserved bytes")
+  }
+
+  @inline(__always)
+  private mutating func store(_ value: UInt8) {
     base.storeBytes(of: value, toByteOffset: offset, as: UInt8.self)
     offset += 1
   }
 
   @inline(__always)
+  package mutating func byte(_ value: UInt8) {
+    require(1)
+    store(value)
+  }
+
+  /// - Parameter value: `byteCountMax` must count the longest varint, 10 bytes, for each.
+  @inline(__always)
   package mutating func varint(_ value: UInt64) {
+    require(10)
     var rest = value
     while rest >= 0x80 {
-      byte(UInt8(truncatingIfNeeded: rest) | 0x80)
+      store(UInt8(truncatingIfNeeded: rest) | 0x80)
       rest >>= 7
     }
-    byte(UInt8(truncatingIfNeeded: rest))
+    store(UInt8(truncatingIfNeeded: rest))
   }
 
   @inline(__always)
@@ -106,8 +120,7 @@ package struct FieldCursor: ~Copyable {
     varint(UInt64(bytes.byteCount))
     bytes.withUnsafeBytes { source in
       guard let start = source.baseAddress else { return }
-      // Ids are the fields whose length varies. Numbers between them have room at their longest.
-      precondition(offset + source.count <= byteCountMax, "fields exceed the reserved bytes")
+      require(source.count)
       (base + offset).copyMemory(from: start, byteCount: source.count)
     }
     offset += bytes.byteCount
@@ -115,13 +128,12 @@ package struct FieldCursor: ~Copyable {
 }
 
 extension ByteBuffer {
-  /// Writes fields with at most `byteCountMax` bytes in total.
+  /// Writes fields with at most `byteCountMax` bytes in total, where a varint counts as 10.
   @inline(__always)
   package mutating func writeFields(byteCountMax: Int, _ body: (inout FieldCursor) -> Void) {
     writeWithUnsafeMutableBytes(minimumWritableBytes: byteCountMax) { target in
       var cursor = FieldCursor(target.baseAddress!, byteCountMax: byteCountMax)
       body(&cursor)
-      precondition(cursor.offset <= byteCountMax, "fields exceed the reserved bytes")
       return cursor.offset
     }
   }

@@ -2,7 +2,7 @@ package import NIOCore
 package import ReceiptModel
 
 /// The option numbers of Proto/frames.md.
-enum OptionNumber: UInt64 {
+package enum OptionNumber: UInt64, CaseIterable, Sendable {
   case readEvents = 1
   case deliveryEvents = 2
   case markUnread = 3
@@ -15,6 +15,24 @@ enum OptionNumber: UInt64 {
   case countsVisibleTo = 10
   case statusRule = 11
   case keptSteps = 12
+
+  /// The name in Proto/frames.md and in the API.
+  package var name: String {
+    switch self {
+    case .readEvents: "read_events"
+    case .deliveryEvents: "delivery_events"
+    case .markUnread: "mark_unread"
+    case .history: "history"
+    case .readAcksReceipts: "read_acks_receipts"
+    case .receiptTTL: "receipt_ttl"
+    case .receiptMembersMax: "receipt_max_members"
+    case .receiptDailyLimit: "receipt_daily_limit"
+    case .receiptRequestRoles: "receipt_request_roles"
+    case .countsVisibleTo: "counts_visible_to"
+    case .statusRule: "status_rule"
+    case .keptSteps: "kept_steps"
+    }
+  }
 }
 
 extension FieldReader {

@@ -37,10 +37,10 @@ package struct RowFields: ~Escapable {
     lastDeliveredMessage = try reader.string()
     lastDeliveredSequence = try reader.sequence()
     let flags = try reader.varint()
-    guard RowFlags.areValid(flags) else { throw .badValue(.flags) }
-    hasOwnDetails = flags & RowFlags.details != 0
-    isOwn = flags & RowFlags.own != 0
-    isFlaggedUnread = flags & RowFlags.flagged != 0
+    guard RowFieldFlags.areValid(flags) else { throw .badValue(.flags) }
+    hasOwnDetails = flags & RowFieldFlags.details != 0
+    isOwn = flags & RowFieldFlags.own != 0
+    isFlaggedUnread = flags & RowFieldFlags.flagged != 0
     if hasOwnDetails {
       unreadMessages = try reader.varint32()
       firstUnreadMessage = try reader.string()
@@ -51,7 +51,7 @@ package struct RowFields: ~Escapable {
       unreadEpoch = 0
     }
     unreadMentions = isOwn ? try reader.varint32() : 0
-    joined = flags & RowFlags.joined != 0 ? try reader.sequence() : nil
+    joined = flags & RowFieldFlags.joined != 0 ? try reader.sequence() : nil
   }
 }
 
@@ -84,7 +84,7 @@ package struct SetMemberFields: Hashable, Sendable {
 }
 
 /// The flags of *row* in Proto/frames.md.
-package enum RowFlags {
+package enum RowFieldFlags {
   /// Own details follow.
   package static let details: UInt64 = 1
   /// The row is the viewer's own.

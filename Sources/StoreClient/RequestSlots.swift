@@ -28,12 +28,13 @@ struct RequestSlot {
   fileprivate(set) var next = RequestSlot.none
   var deadlineTick: UInt32 = 0
   fileprivate(set) var generation: UInt16 = 0
-  var kind: UInt8 = 0
+  /// Not used in a free slot.
+  var kind = FrameKind.hello
   fileprivate(set) var state = State.free
   /// The shard is derived from the first field, a cid, instead of set by the caller.
   var isRouted = false
 
-  var isCommand: Bool { FrameKind.isCommand(kind) }
+  var isCommand: Bool { kind.isCommand }
 }
 
 /// Slots of the unanswered requests. It owns the list of requests in order of issue, the free list and the numbers of

@@ -95,13 +95,13 @@ struct RequestTable: ~Copyable {
       batches.discard(length)
       return .tooLarge(length - 4)
     }
-    if kind.isCommand { counters.take() }
+    if kind.isCommand { counters.advance() }
     var request = RequestSlot()
     request.token = token
     request.counter = counter
     request.frame = batches.keep(length, issue: slots.nextIssue)
     request.deadlineTick = ticks &+ deadlineTicks
-    request.kind = kind.rawValue
+    request.kind = kind
     request.isRouted = shard == nil && name != nil
     progress.appended(slots.append(request))
     batches.closeIfFull()
@@ -123,16 +123,16 @@ struct RequestTable: ~Copyable {
     /// The request was dropped earlier.
     case late
     /// No request matches the reply.
-    case stray
+    case unmatched
   }
 
   mutating func replied(_ header: FrameHeader) -> OnReply {
     guard let (index, slot) = slots.find(header.correlation), progress.isOnWire(slot),
-      header.kind == .error || header.kind.rawValue == slot.kind | 0x80
-    else { return .stray }
+      header.kind == .error || header.kind.isReply(to: slot.kind)
+    else { return .unmatched }
     switch slot.state {
     case .free:
-      return .stray
+      return .unmatched
     case .waiting:
       progress.answered()
       stats.replies &+= 1
@@ -156,43 +156,43 @@ struct RequestTable: ~Copyable {
   /// Advance by one tick. Drops the requests whose deadline has passed, oldest first.
   mutating func tick() -> [FailedRequest] {
     ticks &+= 1
-    var given: [FailedRequest] = []
+    var failed: [FailedRequest] = []
     while slots.head != RequestSlot.none,
       Int32(bitPattern: ticks &- slots[slots.head].deadlineTick) >= 0
     {
       stats.timeouts &+= 1
-      given.append(drop(slots.head))
+      failed.append(drop(slots.head))
     }
-    return given
+    return failed
   }
 
   /// End the session: drop commands that were sent. All other requests continue in a new session from counter 1.
   mutating func endSession() -> [FailedRequest] {
-    var given: [FailedRequest] = []
+    var failed: [FailedRequest] = []
     var index = slots.head
     while index != RequestSlot.none, progress.wasSent(slots[index]) {
       let slot = slots[index]
-      if slot.isCommand { given.append(drop(index)) }
+      if slot.isCommand { failed.append(drop(index)) }
       index = slot.next
     }
     counters = CommandCounters()
     if slots.count > 0 { unsentIsStale = true }
-    return given
+    return failed
   }
 
   /// Drop all requests, oldest first, and accept no more.
   mutating func close() -> [FailedRequest] {
     limit = 0
-    var given: [FailedRequest] = []
-    while slots.head != RequestSlot.none { given.append(drop(slots.head)) }
-    return given
+    var failed: [FailedRequest] = []
+    while slots.head != RequestSlot.none { failed.append(drop(slots.head)) }
+    return failed
   }
 
   /// Drop one request. Its failure depends on its kind and on whether it was sent.
   private mutating func drop(_ index: UInt32) -> FailedRequest {
     let slot = slots[index]
     let wasSent = progress.wasSent(slot)
-    let given = FailedRequest(
+    let failed = FailedRequest(
       token: slot.token,
       failure: wasSent && slot.isCommand ? .outcomeUnknown : .unavailable
     )
@@ -205,7 +205,7 @@ struct RequestTable: ~Copyable {
       if !wasSent { unsentIsStale = true }
       remove(index, slot)
     }
-    return given
+    return failed
   }
 
   @inline(__always)
@@ -217,7 +217,7 @@ struct RequestTable: ~Copyable {
 
   // MARK: - Connections
 
-  /// Start using a connection whose opening is done: unanswered requests will be sent again.
+  /// Start using a connection whose handshake is done: unanswered requests will be sent again.
   ///
   /// - Parameters:
   ///   - shardCount: shard count of the store.
@@ -229,17 +229,17 @@ struct RequestTable: ~Copyable {
       if slots.count > 0 { unsentIsStale = true }
     }
     self.limit = min(max(limit, 1), StoreClientLimits.requestsMax)
-    var given: [FailedRequest] = []
+    var failed: [FailedRequest] = []
     if frameLengthMax < self.frameLengthMax {
       var index = slots.head
       while index != RequestSlot.none {
         let slot = slots[index]
-        if slot.frame.length - 4 > frameLengthMax { given.append(drop(index)) }
+        if slot.frame.length - 4 > frameLengthMax { failed.append(drop(index)) }
         index = slot.next
       }
     }
     self.frameLengthMax = min(frameLengthMax, FrameHeader.lengthLimitDefault)
-    return given
+    return failed
   }
 
   /// Reset the connection's state; replies to requests sent on it can no longer arrive.
@@ -316,11 +316,11 @@ extension RequestTable {
       let slot = slots[index]
       if !slot.isCommand || !progress.wasSent(slot) {
         let counter = slot.isCommand ? counters.next : 0
-        if counter > 0 { counters.take() }
+        if counter > 0 { counters.advance() }
         let frame = batches.rewrite(
           slot.frame,
           issue: slot.issue,
-          hasName: slot.kind != FrameKind.redeemTicket.rawValue,
+          hasName: slot.kind != .redeemTicket,
           counter: counter,
           shardCount: slot.isRouted ? shardCount : 0
         )
@@ -364,4 +364,16 @@ extension RequestTable {
     batches.checkInvariants(frames)
     if !unsentIsStale, slots.count > 0 { precondition(counters.sent < counters.next) }
   }
+}
+
+extension FrameKind {
+  /// The bit that a reply's kind has besides the bits of its request's kind.
+  private static let replyBit: UInt8 = 0x80
+
+  var isReply: Bool { rawValue & Self.replyBit != 0 }
+
+  /// Whether this is the reply to a request of `kind`. Cheaper than a comparison with ``FrameKind/reply``, which checks
+  /// the kind.
+  @inline(__always)
+  func isReply(to kind: FrameKind) -> Bool { rawValue == kind.rawValue | Self.replyBit }
 }

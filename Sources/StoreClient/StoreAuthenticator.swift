@@ -3,7 +3,7 @@ internal import Foundation
 internal import ReceiptModel
 package import ReceiptWire
 
-/// Authentication of an opening: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session
+/// Authentication in a handshake: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session
 /// (Proto/frames.md, "Opening").
 package struct StoreAuthenticator: Sendable {
   private let keys: [SymmetricKey]

@@ -33,13 +33,13 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   private var hasDelivered = false
   private var lastLogged: String?
 
-  private var readiness = StoreReadiness()
+  private var readiness = ConnectionReadiness()
 
   /// Whether requests are sent to a store at once.
   package var isReady: Bool { readiness.isReady }
 
   /// Time since which requests are not sent. It is the loss of the connection or, if the store went silent, the last
-  /// byte received from it. Nil while ``isReady``, and before the first opening is done.
+  /// byte received from it. Nil while ``isReady``, and before the first handshake is done.
   package var disconnectedSince: NIODeadline? { readiness.disconnectedSince }
 
   /// - Parameters:
@@ -83,10 +83,10 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     )
   }
 
-  /// The store's shard count; 0 before the first opening is done.
+  /// The store's shard count; 0 before the first handshake is done.
   package var shardCount: Int { table.shardCount }
 
-  /// Id of the store's data directory; nil before the first opening is done.
+  /// Id of the store's data directory; nil before the first handshake is done.
   package var storeID: SessionID? { link.store }
 
   package var stats: StoreClientStats {
@@ -211,7 +211,7 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
     connect(index)
   }
 
-  /// Use other secrets for future openings, the current one first. An open connection stays.
+  /// Use other secrets for future handshakes, the current one first. An open connection stays.
   package func replaceSecrets(_ secrets: [[UInt8]]) {
     eventLoop.assertInEventLoop()
     link.replaceSecrets(secrets)
@@ -280,9 +280,9 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
   }
 
   /// Report dropped requests to the delegate.
-  private func deliver(_ given: [RequestTable.FailedRequest]) {
-    guard !given.isEmpty, let delegate else { return }
-    for entry in given { delegate.storeFailed(entry.token, entry.failure) }
+  private func deliver(_ failed: [RequestTable.FailedRequest]) {
+    guard !failed.isEmpty, let delegate else { return }
+    for entry in failed { delegate.storeFailed(entry.token, entry.failure) }
     delegate.storeReadComplete()
   }
 
@@ -303,11 +303,11 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 }
 
 /// Whether requests are sent to a store at once, and since when not.
-private struct StoreReadiness {
+private struct ConnectionReadiness {
   private(set) var isReady = false
   private(set) var disconnectedSince: NIODeadline?
 
-  /// Returns whether that is a change.
+  /// Return whether that is a change.
   mutating func set(_ value: Bool, since: NIODeadline) -> Bool {
     guard isReady != value else { return false }
     isReady = value
@@ -336,14 +336,14 @@ extension StoreClient {
   func bytesReceived(_ count: Int) { table.stats.bytesReceived &+= UInt64(count) }
 
   func frameReceived(_ header: FrameHeader, _ payload: RawSpan) {
-    if isOpen, header.kind.rawValue & 0x80 != 0 {
+    if isOpen, header.kind.isReply {
       switch table.replied(header) {
       case .deliver(let token):
         hasDelivered = true
         delegate?.storeReplied(token, kind: header.kind, payload: payload)
       case .late:
         break
-      case .stray:
+      case .unmatched:
         connectionFailed(.unmatchedReply(header.correlation))
       }
     } else if isOpen, header.kind == .error, header.correlation != 0 {
@@ -381,7 +381,7 @@ extension StoreClient {
       )
     case .late:
       break
-    case .stray:
+    case .unmatched:
       return connectionFailed(.unmatchedReply(header.correlation))
     }
     // The store refuses to read this request, and it is now done. A resend would end the next connection too.
@@ -402,14 +402,14 @@ extension StoreClient {
       lastLogged = nil
       table.stats.connections &+= 1
       logger.info("Connected to the store", metadata: ["window": "\(window)", "shards": "\(shardCount)"])
-      let given = table.connectionOpened(
+      let failed = table.connectionOpened(
         shardCount: shardCount,
         limit: min(window, configuration.inFlightMax),
         frameLengthMax: frameLengthMax
       )
       setReady(true)
       flush()
-      deliver(given)
+      deliver(failed)
     case .drain:
       logger.info("The store is shutting down; waiting for pending replies")
       setReady(false)
@@ -463,11 +463,11 @@ extension StoreClient {
     isOpen = false
     table.stats.connectionsLost &+= 1
     table.connectionLost()
-    let given = sessionEnded ? table.endSession() : []
+    let failed = sessionEnded ? table.endSession() : []
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     retry = eventLoop.scheduleTask(in: wait) { bound.value.retryDelayElapsed() }
     setReady(false, since: failure == .silent ? link.lastReceivedAt : nil)
-    deliver(given)
+    deliver(failed)
     if hasDelivered {
       hasDelivered = false
       delegate?.storeReadComplete()
@@ -488,7 +488,7 @@ extension StoreClient {
     lastLogged = failure.name
     var metadata: Logger.Metadata = ["reason": "\(failure.name)"]
     switch failure {
-    case .unproven:
+    case .unauthenticated:
       let level = isRepeated ? Logger.Level.debug : .error
       return logger.log(
         level: level,
@@ -506,7 +506,7 @@ extension StoreClient {
       metadata["correlation"] = "\(correlation)"
     case .version(let version):
       metadata["version"] = "\(version)"
-    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .limits,
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained, .limits,
       .otherStore:
       break
     }

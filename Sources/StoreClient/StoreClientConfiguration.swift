@@ -68,6 +68,6 @@ package enum StoreClientLimits {
   static let batchBytesMin = 256
   /// Interval at which deadlines and pings are checked.
   package static let tick: TimeAmount = .milliseconds(100)
-  /// Timeout of an opening (Proto/frames.md, "Opening").
-  static let openingTimeout: TimeAmount = .seconds(10)
+  /// Timeout of a handshake (Proto/frames.md, "Opening").
+  static let handshakeTimeout: TimeAmount = .seconds(10)
 }

@@ -10,7 +10,7 @@ package struct StoreClientStats: Hashable, Sendable {
   package var repliesLate: UInt64 = 0
   /// Requests whose deadline passed.
   package var timeouts: UInt64 = 0
-  /// Openings that completed with `ready`.
+  /// Handshakes that completed with `ready`.
   package var connections: UInt64 = 0
   /// Attempts and connections that ended without a call of ``StoreClient/close()``.
   package var connectionsLost: UInt64 = 0

@@ -73,7 +73,7 @@ struct CommandCounters {
 
   /// Take the next counter.
   @inline(__always)
-  mutating func take() { next &+= 1 }
+  mutating func advance() { next &+= 1 }
 
   /// Record that the command with this counter was written, and so all before it.
   mutating func wrote(_ counter: UInt64) { sent = counter }

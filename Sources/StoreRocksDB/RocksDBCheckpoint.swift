@@ -30,11 +30,11 @@ final class RocksDBCheckpoint: StorageCheckpoint {
     directory = Self.path(data)
     var failure: UnsafeMutablePointer<CChar>?
     let maker = rocksdb_checkpoint_object_create(database, &failure)
-    if let text = RocksDBEngine.take(&failure) { throw .failed("\(data): \(text)") }
+    if let text = RocksDBEngine.consumeError(&failure) { throw .failed("\(data): \(text)") }
     // Without a flush of its own, which could stall writes: the remaining write-ahead log is copied.
     rocksdb_checkpoint_create(maker, directory, .max, &failure)
     rocksdb_checkpoint_object_destroy(maker)
-    if let text = RocksDBEngine.take(&failure) {
+    if let text = RocksDBEngine.consumeError(&failure) {
       Self.removeLeftovers(in: data)
       throw .failed("\(data): the checkpoint cannot be created: \(text)")
     }

@@ -14,11 +14,10 @@ extension RocksDBEngine {
     directory: String,
     asked: Int?,
     newStore: SessionID,
-    database: OpaquePointer,
-    meta: OpaquePointer,
-    read: OpaquePointer
+    in families: RocksDBFamilies,
+    _ read: RocksDBReadOptions
   ) throws(StorageError) -> Identity {
-    guard let stored = try storedIdentity(directory, database: database, meta: meta, read: read) else {
+    guard let stored = try storedIdentity(directory, in: families, read) else {
       let shards = asked ?? shardCountDefault
       guard (1...shardCountMax).contains(shards) else {
         throw .unusable("--shards \(shards): has to be 1 to \(shardCountMax)")
@@ -26,7 +25,7 @@ extension RocksDBEngine {
       let values = [
         ("shards", String(shards)), ("store", text(of: newStore)), ("format", formatVersion),
       ]
-      try put(values, directory, database: database, meta: meta)
+      try put(values, directory, database: families.database.pointer, meta: families.meta.pointer)
       return Identity(shardCount: shards, store: newStore)
     }
     if let asked, asked != stored.shardCount {
@@ -43,15 +42,22 @@ extension RocksDBEngine {
   /// Reads the directory's identity; nil if it was just created.
   static func storedIdentity(
     _ directory: String,
-    database: OpaquePointer,
-    meta: OpaquePointer,
-    read: OpaquePointer
+    in families: RocksDBFamilies,
+    _ read: RocksDBReadOptions
   ) throws(StorageError) -> Identity? {
     func get(_ key: String) throws(StorageError) -> String? {
       var failure: UnsafeMutablePointer<CChar>?
       var count = 0
-      let value = rocksdb_get_cf(database, read, meta, key, key.utf8.count, &count, &failure)
-      if let text = take(&failure) { throw .failed("\(directory): \(text)") }
+      let value = rocksdb_get_cf(
+        families.database.pointer,
+        read.pointer,
+        families.meta.pointer,
+        key,
+        key.utf8.count,
+        &count,
+        &failure
+      )
+      if let text = consumeError(&failure) { throw .failed("\(directory): \(text)") }
       guard let value else { return nil }
       defer { rocksdb_free(value) }
       return String(
@@ -91,11 +97,9 @@ extension RocksDBEngine {
     for (key, value) in values {
       rocksdb_writebatch_put_cf(batch, meta, key, key.utf8.count, value, value.utf8.count)
     }
-    let write = rocksdb_writeoptions_create()
-    defer { rocksdb_writeoptions_destroy(write) }
-    rocksdb_writeoptions_set_sync(write, 1)
+    let write = RocksDBWriteOptions(isSynced: true)
     var failure: UnsafeMutablePointer<CChar>?
-    rocksdb_write(database, write, batch, &failure)
-    if let text = take(&failure) { throw .failed("\(directory): \(text)") }
+    withExtendedLifetime(write) { rocksdb_write(database, write.pointer, batch, &failure) }
+    if let text = consumeError(&failure) { throw .failed("\(directory): \(text)") }
   }
 }

@@ -85,7 +85,7 @@ extension RocksDBEngine {
     rocksdb_flushoptions_set_wait(options, 1)
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_cf(database, options, family, &failure)
-    if let text = Self.take(&failure) { throw recordFailure(text) }
+    if let text = Self.consumeError(&failure) { throw recordFailure(text) }
   }
 
   /// Triggers background compaction of page tables that are older than ``RocksDBSettings/oldValuesSecondsMax``, on
@@ -122,7 +122,7 @@ extension RocksDBEngine {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_set_options_cf(database, pages, 1, [UnsafePointer(name)], [UnsafePointer(value)], &failure)
     // A failure is harmless; the next call may succeed.
-    _ = Self.take(&failure)
+    _ = Self.consumeError(&failure)
   }
 
   /// Compacts all tables of a family, including the lowest level.

@@ -35,24 +35,22 @@ extension RocksDBEngine {
   ) throws(StorageError) {
     let isLog = family == log
     let batch = rocksdb_writebatch_create()
-    let write = rocksdb_writeoptions_create()
-    let read = rocksdb_readoptions_create()
+    let write = RocksDBWriteOptions(isSynced: true)
+    let read = RocksDBReadOptions()
     // The iterator reads the state at its creation, whatever is written meanwhile.
-    let iterator = rocksdb_create_iterator_cf(database, read, family)
+    let iterator = rocksdb_create_iterator_cf(database, read.pointer, family)
     defer {
       rocksdb_iter_destroy(iterator)
-      rocksdb_readoptions_destroy(read)
-      rocksdb_writeoptions_destroy(write)
       rocksdb_writebatch_destroy(batch)
+      withExtendedLifetime((read, write)) {}
     }
-    rocksdb_writeoptions_set_sync(write, 1)
     var failure: UnsafeMutablePointer<CChar>?
     var byteCount = 0
     func flush() throws(StorageError) {
       guard byteCount > 0 else { return }
       try Self.checkSpace(directory)
-      rocksdb_write(database, write, batch, &failure)
-      if let text = Self.take(&failure) { throw Self.error(text, directory) }
+      rocksdb_write(database, write.pointer, batch, &failure)
+      if let text = Self.consumeError(&failure) { throw Self.error(text, directory) }
       rocksdb_writebatch_clear(batch)
       byteCount = 0
     }
@@ -86,7 +84,7 @@ extension RocksDBEngine {
       rocksdb_iter_next(iterator)
     }
     rocksdb_iter_get_error(iterator, &failure)
-    if let text = Self.take(&failure) { throw Self.error(text, directory) }
+    if let text = Self.consumeError(&failure) { throw Self.error(text, directory) }
     try flush()
   }
 }

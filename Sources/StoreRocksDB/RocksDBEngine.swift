@@ -11,8 +11,8 @@ package import StoreEngine
 /// together or not at all. The write-ahead log keeps the order of groups. So pages are never ahead of the log, nor is a
 /// cut ahead of the pages that allow it.
 ///
-/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and the pointers never change between `init`
-/// and `close`. The owner calls `close` when no other call is in flight.
+/// `@unchecked Sendable`: RocksDB's handles may be used from any thread, and they never change between `init` and
+/// `close`. The owner calls `close` when no other call is in flight.
 package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// Identity of the directory, fixed at its creation.
   package struct Identity: Hashable, Sendable {
@@ -22,14 +22,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   package let identity: Identity
   let directory: String
-  let database: OpaquePointer
-  let meta: OpaquePointer
-  let log: OpaquePointer
-  let pages: OpaquePointer
-  private let options: OpaquePointer
-  private let write: OpaquePointer
   let settings: RocksDBSettings
-  private let read: OpaquePointer
+  /// nil after ``close()``.
+  private var handles: Handles?
   private let loggedSinceMark = NIOLockedValueBox(0)
   private let hasUnsynced = NIOLockedValueBox(true)
   /// Warning for the operator about how the directory was opened; nil if there is none.
@@ -40,7 +35,19 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let compactsTables: Bool
   let foundDamage = NIOLockedValueBox(false)
   private let hasFailed = NIOLockedValueBox(false)
-  private var isClosed = false
+
+  /// What RocksDB has allocated for the open directory.
+  private struct Handles {
+    let families: RocksDBFamilies
+    let write: RocksDBWriteOptions
+    let read = RocksDBReadOptions()
+  }
+
+  // For calls of RocksDB while the directory is open.
+  var database: OpaquePointer { handles!.families.database.pointer }
+  var meta: OpaquePointer { handles!.families.meta.pointer }
+  var log: OpaquePointer { handles!.families.log.pointer }
+  var pages: OpaquePointer { handles!.families.pages.pointer }
 
   /// Whether a background compaction has met a damaged table. RocksDB then accepts no more writes, and after a reopen
   /// it would fail again at once. Undamaged data can be served only with compaction off.
@@ -64,15 +71,50 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     self.directory = directory
     self.settings = settings
     self.compactsTables = compactsTables
+    let isUnsynced = try Self.checkBeforeOpening(directory, isRepair: isRepair)
+    warning =
+      isUnsynced
+      ? LogFileCheck.fault(in: directory, checksums: true).map {
+        "the machine failed while commits were synced at intervals; the log ends at \($0)"
+      } : nil
+    let families = try Self.open(
+      directory,
+      toleratesHoles: isUnsynced,
+      pageCacheBytes: settings.cacheBytes,
+      compactsTables: compactsTables
+    )
+    if settings.durability != .sync { try UnsyncedMark.write(to: directory) }
+    let handles = Handles(
+      families: families,
+      write: RocksDBWriteOptions(isSynced: settings.durability == .sync)
+    )
+    let identity = try Self.identity(
+      directory: directory,
+      asked: shardCount,
+      newStore: newStore,
+      in: families,
+      handles.read
+    )
+    self.handles = handles
+    self.identity = identity
+    if compactsTables { triggerOldCompaction() }
+    presyncLog()
+    if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
+  }
+
+  /// Creates a data directory if it does not exist, and checks its files before RocksDB reads them.
+  ///
+  /// - Returns: whether the write-ahead log may have lost blocks in a machine failure.
+  private static func checkBeforeOpening(_ directory: String, isRepair: Bool) throws(StorageError) -> Bool {
     do {
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     } catch {
       throw .unusable("--data \(directory): cannot be created (\(error.localizedDescription))")
     }
-    guard !FileManager.default.fileExists(atPath: directory + "/" + Self.restoringName) else {
+    guard !FileManager.default.fileExists(atPath: directory + "/" + restoringName) else {
       throw .unusable("--data \(directory): a restore into it was not finished; run tidemark restore again")
     }
-    guard isRepair || !FileManager.default.fileExists(atPath: directory + "/" + Self.repairingName) else {
+    guard isRepair || !FileManager.default.fileExists(atPath: directory + "/" + repairingName) else {
       throw .unusable(
         "--data \(directory): a repair of its times was not finished; run tidemark repair-clock again"
       )
@@ -86,111 +128,43 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       throw .corrupt("--data \(directory): \(fault)")
     }
     if let fault = TableFileCheck.fault(in: directory) { throw .corrupt("--data \(directory): \(fault)") }
-    warning =
-      isUnsynced
-      ? LogFileCheck.fault(in: directory, checksums: true).map {
-        "the machine failed while commits were synced at intervals; the log ends at \($0)"
-      } : nil
-    options = Self.options(writeBufferBytes: 64 << 20, toleratesHoles: isUnsynced)
-    let names = ["default", "log", "pages"]
-    // The log is written once, read at start and cut: with a large buffer most of it is deleted before it reaches a
-    // table.
-    let logOptions = Self.options(writeBufferBytes: 128 << 20)
-    // Written in rising order and read only at start, so a vector is enough.
-    rocksdb_options_set_memtable_vector_rep(logOptions)
-    let familyOptions = [
-      options, logOptions,
-      Self.options(writeBufferBytes: 64 << 20, pageCacheBytes: settings.cacheBytes),
-    ]
+    return isUnsynced
+  }
+
+  private static func open(
+    _ directory: String,
+    toleratesHoles: Bool,
+    pageCacheBytes: Int,
+    compactsTables: Bool
+  ) throws(StorageError) -> RocksDBFamilies {
+    let options = RocksDBOptions.ofFamilies(toleratesHoles: toleratesHoles, pageCacheBytes: pageCacheBytes)
     if !compactsTables {
-      for family in familyOptions { rocksdb_options_set_disable_auto_compactions(family, 1) }
+      for family in options { rocksdb_options_set_disable_auto_compactions(family.pointer, 1) }
     }
-    defer { for family in familyOptions.dropFirst() { rocksdb_options_destroy(family) } }
-    var handles = [OpaquePointer?](repeating: nil, count: names.count)
-    var failure: UnsafeMutablePointer<CChar>?
-    let cNames = names.map { strdup($0) }
-    defer { for name in cNames { free(name) } }
-    let opened = rocksdb_open_column_families(
-      options,
-      directory,
-      Int32(names.count),
-      cNames.map { UnsafePointer($0) },
-      familyOptions.map { Optional($0) },
-      &handles,
-      &failure
-    )
-    guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
-      let text = Self.take(&failure) ?? "unknown error"
-      rocksdb_options_destroy(options)
-      if text.contains("LOCK") {
+    do throws(RocksDBFamilies.OpenFailure) {
+      return try RocksDBFamilies(directory: directory, options: options)
+    } catch {
+      if error.isLocked {
         throw .unusable(
           "--data \(directory): another tidemark-store has this directory open; stop it, or name another directory"
         )
       }
-      if text.hasPrefix("Corruption") {
+      if error.isDamage {
         // For tables RocksDB's error names the file; for logs it does not.
-        let place = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
-        throw .corrupt("--data \(directory): \(text)\(place)")
+        let location = LogFileCheck.fault(in: directory, checksums: true).map { "; \($0)" } ?? ""
+        throw .corrupt("--data \(directory): \(error.text)\(location)")
       }
-      throw .unusable("--data \(directory): cannot be opened (\(text))")
+      throw .unusable("--data \(directory): cannot be opened (\(error.text))")
     }
-    self.database = opened
-    self.meta = meta
-    self.log = log
-    self.pages = pages
-    if settings.durability != .sync {
-      do throws(StorageError) {
-        try UnsyncedMark.write(to: directory)
-      } catch {
-        for handle in [meta, log, pages] { rocksdb_column_family_handle_destroy(handle) }
-        rocksdb_close(opened)
-        rocksdb_options_destroy(options)
-        throw error
-      }
-    }
-    write = rocksdb_writeoptions_create()
-    rocksdb_writeoptions_set_sync(write, settings.durability == .sync ? 1 : 0)
-    read = rocksdb_readoptions_create()
-    let identity: Identity
-    do throws(StorageError) {
-      identity = try Self.identity(
-        directory: directory,
-        asked: shardCount,
-        newStore: newStore,
-        database: opened,
-        meta: meta,
-        read: read
-      )
-    } catch {
-      Self.destroy(
-        database: opened,
-        families: [meta, log, pages],
-        options: options,
-        write: write,
-        read: read
-      )
-      throw error
-    }
-    self.identity = identity
-    if compactsTables { triggerOldCompaction() }
-    presyncLog()
-    if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }
 
   deinit { close() }
 
-  /// Closes the database. Requires that no call is in flight. Column families go first, or RocksDB aborts.
+  /// Closes the database. Requires that no call is in flight.
   package func close() {
-    guard !isClosed else { return }
-    isClosed = true
+    guard handles != nil else { return }
     if settings.durability != .sync, (try? sync()) != nil { UnsyncedMark.remove(from: directory) }
-    Self.destroy(
-      database: database,
-      families: [meta, log, pages],
-      options: options,
-      write: write,
-      read: read
-    )
+    handles = nil
   }
 
   // MARK: StorageEngine
@@ -198,6 +172,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   package func commit(_ group: CommitGroup) throws(StorageError) {
     try checkUsable()
     try Self.checkSpace(directory)
+    let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
     for item in group.batches {
@@ -246,8 +221,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     hasUnsynced.withLockedValue { $0 = true }
     var failure: UnsafeMutablePointer<CChar>?
-    rocksdb_write(database, write, batch, &failure)
-    if let text = Self.take(&failure) {
+    rocksdb_write(database, handles!.write.pointer, batch, &failure)
+    if let text = Self.consumeError(&failure) {
       guard text.hasPrefix("Corruption") else { throw recordFailure(text) }
       foundDamage.withLockedValue { $0 = true }
       throw .corrupt(
@@ -272,7 +247,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     guard isDue else { return }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
-    if let text = Self.take(&failure) { throw recordFailure(text) }
+    if let text = Self.consumeError(&failure) { throw recordFailure(text) }
   }
 
   /// Throws after a failed operation: RocksDB must be reopened before further use. An operation after a failure may hit
@@ -296,7 +271,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private func presyncLog() {
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_flush_wal(database, 1, &failure)
-    _ = Self.take(&failure)
+    _ = Self.consumeError(&failure)
   }
 
   package func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? {
@@ -461,9 +436,11 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   func get(_ family: OpaquePointer, _ key: StorageKey) throws(StorageError) -> ByteBuffer? {
     var failure: UnsafeMutablePointer<CChar>?
-    let pinned = key.withBytes { rocksdb_get_pinned_cf(database, read, family, $0.base, $0.count, &failure) }
+    let pinned = key.withBytes {
+      rocksdb_get_pinned_cf(database, handles!.read.pointer, family, $0.base, $0.count, &failure)
+    }
     defer { if let pinned { rocksdb_pinnableslice_destroy(pinned) } }
-    if let text = Self.take(&failure) { throw Self.error(text, directory) }
+    if let text = Self.consumeError(&failure) { throw Self.error(text, directory) }
     guard let pinned else { return nil }
     var count = 0
     guard let bytes = rocksdb_pinnableslice_value(pinned, &count) else { return nil }
@@ -509,64 +486,18 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_iter_get_error(iterator, &failure)
-    if let text = Self.take(&failure) { throw Self.error(text, directory) }
+    if let text = Self.consumeError(&failure) { throw Self.error(text, directory) }
   }
 
   static func error(_ text: String, _ directory: String) -> StorageError {
     text.hasPrefix("Corruption") ? .corrupt("\(directory): \(text)") : .failed("\(directory): \(text)")
   }
 
-  /// Takes and frees an error text that RocksDB has allocated.
-  static func take(_ failure: inout UnsafeMutablePointer<CChar>?) -> String? {
+  /// Returns and frees an error text that RocksDB has allocated; nil if there is none.
+  static func consumeError(_ failure: inout UnsafeMutablePointer<CChar>?) -> String? {
     guard let text = failure else { return nil }
     failure = nil
     defer { rocksdb_free(text) }
     return String(cString: text)
-  }
-
-  static func options(
-    writeBufferBytes: Int,
-    toleratesHoles: Bool = false,
-    pageCacheBytes: Int? = nil
-  ) -> OpaquePointer {
-    let options = rocksdb_options_create()!
-    rocksdb_options_set_create_if_missing(options, 1)
-    rocksdb_options_set_create_missing_column_families(options, 1)
-    rocksdb_options_set_write_buffer_size(options, writeBufferBytes)
-    // An incomplete record at the end of the log was never acknowledged and is dropped. Any other damage stops the
-    // start: the records after it were acknowledged, and point-in-time recovery (2) would silently drop them. Mode 2 is
-    // for a log that was not synced when the machine failed: its blocks may have reached the disk in any order.
-    rocksdb_options_set_wal_recovery_mode(options, toleratesHoles ? 2 : 0)
-    rocksdb_options_set_max_total_wal_size(options, 512 << 20)
-    rocksdb_options_set_info_log_level(options, 2)
-    rocksdb_options_set_keep_log_file_num(options, 2)
-    rocksdb_options_set_stats_dump_period_sec(options, 0)
-    rocksdb_options_set_max_background_jobs(options, 2)
-    // Event loops commit one after the other; and two writers could not use the log's vector anyway.
-    rocksdb_options_set_allow_concurrent_memtable_write(options, 0)
-    if let pageCacheBytes {
-      let table = rocksdb_block_based_options_create()
-      rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10))
-      let cache = rocksdb_cache_create_lru(pageCacheBytes)
-      rocksdb_block_based_options_set_block_cache(table, cache)
-      rocksdb_cache_destroy(cache)
-      rocksdb_options_set_block_based_table_factory(options, table)
-      rocksdb_block_based_options_destroy(table)
-    }
-    return options
-  }
-
-  private static func destroy(
-    database: OpaquePointer,
-    families: [OpaquePointer],
-    options: OpaquePointer,
-    write: OpaquePointer,
-    read: OpaquePointer
-  ) {
-    rocksdb_readoptions_destroy(read)
-    rocksdb_writeoptions_destroy(write)
-    for family in families { rocksdb_column_family_handle_destroy(family) }
-    rocksdb_close(database)
-    rocksdb_options_destroy(options)
   }
 }

@@ -12,11 +12,17 @@ package import StoreEngine
 package final class RocksDBReader: @unchecked Sendable {
   package let identity: RocksDBEngine.Identity
   fileprivate let directory: String
-  private let database: OpaquePointer
-  fileprivate let families: [OpaquePointer]
-  private let options: [OpaquePointer]
-  private let read: OpaquePointer
-  private var isClosed = false
+  /// nil after ``close()``.
+  private var handles: Handles?
+
+  /// What RocksDB has allocated for the open directory.
+  private struct Handles {
+    let families: RocksDBFamilies
+    let read = RocksDBReadOptions(fillsCache: false)
+  }
+
+  fileprivate var log: OpaquePointer { handles!.families.log.pointer }
+  fileprivate var pages: OpaquePointer { handles!.families.pages.pointer }
 
   /// Throws if logs or tables are damaged, or the directory contains no store.
   package init(_ directory: String) throws(StorageError) {
@@ -29,72 +35,31 @@ package final class RocksDBReader: @unchecked Sendable {
       throw .corrupt("\(directory): \(fault)")
     }
     if let fault = TableFileCheck.fault(in: directory) { throw .corrupt("\(directory): \(fault)") }
-    let names = ["default", "log", "pages"]
-    let logOptions = RocksDBEngine.options(writeBufferBytes: 128 << 20, toleratesHoles: isUnsynced)
-    rocksdb_options_set_memtable_vector_rep(logOptions)
-    options = [
-      RocksDBEngine.options(writeBufferBytes: 64 << 20, toleratesHoles: isUnsynced), logOptions,
-      RocksDBEngine.options(writeBufferBytes: 64 << 20, pageCacheBytes: 8 << 20),
-    ]
-    for option in options {
-      rocksdb_options_set_create_if_missing(option, 0)
-      rocksdb_options_set_create_missing_column_families(option, 0)
+    let families = try Self.open(directory, toleratesHoles: isUnsynced)
+    let handles = Handles(families: families)
+    guard let identity = try RocksDBEngine.storedIdentity(directory, in: families, handles.read) else {
+      throw .corrupt("\(directory): its identity is missing")
     }
-    var handles = [OpaquePointer?](repeating: nil, count: names.count)
-    var failure: UnsafeMutablePointer<CChar>?
-    let cNames = names.map { strdup($0) }
-    defer { for name in cNames { free(name) } }
-    let opened = rocksdb_open_for_read_only_column_families(
-      options[0],
-      directory,
-      Int32(names.count),
-      cNames.map { UnsafePointer($0) },
-      options.map { Optional($0) },
-      &handles,
-      0,
-      &failure
-    )
-    guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
-      let text = RocksDBEngine.take(&failure) ?? "unknown error"
-      for option in options { rocksdb_options_destroy(option) }
-      if text.hasPrefix("Corruption") { throw .corrupt("\(directory): \(text)") }
-      throw .unusable("\(directory): cannot be opened (\(text))")
+    self.identity = identity
+    self.handles = handles
+  }
+
+  private static func open(_ directory: String, toleratesHoles: Bool) throws(StorageError) -> RocksDBFamilies
+  {
+    let options = RocksDBOptions.ofFamilies(toleratesHoles: toleratesHoles, pageCacheBytes: 8 << 20)
+    for family in options {
+      rocksdb_options_set_create_if_missing(family.pointer, 0)
+      rocksdb_options_set_create_missing_column_families(family.pointer, 0)
     }
-    database = opened
-    families = [meta, log, pages]
-    read = rocksdb_readoptions_create()
-    rocksdb_readoptions_set_fill_cache(read, 0)
-    do throws(StorageError) {
-      guard let known = try RocksDBEngine.storedIdentity(directory, database: opened, meta: meta, read: read)
-      else {
-        throw .corrupt("\(directory): its identity is missing")
-      }
-      identity = known
+    do throws(RocksDBFamilies.OpenFailure) {
+      return try RocksDBFamilies(directory: directory, options: options, isReadOnly: true)
     } catch {
-      Self.close(opened, families, options, read)
-      throw error
+      if error.isDamage { throw .corrupt("\(directory): \(error.text)") }
+      throw .unusable("\(directory): cannot be opened (\(error.text))")
     }
   }
 
-  deinit { close() }
-
-  package func close() {
-    guard !isClosed else { return }
-    isClosed = true
-    Self.close(database, families, options, read)
-  }
-
-  private static func close(
-    _ database: OpaquePointer,
-    _ families: [OpaquePointer],
-    _ options: [OpaquePointer],
-    _ read: OpaquePointer
-  ) {
-    rocksdb_readoptions_destroy(read)
-    for family in families { rocksdb_column_family_handle_destroy(family) }
-    rocksdb_close(database)
-    for option in options { rocksdb_options_destroy(option) }
-  }
+  package func close() { handles = nil }
 
   /// An entry of the pages' column family.
   package enum Entry: Hashable, Sendable {
@@ -107,7 +72,7 @@ package final class RocksDBReader: @unchecked Sendable {
   package func scanLog(
     _ body: (ShardID, LogIndex, ByteBuffer) throws(StorageError) -> Void
   ) throws(StorageError) {
-    try scan(families[1]) { key, value throws(StorageError) in
+    try scan(log) { key, value throws(StorageError) in
       guard key.readableBytes == 10, let shard = key.getInteger(at: key.readerIndex, as: UInt16.self),
         let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self)
       else { throw .corrupt("\(directory): a key of \(key.readableBytes) bytes in the log") }
@@ -118,7 +83,7 @@ package final class RocksDBReader: @unchecked Sendable {
   /// Calls `body` with each page and each directory entry in key order: first the directory entries, then pages by
   /// shard and channel.
   package func scanPages(_ body: (Entry, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
-    try scan(families[2]) { key, value throws(StorageError) in
+    try scan(pages) { key, value throws(StorageError) in
       let start = key.readerIndex
       guard key.readableBytes >= 4, let kind = key.getInteger(at: start, as: UInt8.self),
         let shard = key.getInteger(at: start + 1, as: UInt16.self).map({ ShardID($0) })
@@ -141,7 +106,8 @@ package final class RocksDBReader: @unchecked Sendable {
     to end: StorageKey? = nil,
     _ body: (ByteBuffer, ByteBuffer) throws(StorageError) -> Void
   ) throws(StorageError) {
-    let iterator = rocksdb_create_iterator_cf(database, read, family)
+    guard let handles else { preconditionFailure("the reader is closed") }
+    let iterator = rocksdb_create_iterator_cf(handles.families.database.pointer, handles.read.pointer, family)
     defer { rocksdb_iter_destroy(iterator) }
     if let first {
       first.withBytes { rocksdb_iter_seek(iterator, $0.base, $0.count) }
@@ -163,7 +129,7 @@ package final class RocksDBReader: @unchecked Sendable {
     }
     var failure: UnsafeMutablePointer<CChar>?
     rocksdb_iter_get_error(iterator, &failure)
-    if let text = RocksDBEngine.take(&failure) { throw RocksDBEngine.error(text, directory) }
+    if let text = RocksDBEngine.consumeError(&failure) { throw RocksDBEngine.error(text, directory) }
   }
 }
 
@@ -172,7 +138,7 @@ extension RocksDBReader {
   package func stored(_ shard: ShardID) throws(StorageError) -> StoredShard {
     var pages: [(page: PageID, bytes: ByteBuffer)] = []
     let (first, end) = (StorageKey.pages(shard, ChannelNumber(0)), StorageKey.pages(shard, ChannelNumber(1)))
-    try scan(families[2], from: first, to: end) { key, value throws(StorageError) in
+    try scan(self.pages, from: first, to: end) { key, value throws(StorageError) in
       let raw = key.getInteger(at: key.writerIndex - 8, as: UInt64.self)
       guard let page = raw.flatMap({ PageID(sortKey: $0) }), page.isOfShard else {
         throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s own")
@@ -180,7 +146,7 @@ extension RocksDBReader {
       pages.append((page, value))
     }
     var log: [(index: LogIndex, bytes: ByteBuffer)] = []
-    try scan(families[1], from: .log(shard, .zero), to: .logEnd(shard)) { key, value throws(StorageError) in
+    try scan(self.log, from: .log(shard, .zero), to: .logEnd(shard)) { key, value throws(StorageError) in
       guard let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self) else {
         throw .corrupt("\(directory): a log key of shard \(shard.rawValue)")
       }
@@ -204,7 +170,7 @@ extension RocksDBReader {
       let id = ShardID(UInt16(shard))
       let first = StorageKey.pages(id, ChannelNumber(0))
       let end = StorageKey.pages(id, ChannelNumber(1))
-      try scan(families[2], from: first, to: end) { _, value throws(StorageError) in
+      try scan(pages, from: first, to: end) { _, value throws(StorageError) in
         let index: LogIndex
         do throws(WireError) {
           index = try PageScan(value.readableBytesSpan).index

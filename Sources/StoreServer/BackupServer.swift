@@ -89,7 +89,7 @@ final class BackupServer: Sendable {
     do throws(StorageError) {
       checkpoint = try storage.makeCheckpoint()
     } catch {
-      logger.error("a checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
+      logger.error("A checkpoint for a backup cannot be made", metadata: ["error": "\(error)"])
       return made(.failure(BackupRefusal(code: .backupFailed, detail: "\(error)")), answer)
     }
     let files = checkpoint.files.map { BackupContents.File(name: $0.name, size: $0.size) }
@@ -110,7 +110,7 @@ final class BackupServer: Sendable {
     if case .success(let (_, contents)) = result {
       let bytes = contents.files.reduce(0) { $0 + $1.size }
       logger.notice(
-        "a backup has begun",
+        "A backup has begun",
         metadata: ["files": "\(contents.files.count)", "bytes": "\(bytes)"]
       )
     }
@@ -180,7 +180,7 @@ final class BackupServer: Sendable {
   /// - Parameter reason: text for the log.
   func end(_ owner: BackupOwnership.Owner, reason: String, _ answer: @escaping @Sendable () -> Void = {}) {
     guard let checkpoint = state.withLockedValue({ $0.turn.end(owner) }) else { return answer() }
-    logger.notice("a backup has ended", metadata: ["reason": "\(reason)"])
+    logger.notice("A backup has ended", metadata: ["reason": "\(reason)"])
     thread.submit { [self] _ in
       remove(checkpoint)
       answer()

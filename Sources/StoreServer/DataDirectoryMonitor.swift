@@ -27,11 +27,11 @@ package final class DataDirectoryMonitor: Sendable {
     lost.store(found != nil, ordering: .relaxed)
     if let found {
       logger.critical(
-        "the data directory is gone: commands are refused, and what was acknowledged in the last second may be lost",
+        "The data directory is gone: commands are refused, and what was acknowledged in the last second may be lost",
         metadata: ["fault": "\(found)"]
       )
     } else {
-      logger.notice("the data directory is back: commands are accepted again")
+      logger.notice("The data directory is back: commands are accepted again")
     }
   }
 

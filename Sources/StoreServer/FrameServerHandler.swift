@@ -120,7 +120,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     if opening != nil, let error = error as? TLSError, let tlsFailures {
       tlsFailures.record(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
     } else if let count = counters.refusals.occurrencesToLog("failed") {
-      logger.info("connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
+      logger.info("Connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
     }
     context.close(promise: nil)
   }
@@ -243,7 +243,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     var buffer = ByteBuffer()
     ready.write(into: &buffer)
     write(buffer)
-    logger.info("gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
+    logger.info("Gateway connected", metadata: ["resumed": "\(ready.isResumed)"])
   }
 
   // MARK: Output
@@ -284,7 +284,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     // Throttle the log before authentication: an unproven peer may connect as often as it likes.
     if let count = opening == nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
       logger.info(
-        "connection refused",
+        "Connection refused",
         metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]
       )
     }

@@ -232,24 +232,13 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     _ storage: any StorageEngine
   ) -> (Result<Void, StorageError>, TimeAmount) {
     let start = NIODeadline.now()
-    let result: Result<Void, StorageError>
-    do throws(StorageError) {
-      try storage.commit(group)
-      result = .success(())
-    } catch {
-      result = .failure(error)
-    }
+    let result = Result { () throws(StorageError) in try storage.commit(group) }
     return (result, NIODeadline.now() - start)
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     submitRead(isBackground: request.isBackground) { [self] in
-      let result: Result<StoredChannel?, StorageError>
-      do throws(StorageError) {
-        result = .success(try storage.read(request.shard, request.channel))
-      } catch {
-        result = .failure(error)
-      }
+      let result = Result { () throws(StorageError) in try storage.read(request.shard, request.channel) }
       eventLoop.execute {
         self.readClock()
         self.loop.loaded(request, as: reference, result)
@@ -261,8 +250,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func readSteps(_ request: StepRequest) {
     inFlight += 1
     readers.submit { [self] _ in
-      let result: Result<[StoredSegment], StorageError>
-      do throws(StorageError) {
+      let result = Result { () throws(StorageError) -> [StoredSegment] in
         var segments: [StoredSegment] = []
         for range in request.ranges {
           segments += try storage.readSteps(
@@ -272,9 +260,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
             segments: range.segments
           )
         }
-        result = .success(segments)
-      } catch {
-        result = .failure(error)
+        return segments
       }
       eventLoop.execute {
         self.readClock()
@@ -287,13 +273,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func purge() {
     inFlight += 1
     readers.submit { [self] _ in
-      let result: Result<Void, StorageError>
-      do throws(StorageError) {
-        try storage.purge()
-        result = .success(())
-      } catch {
-        result = .failure(error)
-      }
+      let result = Result { () throws(StorageError) in try storage.purge() }
       eventLoop.execute {
         self.readClock()
         self.loop.purged(result)

@@ -43,7 +43,7 @@ package final class StoreClock: Sendable {
       state = made
       publish(made)
       let times: Logger.Metadata = [
-        "last-logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
+        "last_logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
       ]
       switch made.start {
       case .taken: break
@@ -81,7 +81,7 @@ package final class StoreClock: Sendable {
   private func take(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
     state.withLockedValue { state in
       guard state != nil else { return wall }
-      sendEvents(state!.read(wall: wall, boot: boot), wall)
+      logChange(state!.read(wall: wall, boot: boot), at: wall)
       publish(state!)
       return state!.isHeld ? state!.time(boot: boot) : wall
     }
@@ -118,13 +118,13 @@ package final class StoreClock: Sendable {
   private static let startRemedy =
     "set the clock right; or, where it is right, restart the store with a larger --clock-start-max (docs/operations.md)"
 
-  private func sendEvents(_ change: ClockGuard.Change, _ wall: Timestamp) {
+  private func logChange(_ change: ClockGuard.Change, at wall: Timestamp) {
     switch change {
     case .none: break
     case .heldSince(let ahead):
       logger.error(
         "The clock was set forward: commands are refused; \(Self.jumpRemedy)",
-        metadata: ["clock": "\(Self.text(wall))", "ahead-seconds": "\(ahead / 1_000)"]
+        metadata: ["clock": "\(Self.text(wall))", "ahead_seconds": "\(ahead / 1_000)"]
       )
     case .released:
       logger.notice(

@@ -22,7 +22,7 @@ package struct StoreServerConfiguration: Sendable {
   /// Maximum number of unanswered requests per connection.
   package var window: UInt32 = 32_768
   /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its opening.
-  package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unproven: 1_024)
+  package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unauthenticated: 1_024)
   package var engine = StoreLoopConfiguration()
   /// How far the clock may be set forward.
   package var clock = ClockGuard.Limits()
@@ -103,7 +103,7 @@ package final class StoreServer: Sendable {
   /// Opens and recovers the storage, then listens. Returns the listening address.
   package func start() async throws -> SocketAddress {
     let storage = try await supervisor.runIfActive { [source] in try source.open() }
-    if !(try await bring(up: storage)) { await reload() }
+    if !(try await startLoops(on: storage)) { await reload() }
     let terms = ServerHandshake.Terms(
       secrets: configuration.secrets,
       window: configuration.window,
@@ -157,6 +157,10 @@ package final class StoreServer: Sendable {
     return listener.localAddress!
   }
 
+  /// How often, and how many times at most, a stop checks whether work is still in progress: 1 s in total.
+  private static let drainPollInterval = Duration.milliseconds(20)
+  private static let drainPollsMax = 50
+
   /// Drains gateways, waits for work in progress, and closes the storage.
   package func stop() async {
     let (listener, reload) = shared.state.withLockedValue { state in
@@ -172,8 +176,8 @@ package final class StoreServer: Sendable {
       channel.writeAndFlush(buffer, promise: nil)
     }
     // Commit and answer what was received; gateways send nothing new.
-    for _ in 0..<50 where !registry.channels.isEmpty {
-      try? await Task.sleep(nanoseconds: 20_000_000)
+    for _ in 0..<Self.drainPollsMax where !registry.channels.isEmpty {
+      try? await Task.sleep(for: Self.drainPollInterval)
       let isBusy = await anyLoopIsBusy()
       if !isBusy { break }
     }
@@ -194,7 +198,7 @@ package final class StoreServer: Sendable {
   // MARK: Opening and closing storage
 
   /// - Returns: whether the loops serve; false if one of their commits has failed already.
-  private func bring(up storage: any StorageEngine) async throws -> Bool {
+  private func startLoops(on storage: any StorageEngine) async throws -> Bool {
     let generation = shared.state.withLockedValue { state in
       state.storage = storage
       state.generation += 1
@@ -218,7 +222,7 @@ package final class StoreServer: Sendable {
       let events = LoopHost.HostEvents(
         halted: { [weak self] error in self?.halted(error, generation: generation) },
         reported: { [logger] error in
-          logger.error("stored data cannot be used", metadata: ["error": "\(error)"])
+          logger.error("Stored data cannot be used", metadata: ["error": "\(error)"])
         }
       )
       let committer = committers[position]
@@ -263,7 +267,7 @@ package final class StoreServer: Sendable {
     }
     if isUp {
       backups.attach(storage)
-      logger.info("shards are serving", metadata: ["shards": "\(shardCount)", "log-batches": "\(recovered)"])
+      logger.info("Shards are serving", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
     }
     return isUp
   }
@@ -299,28 +303,33 @@ package final class StoreServer: Sendable {
     }
     guard isFirst else { return }
     logger.error(
-      "a commit failed; reloading all shards from storage",
+      "A commit failed; reloading all shards from storage",
       metadata: ["error": "\(error)"]
     )
   }
 
+  /// Pauses between two attempts to reload: 100 ms at first, doubled with each attempt up to 2 s.
+  private static let reloadPause = Duration.milliseconds(50)
+  private static let reloadPausesMin = 2
+  private static let reloadPausesMax = 40
+
   /// Reloads everything from storage, and retries until that succeeds.
   private func reload() async {
     let isStopping = { [shared] in shared.state.withLockedValue { $0.isStopping } }
-    var pauses = 2
+    var pauses = Self.reloadPausesMin
     while true {
       await stopLoops()
       guard !isStopping() else { return }
       do {
         let storage = try await supervisor.runIfActive { [source] in try source.open() }
-        if try await bring(up: storage) { return }
+        if try await startLoops(on: storage) { return }
       } catch {
-        logger.error("storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
+        logger.error("Storage cannot be opened yet; trying again", metadata: ["error": "\(error)"])
       }
       // Several short pauses rather than one that is cancelled: a cancellation could lose a storage that was just
       // opened.
-      for _ in 0..<pauses where !isStopping() { try? await Task.sleep(nanoseconds: 50_000_000) }
-      pauses = min(pauses * 2, 40)
+      for _ in 0..<pauses where !isStopping() { try? await Task.sleep(for: Self.reloadPause) }
+      pauses = min(pauses * 2, Self.reloadPausesMax)
     }
   }
 
@@ -345,28 +354,12 @@ package final class StoreServer: Sendable {
   package func statistics() async -> Statistics {
     var sum = Statistics()
     for host in serving.current()?.hosts ?? [] {
-      guard let part = try? await host.eventLoop.submit({ (host.loop.counters, host.loop.gauges) }).get()
-      else {
-        continue
-      }
-      sum.loops.requests += part.0.requests
-      sum.loops.commits += part.0.commits
-      sum.loops.batches += part.0.batches
-      sum.loops.pagesWritten += part.0.pagesWritten
-      sum.loops.channelsLoaded += part.0.channelsLoaded
-      sum.loops.channelsEvicted += part.0.channelsEvicted
-      sum.loops.loadsDelayed += part.0.loadsDelayed
-      sum.loops.indexEntries += part.0.indexEntries
-      sum.loops.eventsSent += part.0.eventsSent
-      sum.loops.eventsDropped += part.0.eventsDropped
-      sum.loops.eventBytes += part.0.eventBytes
-      sum.now.loadedChannels += part.1.loadedChannels
-      sum.now.residentBytes += part.1.residentBytes
-      sum.now.settingsBytes += part.1.settingsBytes
-      sum.now.dirtyPages += part.1.dirtyPages
-      sum.now.tailChannels += part.1.tailChannels
-      sum.now.changesPending += part.1.changesPending
-      sum.now.subscriptions += part.1.subscriptions
+      let part = try? await host.eventLoop.submit {
+        (counters: host.loop.counters, gauges: host.loop.gauges)
+      }.get()
+      guard let part else { continue }
+      sum.loops += part.counters
+      sum.now += part.gauges
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened

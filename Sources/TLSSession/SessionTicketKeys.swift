@@ -102,7 +102,7 @@ extension SessionTicketKeys {
     let keys = Unmanaged.passRetained(self)
     guard SSL_CTX_set_ex_data(context, ticketKeysIndex, keys.toOpaque()) == 1 else {
       keys.release()
-      throw .configuration(reason: OpenSSLErrors.take().reason)
+      throw .configuration(reason: OpenSSLErrors.drain().reason)
     }
     COpenSSL_CTX_set_ticket_callback(context) { ssl, name, initialVector, cipher, code, isSealing in
       guard let ssl, let name, let initialVector, let cipher, let code,
@@ -111,7 +111,7 @@ extension SessionTicketKeys {
       let keys = Unmanaged<SessionTicketKeys>.fromOpaque(held).takeUnretainedValue()
       if isSealing != 0 {
         let key = keys.current
-        for (place, byte) in key.name.enumerated() { name[place] = byte }
+        for (index, byte) in key.name.enumerated() { name[index] = byte }
         guard RAND_bytes(initialVector, Int32(EVP_MAX_IV_LENGTH)) == 1 else { return -1 }
         return COpenSSL_use_ticket_key(cipher, code, key.cipher, initialVector, key.code, 1)
       }

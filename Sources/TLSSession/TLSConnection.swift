@@ -49,7 +49,7 @@ package final class TLSConnection {
     X509_VERIFY_PARAM_set_hostflags(parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS))
     guard X509_VERIFY_PARAM_set1_host(parameters, serverName, 0) == 1,
       COpenSSL_set_host_name(ssl, serverName) == 1
-    else { throw .configuration(reason: OpenSSLErrors.take().reason) }
+    else { throw .configuration(reason: OpenSSLErrors.drain().reason) }
   }
 
   // MARK: Negotiated parameters
@@ -119,7 +119,7 @@ package final class TLSConnection {
 
   private func handshakeError() -> TLSError {
     let verdict = SSL_get_verify_result(ssl)
-    let (number, reason) = OpenSSLErrors.take()
+    let (number, reason) = OpenSSLErrors.drain()
     switch number {
     case SSL_R_CERTIFICATE_VERIFY_FAILED:
       return .certificate(reason: String(cString: X509_verify_cert_error_string(verdict)))
@@ -160,7 +160,7 @@ package final class TLSConnection {
         throw buffers.pointee.keyUpdates.isExceeded ? .tooManyKeyUpdates : .truncated
       default:
         isBroken = true
-        let (number, reason) = OpenSSLErrors.take()
+        let (number, reason) = OpenSSLErrors.drain()
         switch number {
         case SSL_R_UNEXPECTED_EOF_WHILE_READING: throw .truncated
         // In TLS 1.3 a client learns only here that its certificate was rejected.
@@ -187,7 +187,7 @@ package final class TLSConnection {
     }
     guard result > 0 else {
       isBroken = true
-      throw .record(reason: OpenSSLErrors.take().reason)
+      throw .record(reason: OpenSSLErrors.drain().reason)
     }
   }
 

@@ -144,7 +144,7 @@ package final class TLSContext: Sendable {
     current = Mutex(try TLSContext.load(role, ticketKeys))
   }
 
-  /// Files that were read and checked, for ``take(_:)``.
+  /// Files that were read and checked, for ``apply(_:)``.
   package struct Loaded: Sendable {
     fileprivate let pointer: ContextPointer
   }
@@ -163,7 +163,7 @@ package final class TLSContext: Sendable {
 
   /// Use loaded files for new connections; existing connections are unchanged, and existing sessions can still be
   /// resumed.
-  package func take(_ loaded: Loaded) {
+  package func apply(_ loaded: Loaded) {
     current.withLock { $0 = loaded.pointer }
   }
 
@@ -181,11 +181,11 @@ package final class TLSContext: Sendable {
   /// Create an `SSL`, owned by the caller; it retains the `SSL_CTX` that it was created from.
   func makeSSL() throws(TLSError) -> OpaquePointer {
     let made = current.withLock { context in SSL_new(context.pointer).map { NewSSL(pointer: $0) } }
-    guard let made else { throw .configuration(reason: OpenSSLErrors.take().reason) }
+    guard let made else { throw .configuration(reason: OpenSSLErrors.drain().reason) }
     return made.pointer
   }
 
-  /// Carries a pointer out of the lock. @unchecked: only the one caller has the pointer.
+  /// A pointer that leaves the lock. @unchecked: only the one caller has the pointer.
   private struct NewSSL: @unchecked Sendable {
     let pointer: OpaquePointer
   }
@@ -202,7 +202,7 @@ package final class TLSContext: Sendable {
   private static func load(_ role: Role, _ ticketKeys: SessionTicketKeys) throws(TLSError) -> ContextPointer {
     OpenSSLErrors.clear()
     guard let made = SSL_CTX_new(role.isServer ? TLS_server_method() : TLS_client_method()) else {
-      throw .configuration(reason: OpenSSLErrors.take().reason)
+      throw .configuration(reason: OpenSSLErrors.drain().reason)
     }
     let owner = ContextPointer(owned: made)
     COpenSSL_CTX_set_common_options(made)
@@ -210,7 +210,7 @@ package final class TLSContext: Sendable {
     guard COpenSSL_CTX_set_versions(made, versions.lowerBound.number, versions.upperBound.number) == 1,
       SSL_CTX_set_cipher_list(made, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1,
       SSL_CTX_set_num_tickets(made, 1) == 1
-    else { throw .configuration(reason: OpenSSLErrors.take().reason) }
+    else { throw .configuration(reason: OpenSSLErrors.drain().reason) }
     // A key with a password must be a named error, not a prompt on the terminal.
     SSL_CTX_set_default_passwd_cb(made) { _, _, _, _ in -1 }
     switch role {
@@ -234,7 +234,7 @@ package final class TLSContext: Sendable {
     // Without it, sessions of verified clients cannot be resumed.
     var sessionContext = Array("tidemark".utf8)
     guard SSL_CTX_set_session_id_context(context, &sessionContext, UInt32(sessionContext.count)) == 1 else {
-      throw .configuration(reason: OpenSSLErrors.take().reason)
+      throw .configuration(reason: OpenSSLErrors.drain().reason)
     }
     if configuration.applicationProtocol != .none {
       let number = UnsafeMutableRawPointer(bitPattern: configuration.applicationProtocol.rawValue)
@@ -252,7 +252,7 @@ package final class TLSContext: Sendable {
     if let file = configuration.authorityFile {
       try loadAuthorities(context, file)
     } else if SSL_CTX_set_default_verify_paths(context) != 1 {
-      throw .configuration(reason: OpenSSLErrors.take().reason)
+      throw .configuration(reason: OpenSSLErrors.drain().reason)
     }
     if let chain = configuration.certificateChainFile {
       try loadIdentity(context, chain, configuration.privateKeyFile ?? chain)
@@ -262,7 +262,7 @@ package final class TLSContext: Sendable {
       let offer = [UInt8(name.utf8.count)] + Array(name.utf8)
       // Unlike related functions, this one returns 0 for success.
       guard SSL_CTX_set_alpn_protos(context, offer, UInt32(offer.count)) == 0 else {
-        throw .configuration(reason: OpenSSLErrors.take().reason)
+        throw .configuration(reason: OpenSSLErrors.drain().reason)
       }
     }
   }
@@ -273,18 +273,18 @@ package final class TLSContext: Sendable {
     try requireNoSpecialFile(key)
     OpenSSLErrors.clear()
     guard SSL_CTX_use_certificate_chain_file(context, chain) == 1 else {
-      throw .file(path: chain, reason: OpenSSLErrors.take().reason)
+      throw .file(path: chain, reason: OpenSSLErrors.drain().reason)
     }
     guard SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1,
       SSL_CTX_check_private_key(context) == 1
     else {
-      var reason = OpenSSLErrors.take().reason
+      var reason = OpenSSLErrors.drain().reason
       if reason == "key values mismatch" { reason = "is not the private key of the certificate \(chain)" }
       throw .file(path: key, reason: reason)
     }
   }
 
-  /// Refuses FIFOs, terminals and the like: OpenSSL would wait for them. It reports other faults itself.
+  /// Refuse FIFOs, terminals and the like: OpenSSL would wait for them. It reports other faults itself.
   private static func requireNoSpecialFile(_ path: String) throws(TLSError) {
     var information = stat()
     guard stat(path, &information) == 0 else { return }
@@ -296,7 +296,7 @@ package final class TLSContext: Sendable {
     try requireNoSpecialFile(file)
     OpenSSLErrors.clear()
     guard SSL_CTX_load_verify_locations(context, file, nil) == 1 else {
-      throw .file(path: file, reason: OpenSSLErrors.take().reason)
+      throw .file(path: file, reason: OpenSSLErrors.drain().reason)
     }
   }
 }

@@ -62,7 +62,7 @@ enum OpenSSLErrors {
   static func clear() { ERR_clear_error() }
 
   /// Return the first error's reason number and text, and clear the queue.
-  static func take() -> (number: Int32, reason: String) {
+  static func drain() -> (number: Int32, reason: String) {
     let code = ERR_get_error()
     ERR_clear_error()
     guard code != 0 else { return (0, "unknown reason") }

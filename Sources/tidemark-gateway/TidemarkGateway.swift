@@ -178,6 +178,11 @@ struct TidemarkGateway: AsyncParsableCommand {
     }
   }
 
+  /// Log a warning about a setting that is accepted.
+  private static func log(_ warning: String, _ logger: Logger) {
+    logger.warning("Check a setting", metadata: ["warning": "\(warning)"])
+  }
+
   private func serve() async throws {
     let settings = try await Settings(
       flags: flags,
@@ -190,9 +195,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     let metrics = MetricsRegistry()
     ProcessRunner.bootstrap(logLevel: configuration.logLevel, metrics: metrics)
     let logger = Logger(label: "tidemark-gateway")
-    for warning in warnings {
-      logger.warning("\(warning)")
-    }
+    for warning in warnings { Self.log(warning, logger) }
     let group = MultiThreadedEventLoopGroup(numberOfThreads: configuration.loopCount)
     let readiness = Readiness()
     let gateway = try await GatewayServer.start(
@@ -214,7 +217,7 @@ struct TidemarkGateway: AsyncParsableCommand {
         environment: ProcessInfo.processInfo.environment
       )
       files = GatewayConfiguration.files(fresh)
-      let configuration = try GatewayConfiguration(fresh) { logger.warning("\($0)") }
+      let configuration = try GatewayConfiguration(fresh) { Self.log($0, logger) }
       files += configuration.hooks.flatMap(\.secretFiles)
       try await gateway.reload(configuration)
       ProcessRunner.setLogLevel(configuration.logLevel)

@@ -85,7 +85,7 @@ struct StoreService: Service {
     readiness.set("process", "shutting down")
     await server.stop()
     writeLedgerCompletion()
-    logger.info("stopped")
+    logger.info("Stopped")
   }
 
   /// Interval at which the ledger outside of the data directory is marked complete.
@@ -102,7 +102,7 @@ struct StoreService: Service {
       try erasures.setComplete(through: server.clock.now().milliseconds)
     } catch {
       logger.error(
-        "the erasure ledger cannot be written: erasures are refused",
+        "The erasure ledger cannot be written: erasures are refused",
         metadata: ["error": "\(error)"]
       )
     }

@@ -146,12 +146,6 @@ struct TidemarkStore: AsyncParsableCommand {
   )
   var healthCheck: String?
 
-  private static let keys: Set<String> = [
-    "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
-    "memory", "event-interval-members", "event-interval",
-    "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
-  ]
-
   func run() async throws {
     ProcessRunner.ignoreHangups()
     if let url = HealthCheck.url(flag: healthCheck) {
@@ -166,68 +160,17 @@ struct TidemarkStore: AsyncParsableCommand {
     }
   }
 
-  /// Parses `sync`, or `interval:` with a time.
-  private static func durability(_ text: String) -> Durability? {
-    let prefix = "interval:"
-    guard text.hasPrefix(prefix) else { return Durability(text) }
-    let time = String(text.dropFirst(prefix.utf8.count))
-    return TimeSpan.milliseconds(time, unitless: 1).flatMap { Durability("\(prefix)\($0)") }
-  }
-
-  /// TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless the operator
-  /// allows more.
-  private func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
-    -> LinkTLS?
-  {
-    if let files = try Self.tlsFiles(settings) { return try LinkTLS(files, end: .store, logger: logger) }
-    guard !listen.isLoopback else {
-      logger.notice("TLS is off: only processes on this machine can reach the port")
-      return nil
-    }
-    guard try settings.flag("allow-plaintext") else {
-      throw SettingsError(
-        "listen",
-        "\(listen): other machines could reach the store there without TLS; "
-          + "give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or give --allow-plaintext"
-      )
-    }
-    logger.warning(
-      """
-      frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
-      change everything
-      """
-    )
-    return nil
-  }
-
-  /// Keys that a running store reloads: paths of secrets and certificates, and the log level. Changes of other keys
-  /// take effect at a restart.
-  private static let reloadedKeys: Set<String> = [
-    "tls-cert", "tls-key", "tls-ca", "secret-file", "log-level",
-  ]
-  /// Keys that name files to reload.
-  private static let fileKeys = ["config", "tls-cert", "tls-key", "tls-ca", "secret-file"]
-
-  private static func settings(_ flags: [String: String]) async throws(SettingsError) -> Settings {
-    try await Settings(
-      flags: flags,
-      keys: keys,
-      restrictions: [
-        "secret-file", "tls-ca", "tls-cert", "tls-key", "erasure-ledger", "memory", "clock-jump-max",
-        "clock-start-max",
-      ],
-      environment: ProcessInfo.processInfo.environment
-    )
-  }
-
-  private static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
-    guard let path = try settings.string("secret-file") else {
-      logger.warning(
-        "no --secret-file: gateways are not authenticated: any process that reaches this port is served"
-      )
-      return []
-    }
-    return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
+  /// The flags that were given, by key.
+  private var flags: [String: String] {
+    [
+      "data": data, "listen": listen, "shards": shards, "secret-file": secretFile, "admin": admin,
+      "loops": loops,
+      "config": config, "log-level": logLevel, "durability": durability, "memory": memory,
+      "event-interval-members": eventIntervalMembers, "event-interval": eventInterval,
+      "erasure-ledger": erasureLedger, "clock-jump-max": clockJumpMax, "clock-start-max": clockStartMax,
+      "tls-cert": tlsCert, "tls-key": tlsKey, "tls-ca": tlsCa,
+      "allow-plaintext": allowPlaintext ? "true" : nil,
+    ].compactMapValues { $0 }
   }
 
   /// Makes the service that reloads settings and files.
@@ -238,81 +181,38 @@ struct TidemarkStore: AsyncParsableCommand {
     _ tls: LinkTLS?,
     _ logger: Logger
   ) -> ReloadService {
-    ReloadService(files: settings.files(fileKeys), prefix: "tidemark_store", logger: logger) { watched in
-      let fresh = try await Self.settings(flags)
-      watched = fresh.files(fileKeys)
+    let files = settings.files(StoreSettings.fileKeys)
+    return ReloadService(files: files, prefix: "tidemark_store", logger: logger) { watched in
+      let fresh = try await StoreSettings.read(flags)
+      watched = fresh.files(StoreSettings.fileKeys)
       // Validate everything first, then apply it.
       let logLevel = try ProcessRunner.logLevel(fresh)
-      let secrets = try Self.secrets(fresh, logger)
-      let files = try Self.tlsFiles(fresh)
+      let secrets = try StoreSettings.secrets(fresh, logger)
+      let files = try StoreSettings.tlsFiles(fresh)
       let loaded = try tls.flatMap { tls in try files.map { try tls.load($0) } }
-      if let tls, let loaded { tls.take(loaded) }
+      if let tls, let loaded { tls.apply(loaded) }
       server.replaceSecrets(secrets)
       ProcessRunner.setLogLevel(logLevel)
-      let fixed = fresh.differences(from: settings, among: keys.subtracting(reloadedKeys))
+      let fixed = fresh.differences(
+        from: settings,
+        among: StoreSettings.keys.subtracting(StoreSettings.reloadedKeys)
+      )
       return fixed + ((tls == nil) == (files == nil) ? [] : ["tls-cert", "tls-key", "tls-ca"])
     }
   }
 
-  private static func tlsFiles(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
-    try LinkTLSFiles(
-      certificate: try settings.string("tls-cert"),
-      privateKey: try settings.string("tls-key"),
-      authority: try settings.string("tls-ca")
-    )
-  }
-
   private func serve() async throws(SettingsError) {
-    var flags: [String: String] = [:]
-    flags["data"] = data
-    flags["listen"] = listen
-    flags["shards"] = shards
-    flags["secret-file"] = secretFile
-    flags["admin"] = admin
-    flags["loops"] = loops
-    flags["config"] = config
-    flags["log-level"] = logLevel
-    flags["durability"] = durability
-    flags["memory"] = memory
-    flags["event-interval-members"] = eventIntervalMembers
-    flags["event-interval"] = eventInterval
-    flags["erasure-ledger"] = erasureLedger
-    flags["clock-jump-max"] = clockJumpMax
-    flags["clock-start-max"] = clockStartMax
-    flags["tls-cert"] = tlsCert
-    flags["tls-key"] = tlsKey
-    flags["tls-ca"] = tlsCa
-    flags["allow-plaintext"] = allowPlaintext ? "true" : nil
-    let settings = try await Self.settings(flags)
-    let mode = try settings.string("durability") ?? "sync"
-    guard let durability = Self.durability(mode) else {
-      throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
-    }
-    let memory = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? AvailableMemory.byteCount / 2
+    let flags = flags
+    let read = try await StoreSettings.read(flags)
     let metrics = MetricsRegistry()
-    ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(settings), metrics: metrics)
+    ProcessRunner.bootstrap(logLevel: try ProcessRunner.logLevel(read), metrics: metrics)
     let logger = Logger(label: "tidemark-store")
-
-    let directory = try settings.requiredString("data", for: "the directory that keeps the data")
-    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
-      throw SettingsError("listen", "has to be HOST:PORT")
-    }
-    let shardCount = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
-    let loops =
-      try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
-    var configuration = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
-    configuration.secrets = try Self.secrets(settings, logger)
-    configuration.tls = try tls(settings, listen, logger)
-
-    let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
-    configuration.connections.total = min(configuration.connections.total, descriptors)
-    configuration.connections.perAddress = configuration.connections.total
-    configuration.connections.unproven = min(configuration.connections.unproven, max(1, descriptors / 2))
+    var settings = try StoreSettings(read, logger)
 
     let readiness = Readiness()
     var services: [any Service] = []
     let adminGroup = MultiThreadedEventLoopGroup.singleton
-    if let endpoint = try settings.endpoint("admin") {
+    if let endpoint = settings.admin {
       let admin = try await AdminServer.start(
         at: endpoint,
         group: adminGroup,
@@ -320,75 +220,30 @@ struct TidemarkStore: AsyncParsableCommand {
         metrics: metrics,
         logger: logger
       )
-      logger.info("operations listener is up", metadata: ["address": "\(admin.address)"])
+      logger.info("Operations listener started", metadata: ["address": "\(admin.address)"])
       services.append(admin)
     }
-    logger.info("memory for channels", metadata: ["mebibytes": "\(memory >> 20)"])
-    if let interval = durability.syncIntervalMilliseconds {
-      logger.warning(
-        """
-        acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
-        lost; if only this process fails, none
-        """,
-        metadata: ["milliseconds": "\(interval)"]
-      )
-    }
-    if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
-      configuration.engine.eventIntervalMembers = members
-    }
-    if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
-      configuration.engine.eventIntervalMilliseconds = interval
-    }
-    if let most = try settings.milliseconds("clock-jump-max", in: 1_000...36_500 * 86_400_000) {
-      configuration.clock.jumpMax = most
-    }
-    if let most = try settings.milliseconds("clock-start-max", in: 1_000...365_000 * 86_400_000) {
-      configuration.clock.startMax = most
-    }
-    guard configuration.clock.jumpMax <= configuration.clock.startMax else {
-      // A jump that was accepted while the store ran must not stop its next start.
-      throw SettingsError("clock-start-max must be at least clock-jump-max: give a larger clock-start-max")
-    }
-    var rocksDB = RocksDBSettings()
-    rocksDB.durability = durability
-    rocksDB.cacheBytes = min(max(memory / 8, 8 << 20), 256 << 20)
-    let storage: RocksDBStorage
-    do {
-      storage = try RocksDBStorage(
-        directory: directory,
-        shardCount: shardCount,
-        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
-        settings: rocksDB
-      )
-    } catch {
-      throw SettingsError(error.description)
-    }
-    if let warning = storage.warning { logger.warning("\(warning)") }
-    let erasures: ErasureLedger
-    do {
-      erasures = try ErasureLedger(data: directory, outside: try settings.string("erasure-ledger"))
-    } catch let fault as ErasureLedger.Fault {
-      throw SettingsError(fault.description)
-    } catch {
-      throw SettingsError("\(error)")
-    }
-    configuration.erasures = erasures
-    configuration.engine.residentBytesMax = memory / min(loops, storage.shardCount)
-    let server = StoreServer(configuration: configuration, storage: storage, logger: logger)
+    settings.log(logger)
+    let storage = try Self.open(settings, logger)
+    let erasures = try Self.ledger(settings)
+    settings.server.erasures = erasures
+    settings.server.engine.residentBytesMax =
+      settings.memoryBytes / min(settings.server.loops, storage.shardCount)
+    let server = StoreServer(configuration: settings.server, storage: storage, logger: logger)
     services.append(
       StoreService(
         server: server,
-        listen: listen,
-        tls: configuration.tls,
+        listen: settings.listen,
+        tls: settings.server.tls,
         readiness: readiness,
         metrics: metrics,
         logger: logger,
-        memoryBytes: memory,
-        durability: durability,
+        memoryBytes: settings.memoryBytes,
+        durability: settings.durability,
         erasures: erasures
       )
     )
-    let reloads = Self.reloads(flags, settings, server, configuration.tls, logger)
+    let reloads = Self.reloads(flags, read, server, settings.server.tls, logger)
     metrics.register(on: adminGroup.next()) { reloads.collect(into: &$0) }
     services.append(reloads)
     do {
@@ -397,6 +252,37 @@ struct TidemarkStore: AsyncParsableCommand {
       throw error
     } catch {
       throw SettingsError("\(error)")
+    }
+  }
+
+  private static func open(_ settings: StoreSettings, _ logger: Logger) throws(SettingsError)
+    -> RocksDBStorage
+  {
+    let storage: RocksDBStorage
+    do {
+      storage = try RocksDBStorage(
+        directory: settings.directory,
+        shardCount: settings.shardCount,
+        newStore: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
+        settings: settings.rocksDB
+      )
+    } catch {
+      throw SettingsError(error.description)
+    }
+    if let warning = storage.warning {
+      logger.warning(
+        "The data directory was opened after a machine failure",
+        metadata: ["detail": "\(warning)"]
+      )
+    }
+    return storage
+  }
+
+  private static func ledger(_ settings: StoreSettings) throws(SettingsError) -> ErasureLedger {
+    do {
+      return try ErasureLedger(data: settings.directory, outside: settings.erasureLedger)
+    } catch {
+      throw SettingsError(error.description)
     }
   }
 }

@@ -33,7 +33,7 @@ import Testing
     )
   }
 
-  @Test func isReadAsItWasWritten() throws {
+  @Test func manifestRoundTrips() throws {
     try inDirectory { directory in
       try manifest.write(to: directory)
       #expect(try BackupManifest.read(from: directory) == manifest)
@@ -64,7 +64,7 @@ import Testing
     }
   }
 
-  @Test func anotherFormatIsNamed() throws {
+  @Test func otherFormatIsRejectedByName() throws {
     try inDirectory { directory in
       try manifest.write(to: directory)
       try change(directory, "\"format\" : 1", to: "\"format\" : 2")

@@ -31,7 +31,7 @@ import Testing
     try file.close()
   }
 
-  @Test func containsOnlyErasedUsers() throws {
+  @Test func ledgerContainsOnlyErasedUsers() throws {
     try inDirectory { directory in
       let ledger = try open(directory)
       try ledger.record(Array("alice".utf8), at: 10)
@@ -52,7 +52,7 @@ import Testing
   }
 
   /// Each store has a key of its own: the same user has another hash in another store.
-  @Test func storesHaveKeysOfTheirOwn() throws {
+  @Test func keysDifferBetweenStores() throws {
     var hashes: Set<[UInt8]> = []
     for _ in 0..<2 {
       try inDirectory { directory in
@@ -63,7 +63,7 @@ import Testing
     #expect(hashes.count == 2)
   }
 
-  @Test func recoversFromTornLine() throws {
+  @Test func ledgerRecoversFromTornLine() throws {
     try inDirectory { directory in
       try open(directory).record(Array("alice".utf8), at: 10)
       for name in ["/outside", "/data/erasures"] { try append("erased 20 abab", to: directory + name) }
@@ -205,7 +205,7 @@ import Testing
     }
   }
 
-  @Test func unionsKeepKeysApart() throws {
+  @Test func unionKeepsTheKeyOfEachRecord() throws {
     var parts: [ErasureRecords] = []
     for (user, time) in [("alice", Int64(10)), ("bob", 20)] {
       try inDirectory { directory in

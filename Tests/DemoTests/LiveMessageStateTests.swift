@@ -11,7 +11,7 @@ import Watch
   private func changes(_ events: [(type: String, data: String)]) throws -> [String?] {
     var picture = LiveMessageState(sender: "alice")
     return try events.map { event in
-      try picture.take(StreamedEvent(type: event.type, data: event.data)) ? picture.view("a1")?.words : nil
+      try picture.apply(StreamedEvent(type: event.type, data: event.data)) ? picture.view("a1")?.words : nil
     }
   }
 
@@ -61,6 +61,6 @@ import Watch
 
   @Test func malformedEventThrows() {
     var picture = LiveMessageState(sender: "alice")
-    #expect(throws: (any Error).self) { try picture.take(StreamedEvent(type: "message.read", data: "[")) }
+    #expect(throws: (any Error).self) { try picture.apply(StreamedEvent(type: "message.read", data: "[")) }
   }
 }

@@ -79,8 +79,8 @@ import Yams
       switch route.caller {
       case .server: expected = ["serverToken"]
       case .user: expected = ["serverToken", "userToken"]
-      case .anyone: expected = route == .receiveHook ? ["nobody"] : ["nobody", "serverToken"]
-      case .everybody: expected = ["nobody"]
+      case .credentialInBody: expected = route == .receiveHook ? ["nobody"] : ["nobody", "serverToken"]
+      case .unauthenticated: expected = ["nobody"]
       }
       #expect(callers == expected, "\(route)")
       let statuses = try codes(of: operation)
@@ -209,7 +209,7 @@ import Yams
       let route = try #require(Route.allCases.first { "\($0.name)" == operation["operationId"] as? String })
       // The `access_token` of an event stream is described under security schemes.
       if route == .events { described.insert("access_token") }
-      #expect(described == Set((route.queryParameters ?? []).map { "\($0)" }), "\(path)")
+      #expect(described == Set((route.spec.queryParameters ?? []).map { "\($0)" }), "\(path)")
       let refusals = try codes(of: operation)["400"] ?? []
       #expect(refusals.contains("unknown_field") == (route != .receiveHook), "\(path)")
     }

@@ -90,7 +90,7 @@ import Testing
     case "room": return order.hasRoom() ? "yes" : "no"
     case "waiting": return "\(order.waiting)"
     case "take":
-      defer { order.taken() }
+      defer { order.clearOrderedAnswers() }
       return String(buffer: order.orderedAnswers)
     default: return "unknown event: \(event)"
     }
@@ -127,7 +127,7 @@ import Testing
       }
       if Int.random(in: 0..<10, using: &generator) == 0 || order.waiting == 0 {
         taken += String(buffer: order.orderedAnswers)
-        order.taken()
+        order.clearOrderedAnswers()
       }
       #expect(
         order.waiting <= limits.entries && order.heldBytes <= limits.bytes + limits.entries * answerBytesMax

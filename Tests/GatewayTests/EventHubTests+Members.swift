@@ -18,7 +18,7 @@ extension EventHubTests {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let alice = try open("alice", cids, &hub)
-    let places = try cids.map { try #require(hub.place(ofChannel: $0)) }
+    let places = try cids.map { try #require(hub.index(ofChannel: $0)) }
     // The index reports both changes before the channel reports either.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     hub.membership(user: 0, entry(cids[0], joined: 90), at: Self.time(90), isGone: false)
@@ -32,7 +32,7 @@ extension EventHubTests {
       #expect(hub.refs(ofChannel: place) == [])
     }
     hub.tick()
-    for _ in 0..<EventHub.leavingTicks { hub.tick() }
+    for _ in 0..<LeaveQueue.waitTicks { hub.tick() }
     #expect(!text(&hub).contains { $0.hasPrefix("left") })
   }
 
@@ -65,7 +65,7 @@ extension EventHubTests {
     #expect(text(&hub) == ["list 0 \(user)"])
     hub.membership(user: 0, entry(cids[1], joined: 70), at: Self.time(70), isGone: false)
     hub.listed(ref, entries([cids[0]]), next: nil)
-    let place = try #require(hub.place(ofChannel: cids[1]))
+    let place = try #require(hub.index(ofChannel: cids[1]))
     #expect(!hub.isLeaving(ref, place))
     // A leaving member who is listed again has rejoined.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
@@ -73,7 +73,7 @@ extension EventHubTests {
     hub.lost(ShardID(0))
     hub.listed(ref, entries(cids, joined: 90), next: nil)
     #expect(text(&hub) == ["list 0 \(user)", "subscribe 2: 1 since 90"])
-    #expect(!hub.isLeaving(ref, try #require(hub.place(ofChannel: cids[0]))))
+    #expect(!hub.isLeaving(ref, try #require(hub.index(ofChannel: cids[0]))))
   }
 
   // MARK: Failures

@@ -182,7 +182,7 @@ import Testing
     #expect(text(&hub) == ["list 2 alice"])
     hub.listed(second, entries(cids), next: nil)
     #expect(text(&hub) == ["begin 2", "live 2"])
-    let place = hub.place(ofChannel: cids[0])!
+    let place = hub.index(ofChannel: cids[0])!
     #expect(hub.refs(ofChannel: place).map(\.slot) == [0, 1, 2])
     // Channels of closed streams are unsubscribed with the next tick, if no other stream has them.
     hub.close(bob)
@@ -225,7 +225,7 @@ import Testing
     #expect(
       hub.replayRecipients(of: 0) == .streams([ref]) && hub.replayRecipients(of: 1) == .formerMember(ref)
     )
-    let gone = hub.place(ofChannel: cids[2])!
+    let gone = hub.index(ofChannel: cids[2])!
     let others = Self.added("bob", at: Self.time(60))
     #expect(!hub.receives(others, ref, channel: gone, isFormer: true))
     let own = EventFields.memberRemoved(user: "alice", at: Self.time(60), memberCount: 1)
@@ -323,7 +323,7 @@ import Testing
     hub.userSubscribed(0, through: Self.time(200))
     hub.listed(ref, entries([cid], joined: 150), next: nil)
     _ = hub.takeSteps()
-    let place = try #require(hub.place(ofChannel: cid))
+    let place = try #require(hub.index(ofChannel: cid))
     let deleted = EventFields.channelDeleted(at: Self.time(150))
     let added = Self.added("alice", at: Self.time(150))
     #expect(hub.eventsToDeliver([deleted, added], by: hub.replayRecipients(of: 1)).count == 2)
@@ -379,7 +379,7 @@ import Testing
     #expect(text(&hub) == ["begin 0", "live 0"])
     #expect(hub.viewer(ref, subject: nil) == .server)
     // The channel may be created again.
-    let place = hub.place(ofChannel: cids[0])!
+    let place = hub.index(ofChannel: cids[0])!
     hub.detachAfter(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
     #expect(hub.refs(ofChannel: place) == [ref])
   }
@@ -460,7 +460,7 @@ import Testing
     let cids = Self.cids(1, 3)
     let first = try open("alice", [cids[0]], &hub)
     let second = try open("alice", [cids[0]], &hub)
-    let place = try #require(hub.place(ofUser: "alice"))
+    let place = try #require(hub.index(ofUser: "alice"))
     hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 70"])
     #expect(hub.replayRecipients(of: 1) == .newMembers([first, second]))
@@ -477,7 +477,7 @@ import Testing
     let cid = Self.cids(1, 1)[0]
     let alice = try open("alice", [cid], &hub)
     let bob = try open("bob", [cid], &hub)
-    let place = try #require(hub.place(ofChannel: cid))
+    let place = try #require(hub.index(ofChannel: cid))
     let removed = EventFields.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1)
     #expect(hub.receives(removed, alice, channel: place))
     hub.detachAfter(removed, channel: place, to: [alice, bob], later: [])
@@ -498,7 +498,7 @@ import Testing
     var hub = hub()
     let cid = Self.cids(1, 1)[0]
     let alice = try open("alice", [cid], &hub)
-    let place = try #require(hub.place(ofChannel: cid))
+    let place = try #require(hub.index(ofChannel: cid))
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: false)
     let message = EventFields.messageDeleted(thread: "", SequenceNumber(1), message: "m1", at: Self.time(81))
     #expect(!hub.receives(message, alice, channel: place))
@@ -509,7 +509,7 @@ import Testing
       !hub.receives(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place)
     )
     // The channel's own event does not arrive.
-    for _ in 1..<EventHub.leavingTicks {
+    for _ in 1..<LeaveQueue.waitTicks {
       hub.tick()
       #expect(text(&hub) == [])
     }
@@ -523,7 +523,7 @@ import Testing
     _ = hub.takeSteps()
     hub.membership(user: 0, membership(cid, isMember: true), at: Self.time(92), isGone: false)
     #expect(text(&hub) == ["subscribe \(frame + 1): 1 since 70"])
-    let again = try #require(hub.place(ofChannel: cid))
+    let again = try #require(hub.index(ofChannel: cid))
     #expect(hub.receives(message, alice, channel: again))
   }
 

@@ -90,7 +90,7 @@ import Testing
 
   @Test func fullVerificationQueueAnswersBusy() async throws {
     var limits = GatewayLimits()
-    limits.pendingVerifications = 0
+    limits.waitingVerifications = 0
     try await TestGateway.run(limits: limits) { gateway in
       let answer = try await gateway.client.post(path, nil, token: TestTokens.server)
       #expect(answer.verdict == "503 authentication_busy" && answer.headers["retry-after"] == "1")

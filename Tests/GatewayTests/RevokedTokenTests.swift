@@ -158,10 +158,10 @@ private final class TestListing {
   private var listing: TokenListing
   init(_ tokens: RevokedTokens) { listing = TokenListing(tokens) }
 
-  func roundIsDue(canAsk: Bool) -> TokenListing.Question? { listing.roundIsDue(canAsk: canAsk) }
-  func reconnected() -> TokenListing.Question { listing.reconnected() }
+  func roundIsDue(isReady: Bool) -> TokenListing.Request? { listing.roundIsDue(isReady: isReady) }
+  func reconnected() -> TokenListing.Request { listing.reconnected() }
   func failed(round: UInt32) { listing.failed(round: round) }
-  func answered(_ answer: RevokedTokenListFields, round: UInt32) -> TokenListing.Question? {
+  func answered(_ answer: RevokedTokenListFields, round: UInt32) -> TokenListing.Request? {
     listing.answered(answer, round: round)
   }
 }
@@ -207,10 +207,10 @@ private final class TestListing {
   @Test func listIsLoadedInParts() throws {
     let tokens = RevokedTokens()
     let listing = TestListing(tokens)
-    #expect(listing.roundIsDue(canAsk: false) == nil)
-    let first = try #require(listing.roundIsDue(canAsk: true))
+    #expect(listing.roundIsDue(isReady: false) == nil)
+    let first = try #require(listing.roundIsDue(isReady: true))
     #expect(first.known == 0 && first.after == 0)
-    #expect(listing.roundIsDue(canAsk: true) == nil)
+    #expect(listing.roundIsDue(isReady: true) == nil)
     // The list takes effect as a whole. A reinstated token between two parts restarts it.
     let part = Self.answer(7, [("a", 50, 1), ("b", 50, 4)], isAnew: true, hasMore: true)
     let second = try #require(listing.answered(part, round: first.round))
@@ -222,11 +222,11 @@ private final class TestListing {
     #expect(listing.answered(Self.answer(9, [("d", 60, 9)]), round: first.round) == nil)
     #expect(Self.refused(tokens) == "acd")
     // The next round loads only newer revocations.
-    let next = try #require(listing.roundIsDue(canAsk: true))
+    let next = try #require(listing.roundIsDue(isReady: true))
     #expect(next.known == 9 && next.after == 9)
     #expect(listing.answered(Self.answer(10, [("e", 60, 10)], ended: 50), round: next.round) == nil)
     #expect(Self.refused(tokens) == "de")
-    let empty = try #require(listing.roundIsDue(canAsk: true))
+    let empty = try #require(listing.roundIsDue(isReady: true))
     #expect(listing.answered(Self.answer(11, isAnew: true), round: empty.round) == nil)
     #expect(Self.refused(tokens) == "" && tokens.count == 0)
   }
@@ -234,15 +234,15 @@ private final class TestListing {
   @Test func lateAnswersAreIgnored() throws {
     let tokens = RevokedTokens()
     let listing = TestListing(tokens)
-    let lost = try #require(listing.roundIsDue(canAsk: true))
+    let lost = try #require(listing.roundIsDue(isReady: true))
     let next = listing.reconnected()
-    #expect(next.known == 0 && next.round != lost.round && listing.roundIsDue(canAsk: true) == nil)
+    #expect(next.known == 0 && next.round != lost.round && listing.roundIsDue(isReady: true) == nil)
     #expect(listing.answered(Self.answer(9, [("a", 5, 9)], isAnew: true), round: lost.round) == nil)
     #expect(tokens.refusal(of: Self.id("b")) == .storeUnavailable)
     listing.failed(round: lost.round)
-    #expect(listing.roundIsDue(canAsk: true) == nil)
+    #expect(listing.roundIsDue(isReady: true) == nil)
     listing.failed(round: next.round)
-    let third = try #require(listing.roundIsDue(canAsk: true))
+    let third = try #require(listing.roundIsDue(isReady: true))
     #expect(listing.answered(Self.answer(2, [("b", 5, 2)], isAnew: true), round: third.round) == nil)
     #expect(Self.refused(tokens) == "b")
     // A restored store has lower versions. The old list stays in effect until the new one is loaded.
@@ -280,13 +280,13 @@ private final class TestListing {
     tokens.observeAvailability { isKnown in known.withLock { $0.append(isKnown) } }
     let listing = TestListing(tokens)
     tokens.observe(listing) { revoked.withLock { $0 += 1 } }
-    let round = try #require(listing.roundIsDue(canAsk: true)).round
+    let round = try #require(listing.roundIsDue(isReady: true)).round
     #expect(listing.answered(Self.answer(1, [("a", 5, 1)], isAnew: true), round: round) == nil)
-    for _ in 1..<TokenListing.unansweredRoundsMax { _ = listing.roundIsDue(canAsk: false) }
+    for _ in 1..<TokenListing.unansweredRoundsMax { _ = listing.roundIsDue(isReady: false) }
     #expect(Self.refused(tokens) == "a")
-    _ = listing.roundIsDue(canAsk: false)
+    _ = listing.roundIsDue(isReady: false)
     #expect(tokens.refusal(of: Self.id("b")) == .storeUnavailable)
-    let again = try #require(listing.roundIsDue(canAsk: true))
+    let again = try #require(listing.roundIsDue(isReady: true))
     #expect(listing.answered(Self.answer(1), round: again.round) == nil)
     #expect(Self.refused(tokens) == "a")
     #expect(known.withLock { $0 } == [true, false, true])

@@ -133,7 +133,7 @@ import Testing
     #expect(!replications.isBusy && replications.settledCount == 0)
     // A failed query clears what the round before had found in that shard.
     let queries = replications.roundIsDue(shardCount: 3)
-    for _ in queries { #expect(replications.askFailed() == []) }
+    for _ in queries { #expect(replications.listFailed() == []) }
     #expect(!replications.isBusy)
     #expect(round(&replications, [team]) == [])
   }
@@ -163,16 +163,16 @@ import Testing
   @Test func concurrentQueriesAndReplicationsAreLimited() {
     var replications = SettingsReplication()
     let values = (0..<20).map { value($0, shardCount: 40) }
-    #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.asksMax)
+    #expect(text(replications.roundIsDue(shardCount: 40)).count == SettingsReplication.listsInFlightMax)
     #expect(text(replications.found(values, in: ShardID(0))) == ["list 16"])
-    for shard in 17..<40 { #expect(text(replications.askFailed()) == ["list \(shard)"]) }
-    for _ in 0..<16 { #expect(replications.askFailed() == []) }
+    for shard in 17..<40 { #expect(text(replications.listFailed()) == ["list \(shard)"]) }
+    for _ in 0..<16 { #expect(replications.listFailed() == []) }
     #expect(!replications.isBusy)
     // All values are due: a limited number begins at once, and another one when one is done.
     _ = replications.roundIsDue(shardCount: 40)
     var steps = replications.found(values, in: ShardID(0)).filter { $0 != .listUnsettled(ShardID(16)) }
     #expect(steps.count == SettingsReplication.replicationsMax)
-    for _ in 1..<40 { _ = replications.askFailed() }
+    for _ in 1..<40 { _ = replications.listFailed() }
     var begun = steps.count
     while case .assign(let index, _, _)? = steps.first {
       steps.removeFirst()

@@ -458,7 +458,7 @@ private struct SomeClaims: JWTPayload {
       var log: [String] = []
       func enqueueVerification(_ token: [UInt8], _ then: @escaping () -> Void) {
         do throws(Problem) {
-          try authenticator.enqueueVerification(
+          try authenticator.waitForVerification(
             RequestAwaitingVerification(
               connection: 0,
               stream: .init(slot: 0, generation: 0),
@@ -512,7 +512,7 @@ private struct SomeClaims: JWTPayload {
     let other = Array(TestTokens.make(#"{"user_id":"bob","exp":10}"#).utf8)
     let outcome = try await loop.flatSubmit { () -> EventLoopFuture<[String]> in
       var limits = GatewayLimits()
-      limits.pendingVerifications = 5
+      limits.waitingVerifications = 5
       let authenticator = Authenticator(
         eventLoop: loop,
         verifier: verifier,
@@ -531,7 +531,7 @@ private struct SomeClaims: JWTPayload {
         )
         let bytes = number == 3 ? other : token
         do throws(Problem) {
-          try authenticator.enqueueVerification(
+          try authenticator.waitForVerification(
             pending,
             token: bytes.span.bytes,
             now: { 20_000 },
@@ -545,7 +545,7 @@ private struct SomeClaims: JWTPayload {
             allFinished: {
               batches += 1
               if batches == 2 {
-                log.append("cached \(authenticator.cachedCount) parked \(authenticator.pendingCount)")
+                log.append("cached \(authenticator.cachedCount) parked \(authenticator.waitingCount)")
                 done.succeed(log)
               }
             }

@@ -70,7 +70,7 @@ import Testing
         steps += try scan.located(&reader)
       case .query(let index):
         var question = ByteBuffer()
-        scan.writeQuestion(index, into: &question)
+        scan.writeRequest(index, into: &question)
         let cid = String(decoding: scan.channel(index), as: UTF8.self)
         let reply = try channels.threads(cid, question)
         steps += try scan.answered(index, reply.readableBytesSpan)
@@ -166,7 +166,7 @@ import Testing
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
     #expect(failed.isDone && failed.problem?.code == .storeUnavailable)
     var question = ByteBuffer()
-    scan.writeQuestion(1, into: &question)
+    scan.writeRequest(1, into: &question)
     let reply = try channels.threads("messaging:b", question)
     let last = try scan.answered(1, reply.readableBytesSpan)
     #expect(last == [])

@@ -35,7 +35,7 @@ final class TestClient: HTTP2ClientDelegate {
   func http2ConnectionClosed(_ connection: HTTP2ClientConnection<TestClient>) { log.append("closed") }
 }
 
-/// Our client and our server, back to back in memory.
+/// Our client and our server, connected in memory.
 private final class Pair {
   let server: TestServer
   let channel = EmbeddedChannel()
@@ -69,7 +69,7 @@ private final class Pair {
 
   deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
 
-  /// Carries bytes to and fro until there are no more.
+  /// Delivers bytes in both directions until none are left.
   func run() {
     client.flushIfNeeded()
     var moved = true
@@ -92,7 +92,7 @@ private final class Pair {
 
 @Suite("Client")
 struct ClientTests {
-  @Test("a request and its answer")
+  @Test("a request gets its answer")
   func get() throws {
     let pair = try Pair()
     #expect(pair.delegate.isReady)
@@ -104,7 +104,7 @@ struct ClientTests {
     #expect(pair.client.openStreams == 0)
   }
 
-  @Test("a body larger than all windows goes there and back")
+  @Test("a body larger than all windows is sent and echoed")
   func large() throws {
     let pair = try Pair()
     pair.server.delegate.onRequest = { stream, connection in
@@ -121,7 +121,7 @@ struct ClientTests {
     #expect(pair.delegate.log == ["1 200 application/octet-stream \(body)"])
   }
 
-  @Test("more requests than the server's concurrent streams wait and are answered")
+  @Test("requests beyond the server's concurrent streams wait and are answered")
   func many() throws {
     var limits = HTTP2Limits()
     limits.maxConcurrentStreams = 10
@@ -133,7 +133,7 @@ struct ClientTests {
     #expect(pair.server.delegate.log.count == 100)
   }
 
-  @Test("failures: a reset, a cancel, the connection's end")
+  @Test("a reset, a cancel and the connection's end fail the request")
   func failures() throws {
     let pair = try Pair()
     pair.server.delegate.onRequest = { stream, connection in
@@ -155,7 +155,7 @@ struct ClientTests {
     #expect(pair.client.submit(pair.template, path: "/", token: 4) == nil)
   }
 
-  @Test("a streaming answer comes in parts")
+  @Test("a streaming answer arrives in parts")
   func streaming() throws {
     let pair = try Pair()
     var stream: HTTP2StreamHandle?
@@ -178,7 +178,7 @@ struct ClientTests {
     #expect(pair.delegate.log == ["1 part ", "1 part a", "1 part b", "1 200 text/event-stream c"])
   }
 
-  @Test("a server that goes away: what was sent is answered, nothing new is taken, then both close")
+  @Test("a draining server answers sent requests, refuses new ones, and then both sides close")
   func serverGoesAway() throws {
     let pair = try Pair()
     pair.client.submit(pair.template, path: "/hold", token: 1)
@@ -207,7 +207,7 @@ struct ClientTests {
     #expect(pair.delegate.log == ["1 204  ", "closed"])
   }
 
-  @Test("a server that speaks no HTTP/2")
+  @Test("a server that does not speak HTTP/2 fails the connection")
   func noHTTP2() throws {
     let channel = EmbeddedChannel()
     let delegate = TestClient()
@@ -219,14 +219,14 @@ struct ClientTests {
     _ = try? channel.writeInbound(ByteBuffer(string: "HTTP/1.1 400 Bad Request\r\n\r\n"))
     channel.embeddedEventLoop.run()
     #expect(!channel.isActive)
-    // It was never sent, so it may be tried elsewhere.
+    // The request was never sent, so it can be retried elsewhere.
     #expect(delegate.log == ["1 failed \(HTTP2ErrorCode.refusedStream.rawValue)", "closed"])
   }
 }
 
 @Suite("Streamed request bodies")
 struct StreamedBodyTests {
-  /// Takes a body line by line, and answers each line as it comes, as the push acknowledgements will.
+  /// Reads a body line by line, and answers each line at once, like push acknowledgements.
   private func lines(_ pair: Pair) {
     pair.server.delegate.onRequest = { stream, connection in
       connection.startStreaming(stream, status: 200, contentType: .ndjson)
@@ -267,7 +267,7 @@ struct StreamedBodyTests {
     return (pair, template)
   }
 
-  @Test("both ways at once, cut anywhere")
+  @Test("streamed bodies pass in both directions, split anywhere")
   func bothWays() throws {
     let (pair, template) = try pair()
     lines(pair)
@@ -295,7 +295,7 @@ struct StreamedBodyTests {
   }
 
   @Test(
-    "a body fed as the windows take it, answered past the client's own windows and its limit of a whole body"
+    "a body sent as the windows open is answered past the client's windows and its whole-body limit"
   )
   func fed() throws {
     var limits = HTTP2Limits()
@@ -333,7 +333,7 @@ struct StreamedBodyTests {
     #expect(pair.client.openStreams == 0)
   }
 
-  @Test("a body of no bytes, and a request without body of a streamed type")
+  @Test("an empty body, and a request without body of a streamed type, end at once")
   func empty() throws {
     let (pair, template) = try pair()
     lines(pair)
@@ -347,7 +347,7 @@ struct StreamedBodyTests {
     #expect(pair.delegate.log.last?.hasPrefix("2 200") == true)
   }
 
-  @Test("what is not read holds the client back, and goes on when it is")
+  @Test("unread body bytes stop the client, which continues when they are read")
   func backPressure() throws {
     var limits = HTTP2Limits()
     limits.streamedWindowSize = 100_000
@@ -383,7 +383,7 @@ struct StreamedBodyTests {
     #expect(pair.delegate.log == ["1 204  "])
   }
 
-  @Test("what was never read of a stream that is reset goes back to the connection's window")
+  @Test("unread bytes of a reset stream are returned to the connection's window")
   func resetStreamsReturnWindow() throws {
     let server = try TestServer(streamedContentTypes: [.ndjson])
     server.delegate.onRequest = { _, _ in }
@@ -403,7 +403,7 @@ struct StreamedBodyTests {
       _ = server.takeFrames()
       try #require(window > 0 && window <= 4 * 1024 * 1024 && !server.isClosed, "\(stream) \(window)")
     }
-    // All but what waits to be worth an update.
+    // All bytes except those below the threshold of a window update.
     #expect(window > 2 * 1024 * 1024)
   }
 }

@@ -58,13 +58,13 @@ enum Delivery: String, CaseIterable, Sendable {
 
 @Suite("RFC 9113 and RFC 7541")
 struct ConformanceTests {
-  @Test("names are unique, and there are at least as many cases as in the public suite")
+  @Test("case names are unique, and at least as many as in the public suite")
   func count() {
     #expect(Set(Conformance.all.map(\.name)).count == Conformance.all.count)
     #expect(Conformance.all.count >= 146)
   }
 
-  @Test("conformance", arguments: Conformance.all, Delivery.allCases)
+  @Test("the server conforms", arguments: Conformance.all, Delivery.allCases)
   func conforms(_ test: Conformance, _ delivery: Delivery) throws {
     let server = try TestServer(limits: test.limits, preface: test.preface)
     for step in test.steps {

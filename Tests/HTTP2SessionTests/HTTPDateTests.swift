@@ -12,7 +12,7 @@ struct HTTPDateTests {
     }
   }
 
-  @Test("known dates")
+  @Test("known dates are formatted")
   func known() {
     #expect(text(0) == "Thu, 01 Jan 1970 00:00:00 GMT")
     #expect(text(784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")

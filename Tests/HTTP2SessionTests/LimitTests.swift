@@ -3,7 +3,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-/// A peer that asks for more than its share, and the limit by name that it runs into.
+/// A peer that exceeds a limit, and the limit's name.
 struct Flood: CustomTestStringConvertible, Sendable {
   let name: String
   let limits: HTTP2Limits
@@ -98,7 +98,7 @@ struct LimitTests {
     if inOneRead {
       server.send(flood.frames.flatMap(\.bytes))
     } else if flood.name.hasPrefix("maxOutboundAcks") {
-      return  // Only what waits unsent counts.
+      return  // Only unsent bytes count.
     } else {
       for frame in flood.frames { server.send(frame) }
     }
@@ -107,8 +107,8 @@ struct LimitTests {
     #expect(server.connection.counters.goAwaysSent == 1)
   }
 
-  /// As a client does that writes a frame's header and its payload apart.
-  @Test("short DATA frames beside as many longer ones do not end it")
+  /// Like a client that writes a frame's header and payload separately.
+  @Test("short DATA frames beside as many longer ones do not end the connection")
   func shortAndLongData() throws {
     var limits = HTTP2Limits()
     limits.controlFrameBurst = 2
@@ -120,7 +120,7 @@ struct LimitTests {
     #expect(server.status(1) == 200)
   }
 
-  @Test("control frames below their rate do not end it")
+  @Test("control frames below their limit do not end the connection")
   func rate() throws {
     var limits = HTTP2Limits()
     limits.controlFrameBurst = 20
@@ -134,7 +134,7 @@ struct LimitTests {
     #expect(server.frames(.ping).count == 200)
   }
 
-  @Test("maxHeaderListBytes: the application hears of it and can answer 431")
+  @Test("maxHeaderListBytes: the application is informed and can answer 431")
   func headersTooLarge() throws {
     var limits = HTTP2Limits()
     limits.maxHeaderListBytes = 1_000
@@ -145,7 +145,7 @@ struct LimitTests {
     #expect(!server.isClosed)
   }
 
-  @Test("maxHeaderListBytes: a large block over several frames")
+  @Test("maxHeaderListBytes: a large block over several frames is detected")
   func headersTooLargeInPieces() throws {
     let server = try TestServer()
     let large = HPACK.plain([("x-large", String(repeating: "x", count: 10_000))])
@@ -159,7 +159,7 @@ struct LimitTests {
     #expect(server.status(3) == 200)
   }
 
-  @Test("maxBodyBytes: 413 as soon as it is passed, then RST_STREAM(NO_ERROR), and the rest is ignored")
+  @Test("maxBodyBytes: a larger body gets 413 and RST_STREAM(NO_ERROR) at once, and its rest is ignored")
   func bodyTooLarge() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 10
@@ -178,7 +178,9 @@ struct LimitTests {
     #expect(server.connection.openStreams == 0)
   }
 
-  @Test("maxDroppedBodyBytes: after the 413 the rest is read and dropped, and reset only past that")
+  @Test(
+    "maxDroppedBodyBytes: after a 413 the rest is read and dropped, and the stream is reset beyond the limit"
+  )
   func bodyDropped() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 10
@@ -197,7 +199,9 @@ struct LimitTests {
     #expect(server.frames(.rstStream, stream: 3).map(\.errorCode) == [0])
   }
 
-  @Test("maxDroppedBodyBytes: a streamed body answered early is dropped, and reset only past that")
+  @Test(
+    "maxDroppedBodyBytes: a streamed body answered early is dropped, and the stream is reset beyond the limit"
+  )
   func streamedBodyDropped() throws {
     var limits = HTTP2Limits()
     limits.maxDroppedBodyBytes = 30
@@ -217,7 +221,7 @@ struct LimitTests {
     #expect(server.connection.openStreams == 0 && !server.isClosed)
   }
 
-  @Test("maxBodyBytes: a content-length beyond it is not waited for")
+  @Test("maxBodyBytes: a larger content-length is refused before the body")
   func bodyDeclaredTooLarge() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 10
@@ -228,7 +232,7 @@ struct LimitTests {
     #expect(server.frames(.rstStream, stream: 1).map(\.errorCode) == [0])
   }
 
-  @Test("maxBodyBytes: a body of just that size is fine, and one that ends past it needs no reset")
+  @Test("maxBodyBytes: a body of the exact limit is accepted, and one that ends beyond it needs no reset")
   func bodyOfExactLimit() throws {
     var limits = HTTP2Limits()
     limits.maxBodyBytes = 4
@@ -239,7 +243,7 @@ struct LimitTests {
     #expect(server.frames(.rstStream).isEmpty)
   }
 
-  @Test("a body of many windows arrives whole: windows are given back")
+  @Test("a body of many windows arrives whole: windows are replenished")
   func bodyFlowControl() throws {
     var limits = HTTP2Limits()
     limits.initialWindowSize = 65_535
@@ -264,7 +268,7 @@ struct LimitTests {
     #expect(server.delegate.log == ["post / \(60 * 16_384)"])
   }
 
-  @Test("a slow reader: output stays bounded, and goes on where it stopped")
+  @Test("a slow reader keeps output bounded, and output resumes where it stopped")
   func slowReader() throws {
     var limits = HTTP2Limits()
     limits.maxWriteBytes = 32 * 1024
@@ -280,7 +284,7 @@ struct LimitTests {
     server.channel.isWritable = true
     server.channel.pipeline.fireChannelWritabilityChanged()
     server.collect()
-    // One write at a time: between two, the event loop serves other connections.
+    // One write per turn: in between the event loop serves other connections.
     for turn in 1...200 where server.connection.openStreams > 0 {
       let before = server.writes.count
       server.advance(.microseconds(200))
@@ -321,7 +325,7 @@ struct LimitTests {
     #expect(greedy.frames(.goAway).last?.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue)
   }
 
-  @Test("writeTimeout: a peer that takes nothing")
+  @Test("writeTimeout: a peer that reads nothing is disconnected")
   func writeTimeout() throws {
     let server = try TestServer()
     server.channel.isWritable = false
@@ -331,7 +335,10 @@ struct LimitTests {
     #expect(server.connection.counters.limitsHit == 1)
   }
 
-  @Test("prefaceTimeout", arguments: [[], Array(TestServer.preface.prefix(10)), TestServer.preface])
+  @Test(
+    "prefaceTimeout: a connection without preface and SETTINGS is closed",
+    arguments: [[], Array(TestServer.preface.prefix(10)), TestServer.preface]
+  )
   func prefaceTimeout(_ sent: [UInt8]) throws {
     let server = try TestServer(preface: false)
     server.send(sent)
@@ -342,7 +349,7 @@ struct LimitTests {
     #expect(server.frames(.goAway).last?.errorCode == HTTP2ErrorCode.settingsTimeout.rawValue)
   }
 
-  @Test("requestTimeout: a request that does not become complete is reset, others are not")
+  @Test("requestTimeout: an incomplete request is reset, and others are not")
   func requestTimeout() throws {
     let server = try TestServer()
     server.send(post(1), get(3, "/hold"))
@@ -354,7 +361,7 @@ struct LimitTests {
     #expect(!server.isClosed)
   }
 
-  @Test("idleTimeout: closed gracefully, but not while a stream is open")
+  @Test("idleTimeout: an idle connection closes gracefully, but not while a stream is open")
   func idleTimeout() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"))

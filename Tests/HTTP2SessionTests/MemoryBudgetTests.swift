@@ -124,10 +124,10 @@ import Testing
       stranger.send(post(1))
       for _ in 0..<4 { stranger.send(data(1, body, end: false)) }
     }
-    // A quarter, and what one frame and one stream of each may add.
+    // A quarter, plus the possible excess of one frame and one stream of each connection.
     #expect(resources.heldBytes < 100_000 + 40 * 4_096 + 10_000, "\(resources.heldBytes)")
     #expect(strangers.count { $0.frames(.rstStream, stream: 1).isEmpty } < 10)
-    // A newcomer's first request is taken, and all of it once its token is known.
+    // A newcomer's first request is accepted, and all of its requests once its token is known.
     let newcomer = try TestServer(resources: resources, isAuthenticated: false)
     newcomer.send(get(1))
     #expect(newcomer.status(1) == 200)
@@ -183,7 +183,7 @@ import Testing
     server.send(data(3))
     #expect(announced == ["/ false"] && server.status(3) == 200)
     server.send(post(5))
-    #expect(announced.count == 2 && server.status(5) == 200, "answered, and the body has yet to come")
+    #expect(announced.count == 2 && server.status(5) == 200, "answered before the end of its body")
     server.send(data(5, String(repeating: "x", count: 1_000), end: true))
     #expect(server.connection.bufferedBodyBytes == 0 && server.connection.openStreams == 0)
     #expect(server.delegate.log == ["post / 4", "post / 4", "post / 0"])
@@ -265,7 +265,7 @@ import Testing
       #expect(server.status(5) == nil && server.status(7) == 200)
       #expect(server.frames(.rstStream).map(\.stream) == [5])
     }
-    // What is refused holds nothing, however often it is asked for.
+    // A refused request holds no memory, however often it is repeated.
     let held = resources.heldBytes
     servers[0].send((0..<200).flatMap { get(101 + 2 * $0, "/greedy").bytes })
     #expect(resources.heldBytes == held)

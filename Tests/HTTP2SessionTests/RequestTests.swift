@@ -46,13 +46,16 @@ struct RequestTests {
     )
   }
 
-  @Test("a client that expects it is told to continue, unless the body is refused", arguments: [true, false])
+  @Test(
+    "a client that expects it is sent 100-continue, unless the body is refused",
+    arguments: [true, false]
+  )
   func expectsContinue(isAuthenticated: Bool) throws {
     func statuses(_ server: TestServer, _ stream: Int32) -> [Int?] {
       server.frames(.headers, stream: stream).map { HPACK.status($0.payload) }
     }
     let server = try TestServer(isAuthenticated: isAuthenticated)
-    // Without a body there is nothing to wait for.
+    // Without a body there is nothing to continue.
     server.send(get(1, extra: [("expect", "100-Continue")]))
     #expect(statuses(server, 1) == [200])
     server.send(post(3, [("expect", "100-continue")]))
@@ -66,7 +69,7 @@ struct RequestTests {
   }
 
   @Test(
-    "methods",
+    "every method is passed to the application",
     arguments: [
       ("GET", HTTP2Method.get), ("PUT", .put), ("POST", .post), ("DELETE", .delete), ("PATCH", .patch),
       ("HEAD", .head), ("OPTIONS", .options), ("TRACE", .other), ("get", .other),
@@ -80,7 +83,7 @@ struct RequestTests {
     #expect(server.delegate.log == ["\(method) / 0"])
   }
 
-  @Test("the same authorization has the same identity, another has another, none has 0")
+  @Test("an authorization has a stable identity, different from others; none has 0")
   func identities() throws {
     let server = try TestServer()
     var seen: [UInt32] = []
@@ -96,7 +99,7 @@ struct RequestTests {
     #expect(seen[5] != seen[2])
   }
 
-  /// The token that is good, and others of its length.
+  /// The valid token, and others of the same length.
   private static let bob = "Bearer bob-bob-bob"
   private static let forged = "Bearer xxxxxxxxxxx"
   private static let other = "Bearer yyyyyyyyyyy"
@@ -104,7 +107,7 @@ struct RequestTests {
   @Test(
     "two authorization headers: reset, and neither's verdict becomes the other's",
     arguments: [
-      // What was sent, stream by stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
+      // The headers of each stream, and the answers: 400 stands for a refusal, nil for PROTOCOL_ERROR.
       ([[forged], [bob, forged], [forged]], [400, nil, 400]),
       ([[other, bob], [bob]], [nil, 200]),
       (
@@ -112,14 +115,14 @@ struct RequestTests {
         [200, nil, nil, nil, nil, 200, 400]
       ),
       ([[""], [bob], [""], []], [400, 200, 400, 400]),
-      // Without a token, or with a space too many: for the application to answer.
+      // Without a token, or with an extra space: the application answers.
       ([["Bearer "], [bob], [bob + " "], [" " + bob], ["Bearer "]], [400, 200, 400, 400, 400]),
     ] as [([[String]], [Int?])],
     [true, false]
   )
   func twoAuthorizations(_ sequence: ([[String]], [Int?]), _ inOneRead: Bool) throws {
     let server = try TestServer()
-    // As the gateway does: the first verdict on an identity is kept beside it.
+    // Like the gateway, it caches the first verdict on an identity.
     var known: [UInt32: Int] = [:]
     server.delegate.onRequest = { stream, connection in
       let status = connection.withRequest(stream) { request in
@@ -154,7 +157,7 @@ struct RequestTests {
     #expect(server.status(1) == nil && server.status(3) == 200)
   }
 
-  @Test("two authorization headers before a body: what follows is dropped")
+  @Test("two authorization headers before a body reset the stream, and the body is dropped")
   func twoAuthorizationsWithBody() throws {
     let server = try TestServer(streamedContentTypes: [.frames])
     let two: Fields = [
@@ -177,13 +180,13 @@ struct RequestTests {
     #expect(server.connection.openStreams == 0)
   }
 
-  @Test("answers given later leave in one write at the flush")
+  @Test("deferred answers leave in one write at the flush")
   func later() throws {
     let server = try TestServer()
     server.send((0..<100).flatMap { get(Int32($0) * 2 + 1, "/hold").bytes })
     #expect(server.writes.isEmpty)
     for stream in server.delegate.held {
-      // The request is still there: an asynchronous step may have to look at it again.
+      // The request is still readable, for an asynchronous step.
       #expect(server.connection.withRequest(stream) { text($0.path) } == "/hold")
       #expect(server.connection.respond(stream, status: 200) { $0.writeString("later") } == .queued)
     }
@@ -196,7 +199,7 @@ struct RequestTests {
     #expect(server.frames(.data).count == 100)
   }
 
-  @Test("an answer's headers and body")
+  @Test("an answer has its headers and body")
   func answers() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in
@@ -246,7 +249,7 @@ struct RequestTests {
     #expect(HTTP2StreamHandle(rawValue: stream.rawValue) == stream)
   }
 
-  @Test("a stream that the client gives up is told, once, and the slot is free")
+  @Test("a stream reset by the client is reported once, and its slot is freed")
   func aborted() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"))
@@ -256,7 +259,7 @@ struct RequestTests {
     #expect(server.connection.counters.resetsReceived == 1)
   }
 
-  @Test("a stream that is reset in the read that brought it is never delivered")
+  @Test("a stream reset in the read that opened it is never delivered")
   func resetInSameRead() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), rst(1), post(3), rst(3))
@@ -264,7 +267,7 @@ struct RequestTests {
     #expect(server.connection.openStreams == 0)
   }
 
-  @Test("the connection's end aborts what was delivered and not answered")
+  @Test("the connection's end aborts delivered, unanswered requests")
   func closed() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"), post(5))
@@ -273,7 +276,7 @@ struct RequestTests {
     #expect(server.connection.respond(HTTP2StreamHandle(slot: 0, generation: 0), status: 200) == .gone)
   }
 
-  @Test("reset instead of an answer")
+  @Test("the application can reset a stream instead of answering")
   func reset() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in connection.reset(stream, .http11Required) }
@@ -282,7 +285,7 @@ struct RequestTests {
     #expect(server.delegate.log == ["get / 0"])
   }
 
-  @Test("counters")
+  @Test("counters count requests, answers and resets")
   func counters() throws {
     let server = try TestServer()
     server.send(get(1), get(3, "/hold"), rst(3), get(5, ""))
@@ -307,7 +310,7 @@ struct StreamingTests {
     return (server, stream)
   }
 
-  @Test("headers at once, pieces as they come, then the end")
+  @Test("a streaming answer sends headers at once, pieces as they come, then the end")
   func pieces() throws {
     let (server, stream) = try start()
     #expect(server.status(1) == 200 && !server.isEnded(1))
@@ -328,7 +331,7 @@ struct StreamingTests {
     #expect(server.delegate.log == ["get /hold 0"])
   }
 
-  @Test("an end without bytes, and an end that comes later than the last byte")
+  @Test("a streaming answer can end without bytes, and later than its last byte")
   func ends() throws {
     let (server, stream) = try start()
     server.connection.finish(stream)
@@ -338,7 +341,7 @@ struct StreamingTests {
     #expect(server.connection.write(stream, ByteBuffer(string: "x")) == .gone)
   }
 
-  @Test("a full queue refuses, keeps what it has, and says when it is empty")
+  @Test("a full queue refuses pieces, keeps its content, and reports when it is empty")
   func full() throws {
     var limits = HTTP2Limits()
     limits.maxStreamQueueBytes = 100
@@ -360,7 +363,7 @@ struct StreamingTests {
     #expect(server.connection.write(stream, piece) == .queued)
   }
 
-  @Test("a piece that several streams are sent is shared, and what follows on one of them is its own")
+  @Test("a piece sent to several streams is shared, and later pieces are each stream's own")
   func shared() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), get(3, "/hold"))
@@ -382,7 +385,7 @@ struct StreamingTests {
     #expect(streams.map { server.connection.queuedBytes($0) } == [0, 0])
   }
 
-  @Test("a client that goes away aborts it; an end that was sent does not")
+  @Test("a client's reset aborts a streaming answer, unless its end was sent")
   func aborted() throws {
     let (server, stream) = try start()
     server.send(rst(1))
@@ -390,7 +393,7 @@ struct StreamingTests {
     #expect(server.connection.write(stream, ByteBuffer(string: "x")) == .gone)
   }
 
-  @Test("HEAD gets the headers of a stream and its end")
+  @Test("HEAD gets the headers and the end of a streaming answer")
   func head() throws {
     let server = try TestServer()
     server.delegate.onRequest = { stream, connection in
@@ -403,16 +406,16 @@ struct StreamingTests {
   }
 }
 
-@Suite("The end of a connection")
+@Suite("Connection shutdown")
 struct ShutdownTests {
-  @Test("a warning, the binding GOAWAY, the streams' ends, the close")
+  @Test("a graceful shutdown sends a warning and the binding GOAWAY, ends the streams, and closes")
   func graceful() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"))
     server.connection.shutdownGracefully(grace: .seconds(2))
     server.collect()
     #expect(server.frames(.goAway).map { read32($0.payload, 0) } == [0x7fff_ffff])
-    // A request that was under way when the warning came is still answered.
+    // A request in flight at the time of the warning is still answered.
     server.send(get(3))
     #expect(server.status(3) == 200)
     server.advance(.seconds(2))
@@ -428,7 +431,7 @@ struct ShutdownTests {
     #expect(server.delegate.log.last == "closed")
   }
 
-  @Test("without grace and without streams it closes at once")
+  @Test("a shutdown without grace and without streams closes at once")
   func immediate() throws {
     let server = try TestServer()
     server.connection.shutdownGracefully(grace: .zero)
@@ -438,7 +441,7 @@ struct ShutdownTests {
     #expect(server.isClosed)
   }
 
-  @Test("a client that says GOAWAY is served to the end, then closed")
+  @Test("a client that sends GOAWAY is served to the end, then the connection closes")
   func clientGoAway() throws {
     let server = try TestServer()
     server.send(get(1, "/hold"), goAway())
@@ -450,7 +453,7 @@ struct ShutdownTests {
     #expect(server.isClosed)
   }
 
-  @Test("fail says why")
+  @Test("a failure's GOAWAY names the reason")
   func fails() throws {
     let server = try TestServer()
     server.connection.fail(.enhanceYourCalm)

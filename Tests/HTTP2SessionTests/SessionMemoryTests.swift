@@ -8,15 +8,15 @@ import Testing
     var memory = SessionMemory()
     defer { memory.destroy() }
     for byteCount in [0, 1, 15, 16, 17, 48, 49, 240, 1_007, 1_008, 1_009, 100_000] {
-      let taken = memory.take(byteCount)
+      let taken = memory.allocate(byteCount)
       let block = try #require(taken)
       #expect(SessionMemory.room(block) >= byteCount && Int(bitPattern: block) % 16 == 0, "\(byteCount)")
       block.initializeMemory(as: UInt8.self, repeating: 0xA5, count: byteCount)
-      memory.give(block)
-      if byteCount <= 1_008 { #expect(memory.take(byteCount) == block); memory.give(block) }
+      memory.deallocate(block)
+      if byteCount <= 1_008 { #expect(memory.allocate(byteCount) == block); memory.deallocate(block) }
     }
-    memory.give(nil)
-    #expect(memory.take(.max) == nil)
+    memory.deallocate(nil)
+    #expect(memory.allocate(.max) == nil)
   }
 
   @Test("a block that grows keeps its content")
@@ -31,19 +31,19 @@ import Testing
       block = try #require(larger)
       #expect(block.load(as: UInt64.self) == 0x0102_0304_0506_0708 && SessionMemory.room(block) >= byteCount)
     }
-    memory.give(block)
+    memory.deallocate(block)
   }
 
   @Test("the free list is bounded")
   func bound() {
     var memory = SessionMemory()
     defer { memory.destroy() }
-    let blocks = (0..<3_000).compactMap { _ in memory.take(1_000) }
+    let blocks = (0..<3_000).compactMap { _ in memory.allocate(1_000) }
     #expect(blocks.count == 3_000)
     #expect(memory.keptByteCount == 0)
-    for block in blocks { memory.give(block) }
+    for block in blocks { memory.deallocate(block) }
     #expect(memory.keptByteCount == SessionMemory.keptByteMax)
-    for _ in 0..<10 { #expect(memory.take(1_000) != nil) }
+    for _ in 0..<10 { #expect(memory.allocate(1_000) != nil) }
     #expect(memory.keptByteCount == SessionMemory.keptByteMax - 10 * 1_024)
   }
 }

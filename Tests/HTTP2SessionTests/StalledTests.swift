@@ -3,7 +3,7 @@ import NIOCore
 import NIOEmbedded
 import Testing
 
-@Suite("Bodies held, and answers that nobody takes")
+@Suite("Buffered bodies and stalled answers")
 struct StalledTests {
   private static let piece = 16_384
 
@@ -16,19 +16,21 @@ struct StalledTests {
     )
   }
 
-  private func given(_ server: TestServer, stream: Int32) -> Int {
+  /// The sum of the window updates that the server has sent.
+  private func windowIncrements(_ server: TestServer, stream: Int32) -> Int {
     server.frames(.windowUpdate, stream: stream).reduce(0) { $0 + Int(read32($1.payload, 0)) }
   }
 
-  /// Sends bodies as the windows of their streams allow, and never more.
+  /// A client that sends bodies within the windows of their streams.
   private final class Uploads {
     let server: TestServer
     var windows: [Int32: Int] = [:]
     var left: [Int32: Int] = [:]
     var connectionWindow: Int
     var resets: [Int32] = []
-    /// The most bytes of bodies that the server has held.
-    var most = 0
+    var answered: [Int32] = []
+    /// The maximum of the body bytes that the server has held.
+    var heldMax = 0
 
     init(_ server: TestServer, _ limits: HTTP2Limits, streams: [Int32], bytes: Int) {
       self.server = server
@@ -40,7 +42,7 @@ struct StalledTests {
       }
     }
 
-    /// Sends a piece of a body; false: a window is closed, or nothing is left.
+    /// Sends a piece of a body. Returns false if a window is closed or no bytes are left.
     func send(_ stream: Int32, ends: Bool) -> Bool {
       let count = min(windows[stream]!, connectionWindow, left[stream]!, StalledTests.piece)
       guard count > 0, !resets.contains(stream) else { return false }
@@ -56,12 +58,13 @@ struct StalledTests {
           Array(repeating: 7, count: count)
         )
       )
-      most = max(most, server.connection.bufferedBodyBytes)
-      look()
+      heldMax = max(heldMax, server.connection.bufferedBodyBytes)
+      readFrames()
       return true
     }
 
-    func look() {
+    /// Reads the server's frames: window updates, resets and answers.
+    func readFrames() {
       for update in server.frames(.windowUpdate) {
         let increment = Int(read32(update.payload, 0))
         if update.stream == 0 { connectionWindow += increment } else { windows[update.stream]! += increment }
@@ -71,16 +74,14 @@ struct StalledTests {
       _ = server.takeFrames()
     }
 
-    var answered: [Int32] = []
-
-    /// Goes on, in turn or stream by stream, until every window that matters is closed.
+    /// Sends in turn or stream by stream, until every relevant window is closed.
     func run(interleaved: Bool = true, ends: Bool = true) {
-      var hasSent = true
-      while hasSent {
-        hasSent = false
+      var hasProgressed = true
+      while hasProgressed {
+        hasProgressed = false
         for stream in left.keys.sorted() {
           while send(stream, ends: ends) {
-            hasSent = true
+            hasProgressed = true
             if interleaved { break }
           }
         }
@@ -103,12 +104,12 @@ struct StalledTests {
     let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
     uploads.run(interleaved: interleaved)
     #expect(uploads.resets.isEmpty && Set(uploads.answered) == Set(streams))
-    #expect(uploads.most <= bound(limits, streams: 300))
-    // Side by side there is no room for all of them; one after the other there is.
+    #expect(uploads.heldMax <= bound(limits, streams: 300))
+    // Interleaved bodies do not all fit; consecutive ones do.
     #expect((server.connection.counters.bodiesDelayed > 0) == interleaved)
     #expect(server.connection.counters.limitsHit == 0)
     #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
-    // The windows are as they were: the same again.
+    // The windows are restored, so the same works again.
     let again = streams.map { $0 + 1_000 }
     let repeated = Uploads(server, limits, streams: again, bytes: 100_000)
     repeated.connectionWindow = uploads.connectionWindow
@@ -116,7 +117,7 @@ struct StalledTests {
     #expect(repeated.resets.isEmpty && Set(repeated.answered) == Set(again))
   }
 
-  @Test("maxBufferedBodyBytes: bodies that do not end hold up the others only until their time is over")
+  @Test("maxBufferedBodyBytes: unfinished bodies delay others only until their timeout")
   func endlessBodies() throws {
     let limits = HTTP2Limits()
     let resources = HTTP2ServerResources(limits: limits)
@@ -126,48 +127,56 @@ struct StalledTests {
     let uploads = Uploads(server, limits, streams: streams, bytes: limits.maxBodyBytes)
     uploads.run(ends: false)
     #expect(uploads.resets.isEmpty && uploads.answered.isEmpty)
-    #expect(uploads.most <= bound(limits, streams: 300) && uploads.most >= limits.maxBufferedBodyBytes)
-    // Small requests of this connection, and of others, are served all the while.
+    #expect(uploads.heldMax <= bound(limits, streams: 300) && uploads.heldMax >= limits.maxBufferedBodyBytes)
+    // Small requests of this and of other connections are served meanwhile.
     server.send(get(1_001), post(1_003), data(1_003))
     #expect(server.status(1_001) == 200 && server.status(1_003) == 200)
     neighbour.send(post(1), piece(1), data(1))
     #expect(neighbour.status(1) == 200)
     _ = server.takeFrames()
-    // Those that could have gone on and did not are reset; the time of the others begins when they can.
+    // Bodies that could continue and did not are reset. The timeout of the others starts when they can continue.
     for _ in 0..<600 where uploads.resets.count < 300 {
       server.advance(.seconds(31))
-      uploads.look()
-      #expect(uploads.most <= bound(limits, streams: 300))
+      uploads.readFrames()
+      #expect(uploads.heldMax <= bound(limits, streams: 300))
     }
     #expect(Set(uploads.resets) == Set(streams))
     #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
     #expect(!server.isClosed)
   }
 
-  @Test("maxBufferedBodyBytes: a client that does not keep to the windows is reset, stream by stream")
+  /// Sends three pieces on each of ten streams. Some streams must be reset with `error`, and the others be served.
+  /// Returns the number of reset streams.
+  private func sendBodies(to server: TestServer, _ limits: HTTP2Limits, resetWith error: HTTP2ErrorCode)
+    -> Int
+  {
+    let streams = (0..<Int32(10)).map { $0 * 2 + 1 }
+    for stream in streams { server.send(post(stream), piece(stream), piece(stream), piece(stream)) }
+    let resets = server.frames(.rstStream)
+    #expect(!resets.isEmpty)
+    #expect(resets.allSatisfy { $0.errorCode == error.rawValue })
+    #expect(server.connection.bufferedBodyBytes <= bound(limits, streams: 10))
+    let reset = Set(resets.map(\.stream))
+    for stream in streams where !reset.contains(stream) {
+      server.send(data(stream))
+      #expect(server.status(stream) == 200)
+    }
+    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+    return resets.count
+  }
+
+  @Test("maxBufferedBodyBytes: a client that exceeds its windows is reset, stream by stream")
   func bodiesBeyondTheirWindows() throws {
     var limits = HTTP2Limits()
     limits.maxBufferedBodyBytes = 3 * StalledTests.piece
     limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits)
-    for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) {
-      server.send(post(stream), piece(stream), piece(stream), piece(stream))
-    }
-    let resets = server.frames(.rstStream)
-    #expect(!resets.isEmpty)
-    #expect(resets.allSatisfy { $0.errorCode == HTTP2ErrorCode.flowControlError.rawValue })
-    #expect(server.connection.bufferedBodyBytes <= bound(limits, streams: 10))
+    _ = sendBodies(to: server, limits, resetWith: .flowControlError)
     #expect(!server.isClosed)
-    let reset = Set(resets.map(\.stream))
-    for stream in (0..<Int32(10)).map({ $0 * 2 + 1 }) where !reset.contains(stream) {
-      server.send(data(stream))
-      #expect(server.status(stream) == 200)
-    }
-    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
   }
 
   @Test(
-    "maxBufferedBodyBytes: a client that has not acknowledged the settings may send 65,535 bytes, if there is room"
+    "maxBufferedBodyBytes: before the SETTINGS ack a client may send 65,535 bytes, where there is room"
   )
   func bodiesBeforeTheSettingsAck() throws {
     var limits = HTTP2Limits()
@@ -176,18 +185,8 @@ struct StalledTests {
     limits.initialWindowSize = UInt32(StalledTests.piece)
     let server = try TestServer(limits: limits, preface: false)
     server.send(TestServer.preface + settings().bytes)
-    let streams = (0..<Int32(10)).map { $0 * 2 + 1 }
-    for stream in streams { server.send(post(stream), piece(stream), piece(stream), piece(stream)) }
-    let resets = server.frames(.rstStream)
-    #expect(!resets.isEmpty && resets.count < 10)
-    #expect(resets.allSatisfy { $0.errorCode == HTTP2ErrorCode.enhanceYourCalm.rawValue })
-    #expect(server.connection.bufferedBodyBytes <= bound(limits, streams: 10))
-    let reset = Set(resets.map(\.stream))
-    for stream in streams where !reset.contains(stream) {
-      server.send(data(stream))
-      #expect(server.status(stream) == 200)
-    }
-    #expect(server.connection.openStreams == 0 && server.connection.bufferedBodyBytes == 0)
+    let resetCount = sendBodies(to: server, limits, resetWith: .enhanceYourCalm)
+    #expect(resetCount < 10)
   }
 
   @Test("maxBufferedBodyBytes: complete bodies hold the connection's window until they are answered")
@@ -202,19 +201,19 @@ struct StalledTests {
     for stream in 0..<Int32(12) {
       server.send(headers(stream * 2 + 1, fields, end: false), piece(stream * 2 + 1, end: true))
     }
-    // All are served, none is reset, and the client may send no more.
+    // All requests are served, none is reset, and the client has no window left.
     #expect(server.delegate.held.count == 12 && server.frames(.rstStream).isEmpty)
-    #expect(given(server, stream: 0) == 4 * StalledTests.piece)
+    #expect(windowIncrements(server, stream: 0) == 4 * StalledTests.piece)
     server.send(get(101))
     #expect(server.status(101) == 200)
     for stream in server.delegate.held { server.connection.respond(stream, status: 200) }
     server.connection.flushIfNeeded()
     server.collect()
-    #expect(given(server, stream: 0) == 12 * StalledTests.piece)
+    #expect(windowIncrements(server, stream: 0) == 12 * StalledTests.piece)
     #expect(server.connection.bufferedBodyBytes == 0)
   }
 
-  @Test("writeTimeout: answers that the client's windows hold back", arguments: [true, false])
+  @Test("writeTimeout: answers held back by the client's windows are reset", arguments: [true, false])
   func stalledAnswers(_ onlyConnection: Bool) throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 10_000)
@@ -228,7 +227,7 @@ struct StalledTests {
     server.advance(.seconds(29))
     #expect(server.frames(.rstStream).isEmpty)
     for _ in 0..<4 {
-      // It is not still: that is not enough.
+      // The peer still sends pings, which does not prevent the timeout.
       server.send(ping())
       server.advance(.seconds(16))
     }
@@ -240,7 +239,7 @@ struct StalledTests {
     #expect(server.isClosed)
   }
 
-  @Test("writeTimeout: an answer that moves, one that hardly moves, and a finished stream that does not")
+  @Test("writeTimeout: an answer in progress is not reset; a trickling one and a stalled finished one are")
   func slowAnswers() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 40_000)
@@ -261,14 +260,14 @@ struct StalledTests {
       server.send(windowUpdate(1, 4_096), windowUpdate(7, 1))
       server.advance(.seconds(20))
     }
-    // 1 takes 4 KiB each time, 7 a byte; 5 is the application's to end.
+    // Stream 1 takes 4 KiB each time, stream 7 one byte. The application has to end stream 5.
     #expect(Set(server.frames(.rstStream).map(\.stream)) == [3, 7])
     #expect(server.delegate.log.filter { $0 == "aborted" }.count == 1)
     server.send(windowUpdate(1, 4_096))
     #expect(server.isEnded(1))
   }
 
-  @Test("writeTimeout: a connection's window that is opened by a byte now and then")
+  @Test("writeTimeout: a connection window opened a byte at a time does not extend the timeout")
   func trickledConnectionWindow() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)
@@ -283,7 +282,7 @@ struct StalledTests {
     #expect(server.connection.openStreams == 0)
   }
 
-  @Test("writeTimeout: an answer that waits its turn behind another is not reset")
+  @Test("writeTimeout: an answer queued behind another is not reset")
   func queuedAnswerIsNotReset() throws {
     let server = try TestServer()
     let large = ByteBuffer(repeating: 7, count: 100_000)

@@ -36,7 +36,7 @@ struct RebuildMachineTests {
     RebuildFields(phase: phase, epoch: epoch, channelsDone: done, channels: done, entries: 10 * done)
   }
 
-  @Test func aWholeRebuild() {
+  @Test func wholeRebuildEndsWithSummary() {
     var machine = machine(at: .sweep, epoch: 9)
     #expect(machine.replied(ShardID(1), reply(.none, 9, done: 2), now: .zero) == .send([]))
     var summary = RebuildSummary()

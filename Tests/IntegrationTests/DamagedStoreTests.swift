@@ -57,7 +57,7 @@ extension RealProcesses {
                 contentsOfFile: pair.stack.files.log(of: "tidemark-store"),
                 encoding: .utf8
               )
-              let report = log.split(separator: "\n").last { $0.contains("stored data cannot be used") } ?? ""
+              let report = log.split(separator: "\n").last { $0.contains("Stored data cannot be used") } ?? ""
               #expect(report.contains(pair.stack.files.data), "\(name): not reported: \(log.suffix(500))")
             } else {
               counts.whole += 1

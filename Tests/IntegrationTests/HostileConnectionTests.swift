@@ -67,7 +67,7 @@ extension RealProcesses {
         let start = ContinuousClock.now
         let line = try await driver.lastLine()
         let seconds = Int((ContinuousClock.now - start).components.seconds)
-        let refused = try lines().filter { $0.contains("connection refused") }
+        let refused = try lines().filter { $0.contains("Connection refused") }
         let counts = refused.compactMap { line in line.firstMatch(of: /\ count=(\d+)/).flatMap { Int($0.1) } }
         #expect(!refused.isEmpty && counts.count == refused.count && counts.reduce(0, +) <= 500, "\(refused)")
         #expect(refused.count <= 2 * (seconds + 2), "\(refused.count) lines in \(seconds) s")

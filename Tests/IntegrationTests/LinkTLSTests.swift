@@ -190,7 +190,7 @@ extension RealProcesses {
           await store.stop()
         }
         let said = try String(contentsOfFile: pair.directory + "/other.log", encoding: .utf8)
-        #expect(said.contains("frames are not encrypted (--allow-plaintext)"), "\(said)")
+        #expect(said.contains("Frames are not encrypted (--allow-plaintext)"), "\(said)")
       }
     }
 

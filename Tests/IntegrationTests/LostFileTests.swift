@@ -42,7 +42,7 @@ extension RealProcesses {
         }
         try await refuses("its files were removed or replaced")
         let log = try String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)
-        #expect(log.split(separator: "\n").count { $0.contains("the data directory is gone") } == 3, "\(log)")
+        #expect(log.split(separator: "\n").count { $0.contains("The data directory is gone") } == 3, "\(log)")
         let store = try #require(await pair.stack.storeProcess)
         await pair.stack.stopStore()
         #expect(await store.waitForExit() == .exited(code: 0))

@@ -268,7 +268,7 @@ private final class EventServer: HTTP2ServerDelegate {
     try await withServer({ EventServer(behaviour) }) { endpoint, _ in
       let requests = (0..<5).map { EventStreamRequest(token: "t\($0)") }
       let loop = MultiThreadedEventLoopGroup.singleton.next()
-      let streams = try await EventStreams.open(requests, at: endpoint, connections: 2, on: loop)
+      let streams = try await EventLoadStreams.open(requests, at: endpoint, connections: 2, on: loop)
       let heartbeats = try await streams.heartbeats
       await streams.close()
       return heartbeats

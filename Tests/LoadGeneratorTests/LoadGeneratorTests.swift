@@ -240,7 +240,7 @@ final class StatusServer: HTTP2ServerDelegate {
     )
     var plan = LoadPlan(endpoint: endpoint, connections: [.init(work: .walk(walk))], streams: 1, requests: 1)
     plan.language = .frames(secrets: [])
-    plan.openingTimeout = 0.2
+    plan.handshakeTimeout = 0.2
     let failing = plan
     await #expect(
       throws: LoadError("\(endpoint): no store was ready within 0.2 s; does it share the secret?")

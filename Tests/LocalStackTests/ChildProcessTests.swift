@@ -27,14 +27,14 @@ import Testing
     #expect(output() == "out\nerr\n")
   }
 
-  @Test func isStopped() async throws {
+  @Test func processIsStopped() async throws {
     let child = try shell("exec sleep 60")
     #expect(child.isRunning)
     #expect(await child.stop() == .signalled(SIGTERM))
     _ = output()
   }
 
-  @Test func isKilledAfterGracePeriod() async throws {
+  @Test func processIsKilledAfterGracePeriod() async throws {
     let child = try shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
     try await eventually { (FileManager.default.contents(atPath: log)?.count ?? 0) != 0 }
     #expect(await child.stop(grace: .milliseconds(100)) == .signalled(SIGKILL))
@@ -47,7 +47,7 @@ import Testing
     }
   }
 
-  @Test func inheritsNeitherDescriptorsNorSettings() async throws {
+  @Test func processInheritsNeitherDescriptorsNorSettings() async throws {
     setenv("TIDEMARK_TEST_ONLY", "1", 1)
     let descriptor = open("/dev/null", O_RDONLY)
     defer { close(descriptor) }
@@ -56,7 +56,7 @@ import Testing
     #expect(output() == "0\n")
   }
 
-  @Test func portsAreFreeUntilSomeoneListens() async throws {
+  @Test func portsAreFreeUntilAListenerStarts() async throws {
     let ports = try LoopbackPorts.free(20)
     #expect(Set(ports).count == 20)
     // A child that another test starts right now inherits this process's descriptors until it has executed its

@@ -46,7 +46,7 @@ private final class Hello: HTTP2ServerDelegate {
     #expect(server.user_id == nil && server.server == true)
   }
 
-  @Test func aShortSecretIsRefused() async throws {
+  @Test func shortSecretIsRefused() async throws {
     try await withDirectory { directory in
       let files = StackFiles(directory: directory)
       try files.prepare()
@@ -77,7 +77,7 @@ private final class Hello: HTTP2ServerDelegate {
     }
   }
 
-  @Test func aCertificateIsValidForAYear() throws {
+  @Test func certificateIsValidForAYear() throws {
     let now = Date()
     let made = try SelfSignedCertificate.make(now: now)
     #expect(SelfSignedCertificate.isValid(made.certificate, now: now))
@@ -87,7 +87,7 @@ private final class Hello: HTTP2ServerDelegate {
   }
 
   @Test(arguments: ["127.0.0.1", "localhost"])
-  func aClientThatTrustsTheCertificateConnects(host: String) async throws {
+  func clientThatTrustsTheCertificateConnects(host: String) async throws {
     try await withDirectory { directory in
       let files = StackFiles(directory: directory)
       try files.prepare()

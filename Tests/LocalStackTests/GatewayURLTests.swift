@@ -9,7 +9,7 @@ import Testing
     ("https://chat.example.org", "chat.example.org:443", true), ("http://[::1]:80", "[::1]:80", false),
     ("https://[::1]", "[::1]:443", true),
   ])
-  func gateways(_ text: String, _ endpoint: String, _ isTLS: Bool) throws {
+  func gatewayURLsAreParsed(_ text: String, _ endpoint: String, _ isTLS: Bool) throws {
     let url = try #require(GatewayURL(text))
     #expect("\(url.endpoint)" == endpoint && url.isTLS == isTLS)
   }
@@ -19,9 +19,9 @@ import Testing
     "https://localhost:0",
     "https://localhost:65536", "https://a b",
   ])
-  func noGateways(_ text: String) { #expect(GatewayURL(text) == nil) }
+  func invalidGatewayURLsAreRejected(_ text: String) { #expect(GatewayURL(text) == nil) }
 
-  @Test func problems() {
+  @Test func problemDocumentsAreParsed() {
     func parts(_ text: String) -> [String] {
       let (code, detail) = ProblemDocument.parts(of: Array(text.utf8))
       return [code, detail]

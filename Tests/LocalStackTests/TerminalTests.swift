@@ -12,7 +12,7 @@ import Testing
       (false, ["FORCE_COLOR": "1", "NO_COLOR": "1"], false),
     ] as [(Bool, [String: String], Bool)]
   )
-  func colour(isTerminal: Bool, environment: [String: String], expected: Bool) {
+  func colorDependsOnTerminalAndEnvironment(isTerminal: Bool, environment: [String: String], expected: Bool) {
     #expect(Terminal.usesColor(isTerminal: isTerminal, environment: environment) == expected)
   }
 }

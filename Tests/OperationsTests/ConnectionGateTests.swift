@@ -30,7 +30,7 @@ import Testing
       limits: ConnectionLimits(
         total: total,
         perAddress: perAddress,
-        unproven: unproven,
+        unauthenticated: unproven,
         trusted: trusted.compactMap { AddressRange($0) }
       ),
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
@@ -66,7 +66,7 @@ import Testing
 
   /// Trusted proxies do not count as unauthenticated, and loopback can be exempt from the limit per address.
   @Test func trustedProxiesAndLoopbackAreExempt() throws {
-    var limits = ConnectionLimits(total: 100, perAddress: 1, unproven: 1)
+    var limits = ConnectionLimits(total: 100, perAddress: 1, unauthenticated: 1)
     limits.trusted = [AddressRange("192.0.2.1")].compactMap { $0 }
     limits.countsLoopback = false
     let gate = ConnectionGate(limits: limits, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
@@ -137,9 +137,9 @@ import Testing
   @Test func frequentRefusalsAreLoggedOncePerSecond() {
     var limiter = LogRateLimiter()
     let start = NIODeadline.uptimeNanoseconds(5_000_000_000)
-    #expect(limiter.refused(at: start) == 1)
-    for _ in 0..<1_000 { #expect(limiter.refused(at: start + .milliseconds(999)) == nil) }
-    #expect(limiter.refused(at: start + .seconds(1)) == 1_001)
+    #expect(limiter.occurrence(at: start) == 1)
+    for _ in 0..<1_000 { #expect(limiter.occurrence(at: start + .milliseconds(999)) == nil) }
+    #expect(limiter.occurrence(at: start + .seconds(1)) == 1_001)
   }
 
   @Test(arguments: [

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// Comments and documents name files that exist, so that a reader can follow them.
+/// Comments and documents name files and declarations that exist, so that a reader can follow them.
 @Suite struct DocumentReferenceTests {
   private static let root = URL(fileURLWithPath: #filePath)
     .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
@@ -20,6 +20,11 @@ import Testing
       }
     }
     return texts
+  }
+
+  /// The targets of the package, which are the folders of Sources.
+  private static func modules() throws -> Set<String> {
+    Set(try FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent("Sources").path))
   }
 
   private static func exists(_ path: String) -> Bool {
@@ -50,5 +55,200 @@ import Testing
       }
     }
     #expect(count > 100)
+  }
+
+  /// Each relative link of a document leads to a file, and its anchor to a heading of that file.
+  @Test func linksResolve() throws {
+    let texts = try Self.texts().filter { $0.key.hasSuffix(".md") }
+    let pages = try ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].reduce(into: texts) { pages, file in
+      pages[file] = try String(contentsOf: Self.root.appendingPathComponent(file), encoding: .utf8)
+    }
+    let anchors = pages.mapValues(Self.anchors)
+    var count = 0
+    for (file, text) in pages {
+      for link in text.matches(of: /\]\(([^)\s#:]*)(?:#([^)\s:]*))?\)/) {
+        count += 1
+        let folder = Self.root.appendingPathComponent(file).deletingLastPathComponent()
+        let target = link.1.isEmpty ? file : Self.path(of: folder.appendingPathComponent(String(link.1)))
+        #expect(Self.exists(target), "\(file) links to \(link.1)")
+        guard let anchor = link.2, let known = anchors[target] else { continue }
+        #expect(known.contains(String(anchor)), "\(file) links to \(link.1)#\(anchor)")
+      }
+    }
+    #expect(count > 100)
+  }
+
+  /// The path of a file, relative to the repository.
+  private static func path(of url: URL) -> String {
+    String(url.standardizedFileURL.path.dropFirst(root.standardizedFileURL.path.count + 1))
+  }
+
+  /// The anchors of a document's headings, as GitHub forms them.
+  private static func anchors(_ text: String) -> Set<String> {
+    var anchors: Set<String> = []
+    var isCode = false
+    for line in text.split(separator: "\n") {
+      if line.hasPrefix("```") { isCode.toggle() }
+      guard !isCode, line.hasPrefix("#") else { continue }
+      let heading = line.drop { $0 == "#" }.dropFirst().lowercased()
+      anchors.insert(
+        String(
+          heading.compactMap { character in
+            if character == " " { return "-" }
+            return character.isLetter || character.isNumber || "-_".contains(character) ? character : nil
+          }
+        )
+      )
+    }
+    return anchors
+  }
+
+  /// The documents that describe the code name only types, members and source files that exist.
+  @Test(arguments: ["docs/architecture.md", "CONTRIBUTING.md"])
+  func declarationsThatAreNamedExist(_ document: String) throws {
+    // This file is left out: its own examples are not declarations.
+    let code = SourceCode(
+      try Self.texts().filter { $0.key.hasSuffix(".swift") && !#filePath.hasSuffix($0.key) },
+      modules: try Self.modules()
+    )
+    let text = try String(contentsOf: Self.root.appendingPathComponent(document), encoding: .utf8)
+    var count = 0
+    for span in text.matches(of: /`([^`\n]+)`/) {
+      guard let isThere = code.resolves(String(span.1)) else { continue }
+      count += 1
+      #expect(isThere, "\(document) names \(span.1)")
+    }
+    #expect(count > 8)
+  }
+
+  /// The last column of the table of targets names each target of this package that the target imports.
+  @Test func targetsNameTheirImports() throws {
+    let modules = try Self.modules()
+    let texts = try Self.texts()
+    let document = try String(
+      contentsOf: Self.root.appendingPathComponent("docs/architecture.md"),
+      encoding: .utf8
+    )
+    let table = try #require(document.split(separator: "\n## The targets\n").last)
+    var described: Set<String> = []
+    for row in table.split(separator: "\n") where row.hasPrefix("| ") {
+      let cells = row.split(separator: "|").map(String.init)
+      let names = cells[0].matches(of: /[\w-]+/).map { String($0.output) }.filter(modules.contains)
+      let named = Set(cells[2].matches(of: /[\w-]+/).map { String($0.output) }).intersection(modules)
+      guard !names.isEmpty else { continue }
+      described.formUnion(names)
+      var imported: Set<String> = []
+      for (path, text) in texts where names.contains(where: { path.hasPrefix("Sources/\($0)/") }) {
+        imported.formUnion(text.matches(of: /\bimport (\w+)/).map { String($0.1) })
+      }
+      #expect(named == imported.intersection(modules).subtracting(names), "\(names)")
+    }
+    #expect(
+      modules.subtracting(described).allSatisfy { $0.hasPrefix("C") },
+      "\(modules.subtracting(described))"
+    )
+  }
+
+  @Test func unknownDeclarationsAreDetected() throws {
+    let sources = [
+      "Sources/Gateway/Loop/GatewayLoop.swift": """
+      /// Whoever calls ask is answered.
+      package final class GatewayLoop {
+        func trySend() -> Bool { ask }
+      }
+      """,
+      "Sources/Gateway/Loop/GatewayLoop+Callers.swift": "extension GatewayLoop { var callers: Int { 0 } }",
+      "Sources/Gateway/Loop/FanOut.swift": "struct FanOut { func ask() {} }",
+    ]
+    let code = SourceCode(sources, modules: ["CNghttp2"])
+    for name in [
+      "GatewayLoop", "GatewayLoop.trySend", "GatewayLoop.callers", "GatewayLoop+Callers.swift",
+      "Loop/FanOut.swift", "Loop", "FanOut.ask()", "CNghttp2",
+    ] {
+      #expect(code.resolves(name) == true, "\(name)")
+    }
+    for name in [
+      "GatewayLoop.ask", "FanOut.trySend", "EventHub", "EventHub.swift", "Events/FanOut.swift", ".quick",
+    ] {
+      #expect(code.resolves(name) == false, "\(name)")
+    }
+    for name in ["make test", "--memory", "backup", "Proto/frames.md", "TEST_MINUTES", "POST /v1/frames"] {
+      #expect(code.resolves(name) == nil, "\(name)")
+    }
+  }
+}
+
+/// The declarations and files of Swift sources, by name.
+private struct SourceCode {
+  /// Types of other packages that documents name.
+  private static let foreignTypes: Set<String> = ["UniqueArray"]
+
+  private static let typeKeywords: Set<String> = [
+    "class", "struct", "enum", "protocol", "actor", "extension", "typealias",
+  ]
+  private static let memberKeywords: Set<String> = ["func", "var", "let", "case"]
+
+  /// Paths of the files.
+  private let paths: [String]
+  /// Names of the targets, of the folders that contain the files, and of the files.
+  private let names: Set<String>
+  /// Files that declare or extend a type, by its name.
+  private let typeFiles: [String: Set<String>]
+  /// Files that declare a function, a variable, a constant or a case, by its name.
+  private let memberFiles: [String: Set<String>]
+
+  init(_ texts: [String: String], modules: Set<String>) {
+    var typeFiles: [String: Set<String>] = [:]
+    var memberFiles: [String: Set<String>] = [:]
+    var names = modules
+    for (path, text) in texts {
+      names.formUnion(path.dropLast(".swift".count).split(separator: "/").map(String.init))
+      for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
+        guard !line.drop(while: { $0 == UInt8(ascii: " ") }).starts(with: "//".utf8) else { continue }
+        let words = line.split { !Self.isWordByte($0) }
+        for (keyword, name) in zip(words, words.dropFirst()) {
+          let keyword = String(decoding: keyword, as: UTF8.self)
+          if Self.typeKeywords.contains(keyword) {
+            typeFiles[String(decoding: name, as: UTF8.self), default: []].insert(path)
+          } else if Self.memberKeywords.contains(keyword) {
+            memberFiles[String(decoding: name, as: UTF8.self), default: []].insert(path)
+          }
+        }
+      }
+    }
+    paths = Array(texts.keys)
+    self.names = names
+    self.typeFiles = typeFiles
+    self.memberFiles = memberFiles
+  }
+
+  /// Whether a code span of a document names something that exists; nil if it names no file, type or member.
+  func resolves(_ span: String) -> Bool? {
+    if span.wholeMatch(of: /[\w+\/-]+\.swift/) != nil {
+      return paths.contains { ("/" + $0).hasSuffix("/" + span) }
+    }
+    if let member = span.wholeMatch(of: /([A-Z]\w*)\.([a-z]\w*)(?:\([\w:]*\))?/), !Self.isFile(span) {
+      let files = typeFiles[String(member.1)] ?? []
+      return !files.isDisjoint(with: memberFiles[String(member.2)] ?? [])
+    }
+    if let member = span.wholeMatch(of: /\.([a-z]\w*)/) {
+      return memberFiles[String(member.1)] != nil
+    }
+    if span.wholeMatch(of: /[A-Z]\w*[a-z]\w*/) != nil {
+      return typeFiles[span] != nil || names.contains(span) || Self.foreignTypes.contains(span)
+    }
+    return nil
+  }
+
+  private static func isWordByte(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
+    case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"): true
+    default: false
+    }
+  }
+
+  private static func isFile(_ span: String) -> Bool {
+    [".md", ".yaml", ".yml", ".py", ".sh", ".json"].contains(where: span.hasSuffix)
   }
 }

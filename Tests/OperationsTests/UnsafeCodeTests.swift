@@ -10,7 +10,9 @@ import Testing
 
   private static let constructs = [
     "_overrideLifetime", "unsafeLoad", "unowned(unsafe)", "@unchecked Sendable", "unsafeAddress",
-    "UnsafeMutablePointer",
+    "UnsafeMutablePointer", "UnsafeMutableRawPointer", "UnsafeMutableBufferPointer",
+    "UnsafeMutableRawBufferPointer",
+    "unsafelyUnwrapped", "unsafeBitCast", "nonisolated(unsafe)", "Unmanaged", "withMemoryRebound",
   ]
 
   @Test(arguments: constructs)
@@ -20,7 +22,6 @@ import Testing
     let document = try String(contentsOf: root.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)
     let rows = document.split(separator: "\n").filter { $0.hasPrefix("|") && $0.contains("`\(construct)`") }
     let named = rows.flatMap { $0.split(separator: "|")[1].split(separator: "`") }.map(String.init)
-    #expect(!named.isEmpty)
     var uses = 0
     for module in Self.modules {
       let folder = root.appendingPathComponent("Sources/\(module)")
@@ -34,6 +35,6 @@ import Testing
         #expect(isNamed, "\(file) has \(construct)")
       }
     }
-    #expect(uses > 0)
+    #expect((uses > 0) == !named.isEmpty, "\(construct) is named and not used, or used and not named")
   }
 }

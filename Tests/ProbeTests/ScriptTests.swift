@@ -246,8 +246,8 @@ private final class Lines {
   var all: [String] = []
 }
 
-/// The part of a store that the scripts need: the opening, pongs, events before and after a subscribe reply, and
-/// `channel_not_found` for get_channel. Other or broken frames before the opening close the connection.
+/// The part of a store that the scripts need: the handshake, pongs, events before and after a subscribe reply, and
+/// `channel_not_found` for get_channel. Other or broken frames before the handshake close the connection.
 private struct Listener {
   let channel: any Channel
   var target: String { "127.0.0.1:\(channel.localAddress!.port!)" }

@@ -64,7 +64,7 @@ struct CountingTests {
     return counts
   }
 
-  @Test("counts agree: many messages at once, one at a time, and by the rules", arguments: shapes)
+  @Test("counts agree whether computed for many messages, for one, or by the rules", arguments: shapes)
   func threeWays(shape: Shape) {
     var random = SplitMix64(seed: UInt64(shape.newest) ^ (shape.hides ? 77 : 3))
     for round in 0..<12 {

@@ -92,7 +92,7 @@ struct HashIndexTests {
     #expect(isHalf)
   }
 
-  @Test("several numbers with one hash: the match closure decides")
+  @Test("numbers with equal hashes are told apart by the match closure")
   func duplicates() {
     var index = HashIndex()
     for number in 0..<UInt32(20) { index.insert(42, number) }
@@ -115,7 +115,7 @@ struct HashIndexTests {
 
 @Suite("Byte comparison")
 struct SpanEqualityTests {
-  @Test("every length, and a difference at every position", arguments: 0...34)
+  @Test("comparison finds a difference at every length and position", arguments: 0...34)
   func lengths(count: Int) {
     let bytes = (0..<count).map { UInt8($0) }
     #expect(areEqual(bytes, bytes.map { $0 }))

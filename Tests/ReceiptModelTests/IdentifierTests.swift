@@ -62,7 +62,7 @@ struct IdentifierTests {
     return text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
   }
 
-  @Test("ids: every Unicode scalar value, alone and between others")
+  @Test("ids: every Unicode scalar value except control characters is valid, alone and between others")
   func scalars() {
     for value in UInt32(0)...0x10FFFF {
       guard let scalar = Unicode.Scalar(value) else { continue }
@@ -76,7 +76,9 @@ struct IdentifierTests {
     }
   }
 
-  @Test("ids: all strings of two bytes, and of three and four bytes from the edges of UTF-8's ranges")
+  @Test(
+    "short byte strings are valid ids where the standard library finds valid UTF-8 without control characters"
+  )
   func sequences() {
     for first in UInt8.min...UInt8.max {
       for second in UInt8.min...UInt8.max {
@@ -129,7 +131,7 @@ struct IdentifierTests {
     [0xF0, 0x9F, 0x99], [0x80], [0xE9], [0xFF], [0xFE, 0xFF],
   ]
 
-  @Test("invalid ids", arguments: notIDs)
+  @Test("invalid ids are refused", arguments: notIDs)
   func badIDs(bytes: [UInt8]) {
     #expect(!Self.isID(bytes))
   }
@@ -159,7 +161,7 @@ struct IdentifierTests {
     ("a" * 200) + ":b", "a" * 300, "team:general\u{0}", "team:a\u{85}", "team@x:y", "\u{0}a:b",
   ]
 
-  @Test("invalid cids", arguments: bad)
+  @Test("invalid cids are refused", arguments: bad)
   func badCIDs(text: String) {
     #expect(!Identifier.isCID(text))
   }
@@ -297,7 +299,7 @@ struct StableHashTests {
     (1000, 0x5f23_5fa0_33f1_a3fb),
   ]
 
-  @Test("lengths", arguments: hashesOfLengths)
+  @Test("xxHash agrees with its test values at all lengths", arguments: hashesOfLengths)
   func lengths(count: Int, hash: UInt64) {
     let bytes = (0..<count).map { UInt8(truncatingIfNeeded: $0 * 7 + 3) }
     #expect(StableHash.hash(bytes) == hash)
@@ -315,7 +317,10 @@ struct StableHashTests {
     ("bob@example.com", 0x99d5_1d92_e864_c38f),
   ]
 
-  @Test("texts, and the shard of a channel", arguments: hashesOfTexts)
+  @Test(
+    "xxHash agrees with its test values for texts, and for the shard of a channel",
+    arguments: hashesOfTexts
+  )
   func texts(text: String, hash: UInt64) {
     #expect(StableHash.hash(Array(text.utf8)) == hash)
     for count in [1, 2, 3, 16, 1000, 65_535] {

@@ -13,7 +13,7 @@ struct LeakTests {
   static let seeds = TestRun.seeds(50, long: 250)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 160
 
-  @Test("no answer shows other users what a hidden member did", arguments: seeds)
+  @Test("no answer shows other users a hidden member's activity", arguments: seeds)
   func leak(seed: UInt64) {
     print("leak: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var pair = LeakPair(seed: seed, isHiding: true)

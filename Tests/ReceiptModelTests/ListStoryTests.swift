@@ -248,7 +248,7 @@ struct ListStoryTests {
     #expect(room.status("nobody", viewer: "bob") == "not_a_member")
   }
 
-  @Test("the statuses of one message's members, with times or the reason for their absence")
+  @Test("the statuses of a message's members have times, or the reason for their absence")
   func members() {
     let room = room()
     #expect(room.status("zoe") == "read 1200 1200")

@@ -350,7 +350,7 @@ struct MarkerStoryTests {
     )
   }
 
-  @Test("A marker survives recovery and eviction")
+  @Test("a marker survives recovery and eviction")
   func durable() {
     story(
       """

@@ -221,7 +221,7 @@ struct MemberStoryTests {
     }
   }
 
-  @Test("Rows and segments at the edges of pages", arguments: [255, 256, 257, 511, 512, 513, 1025])
+  @Test("rows and segments at the edges of pages are found", arguments: [255, 256, 257, 511, 512, 513, 1025])
   func edges(count: Int) {
     story(
       """

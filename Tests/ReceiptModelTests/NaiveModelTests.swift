@@ -215,7 +215,7 @@ struct NaiveModelTests {
     #expect(room.list("m3", .readers) == "bob@~1600")
   }
 
-  @Test("Each change raises the version of a user's settings; tokens issued before a revocation are refused")
+  @Test("each change raises the version of a user's settings; tokens issued before a revocation are refused")
   func settings() {
     var room = NaiveRoom()
     let none = UserView(user: "bob")

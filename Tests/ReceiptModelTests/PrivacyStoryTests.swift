@@ -83,7 +83,9 @@ struct PrivacyStoryTests {
     #expect(room.shown("bob") == "read 2 at 1400, delivered 2 at 1900")
   }
 
-  @Test("registering while hidden moves the sender's positions invisibly")
+  @Test(
+    "a server sees others like a member does, with their unread counts; for a member it sees that member's own row"
+  )
   func sending() throws {
     let room = try Room("alice bob")
     try room.post("m1", by: "bob")

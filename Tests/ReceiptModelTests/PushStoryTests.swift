@@ -247,7 +247,7 @@ struct PushStoryTests {
 struct WebhookTableTests {
   private static func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-  @Test("are forgotten in order of their expiry, and no earlier")
+  @Test("webhooks expire in order, and no earlier than their time")
   func order() {
     var table = WebhookTable()
     // Keys of many pages, with expiry times in no order.

@@ -16,7 +16,7 @@ struct RandomHistoryTests {
   /// Counts over the finished histories.
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
 
-  @Test("agree with the naive model, and replay", arguments: seeds)
+  @Test("random histories agree with the naive model, and replay", arguments: seeds)
   func history(seed: UInt64) {
     print("random history: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     var history = RandomHistory<ShardWorld>(seed: seed)
@@ -79,7 +79,7 @@ struct RandomHistoryTests {
     #expect(isNoticed(CountsThreadsAsMessages.self))
   }
 
-  @Test("are the same for the same seed")
+  @Test("random histories are the same for the same seed")
   func repeatable() throws {
     var first = RandomHistory<ShardWorld>(seed: 7)
     var second = RandomHistory<ShardWorld>(seed: 7)

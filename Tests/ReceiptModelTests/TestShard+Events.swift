@@ -27,7 +27,11 @@ extension TestShard {
       switch effect {
       case .shard(.channelTypeAssigned(let record)):
         guard state.types[state[slot].type].name == record.name else { continue }
-        state.recordOptionsChange(in: slot, at: state.time, &pending![number, default: PendingChannelEvents()])
+        state.recordOptionsChange(
+          in: slot,
+          at: state.time,
+          &pending![number, default: PendingChannelEvents()]
+        )
       case .shard(.userAssigned(_, let settings)):
         let user = Array(settings.user.utf8)
         state.recordSettingsChange(

@@ -28,7 +28,7 @@ struct UserSettingsTests {
   }
 
   @Test(
-    "a patch sets only the given fields, raises the version on a change, and notes when a user shows again"
+    "a patch sets only the given fields, raises the version on a change, and records when a user shows again"
   )
   func patches() {
     var state = ShardState(id: ShardID(0))

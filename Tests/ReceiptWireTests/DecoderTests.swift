@@ -4,11 +4,11 @@ import ReceiptWire
 import TestSupport
 import Testing
 
-/// The frame decoder on a stream that comes whole, byte by byte, and in random pieces.
+/// The frame decoder on a stream delivered whole, byte by byte, and in random pieces.
 struct DecoderTests {
   static let stream = Vectors.frames.flatMap { [UInt8](hex: $0.hex) }
 
-  @Test func whole() throws {
+  @Test func wholeFramesAreDecoded() throws {
     let frames = try feed([Self.stream])
     #expect(frames.count == Vectors.frames.count)
     for (frame, vector) in zip(frames, Vectors.frames) {
@@ -18,12 +18,12 @@ struct DecoderTests {
     }
   }
 
-  @Test func byteByByte() throws {
+  @Test func framesAreDecodedByteByByte() throws {
     #expect(try feed(Self.stream.map { [$0] }) == feed([Self.stream]))
   }
 
   @Test(arguments: 0..<50)
-  func inRandomPieces(_ seed: UInt64) throws {
+  func framesAreDecodedInRandomPieces(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed)
     var pieces: [[UInt8]] = []
     var rest = Self.stream[...]
@@ -35,7 +35,7 @@ struct DecoderTests {
     #expect(try feed(pieces) == feed([Self.stream]), "seed \(seed)")
   }
 
-  /// What is needed never exceeds the frame, and more bytes never change what was said about fewer.
+  /// The requested length never exceeds the frame, and more bytes do not change the result for fewer.
   @Test func everyPrefixIsIncomplete() throws {
     for vector in Vectors.frames {
       let bytes = [UInt8](hex: vector.hex)
@@ -50,7 +50,7 @@ struct DecoderTests {
     }
   }
 
-  @Test func theLimitIsInclusive() throws {
+  @Test func lengthLimitIsInclusive() throws {
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(.drain)) { $0.writeRepeatingByte(0, count: 992) }
     let bytes = Array(buffer.readableBytesView)
@@ -60,8 +60,8 @@ struct DecoderTests {
     }
   }
 
-  /// `issued` and `thread` are a request's alone, with `resend` and without. Which requests mean a thread is for those
-  /// to say who read them.
+  /// Only requests may have `issued` and `thread`, with or without `resend`. The readers of the fields decide which
+  /// requests allow `thread`.
   @Test func onlyRequestsMayHaveIssuedAndThreadFlags() throws {
     for kind in FrameKind.allCases {
       let sets: [FrameHeader.Flags] = [

@@ -4,7 +4,7 @@ import ReceiptWire
 import TestSupport
 import Testing
 
-/// The primitives, at their edges.
+/// The primitives at the limits of their ranges.
 struct FieldTests {
   static let numbers: [(value: UInt64, hex: String)] = [
     (0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (129, "8101"), (16_383, "ff7f"), (16_384, "808001"),
@@ -69,7 +69,7 @@ struct FieldTests {
       var reader = FieldReader(tooMuch.span.bytes)
       _ = try reader.sequence()
     }
-    // One more than 32 bits hold, plus one for being there.
+    // One more than 32 bits can hold, plus one for the present value.
     let optional = [UInt8](hex: "8180808010")
     #expect(throws: WireError.badVarint) {
       var reader = FieldReader(optional.span.bytes)
@@ -82,7 +82,7 @@ struct FieldTests {
     }
   }
 
-  /// A list that announces more than can be there reserves nothing for it.
+  /// A list that announces more entries than its bytes can hold reserves no memory.
   @Test func countsAreCheckedAgainstRemainingBytes() throws {
     let bytes = [UInt8](hex: "03000000")
     var reader = FieldReader(bytes.span.bytes)
@@ -101,7 +101,7 @@ struct FieldTests {
     #expect(error.detail.utf8.count == 256)
   }
 
-  /// Fields written through a cursor are the fields written one by one.
+  /// Fields written through a cursor equal fields written one by one.
   @Test func cursorWritesTheSameFields() {
     var generator = SplitMix64(seed: 6)
     for _ in 0..<2000 {

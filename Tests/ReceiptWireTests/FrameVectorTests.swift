@@ -3,7 +3,7 @@ import ReceiptModel
 import ReceiptWire
 import Testing
 
-/// Whole frames against Proto/vectors, both ways.
+/// Whole frames against Proto/vectors, in both directions.
 struct FrameVectorTests {
   @Test func everyKindHasAVector() {
     let kinds = Set(Vectors.frames.map(\.kindNumber))
@@ -12,7 +12,7 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.frames.indices)
-  func decodes(_ index: Int) throws {
+  func frameVectorsAreDecoded(_ index: Int) throws {
     let vector = Vectors.frames[index]
     let bytes = [UInt8](hex: vector.hex)
     let header = FrameHeader(
@@ -31,7 +31,7 @@ struct FrameVectorTests {
     try parse(header.kind, header.flags, payload)
   }
 
-  /// What a request is asked with beside its kind, each in some vector.
+  /// Every error and option occurs in some vector.
   @Test func everyErrorAndOptionHasAVector() {
     let errors = Vectors.frames.filter { $0.kind == "error" }.map { $0.fields.number("code") }
     for code in ErrorCode.allCases where code.rawValue >= 37 {
@@ -43,7 +43,7 @@ struct FrameVectorTests {
     .flatMap { $0.fields.list($0.kind == "patch_channel_type" ? "patch" : "options") }
     #expect(Set(options.map { $0.number("option") }) == Set(1...12))
     #expect(Set(Vectors.frames.map(\.flags)) == [0, 1, 2, 3, 4, 5, 6, 7])
-    // Each kind that can have a thread has one in some vector.
+    // Each kind that allows a thread has one in some vector.
     let threads = Vectors.frames.filter { $0.flags & FrameHeader.Flags.thread.rawValue != 0 }
     let kinds: Set = [
       "register_message", "mark_read", "mark_unread", "mark_unread_since", "mark_delivered",
@@ -52,7 +52,7 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.frames.indices)
-  func encodes(_ index: Int) {
+  func frameVectorsAreEncoded(_ index: Int) {
     let vector = Vectors.frames[index]
     var buffer = ByteBuffer()
     buffer.writeFrame(
@@ -66,7 +66,7 @@ struct FrameVectorTests {
     #expect(Array(buffer.readableBytesView).hex == vector.hex, "\(vector.name)")
   }
 
-  /// The types of the opening, and those of replies, read what the vectors say and write the same bytes.
+  /// The types of the opening and of replies decode the vectors and encode the same bytes.
   @Test(arguments: Vectors.frames.indices)
   func typesRoundTripVectors(_ index: Int) throws {
     let vector = Vectors.frames[index]
@@ -304,14 +304,14 @@ struct FrameVectorTests {
   }
 
   @Test(arguments: Vectors.badFrames.indices)
-  func refuses(_ index: Int) {
+  func badFrameVectorsAreRefused(_ index: Int) {
     let vector = Vectors.badFrames[index]
     let bytes = [UInt8](hex: vector.hex)
     let refusal = refusal(bytes.span.bytes, limit: vector.lengthLimit)
     #expect(refusal == vector.refusal, "\(vector.name)")
   }
 
-  /// The header is refused before anything of the payload is there.
+  /// An invalid header is refused before any byte of the payload arrives.
   @Test func headersAreRefusedEarly() {
     for vector in Vectors.badFrames where ["lengthTooSmall", "lengthTooLarge"].contains(vector.refusal) {
       let bytes = [UInt8](hex: String(vector.hex.prefix(8)))

@@ -10,7 +10,7 @@ import Testing
 @Suite(.computing)
 struct FuzzTests {
   @Test(arguments: 0..<8)
-  func mutatedFrames(_ seed: UInt64) {
+  func mutatedFramesNeverTrap(_ seed: UInt64) {
     var generator = SplitMix64(seed: seed)
     let page = GuardedPage()
     let corpus = Vectors.frames.map { [UInt8](hex: $0.hex) } + Vectors.badFrames.map { [UInt8](hex: $0.hex) }
@@ -34,7 +34,7 @@ struct FuzzTests {
 
   /// Mutated events that are accepted must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
-  func mutatedEvents(_ seed: UInt64) throws {
+  func mutatedEventsNeverTrap(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed &+ 500)
     let page = GuardedPage()
     let corpus = (Vectors.frames.map(\.hex) + Vectors.badFrames.map(\.hex)).map { [UInt8](hex: $0) }
@@ -65,7 +65,7 @@ struct FuzzTests {
 
   /// Mutated batches and pages that are accepted must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
-  func mutatedBatchesAndPages(_ seed: UInt64) throws {
+  func mutatedBatchesAndPagesNeverTrap(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed &+ 1000)
     let page = GuardedPage()
     let corpus =
@@ -106,7 +106,7 @@ struct FuzzTests {
 
   /// Random bytes through each reader alone: accepted values must come back equal after writing and reading them again.
   @Test(arguments: 0..<8)
-  func randomBytesThroughEveryReader(_ seed: UInt64) throws {
+  func randomBytesNeverTrapAnyReader(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed &+ 2000)
     let page = GuardedPage()
     let effects: [UInt8] =

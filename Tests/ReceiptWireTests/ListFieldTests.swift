@@ -30,7 +30,7 @@ struct ListFieldTests {
     return (try? read(&reader)) != nil && (try? reader.end()) != nil
   }
 
-  @Test("list_members")
+  @Test("list_members round-trips")
   func listMembers() throws {
     let (viewer, message, cursor) = (Self.bytes("alice"), Self.bytes("m1"), Self.bytes("t12-bob"))
     var payload = ByteBuffer()
@@ -67,7 +67,7 @@ struct ListFieldTests {
     }
   }
 
-  @Test("member_statuses")
+  @Test("member_statuses round-trips")
   func memberStatuses() throws {
     let (nobody, message) = (Self.bytes(""), Self.bytes("m1"))
     var payload = ByteBuffer()
@@ -94,7 +94,7 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("a list entry", arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
+  @Test("a list entry round-trips", arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
   func entry(note: String, time: Int64) throws {
     let user = Self.bytes("bob")
     let written = ListEntry(
@@ -117,7 +117,7 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("a member's status, or the error in its place")
+  @Test("a member's status, or the error in its place, round-trips")
   func memberStatus() throws {
     let user = Self.bytes("bob")
     let status = MemberStatus(

@@ -3,16 +3,16 @@ import ReceiptModel
 import ReceiptWire
 import Testing
 
-/// Effects, batches and pages against Proto/vectors/log.json, both ways.
+/// Effects, batches and pages against Proto/vectors/log.json, in both directions.
 struct LogVectorTests {
-  /// An effect that the reader knows is short of its fields where it has none; of what it does not know it says so.
+  /// A known effect without its fields is truncated. An unknown effect is refused by name.
   @Test func everyEffectHasAVector() {
     var known: Set<UInt8> = []
     for number in UInt8.min...UInt8.max {
       let bytes = [number, 0]
       var reader = FieldReader(bytes.span.bytes)
       do throws(WireError) {
-        // One has no fields at all.
+        // One effect has no fields.
         let effect = try reader.effect()
         #expect(effect == .shard(.idsWidened), "\(number): an effect without fields")
         known.insert(number)
@@ -30,18 +30,17 @@ struct LogVectorTests {
     let all = Set(Vectors.log.effects.filter { Self.isThreadable(Self.effect($0)) }.map(\.effect))
     let inThreads = Vectors.log.effects.filter { $0.effect == "in_thread" }.map { $0.fields.text("inner") }
     #expect(Set(inThreads.map { $0.split(separator: ":")[0] }) == Set(all.map { $0[...] }))
-    // The others are refused there.
+    // The other effects are refused in threads.
     let refused = Vectors.log.badBatches.filter { $0.refusal == "badValue:effect" }.map(\.name)
     for kind in Set(Vectors.log.effects.map(\.effect)).subtracting(all) where kind != "in_thread" {
       #expect(refused.contains("in a thread: \(kind)"), "\(kind)")
     }
   }
 
-  /// A thread within a thread, and so on: refused at the second, however deep it goes. A reader that looked into it
-  /// would call itself until its stack is used up.
+  /// A nested thread is refused at the second level, at any depth. A recursive reader would overflow its stack.
   @Test(arguments: [2, 3, 100, 200_000])
   func nestedThreadsAreRefused(_ depth: Int) {
-    // From the innermost outwards, backwards: lengths depend on what is within.
+    // Built backwards from the innermost effect, because the lengths depend on the content.
     var reversed = Array(
       [UInt8](hex: Vectors.log.effects.first { $0.effect == "read_moved" }!.hex).reversed()
     )
@@ -60,12 +59,12 @@ struct LogVectorTests {
     } catch {
       #expect(error == .badValue(.effect))
     }
-    // Number, length, parent, and the number of the one within.
+    // The kind, the length, the parent, and the kind of the nested effect.
     #expect(reader.offset < 12)
   }
 
   @Test(arguments: Vectors.log.effects.indices)
-  func effects(_ index: Int) throws {
+  func effectVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.effects[index]
     let effect = Self.effect(vector)
     var buffer = ByteBuffer()
@@ -78,7 +77,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.batches.indices)
-  func batches(_ index: Int) throws {
+  func batchVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.batches[index]
     let batch = LogBatch(
       index: LogIndex(vector.index),
@@ -103,7 +102,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.pages.indices)
-  func pages(_ index: Int) throws {
+  func pageVectorsRoundTrip(_ index: Int) throws {
     let vector = Vectors.log.pages[index]
     let page = Page(index: LogIndex(vector.index), effects: vector.effects.map(Self.effect(named:)))
     let bytes = [UInt8](hex: vector.hex)
@@ -114,7 +113,7 @@ struct LogVectorTests {
   }
 
   @Test(arguments: Vectors.log.badBatches.indices)
-  func badBatches(_ index: Int) {
+  func badBatchVectorsAreRefused(_ index: Int) {
     let vector = Vectors.log.badBatches[index]
     let bytes = [UInt8](hex: vector.hex)
     do throws(WireError) {
@@ -125,7 +124,7 @@ struct LogVectorTests {
     }
   }
 
-  /// A torn value is never taken for a whole one.
+  /// A truncated value never passes for a complete one.
   @Test func everyPrefixOfABatchIsRefused() {
     for vector in Vectors.log.batches {
       let bytes = [UInt8](hex: vector.hex)
@@ -158,7 +157,7 @@ struct LogVectorTests {
     Timestamp(milliseconds: Int64(fields.number(name)))
   }
 
-  /// Built from the readable fields, by hand, with nothing of the decoder.
+  /// Builds the effect from the vector's readable fields, without the decoder.
   static func effect(_ vector: Vectors.Effect) -> Effect {
     let fields = vector.fields
     func channel() -> ChannelNumber { ChannelNumber(fields.number("channel")) }
@@ -446,7 +445,7 @@ struct LogVectorTests {
     )
   }
 
-  /// By the values' bytes, with nothing of the option reader.
+  /// Builds the patch from the values' bytes, without the option reader.
   private static func patch(_ entries: [[Vectors.Field]]) -> OptionPatch {
     var patch = OptionPatch()
     for entry in entries {
@@ -484,7 +483,7 @@ struct LogVectorTests {
     bytes == [0] ? .null : .value(UInt32(groups(bytes) - 1))
   }
 
-  /// Roles of fewer than 128 bytes, each behind its length.
+  /// Roles shorter than 128 bytes, each after its length.
   private static func roles(_ bytes: ArraySlice<UInt8>) -> [String] {
     var rest = bytes
     var roles: [String] = []

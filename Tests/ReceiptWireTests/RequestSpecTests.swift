@@ -5,7 +5,7 @@ import Testing
 
 /// The table of requests, and the readers and writers of their fields.
 @Suite struct RequestSpecTests {
-  @Test func everyRequestIsStatedOnce() {
+  @Test func everyRequestIsListedOnce() {
     let requests = FrameKind.allCases.filter { $0.isRequest || $0.isBackup }
     #expect(RequestSpec.all.map(\.kind) == requests)
     #expect(Set(RequestSpec.all.map(\.name)).count == requests.count)
@@ -19,9 +19,9 @@ import Testing
     #expect(kind.isRequest || kind.isBackup || kind.traits.isEmpty)
   }
 
-  /// Where the counter stands is said by the traits and by the fields.
+  /// The traits and the fields agree on the counter's place.
   @Test(arguments: RequestSpec.all.map(\.kind))
-  func countersStandWhereTraitsSay(_ kind: FrameKind) throws {
+  func counterPlacesAgreeWithTraits(_ kind: FrameKind) throws {
     let spec = try #require(RequestSpec.all.first { $0.kind == kind })
     let words = spec.fields.flatMap { $0.notation.split(separator: " ") }
     let counter = kind.isCommand ? kind.traits.contains(.named) ? 1 : 0 : nil
@@ -39,7 +39,7 @@ import Testing
   }
 
   @Test(arguments: [nil, 0, 7, UInt32.max] as [UInt32?], [true, false])
-  func marks(_ epoch: UInt32?, _ hasEpoch: Bool) throws {
+  func marksRoundTrip(_ epoch: UInt32?, _ hasEpoch: Bool) throws {
     var buffer = ByteBuffer()
     let user = Array("bob".utf8)
     let message = Array("m1".utf8)
@@ -58,7 +58,7 @@ import Testing
   }
 
   @Test(arguments: [nil, 0, 7, UInt32.max] as [UInt32?])
-  func unreadSince(_ epoch: UInt32?) throws {
+  func markUnreadSinceRoundTrips(_ epoch: UInt32?) throws {
     var buffer = ByteBuffer()
     let user = Array("bob".utf8)
     let since = Timestamp(milliseconds: 1_700_000_000_000)

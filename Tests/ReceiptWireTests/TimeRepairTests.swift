@@ -3,9 +3,9 @@ import ReceiptModel
 import ReceiptWire
 import Testing
 
-/// What `tidemark repair-clock` does to effects: each that there is, as Proto/vectors/log.json has them.
+/// The repairs of `tidemark repair-clock` to every effect in Proto/vectors/log.json.
 struct TimeRepairTests {
-  /// Held to 1970, no effect has a later time anywhere: nor has one that is added some day, as each has a vector.
+  /// Repaired with a limit in 1970, no effect has a later time. New effects are covered, because each has a vector.
   @Test func repairedTimesAreWithinTheLimit() throws {
     var repair = TimeRepair(limit: Timestamp(milliseconds: 1))
     for vector in Vectors.log.effects {
@@ -15,7 +15,7 @@ struct TimeRepairTests {
       for time in Self.times(in: repaired) {
         #expect(time <= 1 || Self.mayBeInFuture(repaired), "\(vector.name)")
       }
-      // It can be written, and comes to the same again.
+      // The repaired effect can be encoded, and a second repair changes nothing.
       var buffer = ByteBuffer()
       buffer.writeEffect(repaired)
       var reader = FieldReader(buffer.readableBytesSpan)
@@ -36,7 +36,7 @@ struct TimeRepairTests {
     #expect(Set(repair.counts.keys) == Set(TimeRepair.Kind.allCases))
   }
 
-  /// With the year 9999 for a limit nothing changes.
+  /// With the limit in the year 9999 nothing changes.
   @Test func timesWithinTheLimitAreKept() throws {
     var repair = TimeRepair(limit: Timestamp(milliseconds: 253_402_300_799_999))
     for vector in Vectors.log.effects {
@@ -53,7 +53,7 @@ struct TimeRepairTests {
     let limit = Timestamp(milliseconds: 1_000)
     func at(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
     var repair = TimeRepair(limit: limit)
-    // A receipt has as long as it had; one from before keeps its end, which may be in the future.
+    // A receipt keeps its lifetime. A receipt from before the limit keeps its end, which may be in the future.
     for (registered, expires, expected) in [(5_000, 5_600, 1_600), (900, 5_600, 5_600), (5_000, 0, 0)]
       as [(Int64, Int64, Int64)]
     {
@@ -70,7 +70,7 @@ struct TimeRepairTests {
       }
       #expect(repaired.receiptExpiresAt == at(expected) && repaired.registeredAt <= limit)
     }
-    // An acknowledgement's own time stays where it is before now, and is none where it is not.
+    // An acknowledged time before the limit is kept, and a later one is removed.
     let (channel, row, sequence) = (ChannelNumber(1), MemberOrdinal(0), SequenceNumber(1))
     #expect(
       try repair.repaired(
@@ -102,7 +102,7 @@ struct TimeRepairTests {
     #expect(repaired.map(\.time.milliseconds) == [900, 1_000, 1_000])
     #expect(repaired.map(\.acked.milliseconds) == [0, 950, 0])
     #expect(repaired.map(\.sequence) == steps.map(\.sequence))
-    // A webhook is remembered as long as one can be from now on.
+    // A webhook is remembered for the longest possible time from now.
     let noted = try repair.repaired(.shard(.webhookNoted(7, until: Self.late)))
     #expect(noted == .shard(.webhookNoted(7, until: at(1_000 + WebhookTable.lifetimeMax))))
     #expect(throws: TimeRepair.Damage.self) {
@@ -112,7 +112,7 @@ struct TimeRepairTests {
 
   private static let late = Timestamp(milliseconds: 9_214_646_400_000)
 
-  /// It may lie in the future: a receipt ends then, a webhook or a revoked token is remembered until then.
+  /// Some times may be in the future: a receipt's end, and the end of a remembered webhook or a revocation.
   private static func mayBeInFuture(_ effect: Effect) -> Bool {
     switch effect {
     case .shard(.webhookNoted), .shard(.tokenRevoked): true
@@ -124,7 +124,7 @@ struct TimeRepairTests {
     }
   }
 
-  /// Some vectors have bytes for steps that are none.
+  /// Some vectors contain bytes that are no valid steps.
   private static func isRead(_ effect: Effect) -> Bool {
     switch effect {
     case .channel(_, .stepsSealed(_, _, let bytes)): StepBytes.areWhole(bytes)
@@ -134,7 +134,7 @@ struct TimeRepairTests {
     }
   }
 
-  /// Every time in it, however deep, those of steps as well.
+  /// Every time in an effect, nested ones and those of steps included.
   private static func times(in effect: Effect) -> [Int64] {
     var found = "\(effect)".matches(of: /Timestamp\(milliseconds: (\d+)\)/).compactMap { Int64($0.1) }
     switch effect {

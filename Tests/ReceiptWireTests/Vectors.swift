@@ -21,7 +21,7 @@ enum Vectors {
     var hex: String
   }
 
-  /// Bytes, and the name of the `WireError` for them.
+  /// Bytes, and the name of their `WireError`.
   struct Bad: Decodable {
     var name: String
     var refusal: String
@@ -118,7 +118,7 @@ enum Vectors {
 }
 
 extension [UInt8] {
-  /// From hexadecimal digits.
+  /// Bytes from hexadecimal digits.
   init(hex: String) {
     let digits = hex.compactMap(\.hexDigitValue)
     self = stride(from: 0, to: digits.count - 1, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }

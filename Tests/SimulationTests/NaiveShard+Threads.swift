@@ -123,9 +123,9 @@ extension NaiveShard {
       return
     }
     // A member who was an invisible reader joins it again, at their current position.
-    var anew = self[at].rows[row]
-    anew.unreadAfter = anew.unreadAfter ?? anew.joined
-    (anew.isByReading, anew.joined, anew.joinedAt) = (false, self[at].messages.count, time)
+    var rejoined = self[at].rows[row]
+    rejoined.unreadAfter = rejoined.unreadAfter ?? rejoined.joined
+    (rejoined.isByReading, rejoined.joined, rejoined.joinedAt) = (false, self[at].messages.count, time)
     self[at].rows[row] = Row(
       user: user,
       role: "",
@@ -140,7 +140,7 @@ extension NaiveShard {
     for place in self[at].messages.indices where self[at].messages[place].mentioned.contains(row) {
       self[at].messages[place].mentioned.insert(self[at].rows.count)
     }
-    self[at].rows.append(anew)
+    self[at].rows.append(rejoined)
   }
 
   private mutating func join(

@@ -53,22 +53,24 @@ struct ShardOracle {
   var loading: [ChannelReference: UInt32?] = [:]
   var waiting: [String: [Waiting]] = [:]
   /// Channels with a deletion begun since the last start, or begun before and not finished.
-  var begun: Set<ChannelNumber> = []
+  var begunDeletions: Set<ChannelNumber> = []
   /// Unfinished deletions from before, until their channels are loaded.
-  var endings: [ChannelNumber: String] = [:]
+  var unfinishedDeletions: [ChannelNumber: String] = [:]
   /// The cids of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
-  /// Decides a request as the shard should. Returns the answer, and the number of changes that must be in storage
-  /// before the answer is sent. The channel is in memory, if one of that cid exists.
-  mutating func takeIn(_ cid: String) {
+  /// Records that a channel is in memory, if it exists.
+  mutating func recordLoaded(_ cid: String) {
     guard live.channels[cid] != nil else { return }
     inMemory.insert(cid)
     loadedSinceStart.insert(cid)
   }
 
-  mutating func letGo(_ cid: String) { inMemory.remove(cid) }
+  /// Records that a channel is not in memory.
+  mutating func recordEvicted(_ cid: String) { inMemory.remove(cid) }
 
+  /// Decides a request as the shard should. Returns the answer, and the number of changes that must be in storage
+  /// before the answer is sent. The channel is in memory, if one of that cid exists.
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
     time = max(time, clock)
@@ -84,8 +86,8 @@ struct ShardOracle {
     let now = time
     let outcome = live.perform(ask, at: now, isDuplicate: isDuplicate)
     if let cid = ask.cid {
-      takeIn(cid)
-      if live.channels[cid] == nil { letGo(cid) }
+      recordLoaded(cid)
+      if live.channels[cid] == nil { recordEvicted(cid) }
     }
     if !isDuplicate, !outcome.isRefused {
       taken[key] = .same

@@ -49,7 +49,7 @@ extension Simulation {
       false
     // A request asks for the start of a sliced deletion; its end follows from that.
     case .channel(let number, .channelDeleted(let cid)):
-      !IndexName.isIndex(Array(cid.utf8)) && !oracles[shard].begun.contains(number)
+      !IndexName.isIndex(Array(cid.utf8)) && !oracles[shard].begunDeletions.contains(number)
     case .channel(_, .channelAssigned(let cid, _, _)): !IndexName.isIndex(Array(cid.utf8))
     default: true
     }

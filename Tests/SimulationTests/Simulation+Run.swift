@@ -47,8 +47,8 @@ extension Simulation {
     for _ in 0..<4000 {
       for gateway in gateways.indices where gateways[gateway].connection == nil { connect(gateway) }
       for _ in 0..<8 {
-        arrive(20)
-        hand(20)
+        receiveFrames(20)
+        deliverFrames(20)
         for target in loops {
           commitStep(target)
           answerLoad(target)

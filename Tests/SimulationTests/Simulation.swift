@@ -17,12 +17,12 @@ final class Simulation {
   var faults: [String] = []
   var oracles = [ShardOracle](repeating: ShardOracle(), count: shardCount)
   let disk = SimulatedDisk()
-  private(set) var loops: [SimulatedLoop] = []
+  var loops: [SimulatedLoop] = []
   var gateways: [SimulatedGateway] = []
   /// The connections with work left, including a gateway's older ones.
   var connections: [Connection] = []
   var generator: SimulatedRequestGenerator
-  private let configuration: StoreLoopConfiguration
+  let configuration: StoreLoopConfiguration
   /// Whether the large channel's deletion takes several slices.
   var deletesLargeChannelInSlices: Bool {
     configuration.changesPerTurn < SimulatedRequestGenerator.crowd.count
@@ -35,13 +35,13 @@ final class Simulation {
   /// Commands whose gateways were told of the refusal.
   private var refused: Set<CommandKey> = []
   /// Connections that close before the current call of the loop returns.
-  private var isEnding: Set<UInt64> = []
+  var closingConnections: Set<UInt64> = []
   /// Whether faults are turned off.
   var faultsAreOff = false
   /// Membership changes, and acknowledgements of them, in flight between the loops.
   var mail: [LoopMessage] = []
   /// Steps since the last start: crashes are more frequent during recovery.
-  private var sinceStart = 0
+  var sinceStart = 0
   /// The number of times each event occurred, to check that a simulation covers everything.
   var tally: [String: Int] = [:]
 
@@ -93,7 +93,7 @@ final class Simulation {
   func count(_ name: String) { tally[name, default: 0] += 1 }
 
   /// Adds members for more than one page of rows.
-  private func enlarge() {
+  func enlarge() {
     let cid = SimulatedRequestGenerator.large
     let large = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
     guard oracles[large].live.channels[cid]?.rows.count ?? 0 < 300 else { return }
@@ -111,8 +111,8 @@ final class Simulation {
       for _ in 0...random.below(5) where !faultsAreOff && gateways[gateway].outstanding.count < 80 {
         issueNext(gateway)
       }
-    case 16..<36: arrive(random.below(6) + 1)
-    case 36..<58: hand(random.below(6) + 1)
+    case 16..<36: receiveFrames(random.below(6) + 1)
+    case 36..<58: deliverFrames(random.below(6) + 1)
     case 58..<74: commitStep(random.pick(loops))
     case 74..<84: answerLoad(random.pick(loops))
     case 84..<92: readReplies(random.below(8) + 1)
@@ -255,7 +255,7 @@ final class Simulation {
   }
 
   /// Reads frames from the sockets, and passes them to the loops that own their shards.
-  func arrive(_ most: Int) {
+  func receiveFrames(_ most: Int) {
     guard let connection = pick({ !$0.wire.isEmpty || ($0.isCut && !$0.isEnded) }) else { return }
     for _ in 0..<most {
       guard let (request, isResend) = connection.wire.popFirst() else { break }
@@ -272,13 +272,13 @@ final class Simulation {
   }
 
   /// A loop takes some frames of one connection.
-  func hand(_ most: Int) {
+  func deliverFrames(_ most: Int) {
     let number = random.below(Self.loopCount)
     guard let connection = pick({ !$0.inboxes[number].isEmpty }) else { return }
     let target = loops[number]
     let lane = connection.lanes[number]
     target.setClock(clock)
-    isEnding = []
+    closingConnections = []
     for _ in 0..<most {
       if case .request(let request, _)? = connection.inboxes[number].first, waitsForDeletion(request) {
         break
@@ -358,7 +358,7 @@ final class Simulation {
     if oracles[shard].inMemory.contains(cid),
       !target.loop.isLoaded(ShardID(UInt16(shard)), cid: bytes.span.bytes)
     {
-      oracles[shard].letGo(cid)
+      oracles[shard].recordEvicted(cid)
       count("evicted")
     }
     let id = ShardID(UInt16(shard))
@@ -393,7 +393,7 @@ final class Simulation {
     return false
   }
 
-  private func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
+  func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
     if case .refused(let code) = answer { count("code \(code)") }
     connection.expected[request.correlation] = Connection.Expectation(
       answer: answer,
@@ -404,14 +404,14 @@ final class Simulation {
 
   /// Whether a request has no result. A request that waited when its connection closed is not applied, but sent again.
   /// One that follows an unparsable request in the same connection's queue is lost.
-  private func isOver(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
-    connection.lanes[target.number].isClosed || isEnding.contains(connection.serial)
+  func isOver(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
+    connection.lanes[target.number].isClosed || closingConnections.contains(connection.serial)
   }
 
-  private func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
+  func decide(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) {
     if connection.lanes[target.number].isClosed { return }
     if case .malformed(let cid) = request.ask, oracles[request.shard].live.channels[cid] != nil {
-      isEnding.insert(connection.serial)
+      closingConnections.insert(connection.serial)
       return
     }
     if isOver(request, connection, target) { return }
@@ -425,130 +425,6 @@ final class Simulation {
       faults.append("\(request) is applied after its gateway was told that it is refused")
     }
     expect(answer, request, connection, needs: needs)
-  }
-
-  // MARK: Storage
-
-  func fate(steps: Int) -> SimulatedLoop.CommitOutcome {
-    faultsAreOff || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
-  }
-
-  func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
-
-  func perform(_ request: StorageReadRequest) -> [StorageUnreadCounts] { request.perform(on: disk) }
-
-  func answerPeek(_ target: SimulatedLoop) {
-    guard !target.peeks.isEmpty else { return }
-    let peek = target.peeks.remove(at: random.below(target.peeks.count))
-    target.setClock(clock)
-    target.loop.peeked(peek.request, peek.early ?? perform(peek.request))
-  }
-
-  /// A loop has closed its batches.
-  func closed(_ group: CommitGroup, by target: SimulatedLoop) {
-    for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
-      let batch = group.batches.first { Int($0.shard.rawValue) == shard }
-      let isCausedByRequest = batch.map { batch in
-        let content = try? LogBatch(batch.bytes.readableBytesSpan)
-        return content?.effects.contains { self.isCausedByRequest($0, in: shard) } ?? true
-      }
-      if isCausedByRequest ?? false != oracles[shard].hasOpen {
-        faults.append(
-          "shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")"
-        )
-      }
-      guard let batch else { continue }
-      oracles[shard].closed(batch.index.rawValue)
-      guard let content = try? LogBatch(batch.bytes.readableBytesSpan) else {
-        faults.append("a batch does not parse")
-        continue
-      }
-      for effect in content.effects {
-        if case .channel(let number, .channelAssigned(let cid, _, _)) = effect {
-          oracles[shard].names[number] = cid
-        }
-        if case .channel(let number, .deletionBegun) = effect {
-          oracles[shard].begun.insert(number)
-          count("deletions in slices")
-        }
-      }
-    }
-    if group.batches.isEmpty { count("commits of pages only") }
-  }
-
-  func commitStep(_ target: SimulatedLoop) {
-    guard let commit = target.commit else { return }
-    if case .failure(let after) = commit.fate, commit.done >= after {
-      target.commit = nil
-      target.loop.committed(.failure(.failed("as the simulation wants it")))
-    } else if commit.done < commit.steps.count {
-      target.commit!.done += 1
-      persist(commit.steps[commit.done])
-    } else {
-      target.commit = nil
-      target.setClock(clock)
-      target.loop.committed(.success(()))
-    }
-  }
-
-  private func persist(_ step: SimulatedDisk.Step) {
-    disk.perform(step)
-    if case .batch(let batch) = step { oracles[Int(batch.shard.rawValue)].persisted(batch.index.rawValue) }
-  }
-
-  func answerLoad(_ target: SimulatedLoop) {
-    answerPeek(target)
-    guard !target.loads.isEmpty else { return }
-    let load = target.loads.remove(at: random.below(target.loads.count))
-    let shard = Int(load.request.shard.rawValue)
-    let isFailing = !faultsAreOff && random.oneIn(25)
-    target.setClock(clock)
-    isEnding = []
-    let wasAsked = oracles[shard].loading[load.reference] == .some(load.request.ticket)
-    if wasAsked { oracles[shard].loading.removeValue(forKey: load.reference) }
-    let cid: String? =
-      switch load.reference {
-      case .cid(let bytes):
-        wasAsked && !IndexName.isIndex(bytes) ? String(decoding: bytes, as: UTF8.self) : nil
-      case .number(let number): oracles[shard].names[number]
-      case .head: nil
-      }
-    if isFailing {
-      count("failed reads")
-      if case .cid = load.reference, let cid {
-        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          expect(.refused(22), item.request, item.connection)
-        }
-      }
-      target.loop.loaded(load.request, as: load.reference, .failure(.failed("as the simulation wants it")))
-      return
-    }
-    if let cid {
-      var isNew = true
-      if case .number = load.reference {
-        isNew = oracles[shard].live.channels[cid] != nil && !oracles[shard].loadedSinceStart.contains(cid)
-        // Waiting requests find the channel while it is being deleted, and get not found.
-        if case .number(let number) = load.reference, oracles[shard].endings[number] != nil { isNew = true }
-        if isNew, oracles[shard].loading.removeValue(forKey: .cid(Array(cid.utf8))) != nil {
-          count("taken in by number")
-        }
-      }
-      if isNew {
-        oracles[shard].takeIn(cid)
-        let isBeingDeleted = oracles[shard].endings.contains { $0.value == cid }
-        oracles[shard].endings = oracles[shard].endings.filter { $0.value != cid }
-        for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          if isBeingDeleted, item.request.ask.isPut {
-            if !isOver(item.request, item.connection, target) {
-              expect(.refused(21), item.request, item.connection)
-            }
-          } else {
-            decide(item.request, item.connection, target)
-          }
-        }
-      }
-    }
-    target.loop.loaded(load.request, as: load.reference, .success(load.early ?? read(load.request)))
   }
 
   // MARK: Replies
@@ -593,117 +469,13 @@ final class Simulation {
     for _ in 0..<most where !connection.back.isEmpty { readReply(connection) }
   }
 
-  private func readReply(_ connection: Connection) {
+  func readReply(_ connection: Connection) {
     let (correlation, answer) = connection.back.removeFirst()
     let place = gateways[connection.gateway].outstanding.firstIndex { $0.correlation == correlation }
     guard let place else { return }
     let request = gateways[connection.gateway].outstanding.remove(at: place)
     if case .refused = answer, request.counter > 0 {
       refused.insert(CommandKey(session: connection.session, counter: request.counter))
-    }
-  }
-
-  // MARK: Restarts of the store
-
-  /// - Parameter isCrash: the process dies at once. Otherwise it stops after a failed commit, and storage operations in
-  ///   flight complete.
-  func restart(isCrash: Bool) {
-    count("restarts")
-    mail = []
-    for target in loops {
-      target.loop.stop()
-      guard !isCrash, let commit = target.commit else { continue }
-      var end = commit.steps.count
-      if case .failure(let after) = commit.fate { end = after }
-      for step in commit.steps[commit.done..<max(commit.done, end)] { persist(step) }
-    }
-    if loops.contains(where: { $0.commit != nil }), isCrash { count("crashes within a commit") }
-    for connection in connections { connection.lanes.forEach { $0.isClosed = true } }
-    for gateway in gateways.indices where gateways[gateway].connection != nil {
-      // Data that the store has sent may still arrive.
-      let connection = gateways[gateway].connection!
-      for _ in 0..<random.below(connection.back.count + 1) { readReply(connection) }
-      gateways[gateway].connection = nil
-      gateways[gateway].outstanding.removeAll { if case .malformed = $0.ask { true } else { false } }
-    }
-    connections = []
-    for shard in oracles.indices {
-      let (sessions, time) = disk.recovered(ShardID(UInt16(shard)))
-      let unanswered = gateways.flatMap { gateway in
-        gateway.outstanding.filter { $0.counter > 0 && $0.shard == shard && isOwn($0) }
-          .map { CommandKey(session: gateway.session, counter: $0.counter) }
-      }
-      if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) {
-        faults.append(fault)
-      }
-      oracles[shard].endings = disk.endings(ShardID(UInt16(shard))).reduce(into: [:]) {
-        $0[$1] = oracles[shard].names[$1]
-      }
-      oracles[shard].begun = Set(oracles[shard].endings.keys)
-      if !oracles[shard].begun.isEmpty { count("restarts within a deletion") }
-    }
-    start()
-    enlarge()
-    if gateways[gateways.count - 1].outstanding.count < 40 { audit(isComplete: false) }
-  }
-
-  private func isOwn(_ request: Request) -> Bool {
-    guard let cid = request.ask.cid else { return true }
-    return Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue) == request.shard
-  }
-
-  private func start() {
-    sinceStart = 0
-    do throws(StorageError) {
-      // A crash during recovery changes nothing.
-      for _ in 0...(random.oneIn(5) ? 1 : 0) {
-        loops = []
-        for number in 0..<Self.loopCount {
-          var stored: [(shard: ShardID, state: StoredShard)] = []
-          for shard in stride(from: number, to: Self.shardCount, by: Self.loopCount) {
-            let id = ShardID(UInt16(shard))
-            stored.append((id, try disk.recover(id)))
-          }
-          loops.append(try SimulatedLoop(number, world: self, configuration: configuration, stored: stored))
-        }
-      }
-    } catch {
-      faults.append("recovery: \(error)")
-    }
-  }
-
-  /// Queries the whole content of the store; every answer is compared as usual.
-  func audit(isComplete: Bool) {
-    let auditor = gateways.count - 1
-    for shard in oracles.indices {
-      issue(.listTypes, to: shard, by: auditor)
-      if shard == 0 { issue(.tokens(known: 0, after: 0), to: shard, by: auditor) }
-      for key in oracles[shard].live.webhooks.keys.sorted() where isComplete {
-        issue(.known(key: key), to: shard, by: auditor)
-      }
-      for (cid, channel) in oracles[shard].live.channels.sorted(by: { $0.key < $1.key }) {
-        issue(.getChannel(cid: cid), to: shard, by: auditor)
-        for first in stride(from: channel.rows.count, to: 0, by: -100) {
-          let cursor = first == channel.rows.count ? nil : UInt32(first)
-          issue(
-            .readState(cid: cid, viewer: "", isServer: true, limit: 100, cursor: cursor),
-            to: shard,
-            by: auditor
-          )
-          if !isComplete { break }
-        }
-        let ids = channel.messages.map(\.id) + channel.threads.flatMap { $0.messages.map(\.id) }
-        for first in stride(from: 0, to: ids.count, by: 100) where isComplete {
-          issue(
-            .statuses(cid: cid, ids: Array(ids[first..<min(first + 100, ids.count)])),
-            to: shard,
-            by: auditor
-          )
-        }
-        if !isComplete, !ids.isEmpty {
-          issue(.statuses(cid: cid, ids: (0..<5).map { _ in random.pick(ids) }), to: shard, by: auditor)
-        }
-      }
     }
   }
 }

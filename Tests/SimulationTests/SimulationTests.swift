@@ -16,7 +16,10 @@ struct SimulationTests {
   /// Counts over the finished simulations.
   private static let all = Mutex<(done: Int, tally: [String: Int])>((0, [:]))
 
-  @Test("loses nothing, applies no command twice, and answers like the naive model", arguments: seeds)
+  @Test(
+    "a simulated store loses nothing, applies no command twice, and answers like the naive model",
+    arguments: seeds
+  )
   func simulation(seed: UInt64) {
     print("simulation: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
     let simulation = Simulation(seed: seed)
@@ -49,7 +52,7 @@ struct SimulationTests {
   }
 
   /// Shows that the simulation can fail: the store relies on each promise that the disk breaks here.
-  @Test("a disk that loses what it reported is noticed", arguments: SimulatedDisk.Defect.allCases)
+  @Test("control: a disk that loses synced data is detected", arguments: SimulatedDisk.Defect.allCases)
   func brokenDisk(defect: SimulatedDisk.Defect) {
     let isNoticed = (1...UInt64(8)).contains { seed in
       let simulation = Simulation(seed: seed)

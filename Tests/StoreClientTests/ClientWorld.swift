@@ -86,7 +86,7 @@ final class ClientWorld {
 
   var store: FakeStore { stores[0] }
 
-  /// Starts the client and completes the opening.
+  /// Starts the client and completes the handshake.
   func open() {
     client.start()
     pump()

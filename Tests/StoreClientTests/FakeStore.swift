@@ -18,7 +18,7 @@ final class FakeStore {
   var expiresOldSessions = false
   /// Requests stay in `waiting` until the test answers them.
   var holdsReplies = false
-  /// Sends nothing after the opening.
+  /// Sends nothing after the handshake.
   var isSilent = false
 
   struct Request: Equatable {

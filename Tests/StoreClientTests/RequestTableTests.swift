@@ -271,7 +271,7 @@ private final class Player {
       switch table.replied(correlations[words[1]]!) {
       case .deliver(let token): return names[token] == words[1] ? "deliver" : "delivered to \(token)"
       case .late: return "late"
-      case .stray: return "stray"
+      case .unmatched: return "stray"
       }
     case "lost":
       table.connectionLost()

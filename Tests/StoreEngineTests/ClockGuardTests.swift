@@ -2,14 +2,14 @@ import ReceiptModel
 import StoreEngine
 import Testing
 
-/// Which readings of the clock become the shards' time (R20). Times are in minutes; the bounds are an hour for a jump
-/// and ten for a start.
+/// The clock readings that are accepted as the shards' time (R20). Times are in minutes. The limits are one hour for a
+/// jump and ten hours at a start.
 @Suite("Clock guard")
 struct ClockGuardTests {
   private static let minute: Int64 = 60_000
   private static let limits = ClockGuard.Limits(jumpMax: 60 * minute, startMax: 600 * minute)
 
-  /// What the clock says at a time since boot, and what comes of it.
+  /// A clock reading at a time since boot, and its expected result.
   struct Reading {
     var boot: Int64
     var wall: Int64
@@ -18,9 +18,9 @@ struct ClockGuardTests {
 
   struct Story: CustomTestStringConvertible {
     var testDescription: String
-    /// 0: nothing was ever logged.
+    /// 0: no time was ever logged.
     var logged: Int64 = 1_000
-    /// At the start, with 5 minutes since boot.
+    /// At the start, 5 minutes after boot.
     var wall: Int64 = 1_000
     var start = "taken"
     var readings: [Reading] = []
@@ -28,13 +28,13 @@ struct ClockGuardTests {
 
   static let stories = [
     Story(
-      testDescription: "a clock that runs",
+      testDescription: "a steady clock is accepted",
       readings: [
         Reading(boot: 5, wall: 1_000, expected: "1000"), Reading(boot: 500, wall: 1_495, expected: "1495"),
       ]
     ),
     Story(
-      testDescription: "a jump is held, its time goes on with the uptime, and it ends by itself",
+      testDescription: "a jump is held while time advances with the uptime, until the clock is right",
       readings: [
         Reading(boot: 6, wall: 1_001, expected: "1001"),
         Reading(boot: 7, wall: 1_063, expected: "held: 1002, 61 ahead"),
@@ -45,37 +45,37 @@ struct ClockGuardTests {
       ]
     ),
     Story(
-      testDescription: "steps within the bound are taken, one upon the other",
+      testDescription: "consecutive steps within the limit are accepted",
       readings: [
         Reading(boot: 6, wall: 1_061, expected: "1061"), Reading(boot: 7, wall: 1_122, expected: "1122"),
         Reading(boot: 8, wall: 1_184, expected: "held: 1123, 61 ahead"),
       ]
     ),
     Story(
-      testDescription: "a clock that is set back may be set forward to where it was, and by a jump more",
+      testDescription: "a clock set back may be set forward to its old time plus the jump limit",
       readings: [
         Reading(boot: 6, wall: 400, expected: "400"), Reading(boot: 7, wall: 1_002, expected: "1002"),
         Reading(boot: 8, wall: 400, expected: "400"), Reading(boot: 9, wall: 1_064, expected: "1064"),
         Reading(boot: 10, wall: 400, expected: "400"),
-        // Held time goes on from the reading that was taken last.
+        // A held time advances from the reading that was accepted last.
         Reading(boot: 11, wall: 1_127, expected: "held: 401, 726 ahead"),
       ]
     ),
     Story(
-      testDescription: "set right from far ahead",
+      testDescription: "a clock far ahead is corrected",
       readings: [
         Reading(boot: 6, wall: 99_999, expected: "held: 1001, 98998 ahead"),
         Reading(boot: 7, wall: 10, expected: "ended: 10"),
       ]
     ),
     Story(
-      testDescription: "a new store takes any clock",
+      testDescription: "a new store accepts any clock",
       logged: 0,
       wall: 99_999,
       readings: [Reading(boot: 6, wall: 100_000, expected: "100000")]
     ),
     Story(
-      testDescription: "the time for which it was stopped is taken, as far as a start goes",
+      testDescription: "downtime up to the start limit is accepted",
       wall: 1_600,
       start: "gap of 600",
       readings: [
@@ -85,7 +85,7 @@ struct ClockGuardTests {
     ),
     Story(testDescription: "an hour is no gap", wall: 1_060, start: "taken"),
     Story(
-      testDescription: "beyond that a start is held, from what was logged last on",
+      testDescription: "downtime beyond the start limit is held at the last logged time",
       wall: 1_601,
       start: "held, 601 ahead",
       readings: [
@@ -95,16 +95,17 @@ struct ClockGuardTests {
       ]
     ),
     Story(
-      testDescription: "a log that is ahead is told of; time is the clock's, and the shards' stands",
+      testDescription:
+        "a log far ahead is reported; the clock's time is used, and the shards' times stand still",
       wall: 900,
       start: "behind by 100",
       readings: [Reading(boot: 6, wall: 901, expected: "901")]
     ),
-    Story(testDescription: "a log that is a little ahead is not", wall: 940, start: "taken"),
+    Story(testDescription: "a log slightly ahead is not reported", wall: 940, start: "taken"),
   ]
 
   @Test(arguments: stories)
-  func takesWhatIsPlausible(_ story: Story) {
+  func plausibleTimesAreAcceptedAndJumpsRefused(_ story: Story) {
     func time(_ minutes: Int64) -> Timestamp { Timestamp(milliseconds: minutes * Self.minute) }
     var clock = ClockGuard(
       limits: Self.limits,

@@ -3,11 +3,12 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A store that refuses every command, for its clock or its directory: nothing of it is applied, and it stays open.
-@Suite("Commands that are refused for the whole store")
+/// A store that refuses every command, because of its clock or its directory. It applies none, and their counters stay
+/// open.
+@Suite("Store-wide command refusals")
 struct CommandRefusalTests {
   @Test(
-    "queries go on, a duplicate is answered as applied, and what was refused is decided when it is sent again"
+    "queries continue, a duplicate is answered as applied, and a refused command is decided when it is resent"
   )
   func refused() throws {
     let world = try EngineWorld()
@@ -22,21 +23,21 @@ struct CommandRefusalTests {
     try world.settle()
     _ = gateway.take()
     let applied = gateway.counter
-    let logged = world.asked.count
+    let logged = world.commitDescriptions.count
 
     world.loop.commandRefusal = .clockJump
     gateway.read("team:a", "bob", "m2")
     gateway.put("team:b", ["alice"])
     gateway.read("team:a", "bob", "m1", counter: applied)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     try world.settle()
     let answers = gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
     #expect(answers == ["clock_jump", "clock_jump", "row read 1 unread 1", "channel of 2"])
-    #expect(world.asked.count == logged, "nothing is logged")
+    #expect(world.commitDescriptions.count == logged, "nothing is logged")
 
     world.loop.commandRefusal = nil
-    // Behind one that is decided later, as after a lost connection.
+    // This follows a command that is decided later, as after a lost connection.
     gateway.post("team:a", "m3", by: "alice", counter: applied + 3)
     gateway.read("team:a", "bob", "m2", counter: applied + 1)
     gateway.read("team:a", "bob", "m2", counter: applied + 1)
@@ -46,7 +47,7 @@ struct CommandRefusalTests {
     #expect(again == ["message 3 new", "row read 2 unread 1", "row read 2 unread 1"])
   }
 
-  @Test("a session that the shard has not seen before is refused as others are")
+  @Test("a command of an unknown session is refused like any other")
   func newSession() throws {
     let world = try EngineWorld()
     world.loop.commandRefusal = .clockJump

@@ -5,12 +5,12 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Channels that are deleted, and created again, while anything else is under way (R16).
+/// Deletion and new creation of a channel beside other operations (R16).
 @Suite("Deleting channels", .computing)
 struct DeletionTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
 
-  /// What storage has of `team:a`'s incarnations, by number.
+  /// The numbers of `team:a`'s incarnations in storage.
   private func stored(_ world: EngineWorld) -> [UInt64] {
     Set(world.storage.pages.keys.map(\.channel.rawValue)).subtracting([0]).sorted()
   }
@@ -21,18 +21,18 @@ struct DeletionTests {
     try world.persistAll()
   }
 
-  @Test("memory is freed at once, answers leave when it is durable, then the pages are dropped")
+  @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
   func deleted() throws {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
     let empty = try EngineWorld().loop.gauges.residentBytes
-    gateway.end("team:a")
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a")
+    gateway.getChannel("team:a")
     gateway.read("team:a", "alice")
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     #expect(world.loop.gauges.loadedChannels == 0 && world.loop.gauges.residentBytes == empty)
-    // Nobody asks the storage, which has it still.
+    // The storage still has the channel, and is not read.
     #expect(world.loads.isEmpty && stored(world) == [1])
     #expect(gateway.take() == [])
     try world.persist()
@@ -42,12 +42,12 @@ struct DeletionTests {
       ]
     )
     #expect(world.commits.count == 1 && world.commits[0].drops.map(\.channel.rawValue) == [1])
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["6 channel_not_found"] && world.loads.isEmpty)
     try world.persistAll()
     #expect(stored(world) == [] && world.storage.directory.isEmpty)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(world.loads.count == 1)
     try world.answerLoads()
@@ -56,13 +56,13 @@ struct DeletionTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("created again it is another channel, with messages from 1")
+  @Test("a channel created again after its deletion is another channel, with messages from 1")
   func again() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
     try turn(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
     gateway.post("team:a", "m2", by: "carol")
     gateway.read("team:a", "alice")
@@ -77,37 +77,40 @@ struct DeletionTests {
     #expect(stored(world) == [2] && world.storage.directory.values.map(\.rawValue) == [2])
     let restarted = try EngineWorld(world.storage)
     let other = restarted.connect(session: 2)
-    other.look("team:a")
+    other.getChannel("team:a")
     other.post("team:a", "m2", by: "carol")
     try turn(restarted)
     #expect(other.take() == ["1 channel of 1", "2 message 1"])
   }
 
-  @Test("a resend of a deletion deletes nothing that was created since")
+  @Test("a resent deletion does not delete a channel that was created since")
   func resend() throws {
     let (world, gateway) = try settledWorld()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
-    gateway.end("team:a", counter: 2)
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a", counter: 2)
+    gateway.getChannel("team:a")
     try turn(world)
     #expect(
       gateway.take() == ["2 channel deleted", "3 channel of 1 new", "4 channel deleted", "5 channel of 1"]
     )
-    gateway.end("team:a")
-    gateway.end("team:a", counter: 4)
+    gateway.deleteChannel("team:a")
+    gateway.deleteChannel("team:a", counter: 4)
     try turn(world)
     #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
   }
 
-  /// What is done to `team:a`, a letter each: `p` put with one member more than before, `d` deleted, `m` a message, `c`
-  /// everything is committed, `b` only the first commit is, `x` crash and restart, `k` pages and cut.
+  /// Steps on `team:a`, one letter each: `p` puts one member more than before, `d` deletes, `m` registers a message,
+  /// `c` completes all commits, `b` only the first one, `x` crashes and restarts, `k` writes pages and cuts the log.
   private static let words = [
     "", "c", "b", "x", "cx", "bx", "k", "kx", "m", "mc", "mx", "mcx", "mk", "mbx", "bmcx", "cmx", "kmx",
     "kmc", "xmc", "cxk",
   ]
 
-  @Test("deleted and created in every interleaving with commits, crashes and checkpoints", arguments: words)
+  @Test(
+    "deletion and creation are correct in every interleaving with commits, crashes and checkpoints",
+    arguments: words
+  )
   func interleaved(_ first: String) throws {
     for second in Self.words {
       for third in ["", "x"] {
@@ -118,14 +121,15 @@ struct DeletionTests {
     }
   }
 
-  /// Performs a history, then crashes once more and looks what there is.
+  /// Performs a history, then crashes once more and compares the recovered channel with the possible states.
   private func history(_ steps: String) throws {
     var world = try EngineWorld { $0.checkpointAgeMilliseconds = 0 }
     var session: UInt64 = 1
     var gateway = world.connect(session: session)
     var members = 0
     var messages = 0
-    /// Members and messages; nil: there is no channel. What there is now, and all that a crash may leave.
+    /// The numbers of members and messages, nil for no channel: the current state, and all states possible after a
+    /// crash.
     var state: (members: Int, messages: Int)?
     var possible: [(members: Int, messages: Int)?] = [nil]
     for step in steps + "x" {
@@ -136,7 +140,7 @@ struct DeletionTests {
         gateway.put("team:a", (0..<members).map { "u\($0)" })
         state = (members, state?.messages ?? 0)
       case "d":
-        gateway.end("team:a")
+        gateway.deleteChannel("team:a")
         state = nil
       case "m":
         messages += 1
@@ -157,9 +161,9 @@ struct DeletionTests {
         world = try EngineWorld(storage) { $0.checkpointAgeMilliseconds = 0 }
         session += 1
         gateway = world.connect(session: session)
-        // What was not committed may have been lost, wholly or up to some point; what is there now goes on.
+        // Uncommitted steps may be lost, all of them or the last ones. The history continues from the recovered state.
         possible.append(state)
-        let found = try look(world)
+        let found = try channelState(world)
         let isPossible = possible.contains {
           $0?.members == found?.members && $0?.messages == found?.messages
         }
@@ -176,10 +180,10 @@ struct DeletionTests {
     #expect(world.reports.isEmpty && world.halts.isEmpty, "\(steps): \(world.reports)")
   }
 
-  /// The members and messages of `team:a`.
-  private func look(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
+  /// The numbers of members and messages of `team:a`.
+  private func channelState(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
     let gateway = world.connect(session: 1_000)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     try turn(world)
     guard gateway.take() != ["1 channel_not_found"] else { return nil }
     let payload = gateway.lastPayload
@@ -188,22 +192,22 @@ struct DeletionTests {
     return (Int(channel.memberCount), Int(channel.newest.rawValue))
   }
 
-  @Test("the log is kept until the pages are dropped, and a start from it drops them again")
+  @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
   func logKept() throws {
     let (world, gateway) = try settledWorld()
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     try world.persist()
-    // The drop is on its way, and never comes.
+    // The drop is in flight and never completes.
     for _ in 0..<3 {
-      world.pass(10_000)
+      world.advance(10_000)
       world.loop.tick()
     }
     #expect(world.commits.count == 1 && world.commits[0].cuts.isEmpty)
     let restarted = try EngineWorld(world.storage)
     let other = restarted.connect(session: 2)
-    other.look("team:a")
+    other.getChannel("team:a")
     restarted.loop.endTurn()
     #expect(other.take() == ["1 channel_not_found"] && restarted.loads.isEmpty)
     restarted.loop.tick()
@@ -211,25 +215,25 @@ struct DeletionTests {
     try restarted.checkpoint()
     #expect(stored(restarted) == [] && restarted.storage.directory.isEmpty)
     #expect(restarted.storage.log[ShardID(0)]!.isEmpty)
-    // Numbers are not given again.
+    // Channel numbers are not reused.
     other.put("team:b", ["alice"])
     try turn(restarted)
     try restarted.checkpoint()
     #expect(stored(restarted) == [2])
   }
 
-  @Test("a channel of the log's tail is deleted when it is loaded, and is not loaded afterwards")
+  @Test("a channel in the log's tail is deleted when it is loaded, and is not loaded afterwards")
   func tail() throws {
     let (world, _) = try settledWorld()
     let restarted = try EngineWorld(world.storage)
     restarted.loop.tick()
     let gateway = restarted.connect(session: 2)
-    gateway.end("team:a")
-    gateway.look("team:a")
+    gateway.deleteChannel("team:a")
+    gateway.getChannel("team:a")
     gateway.put("team:a", ["zoe"])
     restarted.loop.endTurn()
     #expect(restarted.loads.count == 2)
-    // By name first; what the other read brings is of a channel that is gone.
+    // The read by name is answered first. The other read then belongs to a deleted channel.
     try restarted.answerLoad(Self.a)
     try restarted.answerLoads()
     try restarted.persistAll()
@@ -238,18 +242,18 @@ struct DeletionTests {
     #expect(stored(restarted) == [2])
   }
 
-  @Test("a read from before, that nobody waits for any more, brings nothing back")
+  @Test("a stale read without waiting requests does not restore a deleted channel")
   func staleRead() throws {
     let (world, _) = try settledWorld()
     let restarted = try EngineWorld(world.storage)
     let gateway = restarted.connect(session: 2)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     let (request, reference) = restarted.loads[0]
     let early = try restarted.storage.read(request.shard, request.channel)
     restarted.loop.tick()
-    // It comes by its number, then is deleted and dropped, while the read by name is still under way.
+    // The channel is loaded by number, deleted and dropped, while the read by name is still in flight.
     try restarted.answerLoad(.number(ChannelNumber(1)))
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     restarted.loop.endTurn()
     try restarted.persistAll()
     gateway.put("team:a", ["zoe"])
@@ -262,14 +266,14 @@ struct DeletionTests {
     #expect(gateway.take() == ["1 channel of 2", "2 channel deleted", "3 channel of 1 new"])
   }
 
-  @Test("pages that were due are not written for whoever has the slot next")
+  @Test("dirty pages of a deleted channel are not written for the next channel in its slot")
   func dirtyPages() throws {
     let (world, gateway) = try settledWorld()
     for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m600"])
     try turn(world)
     #expect(world.loop.gauges.dirtyPages > 5)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.put("team:b", ["carol"])
     try turn(world)
     _ = gateway.take()
@@ -280,7 +284,7 @@ struct DeletionTests {
     #expect(world.loop.gauges.dirtyPages == 0)
   }
 
-  @Test("a list that goes on about a channel ends with it, also where another has the name by then")
+  @Test("a sliced list ends with its channel's deletion, also when a new channel has the cid by then")
   func sliced() throws {
     let world = try EngineWorld { configuration in
       configuration.sliceRows = 40
@@ -306,7 +310,7 @@ struct DeletionTests {
       }
       world.loop.endTurn()
       #expect(world.slices == 1 && gateway.take() == [])
-      gateway.end("team:a")
+      gateway.deleteChannel("team:a")
       if isPutAgain { gateway.put("team:a", ["zoe"]) }
       world.loop.endTurn()
       #expect(gateway.take() == [])
@@ -324,7 +328,7 @@ struct DeletionTests {
     }
   }
 
-  @Test("deleted while memory is short: other channels come and go as before")
+  @Test("a deletion while memory is short leaves loading and eviction of other channels unchanged")
   func eviction() throws {
     let world = try EngineWorld { $0.residentBytesMax = 20_000 }
     let gateway = world.connect()
@@ -335,12 +339,12 @@ struct DeletionTests {
         try turn(world)
       }
       for number in stride(from: 0, to: 40, by: 3) {
-        gateway.end("team:\(number)")
+        gateway.deleteChannel("team:\(number)")
         try turn(world)
       }
       _ = gateway.take()
       for number in 0..<40 {
-        gateway.look("team:\(number)")
+        gateway.getChannel("team:\(number)")
         try turn(world)
         let isThere = gateway.take() == ["\(gateway.sent) channel of 2"]
         #expect(isThere == (number % 3 != 0), "round \(round), channel \(number)")
@@ -351,16 +355,16 @@ struct DeletionTests {
     #expect(world.storage.directory.count == 26)
   }
 
-  @Test("a commit that fails leaves it open, as for every command")
+  @Test("a failed commit leaves the outcome of a deletion open, as for every command")
   func failure() throws {
     let (world, gateway) = try settledWorld()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     world.loop.endTurn()
     world.fail()
     #expect(gateway.take() == [])
     let restarted = try EngineWorld(world.storage)
     let resent = restarted.connect()
-    resent.end("team:a", counter: 2)
+    resent.deleteChannel("team:a", counter: 2)
     try turn(restarted)
     #expect(resent.take() == ["1 channel deleted"])
     try restarted.checkpoint()

@@ -36,13 +36,13 @@ struct DirtyPagesTests {
     #expect(dirty.last(slot) == LogIndex(9))
     #expect(dirty.popDue { _ in true }?.page == .rows(0))
     #expect(dirty.oldest == LogIndex(4))
-    // Clean, then dirty again: behind the others.
+    // The page is clean, then dirty again, and queued behind the others.
     touch(&dirty, .rows(0), 10)
     #expect(dirty.popDue { _ in true }?.page == .segment(2))
     #expect(dirty.oldest == LogIndex(10))
   }
 
-  @Test("a page is popped when it is due, in order; recovered ones at once")
+  @Test("pages are popped in the order in which they are due; recovered pages are due at once")
   func due() {
     var dirty = pages()
     touch(&dirty, .head, 1)
@@ -58,7 +58,7 @@ struct DirtyPagesTests {
     #expect(dirty.isEmpty)
   }
 
-  @Test("types have a last effect of their own")
+  @Test("each channel type has a last effect of its own")
   func types() {
     var dirty = pages()
     touch(&dirty, .types, 6)
@@ -67,7 +67,7 @@ struct DirtyPagesTests {
     #expect(dirty.typesLast == LogIndex(8) && dirty.count == 1)
   }
 
-  @Test("a slot that is used again starts clean")
+  @Test("a reused slot starts clean")
   func reuse() {
     var dirty = pages()
     touch(&dirty, .head, 5)

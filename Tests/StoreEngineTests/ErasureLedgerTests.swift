@@ -3,8 +3,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A user is noted in the ledger before anything of their erasure is decided (R16).
-@Suite("The ledger of erasures")
+/// A user is recorded in the ledger before any part of their erasure is decided (R16).
+@Suite("Erasure ledger")
 struct ErasureLedgerTests {
   private func turn(_ world: EngineWorld) throws {
     world.loop.endTurn()
@@ -18,7 +18,7 @@ struct ErasureLedgerTests {
     return (world, gateway)
   }
 
-  @Test("noted first; what comes behind it in its session does not wait")
+  @Test("an erasure is recorded in the ledger first; later commands of its session do not wait")
   func notedFirst() throws {
     let (world, gateway) = try worldWithLedger()
     gateway.patchErasing("bob")
@@ -35,7 +35,7 @@ struct ErasureLedgerTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a ledger that cannot be written: refused, and decided anew when it is asked again")
+  @Test("an erasure is refused when the ledger cannot be written, and is decided again when resent")
   func refused() throws {
     let (world, gateway) = try worldWithLedger()
     gateway.patchErasing("bob", counter: 50)
@@ -51,13 +51,13 @@ struct ErasureLedgerTests {
     try world.settle()
     let answer = gateway.take()
     #expect(answer.count == 1 && answer[0].contains("eras"), "\(answer)")
-    // Sent again once it is applied, it needs no ledger.
+    // A resend of an applied erasure needs no ledger.
     gateway.patchErasing("bob", counter: 50)
     try world.settle()
     #expect(world.erasures?.isEmpty == true)
   }
 
-  @Test("a connection that is lost meanwhile: the resend is decided once")
+  @Test("an erasure whose connection is lost meanwhile is decided once when it is resent")
   func resent() throws {
     let (world, gateway) = try worldWithLedger()
     gateway.patchErasing("bob", counter: 50)

@@ -4,9 +4,9 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Rows that are told because what their user hides has changed.
+/// Announced rows: row events after a change of the settings that hide a user's receipts.
 extension EventTests {
-  @Test("a row is announced as others see it now, where anybody watches, on storage too")
+  @Test("announce_row sends a row as others see it now, to every subscribed channel, also one on storage")
   func announced() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
@@ -23,15 +23,15 @@ extension EventTests {
     #expect(writer.take() == [])
     try world.settle()
     #expect(writer.take().last?.hasSuffix("announced") == true)
-    let told = watcher.take()
-    #expect(told.last?.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") == true, "\(told)")
+    let events = watcher.take()
+    #expect(events.last?.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") == true, "\(events)")
     writer.announce("carol", ["team:b"])
     world.loop.endTurn()
     #expect(writer.take().last?.hasSuffix("announced") == true && watcher.take() == [])
   }
 
   @Test(
-    "whoever was told up to a time between a change of settings and its announcement is told as they come back"
+    "a client that resumes from between a settings change and its announcement gets the announced row"
   )
   func announcedInAGap() throws {
     let (world, writer, watcher) = try watchedWorld()
@@ -39,11 +39,11 @@ extension EventTests {
     writer.read("team:a", "bob")
     world.loop.endTurn()
     try world.settle()
-    world.pass(100)
+    world.advance(100)
     writer.assign(user: "bob", version: 1, flags: 1)
     world.loop.endTurn()
     try world.settle()
-    world.pass(100)
+    world.advance(100)
     _ = watcher.take()
     writer.announce("bob", ["team:a"])
     world.loop.endTurn()
@@ -53,13 +53,14 @@ extension EventTests {
     back.subscribe(["team:a"], since: 1_150)
     world.loop.endTurn()
     #expect(back.take().last?.contains("row bob read 1 unread 0 shown 0") == true)
-    world.pass(10)
+    world.advance(10)
     back.subscribe(["team:a"], since: 1_201)
     world.loop.endTurn()
     #expect(back.take() == ["2 subscribed through 1210"])
   }
 
-  /// Has bob's row in `team:a` announced when that is on storage only, and is not read yet; returns when.
+  /// Announces bob's row in `team:a` while the channel is in storage only and not read. Returns the time of the
+  /// announcement.
   private func announceFromStorage(
     _ world: EngineWorld,
     _ writer: Gateway,
@@ -67,7 +68,7 @@ extension EventTests {
   ) throws -> Int64 {
     try world.checkpoint()
     _ = watcher.take()
-    world.pass(10)
+    world.advance(10)
     writer.announce("bob", ["team:a"])
     world.loop.endTurn()
     let time = world.clock
@@ -75,7 +76,7 @@ extension EventTests {
     return time
   }
 
-  @Test("until a user's row is announced everywhere, not all is told")
+  @Test("complete-through does not advance until a user's row is announced in every channel")
   func announcementHoldsBack() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
@@ -85,19 +86,19 @@ extension EventTests {
     world.loop.endTurn()
     try world.settle()
     let announcedAt = try announceFromStorage(world, writer, watcher)
-    world.pass(1_000)
+    world.advance(1_000)
     world.loop.tick()
     world.loop.endTurn()
     let early = watcher.take()
     #expect(early.last == "events through \(announcedAt - 1)" && early.count == 1, "\(early)")
     try world.settle()
-    world.pass(1_000)
+    world.advance(1_000)
     world.loop.tick()
     world.loop.endTurn()
     #expect(watcher.take().last == "events through \(announcedAt + 2_000)")
   }
 
-  @Test("what an announcement brings to a large channel, and waits there, is as old as the announcement")
+  @Test("an announcement that waits in a large channel keeps the announcement's time")
   func announcementWaits() throws {
     let (world, writer, watcher) = try watchedWorld {
       $0.residentBytesMax = 1
@@ -113,32 +114,32 @@ extension EventTests {
     try world.settle()
     let announcedAt = try announceFromStorage(world, writer, watcher)
     #expect(!world.loads.isEmpty)
-    world.pass(300)
+    world.advance(300)
     try world.settle()
     writer.post("team:b", "x")
     world.loop.endTurn()
     try world.settle()
-    let told = watcher.take()
-    #expect(told.last == "events through \(announcedAt - 1): team:b new x 1", "\(told)")
+    let events = watcher.take()
+    #expect(events.last == "events through \(announcedAt - 1): team:b new x 1", "\(events)")
   }
 
-  @Test("who was away between the taking of a setting and its announcement is told when they come back")
+  @Test("a client that is away between a settings change and its announcement gets the row when it resumes")
   func announcedMeanwhile() throws {
     let (world, writer) = try settledWorld()
     writer.post("team:a", "m1", by: "alice")
     writer.read("team:a", "bob")
     world.loop.endTurn()
     try world.settle()
-    world.pass(10)
+    world.advance(10)
     writer.assign(user: "bob", version: 1, flags: 1)
     world.loop.endTurn()
     try world.settle()
-    // Up to 1,020 all was told to somebody who has gone since: nobody watches any more.
-    world.pass(20)
+    // A former subscriber has received everything through 1,020. There is no subscription now.
+    world.advance(20)
     writer.announce("bob", ["team:a"])
     world.loop.endTurn()
     try world.settle()
-    // Announced once more, as after a loss, and settled.
+    // Another announcement, as after a lost reply, and the settings are settled.
     writer.send(.settle, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))
@@ -153,17 +154,17 @@ extension EventTests {
       let watcher = world.connect(session: 2)
       watcher.subscribe(["team:a"], since: 1_020)
       watcher.send(.listUnsettled, nil)
-      world.pass(10)
+      world.advance(10)
       world.loop.endTurn()
       try world.answerLoads()
-      let told = watcher.take()
+      let events = watcher.take()
       #expect(
-        told.contains { $0.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") },
-        "\(told)"
+        events.contains { $0.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") },
+        "\(events)"
       )
-      #expect(told.contains("2 unsettled types [] users []"))
+      #expect(events.contains("2 unsettled types [] users []"))
     }
-    world.pass(10)
+    world.advance(10)
     try check(world)
     let late = world.connect(session: 3)
     late.subscribe(["team:a"], since: 1_031)
@@ -171,7 +172,7 @@ extension EventTests {
     #expect(late.take().last?.contains("row") == false)
     let again = try EngineWorld(world.storage)
     again.clock = world.clock
-    again.pass(0)
+    again.advance(0)
     try check(again)
   }
 }

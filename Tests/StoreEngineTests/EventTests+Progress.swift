@@ -3,22 +3,22 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// How far all is told, of shards that are idle, of large channels, and of what time alone brings.
+/// Complete-through of idle shards and of large channels, and events caused by time alone.
 extension EventTests {
-  // MARK: How far all is told
+  // MARK: Complete through
 
-  @Test("an idle shard says about once a second that all is told; one with a commit on its way waits for it")
+  @Test("an idle shard sends progress about once a second; a shard with a commit in flight waits for it")
   func through() throws {
     let (world, writer, watcher) = try watchedWorld()
     for _ in 0..<20 {
-      world.pass(100)
+      world.advance(100)
       world.loop.tick()
       try world.persistAll()
     }
     #expect(watcher.take() == ["events through 1900", "events through 2800"])
     writer.post("team:a", "m1")
     world.loop.endTurn()
-    world.pass(5_000)
+    world.advance(5_000)
     world.loop.tick()
     #expect(watcher.take() == [])
     try world.persist()
@@ -26,51 +26,51 @@ extension EventTests {
   }
 
   @Test(
-    "an idle shard logs its time now and then; a time that it only told counts as the one that it had logged"
+    "an idle shard logs its time periodically; a time that it only sent counts as logged"
   )
   func unlogged() throws {
     let (world, _, watcher) = try watchedWorld()
     for _ in 0..<4 {
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
       #expect(world.commits.isEmpty)
     }
     #expect(watcher.take().last == "events through 5000")
-    // It starts again, with the clock put back behind what it has told.
+    // The store restarts with a clock that is behind the times that it sent.
     let again = try EngineWorld(world.storage)
     again.clock = 3_000
-    again.pass(0)
+    again.advance(0)
     let other = again.connect(session: 3)
     other.post("team:a", "m1")
     again.loop.endTurn()
     try again.answerLoads()
     try again.persistAll()
-    again.pass(10_000)
+    again.advance(10_000)
     other.subscribe(["team:a"], since: 5_000)
     other.subscribe(["team:a"], since: 11_001)
     again.loop.endTurn()
     try again.persistAll()
-    let told = other.take()
-    #expect(told.contains { $0.hasPrefix("2 subscribed") && $0.contains("new m1 1") }, "\(told)")
-    #expect(told.contains { $0.hasPrefix("3 subscribed") && !$0.contains("new m1 1") }, "\(told)")
-    // One that goes on logs its time, and tells no more than that allows.
-    world.pass(1_000)
+    let events = other.take()
+    #expect(events.contains { $0.hasPrefix("2 subscribed") && $0.contains("new m1 1") }, "\(events)")
+    #expect(events.contains { $0.hasPrefix("3 subscribed") && !$0.contains("new m1 1") }, "\(events)")
+    // A busy shard logs its time, and sends no later time than that allows.
+    world.advance(1_000)
     world.loop.tick()
     #expect(world.commits.count == 1 && watcher.take() == [])
     try world.persistAll()
     #expect(watcher.take() == ["events through 6000"])
   }
 
-  @Test("a shard at rest logs its time for whoever subscribes, and answers with that")
+  @Test("a subscription to an idle shard logs the shard's time, and is answered with it")
   func atRest() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
-    world.pass(3_600_000)
+    world.advance(3_600_000)
     watcher.subscribe(["team:a"])
     watcher.subscribe(["team:b"])
     world.loop.endTurn()
     #expect(watcher.take() == [] && world.commits.count == 1)
-    world.pass(5)
+    world.advance(5)
     watcher.subscribe(["team:c"])
     world.loop.endTurn()
     #expect(watcher.take() == [])
@@ -83,11 +83,11 @@ extension EventTests {
     watcher.subscribe(["team:d"])
     world.loop.endTurn()
     #expect(watcher.take() == ["4 subscribed through 3601005"] && world.commits.isEmpty)
-    // Beside a change that is about to be logged: what is told by then is what happened before it.
+    // With a change about to be logged, the progress covers only the events before it.
     watcher.unsubscribe(["team:a", "team:b", "team:c", "team:d"])
     world.loop.endTurn()
     _ = watcher.take()
-    world.pass(60_000)
+    world.advance(60_000)
     writer.post("team:a", "m1")
     watcher.subscribe(["team:a"])
     world.loop.endTurn()
@@ -97,12 +97,12 @@ extension EventTests {
   }
 
   @Test(
-    "in a large channel rows are told once per interval, stay in memory until then, and hold back how far all is told; messages are told at once"
+    "in a large channel row events leave once per interval and hold complete-through back; messages leave at once"
   )
   func interval() throws {
     let (world, writer, watcher) = try watchedWorld { $0.eventIntervalMembers = 1 }
     func after(_ milliseconds: Int64, _ ask: () -> Void) throws {
-      world.pass(milliseconds)
+      world.advance(milliseconds)
       ask()
       world.loop.endTurn()
       try world.persist()
@@ -117,16 +117,16 @@ extension EventTests {
     #expect(watcher.take() == [])
     try after(100) { writer.change("team:a", add: ["carol"]) }
     #expect(watcher.take() == ["events through 1599: team:a +carol of 3 at 2"])
-    world.pass(500)
+    world.advance(500)
     world.loop.tick()
     #expect(watcher.take() == ["events through 2500: team:a row bob read 2 unread 0 shown 2, 1-2 read"])
-    // What came within the interval holds back what a small channel's frame says.
+    // Events within the interval hold back complete-through in a small channel's frame.
     try after(300) { writer.read("team:a", "alice", "m2") }
     writer.put("team:small")
     world.loop.endTurn()
     try world.settle()
     #expect(watcher.take() == [])
-    world.pass(1_000)
+    world.advance(1_000)
     world.loop.tick()
     try world.persistAll()
     #expect(watcher.take() == ["events through 3800: team:a row alice read 2 unread 0 shown 2"])
@@ -142,7 +142,7 @@ extension EventTests {
     try world.settle()
   }
 
-  @Test("a receipt that expires is told when its time is durable; how far all is told waits for it")
+  @Test("an expired receipt sends its event once its time is durable; complete-through waits for it")
   func expiry() throws {
     let (world, writer, watcher) = try watchedWorld()
     try setReceiptTTL(10, world, writer)
@@ -151,11 +151,11 @@ extension EventTests {
     writer.acknowledge("team:a", "bob", ["done"])
     world.loop.endTurn()
     try world.settle()
-    world.pass(9_999)
+    world.advance(9_999)
     world.loop.tick()
     try world.persistAll()
     #expect(watcher.take().last == "events through 10999")
-    world.pass(1)
+    world.advance(1)
     writer.post("team:a", "m2")
     world.loop.endTurn()
     try world.persist()
@@ -169,18 +169,18 @@ extension EventTests {
     #expect(watcher.take() == [])
   }
 
-  @Test("who comes back is told what has expired, once a shard that starts again cannot take it back")
+  @Test("a resumed client gets expired receipts only once a restarted shard cannot undo the expiry")
   func expiryMeanwhile() throws {
     let (world, writer) = try settledWorld()
     try setReceiptTTL(10, world, writer)
     writer.post("team:a", "m1", by: "alice", flags: 2)
     world.loop.endTurn()
     try world.settle()
-    world.pass(8_000)
+    world.advance(8_000)
     writer.post("team:a", "m2")
     world.loop.endTurn()
     try world.settle()
-    world.pass(3_000)
+    world.advance(3_000)
     let watcher = world.connect(session: 2)
     for since in [11_000, 11_001] as [Int64] { watcher.subscribe(["team:a"], since: since) }
     world.loop.endTurn()
@@ -189,9 +189,9 @@ extension EventTests {
     #expect(
       watcher.take().contains { $0.hasPrefix("1 ") && $0.hasSuffix(": team:a receipt m1 expired by : ") }
     )
-    // The clock is put back: the answer holds.
+    // The clock is set back, and the answer stays the same.
     let again = try EngineWorld(world.storage)
-    again.pass(0)
+    again.advance(0)
     let other = again.connect(session: 3)
     other.subscribe(["team:a"], since: 11_000)
     again.loop.endTurn()
@@ -199,7 +199,7 @@ extension EventTests {
     #expect(other.take().last?.hasSuffix(": team:a receipt m1 expired by : ") == true)
   }
 
-  @Test("a watched channel that has left memory is read when one of its receipts expires")
+  @Test("a subscribed channel that was evicted is read when one of its receipts expires")
   func expiryCold() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     try setReceiptTTL(1_000, world, writer)
@@ -210,7 +210,7 @@ extension EventTests {
     try world.checkpoint()
     #expect(world.loop.gauges.loadedChannels == 0)
     _ = watcher.take()
-    world.pass(expiry - world.clock + 5)
+    world.advance(expiry - world.clock + 5)
     world.loop.tick()
     #expect(!world.loads.isEmpty)
     #expect(watcher.take().allSatisfy { $0 == "events through \(expiry - 1)" })

@@ -3,16 +3,16 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// What has changed since a time, as it is told to those who come back.
+/// Subscribing with `since`: the changes that a resumed client gets.
 extension EventTests {
-  @Test("a subscription tells what has changed since then, and leaves when that is durable")
+  @Test("subscribe with `since` is answered with the changes since then, once they are durable")
   func since() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
     writer.post("team:a", "m1")
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(100)
+    world.advance(100)
     writer.post("team:a", "m2", by: "bob")
     world.loop.endTurn()
     watcher.subscribe(["team:a"], since: 1_100)
@@ -24,13 +24,15 @@ extension EventTests {
         "1 subscribed through 1000: team:a new m2 2 moving, 1-1 read, 2-2 sent"
       ]
     )
-    world.pass(10)
+    world.advance(10)
     watcher.subscribe(["team:a"], since: 1_101)
     world.loop.endTurn()
     #expect(watcher.take() == ["2 subscribed through 1110"])
   }
 
-  @Test("what is on storage is read, what does not exist is gone, and what moved meanwhile is told as it is")
+  @Test(
+    "subscribe with `since` reads channels on storage, reports missing ones as gone, and sends moved rows once"
+  )
   func sinceCold() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let writer = world.connect()
@@ -52,24 +54,24 @@ extension EventTests {
     world.loop.endTurn()
     try world.answerLoads()
     try world.settle()
-    let told = watcher.take()
+    let events = watcher.take()
     #expect(
-      told.contains {
+      events.contains {
         $0.hasSuffix(
           "team:b gone, updated of 1, new n1 1, +alice of 1 at 0; team:never gone; team:a gone, updated of 1, new m1 1, +alice of 1 at 0, new m2 2"
         )
       },
-      "\(told)"
+      "\(events)"
     )
   }
 
-  @Test("of a channel that was made anew it is told that the one before is gone, and then how it is")
+  @Test("a channel that was created again is reported as deleted, then in its current state")
   func sinceMadeAnew() throws {
     let (world, writer) = try settledWorld()
     writer.post("team:a", "m1")
-    world.pass(10)
-    writer.end("team:a")
-    world.pass(10)
+    world.advance(10)
+    writer.deleteChannel("team:a")
+    world.advance(10)
     writer.put("team:a", ["bob"])
     writer.post("team:a", "n1")
     writer.put("team:empty")
@@ -80,19 +82,19 @@ extension EventTests {
       watcher.subscribe(["team:a", "team:empty"], since: since)
       world.loop.endTurn()
     }
-    let told = "team:a gone, updated of 1, new n1 1, +bob of 1 at 0; team:empty gone, updated of 0"
-    world.pass(1)
+    let events = "team:a gone, updated of 1, new n1 1, +bob of 1 at 0; team:empty gone, updated of 0"
+    world.advance(1)
     watcher.subscribe(["team:a", "team:empty"], since: 1_021)
     world.loop.endTurn()
     #expect(
       watcher.take() == [
-        "1 subscribed through 1020: \(told)", "2 subscribed through 1020: \(told)",
+        "1 subscribed through 1020: \(events)", "2 subscribed through 1020: \(events)",
         "3 subscribed through 1020 not complete", "4 subscribed through 1021",
       ]
     )
   }
 
-  @Test("a deletion that goes on over many turns is told when it begins, to who comes while it goes on too")
+  @Test("a sliced deletion is reported when it begins, and to clients that subscribe while it continues")
   func endings() throws {
     let world = try EngineWorld { $0.changesPerTurn = 10 }
     let writer = world.connect()
@@ -101,35 +103,38 @@ extension EventTests {
     try world.settle()
     let watcher = world.connect(session: 2)
     watcher.subscribe(["team:a"])
-    world.pass(10)
+    world.advance(10)
     world.loop.endTurn()
     _ = watcher.take()
-    writer.end("team:a")
+    writer.deleteChannel("team:a")
     world.loop.endTurn()
     try world.persistAll()
     #expect(watcher.take() == ["events through 1010: team:a gone"] && world.slices == 1)
     let late = world.connect(session: 3)
-    world.pass(10)
+    world.advance(10)
     late.subscribe(["team:a"], since: 1_011)
     world.loop.endTurn()
     #expect(late.take().last?.hasSuffix(": team:a gone") == true)
     try world.settle()
     #expect(watcher.take().allSatisfy { !$0.contains("gone") })
-    // All of them were told at the same time, whenever their part of it was done: who had not heard of it finds it.
+    // All tombstones have the time of the deletion's start. A client that did not receive one then gets it from the
+    // list.
     writer.list("user44", flags: 2, since: 1_010)
     writer.list("user0", flags: 2, since: 1_010)
     world.loop.endTurn()
     #expect(writer.take().suffix(2).allSatisfy { $0.contains("team:a (deleted 10") })
   }
 
-  @Test("too much, too long ago, or ahead of the shard's time: not complete, and watched all the same")
+  @Test(
+    "a `since` with too many changes, too old or ahead of the shard's time is incomplete, and still subscribes"
+  )
   func incomplete() throws {
     let (world, writer) = try settledWorld()
     let watcher = world.connect(session: 2)
     for number in 1...1_025 { writer.post("team:a", "m\(number)") }
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(8 * 86_400_000)
+    world.advance(8 * 86_400_000)
     for since in [world.clock - 7 * 86_400_000 - 1, world.clock + 1] {
       watcher.subscribe(["team:a"], since: since)
       world.loop.endTurn()
@@ -145,7 +150,7 @@ extension EventTests {
     #expect(
       watcher.take().last?.hasSuffix("subscribed through \(world.clock): team:a new late 1026") == true
     )
-    world.pass(-86_400_000 * 2)
+    world.advance(-86_400_000 * 2)
     #expect(world.loop.gauges.subscriptions == 1)
     let (other, many) = try settledWorld()
     for number in 1...1_025 { many.post("team:a", "m\(number)") }
@@ -158,7 +163,7 @@ extension EventTests {
   }
 
   @Test(
-    "many channels are looked at over several turns; one in which something happens between them is told as it is"
+    "subscribe with `since` checks many channels over several turns, and sends changes made in between"
   )
   func slices() throws {
     let world = try EngineWorld {
@@ -170,7 +175,7 @@ extension EventTests {
     for cid in cids { writer.put(cid, ["alice"]) }
     world.loop.endTurn()
     try world.settle()
-    world.pass(10)
+    world.advance(10)
     for cid in cids { writer.post(cid, "m1") }
     world.loop.endTurn()
     try world.settle()
@@ -195,7 +200,7 @@ extension EventTests {
   }
 
   @Test(
-    "a connection watches so many channels and users; one more is refused, and nothing of that request is done"
+    "a connection's channel and user subscriptions are limited; a request beyond the limit changes nothing"
   )
   func limit() throws {
     let world = try EngineWorld { $0.subscriptionsMax = 3 }
@@ -218,7 +223,7 @@ extension EventTests {
   }
 
   @Test(
-    "a channel that cannot be read refuses what has changed; what another request relies on is watched all the same"
+    "an unreadable channel refuses changes since a time; subscriptions of other requests remain"
   )
   func unreadable() throws {
     let (world, _) = try settledWorld { $0.residentBytesMax = 1 }
@@ -241,7 +246,7 @@ extension EventTests {
     #expect(world.loop.gauges.subscriptions == 0)
   }
 
-  @Test("a channel that takes more than a turn has room for is looked at once, however busy it is")
+  @Test("a channel larger than a turn is checked once, even while it is busy")
   func busy() throws {
     let (world, writer) = try settledWorld {
       $0.sliceRows = 64
@@ -256,13 +261,13 @@ extension EventTests {
   }
 
   @Test(
-    "messages whose statuses may have changed count towards a turn like rows, and where they are too many it is not complete"
+    "messages with possibly changed statuses count towards a turn like rows, and too many make the answer incomplete"
   )
   func statuses() throws {
     let world = try EngineWorld {
       $0.sliceRows = 360
       $0.shortRows = 360
-      $0.walkStatusesMax = 300
+      $0.scanStatusesMax = 300
     }
     let writer = world.connect()
     let cids = ["team:a", "team:b"]
@@ -272,7 +277,7 @@ extension EventTests {
     }
     world.loop.endTurn()
     try world.settle()
-    world.pass(10)
+    world.advance(10)
     for cid in cids { writer.read(cid, "bob", "m300") }
     world.loop.endTurn()
     try world.settle()
@@ -281,9 +286,9 @@ extension EventTests {
     world.loop.endTurn()
     #expect(watcher.take() == [] && world.slices == 1)
     try world.settle()
-    let told = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
-    #expect(watcher.take() == ["1 subscribed through 1010: \(told)"])
-    world.pass(10)
+    let events = cids.map { "\($0) row bob read 300 unread 0 shown 300, 1-300 read" }.joined(separator: "; ")
+    #expect(watcher.take() == ["1 subscribed through 1010: \(events)"])
+    world.advance(10)
     writer.post("team:a", "m301")
     writer.read("team:a", "bob", "m301")
     writer.post("team:b", "m301")
@@ -301,7 +306,7 @@ extension EventTests {
     #expect(after.contains { $0.hasPrefix("3 subscribed") && $0.hasSuffix("not complete") })
   }
 
-  @Test("what has changed in channels that are others in every turn is not looked for without end")
+  @Test("subscribe with `since` gives up when the channels keep changing in every turn")
   func late() throws {
     let world = try EngineWorld {
       $0.sliceRows = 64
@@ -317,7 +322,7 @@ extension EventTests {
     world.loop.endTurn()
     for number in 1...11 {
       #expect(world.slices == 1 && !watcher.take().contains { $0.hasPrefix("1 ") })
-      world.pass(1_000)
+      world.advance(1_000)
       for cid in cids { writer.post(cid, "m\(number)") }
       world.loop.endTurn()
       try world.persistAll()
@@ -330,7 +335,7 @@ extension EventTests {
     #expect(watcher.take().last?.contains("team:b new n1") == true)
   }
 
-  @Test("what does not fit is refused by name, and nothing of it is done")
+  @Test("a subscribe request beyond a limit is refused by name, and changes nothing")
   func refusals() throws {
     let world = try EngineWorld(shards: [0, 1], of: 2)
     let gateway = world.connect()

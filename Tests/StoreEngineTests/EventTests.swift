@@ -4,11 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Events leave with the commit that makes durable what they tell, to those who have subscribed (Proto/frames.md,
-/// "Events").
+/// Subscribers receive events together with the commit that makes them durable (Proto/frames.md, "Events").
 @Suite("Events")
 struct EventTests {
-  /// `team:a` of alice and bob, and a second gateway that watches it.
+  /// `team:a` of alice and bob, and a second gateway that subscribes to it.
   func watchedWorld(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, writer: Gateway, watcher: Gateway) {
@@ -20,16 +19,16 @@ struct EventTests {
     return (world, writer, watcher)
   }
 
-  // MARK: Telling
+  // MARK: Delivery
 
-  @Test("an event leaves when it is durable, with its reply, to those who watch")
+  @Test("an event leaves once durable, with its reply, to the subscribers")
   func durable() throws {
     let (world, writer, watcher) = try watchedWorld()
     let stranger = world.connect(session: 3)
     stranger.subscribe(["team:b"])
     world.loop.endTurn()
     _ = stranger.take()
-    world.pass(10)
+    world.advance(10)
     writer.post("team:a", "m1")
     world.loop.endTurn()
     #expect(watcher.take() == [] && writer.take() == [])
@@ -39,7 +38,7 @@ struct EventTests {
     #expect(stranger.take() == [])
   }
 
-  @Test("what happens three times in a commit is told once, as it is; a reply goes before it")
+  @Test("three changes in one commit send one event with the final state, after the reply")
   func states() throws {
     let (world, _, watcher) = try watchedWorld()
     for number in 1...3 { watcher.post("team:a", "m\(number)") }
@@ -55,12 +54,12 @@ struct EventTests {
     )
   }
 
-  @Test("what is in flight and what gathers is told one after the other")
+  @Test("events of the commit in flight precede those of the next one")
   func order() throws {
     let (world, writer, watcher) = try watchedWorld()
     writer.post("team:a", "m1")
     world.loop.endTurn()
-    world.pass(5)
+    world.advance(5)
     writer.post("team:a", "m2")
     world.loop.endTurn()
     #expect(watcher.take() == [])
@@ -70,7 +69,7 @@ struct EventTests {
     #expect(watcher.take() == ["events through 1005: team:a new m2 2"])
   }
 
-  @Test("a commit that fails leaves no event, and ends the connection")
+  @Test("a failed commit sends no event, and closes the connection")
   func failure() throws {
     let (world, writer, watcher) = try watchedWorld()
     world.loop.open(watcher.lane)
@@ -81,7 +80,7 @@ struct EventTests {
     #expect(watcher.take() == [] && watcher.lane.isClosed)
   }
 
-  @Test("a server that only makes and reads what nobody watches tells nobody")
+  @Test("changes and queries without subscribers send no events")
   func unwatched() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.unsubscribe(["team:a", "team:never"])
@@ -89,7 +88,7 @@ struct EventTests {
     world.loop.endTurn()
     try world.persist()
     for _ in 0..<30 {
-      world.pass(100)
+      world.advance(100)
       world.loop.tick()
     }
     try world.persistAll()
@@ -97,7 +96,7 @@ struct EventTests {
     #expect(world.loop.gauges.subscriptions == 0 && world.loop.counters.eventsSent == 0)
   }
 
-  @Test("subscribing twice changes nothing, and the end of a connection ends what it watched")
+  @Test("subscribing twice changes nothing, and closing a connection ends its subscriptions")
   func twice() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.subscribe(["team:a", "team:a", "team:b"])
@@ -116,18 +115,18 @@ struct EventTests {
     #expect(watcher.take() == [])
   }
 
-  @Test("every kind of event is read as it was written, in the channel and in a thread")
+  @Test("every kind of event round-trips, in the channel and in a thread")
   func kinds() throws {
     let (world, writer, watcher) = try watchedWorld()
-    func told(_ requests: () -> Void) throws -> String {
+    func events(_ requests: () -> Void) throws -> String {
       requests()
       world.loop.endTurn()
       try world.settle()
       return watcher.take().joined(separator: " ")
     }
-    let posted = try told { writer.post("team:a", "m1", by: "alice", flags: 2) }
+    let posted = try events { writer.post("team:a", "m1", by: "alice", flags: 2) }
     #expect(posted.contains("new m1 1 moving") && !posted.contains("row alice"))
-    let replied = try told {
+    let replied = try events {
       writer.send(.registerMessage, "team:a", thread: "m1") { payload in
         payload.writeField("r1")
         payload.writeField("bob")
@@ -136,8 +135,8 @@ struct EventTests {
       }
     }
     #expect(replied.contains("new r1 1 in m1"))
-    _ = try told { writer.post("team:a", "m2", by: "bob") }
-    let readInThread = try told {
+    _ = try events { writer.post("team:a", "m2", by: "bob") }
+    let readInThread = try events {
       writer.send(.markRead, "team:a", thread: "m1") { payload in
         payload.writeField("alice")
         payload.writeField("r1")
@@ -145,7 +144,7 @@ struct EventTests {
       }
     }
     #expect(readInThread.contains("row in m1 alice read 1 unread 0 (1)"))
-    let acknowledged = try told {
+    let acknowledged = try events {
       writer.send(.acknowledge, "team:a") { payload in
         payload.writeField("bob")
         payload.writeField("seen")
@@ -154,16 +153,16 @@ struct EventTests {
       }
     }
     #expect(acknowledged.contains("receipt m1 done by bob: seen"))
-    #expect(try told { writer.delete("team:a", "m1") }.contains("deleted m1 1"))
-    #expect(try told { writer.truncate("team:a") }.contains("truncated 2"))
-    #expect(try told { writer.change("team:a", remove: ["bob"]) }.contains("-bob of 1"))
-    #expect(try told { writer.change("team:a", add: ["bob"]) }.contains("+bob of 2 at 2"))
-    #expect(try told { writer.end("team:a") }.contains("gone"))
+    #expect(try events { writer.deleteMessage("team:a", "m1") }.contains("deleted m1 1"))
+    #expect(try events { writer.truncate("team:a") }.contains("truncated 2"))
+    #expect(try events { writer.change("team:a", remove: ["bob"]) }.contains("-bob of 1"))
+    #expect(try events { writer.change("team:a", add: ["bob"]) }.contains("+bob of 2 at 2"))
+    #expect(try events { writer.deleteChannel("team:a") }.contains("gone"))
   }
 
-  // MARK: Connections that take nothing
+  // MARK: Slow connections
 
-  @Test("a connection that takes nothing loses events, and is told so once it takes some again")
+  @Test("a connection that falls behind loses events, and is informed once it reads again")
   func slow() throws {
     let (world, writer, watcher) = try watchedWorld { $0.unwrittenBytesMax = 200 }
     watcher.isSlow = true
@@ -172,13 +171,13 @@ struct EventTests {
       world.loop.endTurn()
       try world.persist()
     }
-    let told = watcher.take()
-    #expect(told.count > 1 && told.count < 10)
-    #expect(told.last == "events through 1000: team:a new m\(told.count) \(told.count)")
-    #expect(world.loop.counters.eventsDropped == UInt64(20 - told.count))
+    let events = watcher.take()
+    #expect(events.count > 1 && events.count < 10)
+    #expect(events.last == "events through 1000: team:a new m\(events.count) \(events.count)")
+    #expect(world.loop.counters.eventsDropped == UInt64(20 - events.count))
     watcher.isSlow = false
     watcher.lane.account.wrote(watcher.lane.account.unwrittenBytes)
-    world.pass(100)
+    world.advance(100)
     world.loop.tick()
     #expect(watcher.take() == ["events lost through 1100"])
     writer.post("team:a", "m21")
@@ -187,10 +186,10 @@ struct EventTests {
     #expect(watcher.take() == ["events through 1100: team:a new m21 21"])
   }
 
-  @Test("what is too much for one frame comes in several, of which the last says how far all is told")
+  @Test("events too large for one frame are split; only the last frame advances complete-through")
   func frames() throws {
     let (world, writer, watcher) = try watchedWorld()
-    world.pass(10)
+    world.advance(10)
     let id = String(repeating: "x", count: 100)
     for number in 1...4_000 { writer.post("team:a", "\(id)\(number)") }
     world.loop.endTurn()
@@ -202,9 +201,9 @@ struct EventTests {
     #expect(world.loop.counters.eventsSent == 4_000)
   }
 
-  // MARK: Channels that come and go
+  // MARK: Channels that are created, deleted, evicted
 
-  @Test("a channel is watched before it exists, when it is deleted, and when another has its name")
+  @Test("a channel subscription covers creation, deletion and a new channel of the same cid")
   func deleted() throws {
     let (world, writer, watcher) = try watchedWorld()
     watcher.subscribe(["team:new"])
@@ -217,11 +216,11 @@ struct EventTests {
       ]
     )
     writer.post("team:new", "m1")
-    writer.end("team:new")
+    writer.deleteChannel("team:new")
     world.loop.endTurn()
     try world.settle()
     #expect(watcher.take() == ["events through 1000: team:new gone"])
-    writer.end("team:a")
+    writer.deleteChannel("team:a")
     writer.put("team:a", ["carol"])
     world.loop.endTurn()
     try world.settle()
@@ -232,7 +231,7 @@ struct EventTests {
     #expect(watcher.take().last?.contains("new n1 1") == true)
   }
 
-  @Test("a channel that left memory is told of when it is used again")
+  @Test("an evicted channel sends events again when it is next used")
   func cold() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     try world.checkpoint()
@@ -245,7 +244,7 @@ struct EventTests {
     #expect(watcher.take().first?.hasSuffix("team:a new m1 1") == true)
   }
 
-  @Test("the options of a type are told to its watched channels, those on storage too")
+  @Test("a channel type's changed options are sent to subscribed channels, also those on storage")
   func types() throws {
     let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
     for cid in ["team:b", "other:a"] {
@@ -259,14 +258,14 @@ struct EventTests {
     writer.patch("team", readEvents: false)
     world.loop.endTurn()
     try world.settle()
-    let told = watcher.take().joined(separator: " ")
-    #expect(told.contains("team:a updated of 2") && told.contains("team:b updated of 1"))
-    #expect(!told.contains("other:a"))
+    let events = watcher.take().joined(separator: " ")
+    #expect(events.contains("team:a updated of 2") && events.contains("team:b updated of 1"))
+    #expect(!events.contains("other:a"))
   }
 
   // MARK: Users
 
-  @Test("a user's memberships are told when their index has them, and that their tokens are revoked")
+  @Test("a user's membership events are sent once their index has them; token revocations are sent too")
   func users() throws {
     let (world, writer) = try settledWorld()
     try world.settle()

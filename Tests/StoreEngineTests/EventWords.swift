@@ -3,14 +3,14 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Events in words, decoded as a gateway does (`ReceiptWire/EventFields.swift`), which holds what the store writes
-/// against what is written down of it.
+/// Descriptions of events, decoded as in a gateway (`ReceiptWire/Events`). So they check the store's
+/// encoding against the decoder.
 enum EventWords {
   static func frame(_ payload: RawSpan) -> String {
     do {
       let fields = try EventsFields(payload)
-      let told = fields.channels.map(words) + fields.users.map(words)
-      let list = told.isEmpty ? "" : ": " + told.joined(separator: "; ")
+      let events = fields.channels.map(words) + fields.users.map(words)
+      let list = events.isEmpty ? "" : ": " + events.joined(separator: "; ")
       return "events\(fields.isLost ? " lost" : "") through \(fields.through.milliseconds)\(list)"
     } catch {
       return "events that do not parse: \(error)"
@@ -76,7 +76,7 @@ enum EventWords {
 }
 
 extension Gateway {
-  /// - Parameter since: in milliseconds; nil: nothing of what has changed is asked for.
+  /// - Parameter since: in milliseconds; nil: subscribes without earlier changes.
   func subscribe(_ cids: [String], since: Int64? = nil, shard: UInt16 = 0) {
     send(.subscribe, nil, shard: shard) { payload in
       payload.writeVarint(UInt64(since == nil ? 0 : 1))

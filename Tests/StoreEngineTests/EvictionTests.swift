@@ -4,10 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// A budget for channels in memory: which of them leave, and that nothing leaves with them.
+/// The memory budget for channels: the order of eviction, and that evicted channels lose no data.
 @Suite("Eviction")
 struct EvictionTests {
-  /// Bytes of a channel of two members and a message, as this platform has it.
+  /// The bytes of a channel with two members and a message, on this platform.
   private static func channelBytes() throws -> Int {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -17,7 +17,7 @@ struct EvictionTests {
     return world.loop.gauges.residentBytes
   }
 
-  /// A world that has room for `room` channels of those, and `count` of them on storage.
+  /// A world with memory for `room` such channels, and `count` of them in storage.
   private func world(room: Int, count: Int) throws -> (world: EngineWorld, gateway: Gateway) {
     let bytes = try Self.channelBytes()
     let world = try EngineWorld { $0.residentBytesMax = room * bytes + bytes / 2 }
@@ -38,14 +38,14 @@ struct EvictionTests {
     return world.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
   }
 
-  @Test("no more is resident than the budget, and every channel is read back as it was")
+  @Test("resident memory stays within the budget, and every channel is read back unchanged")
   func budget() throws {
     let (world, gateway) = try world(room: 4, count: 20)
     #expect(world.loop.gauges.loadedChannels <= 4)
     #expect(world.loop.counters.channelsEvicted >= 16)
     for number in 0..<20 {
       gateway.read("team:\(number)", "alice", "m1")
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
@@ -56,7 +56,7 @@ struct EvictionTests {
     #expect(world.loop.gauges.loadedChannels <= 4)
   }
 
-  @Test("a position that was moved and let go is where it was")
+  @Test("a moved position survives eviction")
   func positionKept() throws {
     let (world, gateway) = try world(room: 1, count: 3)
     gateway.read("team:0", "alice", "m1")
@@ -64,7 +64,7 @@ struct EvictionTests {
     try world.answerLoads()
     try world.persistAll()
     for number in [1, 2] {
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
@@ -86,23 +86,23 @@ struct EvictionTests {
         "2 rows", "row read 1 unread 0",
       ]
     )
-    // Marked again, nothing has moved: there was nothing to log.
+    // A repeated mark moves nothing, so there is nothing to log.
     #expect(world.commits.isEmpty)
   }
 
-  @Test("a channel stays while its effects, or the pages that carry them, are not on storage")
+  @Test("a channel stays in memory until its effects or their pages are on storage")
   func dirtyStays() throws {
     let (world, gateway) = try world(room: 1, count: 2)
     gateway.read("team:0", "alice", "m1")
     gateway.read("team:1", "alice", "m1")
     world.loop.endTurn()
     try world.answerLoads()
-    // Two are in memory, more than the budget, and their effects are on their way.
+    // Two channels are in memory, which exceeds the budget, because their effects are in flight.
     #expect(world.loop.gauges.loadedChannels == 2)
     #expect(world.commits.count == 1)
     world.loop.tick()
     #expect(world.loop.gauges.loadedChannels == 2)
-    // The effects are on storage; the pages follow with the next commit, before their time.
+    // The effects are in storage. The pages are written early, with the next commit.
     try world.persist()
     #expect(world.commits.first?.pages.isEmpty == false)
     #expect(world.loop.gauges.loadedChannels == 2)
@@ -111,15 +111,15 @@ struct EvictionTests {
     #expect(world.commits.isEmpty)
   }
 
-  @Test("what is used again and again stays, what passes by once does not push it out")
+  @Test("a channel used repeatedly stays in memory; one used once does not evict it")
   func clock() throws {
     let (world, gateway) = try world(room: 4, count: 40)
     var loadsOfHot = 0
     for number in 1..<40 {
-      gateway.look("team:0")
+      gateway.getChannel("team:0")
       loadsOfHot += world.loads.count
       try world.answerLoads()
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       try world.answerLoads()
       world.loop.endTurn()
     }
@@ -127,7 +127,7 @@ struct EvictionTests {
     #expect(isLoaded(world, 0))
   }
 
-  @Test("a channel larger than the whole budget is served all the same")
+  @Test("a channel larger than the whole budget is served")
   func largerThanAll() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let gateway = world.connect()
@@ -137,11 +137,11 @@ struct EvictionTests {
     try world.persistAll()
     #expect(world.loop.gauges.loadedChannels == 0)
     for _ in 0..<3 {
-      gateway.look("team:big")
+      gateway.getChannel("team:big")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()
-      // Two ticks without use, and it goes.
+      // After two ticks without use the channel is evicted.
       for _ in 0..<2 {
         world.loop.tick()
         try world.persistAll()
@@ -154,7 +154,7 @@ struct EvictionTests {
   }
 
   @Test(
-    "a channel larger than the budget that is busy all the time keeps nobody out, and is not read anew for each request"
+    "a busy channel larger than the budget blocks no other, and is not reloaded for each request"
   )
   func busyGiant() throws {
     let world = try EngineWorld { $0.residentBytesMax = 20_000 }
@@ -169,10 +169,10 @@ struct EvictionTests {
     let loads = world.loop.counters.channelsLoaded
     for round in 0..<40 {
       gateway.read("team:big", "user\(round)", "m\(round)")
-      if round == 20 { gateway.look("team:small") }
+      if round == 20 { gateway.getChannel("team:small") }
       world.loop.endTurn()
       try world.answerLoads()
-      // The next mark is here before this one's pages are on storage.
+      // The next mark arrives before the previous mark's pages are in storage.
       if !world.commits.isEmpty { try world.persist() }
     }
     try world.persistAll()
@@ -182,10 +182,10 @@ struct EvictionTests {
     #expect(world.loop.counters.channelsLoaded - loads <= 4)
   }
 
-  @Test("loads that there is no room for wait, and all are answered")
+  @Test("loads without room wait, and all are answered")
   func delayed() throws {
     let (world, gateway) = try world(room: 2, count: 12)
-    for number in 0..<12 { gateway.look("team:\(number)") }
+    for number in 0..<12 { gateway.getChannel("team:\(number)") }
     world.loop.endTurn()
     #expect(world.loads.count <= 4)
     #expect(world.loop.counters.loadsDelayed >= 6)
@@ -198,14 +198,14 @@ struct EvictionTests {
     #expect(highest <= 4)
   }
 
-  @Test("a load that waits for room is not started once the connections of its requests have closed")
+  @Test("a load that waits for room is not started once its requests' connections have closed")
   func delayedAndCancelled() throws {
     let (world, gateway) = try world(room: 2, count: 12)
     let loads = world.loop.counters.channelsLoaded
     let leaving = world.connect(session: 2)
-    for number in 0..<10 { leaving.look("team:\(number)") }
+    for number in 0..<10 { leaving.getChannel("team:\(number)") }
     leaving.change("team:5", add: ["carol"])
-    gateway.look("team:9")
+    gateway.getChannel("team:9")
     world.loop.endTurn()
     let started = world.loads.count
     #expect(started <= 4)
@@ -214,7 +214,7 @@ struct EvictionTests {
     #expect(gateway.take().map { $0.hasSuffix("channel of 2") } == [true])
     #expect(world.loop.counters.channelsLoaded - loads <= UInt64(started + 1))
     #expect(!world.loop.isBusy)
-    // The command was not applied. Its resend is.
+    // The command was not applied, but its resend is.
     let again = world.connect(session: 2)
     again.change("team:5", add: ["carol"], counter: 1)
     world.loop.endTurn()
@@ -224,7 +224,7 @@ struct EvictionTests {
     #expect(leaving.take() == [])
   }
 
-  @Test("a slot that came free is taken by the next channel, with nothing of the one before")
+  @Test("a freed slot is reused by the next channel without state of the previous one")
   func slots() throws {
     let (world, gateway) = try world(room: 1, count: 30)
     gateway.change("team:29", add: ["carol"])
@@ -232,7 +232,7 @@ struct EvictionTests {
     try world.answerLoads()
     try world.persistAll()
     for number in [3, 29, 7] {
-      gateway.look("team:\(number)")
+      gateway.getChannel("team:\(number)")
       world.loop.endTurn()
       try world.answerLoads()
       try world.persistAll()

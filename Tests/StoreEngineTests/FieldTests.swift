@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// What a peer may send, and what becomes of it.
+/// Valid and invalid fields of requests, and their results.
 @Suite("Fields")
 struct FieldTests {
   struct Row: Sendable, CustomTestStringConvertible {
@@ -14,7 +14,7 @@ struct FieldTests {
     var shard: UInt16
     var counter: UInt64?
     var fields: @Sendable (inout ByteBuffer) -> Void
-    /// The error's name, or the end of the connection.
+    /// The error's name, or that the connection ends.
     var outcome: Outcome
 
     enum Outcome: Equatable, Sendable {
@@ -40,7 +40,7 @@ struct FieldTests {
       self.outcome = outcome
     }
 
-    /// Of `team:a`.
+    /// The channel is `team:a`.
     init(
       _ text: String,
       _ kind: FrameKind,
@@ -257,7 +257,7 @@ struct FieldTests {
     Row("a reply as a request", .getChannelReply, .ends(.unknownKind(0xA0))) { _ in },
   ]
 
-  @Test("are refused by name, or end the connection; nothing is changed by it", arguments: rows)
+  @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)
   func row(_ row: Row) throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)
@@ -271,15 +271,15 @@ struct FieldTests {
     case .ends(let error):
       #expect(gateway.take() == [] && gateway.ended == [error])
     }
-    // The others are served.
+    // The other connections are served.
     let other = world.connect(session: 6)
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     #expect(other.take() == ["1 channel of 2"])
   }
 
   @Test(
-    "every request kind with every truncation of its payload: an error or the connection's end, never a trap"
+    "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )
   func truncations() throws {
     let (world, _) = try settledWorld()
@@ -371,7 +371,7 @@ struct FieldTests {
     #expect(!world.loop.isHalted)
   }
 
-  @Test("a counter that is given twice is answered, and not applied")
+  @Test("a repeated counter is answered and not applied")
   func counterTwice() throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)
@@ -382,18 +382,18 @@ struct FieldTests {
     world.loop.endTurn()
     try world.answerLoads()
     try world.persistAll()
-    // Its own counters say that they were applied; the one that names what is not there cannot be answered so.
+    // Its counters count as applied. The request for the missing channel cannot be answered as applied.
     #expect(
       gateway.take().sorted() == [
         "1 message 1 new", "2 outcome_unknown", "3 channel of 2", "4 channel_not_found",
       ]
     )
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["5 channel of 2"])
   }
 
-  @Test("versions of a type: the newer one wins, in whatever order they come")
+  @Test("the newer version of a channel type wins, in any order of arrival")
   func typeFanOut() throws {
     let (world, gateway) = try settledWorld()
     gateway.assign("team", version: 3, readEvents: false)

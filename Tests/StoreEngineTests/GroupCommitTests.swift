@@ -4,14 +4,14 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// One append in flight per loop, the next one gathering behind it; an answer leaves when what it tells of is durable
-/// (docs/architecture.md, "One mark-read").
+/// One append is in flight per loop while the next one collects requests. An answer leaves once the changes that it
+/// shows are durable (docs/architecture.md, "One mark-read").
 @Suite("Group commit")
 struct GroupCommitTests {
-  @Test("one commit in flight, the next gathers, and is larger")
+  @Test("one commit is in flight; the next one collects more requests meanwhile")
   func oneInFlight() throws {
     let (world, gateway) = try settledWorld()
-    let before = world.asked.count
+    let before = world.commitDescriptions.count
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     #expect(world.commits.count == 1)
@@ -26,10 +26,10 @@ struct GroupCommitTests {
     #expect(world.commits.count == 1)
     try world.persist()
     #expect(gateway.take() == ["3 message 2 new", "4 message 3 new", "5 message 4 new"])
-    #expect(world.commits.isEmpty && world.asked.count == before + 2)
+    #expect(world.commits.isEmpty && world.commitDescriptions.count == before + 2)
   }
 
-  @Test("requests of one turn go into one batch")
+  @Test("requests of one turn share one batch")
   func oneTurn() throws {
     let (world, gateway) = try settledWorld()
     for number in 1...3 { gateway.post("team:a", "m\(number)") }
@@ -52,16 +52,16 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["1 type team version 1", "2 type team version 1"])
   }
 
-  @Test("a query waits for the change before it, in flight or gathering")
+  @Test("a query waits for the change before it, whether in flight or pending")
   func query() throws {
     let (world, gateway) = try settledWorld()
     let other = world.connect(session: 2)
     gateway.change("team:a", add: ["carol"])
     world.loop.endTurn()
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     gateway.change("team:a", add: ["dave"])
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
     #expect(other.take() == [])
     try world.persist()
@@ -70,14 +70,14 @@ struct GroupCommitTests {
     try world.persist()
     #expect(gateway.take() == ["3 channel of 4"])
     #expect(other.take() == ["2 channel of 4"])
-    // Nothing is under way: at once.
-    other.look("team:a")
+    // With no commit in flight it starts at once.
+    other.getChannel("team:a")
     #expect(other.take() == [])
     world.loop.endTurn()
     #expect(other.take() == ["3 channel of 4"])
   }
 
-  @Test("a command that changes nothing waits for the change that it tells of")
+  @Test("a command without changes waits for the change that its answer shows")
   func noChange() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
@@ -96,13 +96,13 @@ struct GroupCommitTests {
       ]
     )
     #expect(world.commits.isEmpty)
-    // Now it writes nothing and waits for nothing.
+    // Now the mark changes nothing and does not wait.
     gateway.read("team:a", "alice")
     world.loop.endTurn()
     #expect(gateway.take() == ["7 row read 1 unread 0"] && world.commits.isEmpty)
   }
 
-  @Test("a refusal that tells of a change waits for it too")
+  @Test("a refusal that depends on a change waits for that change")
   func refusal() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
@@ -113,11 +113,11 @@ struct GroupCommitTests {
     #expect(gateway.take() == ["2 channel of 1", "3 not_a_member"])
   }
 
-  @Test("an answer shown under new options waits for the type's change")
+  @Test("an answer that uses new options waits for the channel type's change")
   func types() throws {
     let (world, gateway) = try settledWorld()
     gateway.patch("team", readEvents: false)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     gateway.send(.getChannelType, "team")
     gateway.send(.listChannelTypes, nil)
     world.loop.endTurn()
@@ -132,7 +132,7 @@ struct GroupCommitTests {
     )
   }
 
-  @Test("a failed commit halts: nothing is answered, nothing more is taken or asked for")
+  @Test("a failed commit halts the loop: nothing more is answered, accepted or read")
   func failure() throws {
     let (world, gateway) = try settledWorld()
     let other = world.connect(session: 2)
@@ -141,35 +141,35 @@ struct GroupCommitTests {
     world.loop.endTurn()
     gateway.post("team:a", "m2")
     world.loop.endTurn()
-    gateway.look("team:none")
+    gateway.getChannel("team:none")
     world.fail()
     #expect(world.loop.isHalted && world.halts == [.failed("no space")])
     #expect(gateway.lane.isClosed && other.lane.isClosed)
-    other.look("team:a")
+    other.getChannel("team:a")
     world.loop.endTurn()
-    world.pass(60_000)
+    world.advance(60_000)
     world.loop.tick()
     try world.answerLoads()
     #expect(gateway.take() == [] && other.take() == [])
     #expect(world.commits.isEmpty && world.loads.isEmpty)
   }
 
-  @Test("a loop that is stopped asks nothing more of its storage")
+  @Test("a stopped loop requests nothing more from its storage")
   func stop() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     gateway.post("team:a", "m2")
-    gateway.look("team:b")
+    gateway.getChannel("team:b")
     world.loop.stop()
     try world.persist()
     try world.answerLoads()
-    world.pass(60_000)
+    world.advance(60_000)
     world.loop.tick()
     #expect(world.commits.isEmpty && world.halts.isEmpty && gateway.take() == [])
   }
 
-  @Test("a closed lane is not delivered to, and what it asked for is carried out")
+  @Test("a closed lane receives no replies, and its commands are still applied")
   func closedLane() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1")
@@ -184,67 +184,67 @@ struct GroupCommitTests {
     #expect(again.take() == ["1 message 1", "2 message 1"])
   }
 
-  @Test("pages and the cut come after the batches, by age and by size")
+  @Test("pages and the log's cut follow the batches, by age and by size")
   func checkpoints() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
-    #expect(world.asked == ["batches [1] pages 0"])
-    world.pass(1_000)
+    #expect(world.commitDescriptions == ["batches [1] pages 0"])
+    world.advance(1_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
-    // Shard head, head and rows of batch 1, and the changes that are on their way to the members' indexes; the segment
-    // is young.
-    #expect(world.asked.last == "batches [2] pages 4")
+    // The pages are the shard head, the head and rows of batch 1, and the pending changes of the members' indexes. The
+    // segment is not due.
+    #expect(world.commitDescriptions.last == "batches [2] pages 4")
     try world.persist()
     world.loop.tick()
-    // The shard head is of batch 2, for it was written with it; the segment still needs 2.
-    #expect(world.asked.last == "batches [] pages 0 cut 1")
+    // The shard head was written with batch 2 and includes it. The segment still needs batch 2.
+    #expect(world.commitDescriptions.last == "batches [] pages 0 cut 1")
     try world.persist()
-    world.pass(1_000)
+    world.advance(1_000)
     world.loop.tick()
-    #expect(world.asked.last == "batches [] pages 1")
+    #expect(world.commitDescriptions.last == "batches [] pages 1")
     try world.persist()
     world.loop.tick()
-    #expect(world.asked.last == "batches [] pages 0 cut 2")
+    #expect(world.commitDescriptions.last == "batches [] pages 0 cut 2")
     try world.persist()
-    let count = world.asked.count
-    world.pass(60_000)
+    let count = world.commitDescriptions.count
+    world.advance(60_000)
     world.loop.tick()
-    #expect(world.asked.count == count && world.storage.log[ShardID(0)]!.isEmpty)
+    #expect(world.commitDescriptions.count == count && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a clock that goes back does not stop the checkpoints")
+  @Test("a clock that steps back does not stop the checkpoints")
   func clockBack() throws {
     let (world, gateway) = try settledWorld { $0.checkpointAgeMilliseconds = 1_000 }
-    world.pass(3_600_000)
+    world.advance(3_600_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     try world.persist()
-    world.pass(-3_600_000)
+    world.advance(-3_600_000)
     world.loop.tick()
     for _ in 0..<5 {
-      world.pass(500)
+      world.advance(500)
       world.loop.tick()
       try world.persistAll()
     }
     #expect(world.loop.gauges.dirtyPages == 0)
   }
 
-  @Test("a turn that ends while replies are handed over loses no reply, of whatever connection")
+  @Test("a turn that ends during reply delivery loses no reply of any connection")
   func turnWithinDelivery() throws {
     let (world, a) = try settledWorld()
     let b = world.connect(session: 2)
     let c = world.connect(session: 3)
     a.post("team:a", "m1")
-    b.look("team:a")
-    c.look("team:a")
-    // As when the write to the first connection fails: another one is read, and its turn ends, before the write has
-    // returned.
+    b.getChannel("team:a")
+    c.getChannel("team:a")
+    // Simulates a failing write to the first connection: another one is read, and its turn ends, before the write
+    // returns.
     var isFirst = true
-    a.whenDelivered = {
+    a.onDelivery = {
       guard isFirst else { return }
       isFirst = false
       b.read("team:a", "alice", "m1")
-      c.look("team:none")
+      c.getChannel("team:none")
       world.loop.endTurn()
     }
     world.loop.endTurn()

@@ -6,12 +6,13 @@ import Testing
 
 @testable import StoreEngine
 
-/// The index of a user's channels, fed by their shards over a way that loses, doubles and delays (R13, R14).
+/// The index of a user's channels, updated by their shards over a channel that loses, duplicates and delays changes
+/// (R13, R14).
 @Suite("Index of users' channels", .computing)
 struct IndexTests {
   private static let users = (0..<6).map { "user\($0)" }
 
-  @Test("members, those who left and those who only sent, each in their home shard")
+  @Test("current members, former members and pure senders are indexed in their home shards")
   func feeds() throws {
     let world = try IndexWorld()
     #expect(try world.list("user0") == "no channels")
@@ -21,7 +22,7 @@ struct IndexTests {
     world.post("team:b", "m1", by: "user3")
     try world.settle()
     #expect(try world.differences() == [])
-    // In the order in which the channels' shards have told of them.
+    // In the order in which the changes arrived from the channels' shards.
     func channels(_ user: String) throws -> [String] {
       try world.list(user).split(separator: ", ").map(String.init).sorted()
     }
@@ -34,7 +35,7 @@ struct IndexTests {
     #expect(world.worlds.flatMap(\.reports) == [])
   }
 
-  @Test("pages by place; limits, flags and homes")
+  @Test("list_channels pages by place, and checks limits, flags and home shards")
   func paging() throws {
     let world = try IndexWorld()
     for number in 0..<7 { world.put("team:c\(number)", ["user0"]) }
@@ -59,7 +60,7 @@ struct IndexTests {
     #expect(try world.list("no\u{7}body") == "invalid_field")
     let gateway = world.gateway("user0")
     gateway.list("user0", shard: (IndexWorld.shard("user0") + 2) % 4)
-    // An index is no channel.
+    // An index cannot be read as a channel.
     gateway.send(.getChannel, "user0", shard: IndexWorld.shard("user0"))
     world.worlds.forEach { $0.loop.endTurn() }
     #expect(gateway.take().map { $0.split(separator: " ")[1] } == ["wrong_shard", "invalid_field"])
@@ -67,14 +68,14 @@ struct IndexTests {
 
   // MARK: Held replies
 
-  @Test("a reply leaves when its changes are in the index, durably; what queued none leaves at once")
+  @Test("a reply waits until its changes are durable in the index; one without changes leaves at once")
   func held() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
     world.put("team:a", Self.users)
     var steps = 0
     while gateway.take().isEmpty {
-      // Whatever is stopped here, the index has it once the reply is out.
+      // Wherever the steps stop, a sent reply implies that the index has the change.
       steps += 1
       guard try world.step() else {
         Issue.record("never answered")
@@ -91,17 +92,17 @@ struct IndexTests {
     #expect(again.take().last?.hasSuffix("channel of 6") == true)
   }
 
-  @Test("a reply waits a second at most, and not before its own change is durable")
+  @Test("a reply waits a second at most for the index, and never leaves before its own change is durable")
   func heldTooLong() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
     let source = world.worlds[Int(IndexWorld.shard("team:a")) % 2]
     world.put("team:a", ["user1"])
     try source.answerLoads()
-    world.pass(900)
+    world.advance(900)
     #expect(gateway.take() == [])
-    world.pass(200)
-    // Its commit is still under way.
+    world.advance(200)
+    // Its commit is still in flight.
     #expect(gateway.take() == [] && !source.commits.isEmpty)
     try source.persist()
     #expect(gateway.take() == ["1 channel of 1 new"])
@@ -113,7 +114,7 @@ struct IndexTests {
 
   // MARK: Faults
 
-  @Test("changes that are lost, doubled or out of order: each is taken once, in order")
+  @Test("lost, duplicated and reordered index changes are each applied once, in order")
   func ways() throws {
     let world = try IndexWorld { $0.changesInFlightMax = 2 }
     world.put("team:a", ["user1"])
@@ -128,10 +129,10 @@ struct IndexTests {
       try target.persistAll()
     }
     let first = world.worlds.flatMap(\.deliveries)
-    // No more leave than may be under way.
+    // The number of changes in flight is limited.
     #expect(!first.isEmpty && first.allSatisfy { $0.changes.count <= 2 })
     for target in world.worlds { target.deliveries = [] }
-    // What comes next is behind a gap, and is left.
+    // Later changes follow a gap and are ignored.
     for delivery in first {
       let last = delivery.changes.last!.number
       let next = MembershipDelivery(
@@ -140,18 +141,21 @@ struct IndexTests {
         after: last,
         changes: [Outbox.QueuedChange(number: last + 1, change: delivery.changes[0].change)]
       )
-      world.arrive([next])
+      world.deliver([next])
     }
     #expect(world.worlds.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
-    world.arrive(first.reversed())
-    world.arrive(first)
+    world.deliver(first.reversed())
+    world.deliver(first)
     try world.settle()
-    world.arrive(first)
+    world.deliver(first)
     try world.settleAll()
     #expect(try world.differences() == [] && world.pending == 0)
   }
 
-  @Test("a crash of the shard that sends, of the one that takes, or of both, at each point", arguments: 1...3)
+  @Test(
+    "a crash of the sending shard, the receiving one or both loses no index change, at any point",
+    arguments: 1...3
+  )
   func crashes(_ which: Int) throws {
     for point in 0..<60 {
       let world = try IndexWorld()
@@ -160,7 +164,7 @@ struct IndexTests {
       try world.settle()
       world.change("team:a", add: ["user3", "user4"], remove: ["user0"])
       world.post("team:b", "m1", by: "user2")
-      // Durable first: what is not may be lost, and then nobody was told of it.
+      // All commits complete first: uncommitted changes may be lost, and no other shard has received them.
       for target in world.worlds { try target.persistAll() }
       var left = point
       while left > 0, try world.step() { left -= 1 }
@@ -174,7 +178,7 @@ struct IndexTests {
   }
 
   @Test(
-    "random changes, losses and crashes: in the end the index is what the channels say",
+    "after random changes, losses and crashes the index agrees with the channels",
     arguments: 1...12
   )
   func random(_ seed: UInt64) throws {
@@ -196,7 +200,7 @@ struct IndexTests {
       world.put(cid, [])
       switch below(6) {
       case 5:
-        // It may take several turns, in which nobody finds it and its name is not free.
+        // A deletion may take several turns, in which the channel is not found and its cid cannot be reused.
         if below(3) == 0 {
           world.delete(cid)
           try world.settle()
@@ -206,7 +210,7 @@ struct IndexTests {
       case 3: world.post(cid, "m\(round)", by: user)
       default: world.change(cid, add: [user], remove: [user])
       }
-      // What a channel was told is on storage: its answer may still be out.
+      // A change sent to an index is in storage, although its reply may be in flight.
       for target in world.worlds { try target.answerLoads() }
       for target in world.worlds { try target.persistAll() }
       for _ in 0..<below(6) { _ = try world.step() }
@@ -225,221 +229,34 @@ struct IndexTests {
         try world.worlds[number].persistAll()
         try world.crash(number)
       }
-      if below(8) == 0 { world.pass(Int64(below(1_500))) }
+      if below(8) == 0 { world.advance(Int64(below(1_500))) }
     }
     try world.settleAll()
     #expect(try world.differences() == [])
     #expect(world.pending == 0 && world.worlds.flatMap(\.reports) == [])
-    // From pages alone.
+    // Recovery from pages alone.
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       try world.settle()
     }
     #expect(world.logLength == 0)
     try world.crash(0)
     try world.crash(1)
-    #expect(try world.differences() == [])
-  }
-
-  // MARK: Deleted channels
-
-  @Test("that a channel was deleted is kept for who was away, is no channel of theirs, and outlives a crash")
-  func tombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2", "user3"])
-    try world.settle()
-    world.put("team:b", ["user1"])
-    world.post("team:a", "m1", by: "user4")
-    try world.settle()
-    world.pass(10)
-    world.change("team:a", remove: ["user2"])
-    world.pass(10)
-    world.delete("team:a")
-    try world.settle()
-    world.pass(10)
-    #expect(try world.differences() == [])
-    for flags in [0, 1] as [UInt64] {
-      #expect(try world.list("user1", flags: flags) == "team:b")
-      #expect(try world.list("user2", flags: flags) == "no channels")
-    }
-    func check() throws {
-      #expect(try world.list("user1", flags: 2, since: 1_020) == "team:a (deleted 1020), team:b")
-      // Who had left before was a member up to then.
-      #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-      #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
-      // Who never was one.
-      #expect(try world.list("user4", flags: 3, since: 1_000) == "no channels")
-    }
-    try check()
-    #expect(try world.list("user1", flags: 3, since: 1_021) == "team:b")
-    #expect(try world.list("user1", flags: 2, limit: 1, since: 1_000) == "team:a (deleted 1020) + 1")
-    #expect(try world.list("user1", flags: 2, limit: 1, from: 1, since: 1_000) == "team:b")
-    try world.crash(0)
-    try world.crash(1)
-    try check()
-    // From pages alone.
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    #expect(world.logLength == 0)
-    try world.crash(0)
-    try world.crash(1)
-    try check()
-  }
-
-  @Test("a channel of the same name takes the place of what was deleted, and says so")
-  func madeAnew() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2", "user3"])
-    try world.settle()
-    world.pass(10)
-    world.delete("team:a")
-    world.pass(10)
-    world.put("team:a", ["user1"])
-    world.post("team:a", "m1", by: "user2")
-    try world.settle()
-    #expect(try world.list("user1", flags: 2, since: 1_010) == "team:a (new since deleted 1010)")
-    #expect(try world.list("user1", flags: 2, since: 1_011) == "team:a")
-    // One who has only sent something to the new one, and one whom it does not know.
-    #expect(try world.list("user2", flags: 2, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.list("user2", flags: 1) == "team:a (sent)")
-    #expect(try world.list("user3", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.differences() == [])
-    world.pass(10)
-    world.delete("team:a")
-    try world.settle()
-    #expect(try world.list("user1", flags: 3, since: 1_011) == "team:a (deleted 1030)")
-    // They were no member of the second.
-    #expect(try world.list("user2", flags: 3, since: 1_010) == "team:a (deleted 1010)")
-    #expect(try world.list("user2", flags: 3, since: 1_011) == "no channels")
-  }
-
-  @Test("what was deleted is kept for 7 days, and goes with what changes later; a time before is refused")
-  func forgotten() throws {
-    let day: Int64 = 86_400_000
-    let world = try IndexWorld()
-    for number in 0..<5 { world.put("team:c\(number)", ["user1"]) }
-    world.put("team:stays", ["user1"])
-    try world.settle()
-    let start = world.clock
-    for number in 0..<4 { world.delete("team:c\(number)") }
-    try world.settle()
-    world.pass(7 * day)
-    #expect(try world.list("user1", flags: 3, since: start).contains("team:c3 (deleted \(start))"))
-    world.pass(1)
-    #expect(try world.list("user1", flags: 3, since: start) == "limit_reached")
-    #expect(try world.list("user1", flags: 3, since: world.clock + 1) == "limit_reached")
-    let first = try world.list("user1", flags: 3, since: start + 1)
-    #expect(first == "team:c4, team:stays" || first == "team:stays, team:c4")
-    // Two go with each change.
-    #expect(try deletions(of: "user1", world) == 4)
-    world.delete("team:c4")
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 3)
-    world.put("team:c4", ["user1"])
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 1)
-    #expect(try world.differences() == [])
-    // Nothing of an index is left in which there is nothing.
-    world.put("team:short", ["user2"])
-    try world.settle()
-    world.delete("team:short")
-    try world.settle()
-    world.pass(8 * day)
-    world.post("team:stays", "m1", by: "user2")
-    try world.settle()
-    #expect(try world.list("user2", flags: 1) == "team:stays (sent)")
-    world.delete("team:stays")
-    try world.settleAll()
-    let home = world.worlds[Int(IndexWorld.shard("user2")) % 2]
-    let name = Array("user2".utf8)
-    #expect(home.loop.shards.allSatisfy { $0.state.index(of: name.span.bytes) == nil })
-  }
-
-  /// Deletions that a user's index keeps.
-  private func deletions(of user: String, _ world: IndexWorld) throws -> Int {
-    let home = world.worlds[Int(IndexWorld.shard(user)) % 2]
-    let name = Array(user.utf8)
-    let counts = home.loop.shards.compactMap { shard in
-      shard.state.index(of: name.span.bytes).map { shard.state[$0].memberships.deletions.count }
-    }
-    return try #require(counts.first)
-  }
-
-  @Test("who is being erased leaves no tombstone, nor an index that has nothing else")
-  func erasedTombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2"])
-    world.put("team:b", ["user1"])
-    world.put("team:c", ["user1", "user2"])
-    try world.settle()
-    world.delete("team:a")
-    try world.settle()
-    let home = IndexWorld.shard("user1")
-    world.gateway("user1").assign(user: "user1", version: 1, flags: 4, shard: home)
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    // One that ends meanwhile is not kept.
-    world.delete("team:b")
-    try world.settle()
-    #expect(try deletions(of: "user1", world) == 1)
-    world.gateway("team:c").erase("team:c", "user1", shard: IndexWorld.shard("team:c"))
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    let index = { (user: String) in
-      let name = Array(user.utf8)
-      return world.worlds.contains { target in
-        target.loop.shards.contains { $0.state.index(of: name.span.bytes) != nil }
-      }
-    }
-    #expect(!index("user1"))
-    // One in whose index nothing but tombstones is: their erasure asks for it.
-    world.delete("team:c")
-    try world.settle()
-    let other = IndexWorld.shard("user2")
-    world.gateway("user2").assign(user: "user2", version: 1, flags: 4, shard: other)
-    world.worlds.forEach { $0.loop.endTurn() }
-    try world.settle()
-    #expect(index("user2"))
-    #expect(try world.list("user2") == "no channels")
-    #expect(!index("user2"))
-    #expect(try world.list("user2", flags: 3, since: 1_000) == "no channels")
-  }
-
-  @Test("a rebuild neither takes what was deleted out, nor brings it back")
-  func rebuiltTombstones() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2"])
-    try world.settle()
-    world.put("team:b", ["user1"])
-    try world.settle()
-    world.delete("team:a")
-    try world.settle()
-    world.put("team:a", ["user2"])
-    try world.settle()
-    try rebuild(world, epoch: 1)
-    #expect(try world.list("user1", flags: 3, since: 1_000) == "team:a (deleted 1000), team:b")
-    #expect(try world.list("user2", flags: 3, since: 1_000) == "team:a (new since deleted 1000)")
-    #expect(try world.differences() == [])
-    world.pass(7 * 86_400_000 + 1)
-    try rebuild(world, epoch: 2)
-    #expect(try deletions(of: "user1", world) == 0)
     #expect(try world.differences() == [])
   }
 
   // MARK: Pages and limits
 
   @Test(
-    "what is on its way outlives the log; what was taken is in no page, and its number is not given again"
+    "pending index changes survive the log's cut; delivered ones are in no page, and numbers are not reused"
   )
   func pages() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1", "user2", "user3"])
     for target in world.worlds { try target.answerLoads() }
-    // Nothing arrives, and the log is cut.
+    // No change is delivered, and the log is cut.
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       for target in world.worlds {
         target.deliveries = []
         try target.persistAll()
@@ -452,7 +269,7 @@ struct IndexTests {
     try world.settleAll()
     #expect(try world.differences() == [] && world.pending == 0)
     for _ in 0..<20 {
-      world.pass(10_000)
+      world.advance(10_000)
       try world.settle()
     }
     let shard = ShardID(IndexWorld.shard("team:a"))
@@ -468,7 +285,7 @@ struct IndexTests {
     #expect(try world.differences() == [] && world.pending == 0)
   }
 
-  @Test("that a user is being erased is told only when their index has what they had joined before")
+  @Test("a user is reported as being erased only once their index has all earlier joins")
   func erasingWaits() throws {
     let world = try IndexWorld()
     world.put("team:a", ["user1"])
@@ -480,13 +297,13 @@ struct IndexTests {
     gateway.assign(user: "user1", version: 1, flags: 4, shard: shard)
     source.loop.endTurn()
     try source.persistAll()
-    #expect(gateway.take() == [], "the join is on its way, and its own answer waits too")
+    #expect(gateway.take() == [], "the join is in flight, and its own answer waits too")
     try world.settle()
     #expect(gateway.take().count == 2)
     #expect(try world.list("user1") == "team:a")
   }
 
-  @Test("too many on their way: what would queue more is busy, the rest goes on")
+  @Test("with too many pending index changes further ones are busy, and other commands continue")
   func full() throws {
     let world = try IndexWorld()
     let gateway = world.gateway("team:a")
@@ -508,7 +325,7 @@ struct IndexTests {
     )
   }
 
-  @Test("indexes leave memory as channels do, and are read when a change comes")
+  @Test("indexes are evicted like channels, and loaded when a change arrives")
   func eviction() throws {
     let world = try IndexWorld { configuration in
       configuration.residentBytesMax = 1
@@ -520,126 +337,5 @@ struct IndexTests {
     }
     #expect(world.worlds.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
     #expect(try world.differences() == [])
-  }
-
-  // MARK: Damage and rebuilding
-
-  /// Both parts of a rebuild, in all shards.
-  private func rebuild(_ world: IndexWorld, epoch: UInt64) throws {
-    for phase in [1, 2] as [UInt8] {
-      for round in 0... {
-        var isDone = true
-        for shard in 0..<UInt16(IndexWorld.shardCount) {
-          let gateway = world.gateways[Int(shard) % 2]
-          _ = gateway.take()
-          gateway.rebuild(phase, epoch: epoch, shard: shard)
-          world.worlds[Int(shard) % 2].loop.endTurn()
-          try world.settle()
-          guard gateway.take().last?.contains("rebuild none epoch \(epoch)") == true else {
-            isDone = false
-            continue
-          }
-        }
-        if isDone { break }
-        world.pass(1_000)
-        try world.settle()
-        if round > 50 {
-          Issue.record("the rebuild does not come to its end")
-          return
-        }
-      }
-    }
-  }
-
-  @Test(
-    "a damaged index is recreated empty and reported; a rebuild brings back what it has lost, and takes out what is wrong"
-  )
-  func damage() throws {
-    let world = try IndexWorld()
-    for cid in ["team:a", "team:b", "team:c"] { world.put(cid, ["user1", "user2"]) }
-    world.post("team:c", "m1", by: "user3")
-    world.change("team:b", remove: ["user2"])
-    try world.settleAll()
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    let home = ShardID(IndexWorld.shard("user1"))
-    let number = world.storage.directory[Array("user1".utf8)]!
-    let key = PageKey(shard: home, channel: number, page: .memberships(0))
-    world.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
-    try world.crash(0)
-    try world.crash(1)
-    // Asked for it is not there, rather than empty.
-    #expect(try world.list("user1") == "unavailable")
-    world.put("team:d", ["user1"])
-    try world.settleAll()
-    #expect(try world.list("user1") == "team:d")
-    let reports = world.worlds.flatMap(\.reports).map(\.description)
-    #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
-    // An entry of a channel that there is not.
-    let stray = Membership(
-      cid: "team:stray",
-      channel: ChannelNumber(99),
-      row: MemberOrdinal(0),
-      isMember: true,
-      joinedAt: .none,
-      epoch: 0
-    )
-    let queued = Outbox.QueuedChange(number: 1_000, change: MembershipChange(user: "user2", stray))
-    // As if it had come from a shard that has sent nothing.
-    let from = (0..<4 as Range<UInt16>).first { shard in
-      ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexWorld.shard($0) != shard }
-    }
-    if let from {
-      let to = ShardID(IndexWorld.shard("user2"))
-      world.arrive([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
-      try world.settle()
-      let found = try world.list("user2")
-      #expect(found.contains("team:stray"))
-    }
-    let lost = try world.differences()
-    #expect(!lost.isEmpty)
-    try rebuild(world, epoch: 1)
-    #expect(try world.differences() == [])
-    // Again, from storage alone: nothing of it is in memory.
-    for _ in 0..<20 {
-      world.pass(10_000)
-      try world.settle()
-    }
-    try world.crash(0)
-    try world.crash(1)
-    try rebuild(world, epoch: 2)
-    #expect(try world.differences() == [])
-  }
-
-  @Test("rebuilding is done in slices, with requests between them, and an older epoch is refused")
-  func slices() throws {
-    let world = try IndexWorld { $0.changesPerTurn = 10 }
-    let shard = IndexWorld.shard("team:a")
-    let gateway = world.gateway("team:a")
-    world.put("team:a", (0..<95).map { "user\($0)" })
-    try world.settleAll()
-    _ = gateway.take()
-    gateway.rebuild(1, epoch: 5, shard: shard)
-    let source = world.worlds[Int(shard) % 2]
-    source.loop.endTurn()
-    #expect(source.slices == 1)
-    source.slice()
-    // A member comes and one goes while it is under way.
-    world.change("team:a", add: ["late"], remove: ["user90", "user1"])
-    gateway.rebuild(2, epoch: 5, shard: shard)
-    source.loop.endTurn()
-    #expect(gateway.take().last?.hasSuffix("busy") == true)
-    gateway.rebuild(0, epoch: 0, shard: shard)
-    source.loop.endTurn()
-    try source.persistAll()
-    #expect(gateway.take().contains { $0.contains("rebuild resending epoch 5") })
-    try world.settleAll()
-    try rebuild(world, epoch: 5)
-    #expect(try world.differences() == [])
-    gateway.rebuild(1, epoch: 4, shard: shard)
-    source.loop.endTurn()
-    #expect(gateway.take().last?.hasSuffix("invalid_field") == true)
   }
 }

@@ -3,8 +3,8 @@ import ReceiptModel
 import ReceiptWire
 import StoreEngine
 
-/// Two loops of two shards each over one storage, and the changes of memberships between them, which come when a test
-/// says so: or twice, later, or not at all. What the channels were told is kept beside them, in plain words.
+/// Two loops with two shards each over one storage. The test delivers the membership changes between them: once, twice,
+/// late, or never. It records the expected indexes in plain text.
 final class IndexWorld {
   static let shardCount = 4
   let storage = MemoryStorage()
@@ -13,7 +13,7 @@ final class IndexWorld {
   private let configure: (inout StoreLoopConfiguration) -> Void
   private var session: UInt64 = 0
   private(set) var clock: Int64 = 1_000
-  /// What every user's index should be, by channel.
+  /// The expected index of every user, by channel.
   var expected: [String: [String: String]] = [:]
   private var known: [String: [String]] = [:]
 
@@ -25,11 +25,11 @@ final class IndexWorld {
   private func start(_ number: Int) throws {
     let shards = stride(from: number, to: Self.shardCount, by: 2).map { UInt16($0) }
     let world = try EngineWorld(storage, shards: shards, of: Self.shardCount) { configuration in
-      configuration.heldMilliseconds = 1_000
+      configuration.indexWaitMilliseconds = 1_000
       self.configure(&configuration)
     }
     world.clock = clock
-    world.pass(0)
+    world.advance(0)
     session += 1
     let gateway = world.connect(session: session)
     if number < worlds.count {
@@ -41,7 +41,7 @@ final class IndexWorld {
     }
   }
 
-  /// The process of a loop is gone, with all that it had not on storage and that was on its way to and from it.
+  /// Crashes the process of a loop. Its unwritten state and its messages in flight are lost.
   func crash(_ number: Int) throws {
     worlds[number].loop.stop()
     try start(number)
@@ -74,9 +74,9 @@ final class IndexWorld {
     endTurn()
   }
 
-  /// A channel is deleted: its members' indexes keep that.
+  /// Deletes a channel: its members' indexes keep a tombstone.
   func delete(_ cid: String) {
-    gateway(cid).end(cid, shard: Self.shard(cid))
+    gateway(cid).deleteChannel(cid, shard: Self.shard(cid))
     for user in expected.keys { expected[user]?[cid] = nil }
     endTurn()
   }
@@ -85,10 +85,10 @@ final class IndexWorld {
 
   private func endTurn() { for world in worlds { world.loop.endTurn() } }
 
-  func pass(_ milliseconds: Int64) {
+  func advance(_ milliseconds: Int64) {
     clock += milliseconds
     for world in worlds {
-      world.pass(milliseconds)
+      world.advance(milliseconds)
       world.loop.tick()
     }
   }
@@ -100,24 +100,24 @@ final class IndexWorld {
     return worlds.flatMap(\.deliveries)
   }
 
-  /// Everything that has left arrives, each at its loop.
+  /// Delivers all changes in flight to their loops.
   func exchange() {
     let deliveries = takeDeliveries()
     let acknowledgements = worlds.flatMap(\.acknowledgements)
     for world in worlds { world.acknowledgements = [] }
-    arrive(deliveries)
-    for acknowledgement in acknowledgements { arrive(acknowledgement) }
+    deliver(deliveries)
+    for acknowledgement in acknowledgements { deliver(acknowledgement) }
   }
 
-  func arrive(_ deliveries: [MembershipDelivery]) {
+  func deliver(_ deliveries: [MembershipDelivery]) {
     for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.take([delivery]) }
   }
 
-  func arrive(_ acknowledgement: MembershipAcknowledgement) {
+  func deliver(_ acknowledgement: MembershipAcknowledgement) {
     worlds[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
   }
 
-  /// One thing happens, the first that can; false where nothing is to be done.
+  /// Performs the first possible action. Returns false if there is none.
   func step() throws -> Bool {
     for world in worlds {
       if !world.loads.isEmpty {
@@ -135,11 +135,11 @@ final class IndexWorld {
     }
     for world in worlds {
       if !world.deliveries.isEmpty {
-        arrive([world.deliveries.removeFirst()])
+        deliver([world.deliveries.removeFirst()])
         return true
       }
       if !world.acknowledgements.isEmpty {
-        arrive(world.acknowledgements.removeFirst())
+        deliver(world.acknowledgements.removeFirst())
         return true
       }
     }
@@ -148,18 +148,18 @@ final class IndexWorld {
 
   func settle() throws { while try step() {} }
 
-  /// Until everything that was lost was sent again, and everything is on storage.
+  /// Runs until all lost changes are resent and all changes are in storage.
   func settleAll() throws {
     for _ in 0..<12 {
       try settle()
-      pass(1_000)
+      advance(1_000)
     }
     try settle()
   }
 
-  // MARK: What is there
+  // MARK: Expected and stored state
 
-  /// A user's index, as it is answered now.
+  /// A user's index, by the answer to list_channels.
   func list(
     _ user: String,
     flags: UInt64 = 1,
@@ -179,7 +179,7 @@ final class IndexWorld {
     return gateway.take().last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"
   }
 
-  /// What differs from what the channels were told.
+  /// The differences between the indexes and the expected ones.
   func differences() throws -> [String] {
     try expected.sorted { $0.key < $1.key }.compactMap { user, channels in
       let found = try list(user).split(separator: ", ").map(String.init).sorted().filter {
@@ -190,7 +190,7 @@ final class IndexWorld {
     }
   }
 
-  /// Batches that all logs hold.
+  /// The number of batches in all logs.
   var logLength: Int { storage.log.values.reduce(0) { $0 + $1.count } }
 
   var pending: Int { worlds.reduce(0) { $0 + $1.loop.gauges.changesPending } }

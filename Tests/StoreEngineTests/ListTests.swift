@@ -6,7 +6,7 @@ import Testing
 @testable import StoreEngine
 
 extension Gateway {
-  /// Asks for a list; the reply is its users, `+` and the cursor where there is a next page.
+  /// Requests a list. The reply has its users, and `+` with the cursor if there is a next page.
   func list(
     _ cid: String,
     _ list: MemberList,
@@ -41,7 +41,7 @@ extension Gateway {
     }
   }
 
-  /// Asks as a server.
+  /// Requests statuses as a server.
   func statuses(_ cid: String, _ messages: [String]) {
     send(.statuses, cid) { payload in
       payload.writeVarint(1)
@@ -54,7 +54,7 @@ extension Gateway {
 
 @Suite("Lists and slices")
 struct ListTests {
-  /// `team:a` with alice, bob and m1 by alice; `team:b` with so many members and m1; everything on storage.
+  /// `team:a` with alice, bob and m1 by alice; `team:b` with this many members and m1; all in storage.
   private func world(
     members: Int = 100,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -79,7 +79,7 @@ struct ListTests {
     replies.map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  @Test("a list and members' statuses, asked for and refused")
+  @Test("list_members and member_statuses give answers and refusals")
   func frames() throws {
     let (world, gateway) = try world()
     gateway.read("team:a", "bob", "m1")
@@ -111,7 +111,7 @@ struct ListTests {
     )
   }
 
-  @Test("a list that tells of a move leaves when the move is durable")
+  @Test("a list that shows a move leaves once the move is durable")
   func replyTiming() throws {
     let (world, gateway) = try world()
     gateway.read("team:a", "bob", "m1")
@@ -122,7 +122,7 @@ struct ListTests {
     #expect(Self.words(gateway.take()) == ["row read 1 unread 0", "bob@1000"])
   }
 
-  @Test("a list that takes long is made in slices, and other channels are answered between them")
+  @Test("a long list is built in slices, and other channels are answered between them")
   func slices() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)
@@ -133,7 +133,7 @@ struct ListTests {
     world.slice()
     #expect(gateway.take() == [])
     gateway.read("team:a", "bob", "m1")
-    // Who reads ahead of the scan is found, who reads behind it is not.
+    // Reads ahead of the scan are included, reads behind it are not.
     gateway.read("team:b", "u1", "m1")
     gateway.read("team:b", "u100", "m1")
     world.loop.endTurn()
@@ -144,18 +144,18 @@ struct ListTests {
       world.slice()
       left -= 1
     }
-    // The total is of the moment at which the page is done.
+    // The total is computed when the page is complete.
     #expect(Self.words(gateway.take()) == ["u100@1000 of 2"])
     #expect(world.slices == 0)
     #expect(!world.loop.isBusy)
   }
 
-  @Test("what waits for a slice takes turns")
+  @Test("sliced queries take turns")
   func turns() throws {
     let (world, gateway) = try world()
     for _ in 0..<3 { gateway.list("team:b", .readers) }
     world.loop.endTurn()
-    // Each slice is one query's: nothing is asked twice.
+    // Each slice serves one query, and no slice is requested twice.
     var slices = 0
     while world.slices > 0, slices < 100 {
       #expect(world.slices == 1)
@@ -166,7 +166,7 @@ struct ListTests {
     #expect((4..<100).contains(slices))
   }
 
-  @Test("one more than may go on in slices is busy, and those whose connection is gone do not count")
+  @Test("one sliced query beyond the limit is busy; those of closed connections do not count")
   func bound() throws {
     let (world, gateway) = try world { $0.slicedQueriesMax = 2 }
     let other = world.connect(session: 2)
@@ -185,7 +185,7 @@ struct ListTests {
     #expect(other.take() == [])
   }
 
-  @Test("a query whose connection is gone goes on no more")
+  @Test("a query whose connection has closed is dropped")
   func closed() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)
@@ -198,7 +198,7 @@ struct ListTests {
     #expect(gateway.take() == [])
   }
 
-  @Test("a channel stays in memory while a query about it goes on")
+  @Test("a channel stays in memory while a query on it is in progress")
   func eviction() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 1 }
     try world.checkpoint()
@@ -209,9 +209,9 @@ struct ListTests {
     #expect(world.slices == 1)
     let name = Array("team:b".utf8)
     func isLoaded() -> Bool { world.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
-    // Enough time and turns for it to be let go.
+    // Time and turns that suffice for eviction.
     for _ in 0..<5 {
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
       try world.persistAll()
       world.loop.endTurn()
@@ -220,7 +220,7 @@ struct ListTests {
     while world.slices > 0 { world.slice() }
     #expect(Self.words(gateway.take()) == ["nobody"])
     for _ in 0..<5 {
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
       try world.persistAll()
       world.loop.endTurn()
@@ -228,7 +228,7 @@ struct ListTests {
     #expect(!isLoaded())
   }
 
-  @Test("a halted loop goes on with nothing")
+  @Test("a halted loop runs no further slices")
   func halted() throws {
     let (world, gateway) = try world()
     gateway.list("team:b", .readers)

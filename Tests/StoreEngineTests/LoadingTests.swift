@@ -4,13 +4,13 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Channels that are read from storage, and the requests that wait for them.
+/// Loading of channels from storage, and the requests that wait for it.
 @Suite("Loading channels")
 struct LoadingTests {
   private let a = ChannelReference.cid(Array("team:a".utf8))
   private let b = ChannelReference.cid(Array("team:b".utf8))
 
-  /// A store with `team:a` and `team:b` of alice and bob, each with message m1, started again from pages.
+  /// A store with `team:a` and `team:b` of alice and bob, each with message m1, restarted from pages.
   private func restarted(
     isCheckpointed: Bool = true,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -27,13 +27,13 @@ struct LoadingTests {
     return try EngineWorld(world.storage, configure: configure)
   }
 
-  @Test("requests wait for their channel in order, and hold up no other")
+  @Test("requests wait for their channel in order, and block no other")
   func order() throws {
     let world = try restarted()
     let gateway = world.connect()
     gateway.change("team:a", add: ["carol"])
-    gateway.look("team:a")
-    gateway.look("team:b")
+    gateway.getChannel("team:a")
+    gateway.getChannel("team:b")
     gateway.change("team:a", remove: ["carol"])
     world.loop.endTurn()
     #expect(world.loads.map(\.reference) == [a, b])
@@ -45,54 +45,54 @@ struct LoadingTests {
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 3", "4 channel of 2"])
   }
 
-  @Test("a channel that is not there: put makes it, for those behind it too")
+  @Test("a put of a missing channel creates it, also for the requests queued behind it")
   func missing() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
-    gateway.look("team:new")
+    gateway.getChannel("team:new")
     gateway.read("team:new", "alice")
     gateway.put("team:new", ["alice"])
-    gateway.look("team:new")
+    gateway.getChannel("team:new")
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel_not_found", "2 channel_not_found"])
     try world.persist()
     #expect(gateway.take() == ["3 channel of 1 new", "4 channel of 1"])
   }
 
-  @Test("too many channels that load: busy, and nothing of it applied")
+  @Test("one channel beyond the limit of concurrent loads is busy, and nothing is applied")
   func loadsMax() throws {
     let world = try restarted { $0.loadsMax = 1 }
     let gateway = world.connect()
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
-    // Its answer may be lost: the command is not taken for applied.
+    // Its answer may be lost: the command does not count as applied.
     gateway.change("team:a", add: ["dave"])
     let again = world.connect()
     again.change("team:b", add: ["carol"], counter: 1)
-    again.look("team:b")
+    again.getChannel("team:b")
     try world.answerLoads()
     try world.persistAll()
     #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
   }
 
-  @Test("too many requests that wait for one channel: busy")
+  @Test("one request beyond the limit of waiting requests for a channel is busy")
   func waitingMax() throws {
     let world = try restarted { $0.waitingPerLoadMax = 2 }
     let gateway = world.connect()
-    for _ in 0..<4 { gateway.look("team:a") }
-    gateway.look("team:b")
+    for _ in 0..<4 { gateway.getChannel("team:a") }
+    gateway.getChannel("team:b")
     world.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel of 2", "2 channel of 2", "5 channel of 2"])
   }
 
-  @Test("a channel that cannot be read is unavailable, others go on, and it is read again when asked for")
+  @Test("an unreadable channel is unavailable, others are served, and the next request reads it again")
   func unreadable() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -104,7 +104,7 @@ struct LoadingTests {
     try world.answerLoad(b)
     try world.persistAll()
     #expect(gateway.take() == ["2 channel of 3"])
-    // Sent again on another connection: it was not applied, and is now.
+    // The resend on another connection is applied, because the original was not.
     let again = world.connect()
     again.change("team:a", add: ["carol"], counter: 1)
     try world.answerLoads()
@@ -112,27 +112,28 @@ struct LoadingTests {
     #expect(again.take() == ["1 channel of 3"])
   }
 
-  @Test("a waiting request that does not parse ends its connection, not the others")
+  @Test("a malformed waiting request ends its connection, not the others")
   func malformed() throws {
     let world = try restarted()
     let gateway = world.connect()
     let other = world.connect(session: 2)
     gateway.send(.getChannel, "team:a") { $0.writeInteger(UInt8(1)) }
-    other.look("team:a")
+    other.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
     try world.answerLoad(a)
     #expect(gateway.ended == [.trailingBytes])
     #expect(other.take() == ["1 channel of 2"] && other.ended == [])
-    // Nothing more is taken from it, nor carried out of what waits: all that is sent again, in order.
+    // The loop reads no more from the connection and drops its waiting requests. The client resends all of them, in
+    // order.
     gateway.change("team:b", add: ["dave"])
     try world.answerLoads()
     try world.persistAll()
-    other.look("team:b")
+    other.getChannel("team:b")
     world.loop.endTurn()
     #expect(other.take() == ["2 channel of 2"] && gateway.take() == [])
   }
 
-  @Test("a command that waits and cannot carry a counter ends its connection before anything is read")
+  @Test("a waiting command without a valid counter ends its connection before anything is read")
   func malformedCounter() throws {
     let world = try restarted()
     let gateway = world.connect()
@@ -140,7 +141,7 @@ struct LoadingTests {
     #expect(gateway.ended == [.badValue(.session)] && world.loads.isEmpty)
   }
 
-  @Test("what waits and is sent again on another connection is applied once")
+  @Test("a waiting command resent on another connection is applied once")
   func resentWhileWaiting() throws {
     let world = try restarted()
     let gateway = world.connect(serial: 1)
@@ -156,11 +157,11 @@ struct LoadingTests {
     try world.answerLoads()
     try world.persistAll()
     #expect(gateway.take() == [])
-    // What waited on the older connection is left to its resend.
+    // Requests that waited on the older connection are applied only when they are resent.
     #expect(again.take() == ["1 channel of 3", "2 channel of 2", "3 channel of 3"])
   }
 
-  @Test("an older connection that opens late is the one that ends")
+  @Test("an older connection that opens late is closed")
   func lateOpen() throws {
     let (world, _) = try settledWorld()
     let newer = world.connect(serial: 8)
@@ -169,10 +170,10 @@ struct LoadingTests {
     world.loop.open(older.lane)
     #expect(older.lane.isClosed && !newer.lane.isClosed)
     older.post("team:a", "m1")
-    newer.look("team:a")
+    newer.getChannel("team:a")
     world.loop.endTurn()
     #expect(world.commits.isEmpty && newer.take() == ["1 channel of 2"])
-    // Its end does not end the newer one.
+    // Closing the older connection does not close the newer one.
     world.loop.close(older.lane)
     let third = world.connect(serial: 9)
     world.loop.open(third.lane)
@@ -181,7 +182,7 @@ struct LoadingTests {
 
   // MARK: The log's tail
 
-  @Test("a channel of the tail that is taken in to cut the log does not overtake who waits for it")
+  @Test("a tail channel loaded to cut the log does not overtake requests that wait for it")
   func tailKeepsOrder() throws {
     let world = try restarted(isCheckpointed: false)
     let gateway = world.connect()
@@ -191,18 +192,18 @@ struct LoadingTests {
     try world.answerLoad(.number(ChannelNumber(1)))
     gateway.change("team:a", remove: ["carol"])
     world.loop.endTurn()
-    // The read by name comes to nothing.
+    // The read by name is ignored.
     try world.answerLoads()
     try world.persistAll()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
   }
 
   @Test(
-    "a channel of the tail that was taken in by name: the read by number comes to nothing, whatever pages there are"
+    "a tail channel already loaded by name ignores its read by number, whatever pages exist"
   )
   func tailTwice() throws {
     let world = try restarted(isCheckpointed: false)
-    // A crash between two pages: rows are on storage, the head is in the log only.
+    // A crash between two page writes: the rows are in storage, the head is in the log only.
     var rows: [Effect] = []
     for (_, bytes) in world.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
       rows += try LogBatch(bytes.readableBytesSpan).effects.filter {
@@ -213,7 +214,7 @@ struct LoadingTests {
     Page(index: LogIndex(1), effects: rows).write(into: &page)
     world.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .rows(0))] = page
     let gateway = world.connect()
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.tick()
     try world.answerLoad(a)
     try world.answerLoads()
@@ -221,13 +222,13 @@ struct LoadingTests {
     #expect(world.loop.gauges.tailChannels == 0)
   }
 
-  @Test("a channel of the tail that cannot be read is tried again, and the log is cut then")
+  @Test("an unreadable tail channel is retried, and the log is cut afterwards")
   func tailRetry() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
     world.loop.tick()
     try world.answerLoad(failing: true)
     try world.answerLoads()
-    world.pass(4_000)
+    world.advance(4_000)
     world.loop.tick()
     #expect(world.loads.isEmpty)
     #expect(world.loop.gauges.tailChannels == 1)
@@ -237,11 +238,11 @@ struct LoadingTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a busy store still takes in the tail")
+  @Test("a busy store still loads the tail")
   func tailUnderLoad() throws {
     let world = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
     let gateway = world.connect()
-    for number in 0..<20 { gateway.look("team:other\(number)") }
+    for number in 0..<20 { gateway.getChannel("team:other\(number)") }
     world.loop.tick()
     #expect(world.loads.last?.reference == .number(ChannelNumber(1)))
   }

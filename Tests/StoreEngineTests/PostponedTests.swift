@@ -4,13 +4,13 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// So much is done for requests between two slices, and the rest waits.
+/// The work for requests between two slices is limited, and further requests wait.
 @Suite("Wide requests")
 struct PostponedTests {
-  /// A dozen members, whose names are long enough that to put them is no short request.
+  /// A dozen members with long names, so that adding them is a wide request.
   private static let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
 
-  /// `team:a` and `team:b` of alice and bob, with a message each, and room for ten members between two slices.
+  /// `team:a` and `team:b` of alice and bob, with a message each, and a limit of ten entries between two slices.
   private func world(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
@@ -25,86 +25,88 @@ struct PostponedTests {
     world.loop.endTurn()
     try world.persistAll()
     try world.settle()
-    // Whatever all this took is there again.
+    // The limit is reset.
     world.loop.tick()
     try world.settle()
     _ = gateway.take()
     return (world, gateway)
   }
 
-  private func end(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
+  private func endAndTake(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     world.loop.endTurn()
     try world.persistAll()
     return gateway.take()
   }
 
   @Test(
-    "the second of two waits for a slice, and so does what comes behind it to its channel; others go past"
+    "the second of two wide requests waits for a slice, with later ones to its channel; others overtake it"
   )
   func order() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)  // 5
     gateway.change("team:b", add: Self.crowd)  // 6
     gateway.read("team:b", Self.crowd[3], "m1")  // 7
-    gateway.look("team:b")  // 8
+    gateway.getChannel("team:b")  // 8
     gateway.read("team:a", "bob", "m1")  // 9
     gateway.change("team:a", remove: ["bob"])  // 10
     let first = gateway.sent - 5
     func words(_ place: UInt32, _ text: String) -> String { "\(first + place) \(text)" }
     #expect(
-      try end(world, gateway) == [
+      try endAndTake(world, gateway) == [
         words(0, "channel of 14"), words(4, "row read 1 unread 0"), words(5, "channel of 13"),
       ]
     )
     #expect(world.slices == 1 && world.loop.isBusy)
     world.slice()
-    #expect(try end(world, gateway) == [words(1, "channel of 14")])
+    #expect(try endAndTake(world, gateway) == [words(1, "channel of 14")])
     world.slice()
     #expect(
-      try end(world, gateway) == [words(2, "row read 1 unread 0 uncounted 3"), words(3, "channel of 14")]
+      try endAndTake(world, gateway) == [
+        words(2, "row read 1 unread 0 uncounted 3"), words(3, "channel of 14"),
+      ]
     )
     #expect(world.slices == 0 && !world.loop.isBusy)
   }
 
-  @Test("between two slices turns end, and there is no more room for that")
+  @Test("wide requests are limited over all turns between two slices")
   func turns() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)
-    #expect(try end(world, gateway).count == 1)
+    #expect(try endAndTake(world, gateway).count == 1)
     gateway.change("team:b", add: Self.crowd)
-    #expect(try end(world, gateway) == [])
+    #expect(try endAndTake(world, gateway) == [])
     gateway.change("team:b", remove: ["alice"])
-    world.pass(100)
+    world.advance(100)
     world.loop.tick()
-    // The tick has made room, but who came first comes first.
+    // The tick has reset the limit, but requests keep their order.
     gateway.change("team:b", add: ["carol"])
-    #expect(try end(world, gateway) == [])
+    #expect(try endAndTake(world, gateway) == [])
     while world.slices > 0 { world.slice() }
     #expect(
-      try end(world, gateway).map { $0.drop { $0 != " " } } == [
+      try endAndTake(world, gateway).map { $0.drop { $0 != " " } } == [
         " channel of 14", " channel of 13", " channel of 14",
       ]
     )
   }
 
-  @Test("counts of what is unread wait in the same way")
+  @Test("wide unread counts wait in the same way")
   func counts() throws {
     let (world, gateway) = try world()
     let many = Array(repeating: CountsEntry("team:a", "bob"), count: 120)
-    gateway.counts(many)
-    gateway.counts(many)
-    gateway.counts([CountsEntry("team:b", "bob")])
+    gateway.unreadCounts(many)
+    gateway.unreadCounts(many)
+    gateway.unreadCounts([CountsEntry("team:b", "bob")])
     gateway.read("team:a", "bob", "m1")
-    let answers = try end(world, gateway)
-    // The short one does not wait.
+    let answers = try endAndTake(world, gateway)
+    // The short request does not wait.
     #expect(answers.count == 3 && answers[1].hasSuffix("unread 1/0"))
     #expect(answers[0].hasSuffix(" 1/0") && answers[2].hasSuffix("row read 1 unread 0"))
     world.slice()
-    let last = try end(world, gateway)
+    let last = try endAndTake(world, gateway)
     #expect(last.count == 1 && last.first?.hasSuffix(" 0/0") == true)
   }
 
-  @Test("what waits and is sent again on another connection is applied once")
+  @Test("a postponed command resent on another connection is applied once")
   func resent() throws {
     let (world, _) = try world()
     let older = world.connect(session: 5, serial: 1)
@@ -112,52 +114,52 @@ struct PostponedTests {
     older.change("team:a", add: Self.crowd)
     older.change("team:b", add: Self.crowd)
     older.change("team:b", remove: [Self.crowd[0]])
-    #expect(try end(world, older) == ["1 channel of 14"])
+    #expect(try endAndTake(world, older) == ["1 channel of 14"])
     let again = world.connect(session: 5, serial: 2)
     world.loop.open(again.lane)
     again.change("team:b", add: Self.crowd, counter: 2)
     again.change("team:b", remove: [Self.crowd[0]], counter: 3)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, again) == ["1 channel of 14", "2 channel of 13"])
+    #expect(try endAndTake(world, again) == ["1 channel of 14", "2 channel of 13"])
     #expect(older.take() == [])
-    // Once more, after they were applied.
+    // The commands are resent after they were applied.
     again.change("team:b", add: Self.crowd, counter: 2)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, again) == ["3 channel of 13"])
+    #expect(try endAndTake(world, again) == ["3 channel of 13"])
   }
 
-  @Test("a crash while something waits leaves nothing of it, and it is applied when it is sent again")
+  @Test("a crash drops postponed commands, which are applied when they are resent")
   func crash() throws {
     let (world, gateway) = try world()
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     let counter = gateway.counter
-    #expect(try end(world, gateway).count == 1)
+    #expect(try endAndTake(world, gateway).count == 1)
     let restarted = try EngineWorld(world.storage)
     let again = restarted.connect()
-    again.look("team:b")
+    again.getChannel("team:b")
     try restarted.answerLoads()
     #expect(try end(restarted, again) == ["1 channel of 2"])
     again.change("team:b", add: Self.crowd, counter: counter)
     #expect(try end(restarted, again) == ["2 channel of 14"])
   }
 
-  @Test("one more than may wait is busy, and is applied when it is sent again")
+  @Test("one postponed request beyond the limit is busy, and is applied when it is resent")
   func full() throws {
     let (world, gateway) = try world { $0.postponedMax = 1 }
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd + ["carol"])
-    let answers = try end(world, gateway)
+    let answers = try endAndTake(world, gateway)
     #expect(answers.count == 2 && answers.contains { $0.hasSuffix(" busy") })
     world.slice()
-    _ = try end(world, gateway)
+    _ = try endAndTake(world, gateway)
     gateway.change("team:b", add: Self.crowd + ["carol"], counter: gateway.counter)
     while world.slices > 0 { world.slice() }
-    #expect(try end(world, gateway).last?.hasSuffix("channel of 15") == true)
+    #expect(try endAndTake(world, gateway).last?.hasSuffix("channel of 15") == true)
   }
 
-  @Test("while as much gathers behind a commit as may, nothing wide goes on; the end of the commit lets it")
+  @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
   func gathered() throws {
     let (world, gateway) = try world { $0.gatheredBytesMax = 1 }
     gateway.change("team:a", add: Self.crowd)
@@ -179,7 +181,7 @@ struct PostponedTests {
     )
   }
 
-  @Test("channels that were read are taken in so many between two slices, those that requests wait for first")
+  @Test("loaded channels are inserted a few per slice, those with waiting requests first")
   func arrivals() throws {
     let (before, gateway) = try world()
     for number in 0..<4 {
@@ -189,28 +191,28 @@ struct PostponedTests {
     }
     before.loop.endTurn()
     try before.persistAll()
-    // Not written as pages yet: the log's tail has them all.
+    // No pages are written, so the log's tail has all channels.
     let world = try EngineWorld(before.storage) { configuration in
       configuration.entriesPerTurn = 1
       configuration.tailLoadsMax = 3
     }
-    let asker = world.connect(session: 7)
+    let reader = world.connect(session: 7)
     world.loop.tick()
     #expect(world.loads.count == 3)
-    asker.look("team:3")
-    asker.look("team:2")
+    reader.getChannel("team:3")
+    reader.getChannel("team:2")
     #expect(world.loads.count == 5)
     try world.answerLoads()
-    // The first one of the tail is in, and the others wait.
+    // The first channel of the tail is inserted, and the others wait.
     #expect(world.slices == 1 && world.loop.gauges.loadedChannels == 1)
-    #expect(try end(world, asker) == [])
-    // Of the others one, in any case; then those with requests.
+    #expect(try endAndTake(world, reader) == [])
+    // One of the other channels is always inserted, then those with requests.
     world.slice()
     #expect(world.loop.gauges.loadedChannels == 2)
     while world.slices > 0 {
       world.slice()
       try world.answerLoads()
     }
-    #expect(try end(world, asker).sorted() == ["1 channel of 2", "2 channel of 2"])
+    #expect(try endAndTake(world, reader).sorted() == ["1 channel of 2", "2 channel of 2"])
   }
 }

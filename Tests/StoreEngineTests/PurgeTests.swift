@@ -13,7 +13,7 @@ struct PurgeTests {
     try world.persistAll()
   }
 
-  /// What a gateway was answered since the last look, in order.
+  /// The answers since the last call, in order.
   private func answers(_ gateway: Gateway) -> [String] {
     gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
@@ -27,7 +27,7 @@ struct PurgeTests {
     return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
   }
 
-  @Test("a round: pages of before are written, the log is cut, the storage purges itself, then it has ended")
+  @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
   func round() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "bob")
@@ -41,18 +41,18 @@ struct PurgeTests {
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(gateway, 1) == 1 && world.purges == 1)
     try world.purgeStorage()
-    // However often it is asked, and by whom.
+    // The answer is the same for every repeat and connection.
     for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
     #expect(try ask(world.connect(session: 2), 1) == 0)
     #expect(world.commits.isEmpty && world.purges == 0)
-    // Who asks anew waits for another round. Nothing was logged since: there is only the storage's part.
+    // A new request waits for another round. Without new log entries only the storage is purged.
     #expect(try ask(gateway, 0) == 2 && world.purges == 1 && world.commits.isEmpty)
     try world.purgeStorage()
     #expect(try ask(gateway, 2) == 0 && world.purges == 0)
   }
 
   @Test(
-    "changes that were on their way go first, and the round goes on when they have arrived, asked for or not"
+    "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
   )
   func sending() throws {
     let (world, gateway) = try settledWorld()
@@ -67,7 +67,7 @@ struct PurgeTests {
     #expect(try world.purges == 1 && world.traces("bob") == [])
   }
 
-  @Test("an asker beside deletions without a break is done after two rounds at most")
+  @Test("a purge beside continuous deletions ends after two rounds at most")
   func withoutBreak() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m0", by: "bob")
@@ -75,29 +75,29 @@ struct PurgeTests {
     try turn(world)
     try world.settle()
     let (deleting, asking) = (world.connect(session: 2), world.connect(session: 3))
-    // A round of somebody else is under way already.
+    // A round of another connection is under way.
     #expect(try ask(gateway, 0) == 1)
     var round: UInt64 = 0
     var turns = 0
     repeat {
       turns += 1
       deleting.put("team:x\(turns)", ["carol"])
-      deleting.end("team:x\(turns - 1)")
+      deleting.deleteChannel("team:x\(turns - 1)")
       world.loop.endTurn()
       round = try ask(asking, round)
       try world.answerLoads()
-      world.arrive()
+      world.deliverChanges()
       if world.slices > 0 { world.slice() }
       if !world.commits.isEmpty { try world.persist() }
       if turns % 3 == 0, world.purges > 0 { try world.purgeStorage() }
-      world.pass(20)
+      world.advance(20)
     } while round > 0 && turns < 200
     #expect(round == 0 && world.storage.purges == 2, "\(turns) turns")
     #expect(try world.traces("bob") == [])
     #expect(answers(deleting).contains("channel deleted"))
   }
 
-  @Test("ten askers at once wait for one round, and for one more where one is under way")
+  @Test("ten purge requests share one round, or the next one where a round is under way")
   func together() throws {
     let (world, first) = try settledWorld()
     try world.settle()
@@ -105,24 +105,24 @@ struct PurgeTests {
     #expect(try ask(first, 0) == 1)
     try world.persistAll()
     #expect(world.purges == 1)
-    for asker in requesters { #expect(try ask(asker, 0) == 2) }
-    for asker in requesters { #expect(try ask(asker, 2) == 2) }
-    // The one that is waited for begins by itself; it needs what was logged before it, and no more.
+    for gateway in requesters { #expect(try ask(gateway, 0) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
+    // The requested round starts by itself. It waits only for log entries from before it.
     first.post("team:a", "m1", by: "alice")
     try turn(world)
     try world.purgeStorage()
     try world.persistAll()
     #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(first, 1) == 0)
-    for asker in requesters { #expect(try ask(asker, 2) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
     try world.purgeStorage()
-    for asker in requesters { #expect(try ask(asker, 2) == 0) }
-    // Nobody waits any more.
+    for gateway in requesters { #expect(try ask(gateway, 2) == 0) }
+    // No connection waits any more.
     try world.checkpoint()
     #expect(world.storage.purges == 2 && world.purges == 0)
   }
 
-  @Test("what is erased while a round is under way is not covered by it, but by the one that is named for it")
+  @Test("an erasure during a purge round is covered by the next round, whose number is returned")
   func meanwhile() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m0", by: "bob")
@@ -152,7 +152,7 @@ struct PurgeTests {
     #expect(try ask(other, 2) == 0)
   }
 
-  @Test("one purge of the storage is for all shards that wait for it; one that fails has not been a round")
+  @Test("one storage purge serves all waiting shards; a failed one does not count as a round")
   func failing() throws {
     let world = try EngineWorld(shards: [0, 1, 2], of: 3)
     let gateway = world.connect()
@@ -164,13 +164,13 @@ struct PurgeTests {
     try world.purgeStorage(failing: true)
     #expect(world.reports == [.failed("bad sector")] && world.purges == 0)
     #expect(try ask(gateway, 1, shard: 0) == 0)
-    // Whoever waits has it begun anew, under its number. Nobody else does, so a storage that fails is not asked without
-    // end.
+    // A repeated request restarts the failed round under its number. Without a request it is not restarted, so a
+    // failing storage is not purged in a loop.
     try world.checkpoint()
     #expect(world.purges == 0)
     #expect(try ask(gateway, 1, shard: 1) == 1 && world.purges == 1)
-    // Somebody who was told of the one after it before it failed is covered by it too, but waits for what they were
-    // told.
+    // A connection that was told the next round, before this one failed, is covered by this one too, but waits for its
+    // own round.
     let other = world.connect(session: 2)
     #expect(try ask(other, 0, shard: 1) == 2)
     try world.purgeStorage(failing: true)
@@ -183,7 +183,7 @@ struct PurgeTests {
     #expect(try ask(other, 2, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 0)
   }
 
-  @Test("after a restart rounds are counted anew: who waits for one of before is told of one that comes")
+  @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
   func restart() throws {
     let (before, _) = try settledWorld()
     try before.settle()
@@ -201,7 +201,7 @@ struct PurgeTests {
       let world = try EngineWorld(before.storage)
       try world.settle()
       let (gateway, other) = (world.connect(session: 2), world.connect(session: 3))
-      // Others may have had as many rounds since, each of which covers what was durable at the start.
+      // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
       for round in 1...6 as ClosedRange<UInt64> where overtaken {
         #expect(try ask(other, 0) == round)
         try world.checkpoint()
@@ -223,7 +223,7 @@ struct PurgeTests {
     }
   }
 
-  @Test("a round after a restart waits for the channels of the log's tail")
+  @Test("a purge round after a restart waits for the channels of the log's tail")
   func tail() throws {
     let (before, _) = try settledWorld()
     try before.settle()
@@ -236,7 +236,7 @@ struct PurgeTests {
     try world.answerLoads()
     for _ in 0..<3 {
       world.loop.tick()
-      // Changes that were on their way are sent again, and go first.
+      // Pending index changes are resent first.
       try world.settle()
       round = try ask(gateway, round)
       try turn(world)
@@ -244,7 +244,7 @@ struct PurgeTests {
     #expect(round == 1 && world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a payload without its round, or with more behind it, ends the connection")
+  @Test("a purge payload that is too short or too long ends the connection")
   func fields() throws {
     for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
       let (world, gateway) = try settledWorld()

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Push acknowledgements by name and by ticket (R3, R20), wherever the channel is.
+/// Push acknowledgements by name and by ticket (R3, R20), with the channel in memory, in storage or in the tail.
 @Suite("Push acknowledgements")
 struct PushTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
@@ -16,7 +16,7 @@ struct PushTests {
     let (world, gateway) = try settledWorld(configure: configure)
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice") }
     try turn(world)
-    world.pass(1_000)
+    world.advance(1_000)
     _ = gateway.take()
     return (world, gateway)
   }
@@ -27,7 +27,7 @@ struct PushTests {
     try world.persistAll()
   }
 
-  /// What was answered since, without its correlations.
+  /// The answers since the last call, without their correlations.
   private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     try turn(world)
     return taken(gateway)
@@ -37,19 +37,19 @@ struct PushTests {
     gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  /// The store starts again from what is on storage.
+  /// Restarts the store from storage.
   private func restarted(
     _ world: EngineWorld,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
     let again = try EngineWorld(world.storage, configure: configure)
-    again.pass(world.clock - again.clock)
+    again.advance(world.clock - again.clock)
     return (again, again.connect(session: 7))
   }
 
   // MARK: By names
 
-  @Test("an acknowledgement by name marks the message delivered, and is answered when that is durable")
+  @Test("acknowledge_push marks the message delivered, and is answered once durable")
   func byName() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m2")
@@ -57,8 +57,8 @@ struct PushTests {
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take() == ["5 moved sent 1000 delivered 2000"])
-    world.pass(10)
-    // Late ones, and repeated ones, change nothing that is further on.
+    world.advance(10)
+    // Late and repeated acknowledgements do not move a later position.
     gateway.push("team:a", "bob", "m2", flags: 1)
     gateway.push("team:a", "bob", "m1")
     world.loop.endTurn()
@@ -70,7 +70,7 @@ struct PushTests {
     #expect(world.commits.isEmpty)
   }
 
-  @Test("what is wrong is said by name, and nothing of it is applied")
+  @Test("an invalid push acknowledgement is refused by name, and not applied")
   func refusals() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", flags: 2)
@@ -86,7 +86,7 @@ struct PushTests {
         "message_not_found", "channel_not_found",
       ]
     )
-    gateway.delete("team:a", "m1")
+    gateway.deleteMessage("team:a", "m1")
     gateway.place("team:a", "bob", "m1")
     gateway.push("team:a", "bob", "m1")
     #expect(
@@ -94,12 +94,12 @@ struct PushTests {
     )
   }
 
-  @Test("an acknowledged time lies between what the row shows already and now")
+  @Test("an acknowledged time is bounded by the row's shown time and now")
   func ackedTimes() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_500)
-    world.pass(100)
-    // Before the last one, and in the future.
+    world.advance(100)
+    // Times before the last one, and in the future.
     gateway.push("team:a", "bob", "m2", acked: 1_200)
     gateway.push("team:a", "bob", "m3", acked: 9_999)
     #expect(
@@ -109,7 +109,7 @@ struct PushTests {
     )
   }
 
-  @Test("acknowledged times are there again after a start from the log, and from pages")
+  @Test("acknowledged times survive recovery from the log and from pages")
   func ackedTimesKept() throws {
     let (world, gateway) = try world()
     gateway.push("team:a", "bob", "m1", acked: 1_200)
@@ -126,23 +126,23 @@ struct PushTests {
     }
   }
 
-  @Test("whoever asks what has changed is told of a backdated acknowledgement that came since")
+  @Test("subscribe with `since` includes a backdated acknowledgement that arrived after it")
   func since() throws {
     let (world, gateway) = try world()
-    world.pass(60_000)
+    world.advance(60_000)
     gateway.push("team:a", "bob", "m1", acked: 1_200)
     try turn(world)
     _ = gateway.take()
     gateway.subscribe(["team:a"], since: 30_000)
-    let told = try answers(world, gateway).joined()
-    #expect(told.contains("bob") && told.contains("1-1 delivered"), "\(told)")
+    let answer = try answers(world, gateway).joined()
+    #expect(answer.contains("bob") && answer.contains("1-1 delivered"), "\(answer)")
     gateway.subscribe(["team:a"], since: world.clock + 1)
     #expect(try !answers(world, gateway).joined().contains("bob"))
   }
 
   // MARK: By a ticket
 
-  @Test("a ticket leads back to its names, and marks the message delivered")
+  @Test("a ticket resolves to its names, and marks the message delivered")
   func ticket() throws {
     let (world, gateway) = try world()
     gateway.place("team:a", "bob", "m2")
@@ -157,7 +157,7 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["same sent 1000 delivered 2000 team:a bob m2"])
   }
 
-  @Test("a ticket whose numbers lead elsewhere, or nowhere")
+  @Test("a ticket whose numbers resolve to other names or none is refused")
   func strangeTickets() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -173,7 +173,7 @@ struct PushTests {
     changed { $0.sequence = SequenceNumber(4) }
     changed { $0.sequence = .zero }
     changed { $0.parent = SequenceNumber(1) }
-    // Of no channel, the index of a user, one that was never made.
+    // The numbers of no channel, of a user's index, and of a channel that was never created.
     for number in [0, 2, 3, 4, 1 << 40, UInt64.max] { changed { $0.channel = ChannelNumber(number) } }
     #expect(
       try answers(world, gateway) == [
@@ -184,7 +184,7 @@ struct PushTests {
     #expect(world.reports.isEmpty)
   }
 
-  @Test("a channel on storage is found by its number: first its name, then its pages")
+  @Test("a channel on storage is found by number: its name is read first, then its pages")
   func cold() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -192,7 +192,7 @@ struct PushTests {
     let (world, gateway) = try restarted(first)
     gateway.redeem(ticket)
     gateway.redeem(ticket)
-    gateway.look("team:none")
+    gateway.getChannel("team:none")
     world.loop.endTurn()
     let none = ChannelReference.cid(Array("team:none".utf8))
     #expect(world.loads.map(\.reference) == [.head(ChannelNumber(1)), none])
@@ -205,14 +205,14 @@ struct PushTests {
         "same sent 1000 delivered \(world.clock) team:a bob m2",
       ]
     )
-    // It is in memory now.
+    // The channel is in memory now.
     gateway.redeem(ticket)
     world.loop.endTurn()
     #expect(world.loads.isEmpty && gateway.take().count == 1)
   }
 
   @Test(
-    "a channel of the log's tail is found by its number, made in it or before it",
+    "a channel of the log's tail is found by number, whether created in the tail or before it",
     arguments: [false, true]
   )
   func tail(_ isMadeBefore: Bool) throws {
@@ -227,12 +227,12 @@ struct PushTests {
     let reference = isMadeBefore ? ChannelReference.head(ChannelNumber(1)) : Self.a
     #expect(world.loads.map(\.reference) == [reference])
     #expect(try answers(world, gateway) == ["moved sent 1000 delivered 1600 team:a bob m3"])
-    // The log's tail goes on being drained.
+    // The log's tail is still drained.
     try world.checkpoint()
     #expect(world.storage.log[ShardID(0)]!.isEmpty)
   }
 
-  @Test("a channel that was let go is found again")
+  @Test("an evicted channel is found again by its number")
   func evicted() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 1 }
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -246,7 +246,7 @@ struct PushTests {
     )
   }
 
-  @Test("so many wait for a channel's name, and so many channels are looked for; the rest is busy")
+  @Test("waiting tickets and name reads are limited; further ones are busy")
   func bounded() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -256,18 +256,18 @@ struct PushTests {
       $0.loadsMax = 1
     }
     for _ in 0..<3 { gateway.redeem(ticket) }
-    gateway.look("team:b")
+    gateway.getChannel("team:b")
     world.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
     _ = try answers(world, gateway)
-    // Refused, it is not covered, and its resend is decided.
+    // The refused command's counter is open, and its resend is decided.
     gateway.redeem(ticket, counter: 3)
     #expect(
       try answers(world, gateway) == ["same sent 1000 delivered \(world.clock) team:a bob m2"]
     )
   }
 
-  @Test("where its name cannot be read it is unavailable, and a repeat finds it")
+  @Test("a ticket whose channel name cannot be read is unavailable, and a retry finds it")
   func unreadable() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -283,7 +283,7 @@ struct PushTests {
     )
   }
 
-  @Test("a connection that is lost while its ticket waits: sent again it is carried out, once")
+  @Test("a waiting ticket whose connection is lost is redeemed once when it is resent")
   func lost() throws {
     let (first, before) = try world()
     let ticket = try before.ticket("team:a", "bob", "m2", first)
@@ -299,7 +299,7 @@ struct PushTests {
     #expect(try answers(world, again) == ["moved sent 1000 delivered \(world.clock) team:a bob m2"])
   }
 
-  @Test("sent again it moves nothing, whatever has happened since")
+  @Test("a resent acknowledgement moves nothing, whatever has changed since")
   func resent() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -319,7 +319,7 @@ struct PushTests {
         "outcome_unknown", "channel of 1", "not_a_member", "channel of 2", "not_a_member",
       ]
     )
-    // As after a start.
+    // The state after a restart.
     let (again, other) = try restarted(world)
     let same = again.connect(session: 1)
     same.push("team:a", "bob", "m2", counter: counter)
@@ -329,7 +329,7 @@ struct PushTests {
     #expect(other.take() == ["1 moved sent 1000 delivered 2000"])
   }
 
-  @Test("commands that waited when their connection was lost are carried out when they are resent")
+  @Test("commands that waited when their connection was lost are applied when they are resent")
   func droppedWhileWaiting() throws {
     let (before, _) = try world()
     let (world, gateway) = try restarted(before)
@@ -344,7 +344,7 @@ struct PushTests {
     #expect(answers.dropFirst().allSatisfy { $0 == "same sent 1000 delivered 2000" })
   }
 
-  @Test("a ticket of somebody who left, who came back, who was erased")
+  @Test("tickets of users who left, rejoined or were erased are refused")
   func left() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
@@ -367,15 +367,15 @@ struct PushTests {
     )
   }
 
-  @Test("a ticket of a channel that was deleted, and made anew, at every stage of that")
+  @Test("a deleted channel's ticket is refused at every stage of deletion and new creation")
   func deleted() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m2", world)
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     gateway.redeem(ticket)
     world.loop.endTurn()
-    // That it is gone may not be said before it is durable; storage has it still.
+    // The deletion is not reported before it is durable. The storage still has the channel.
     try world.answerLoads()
     #expect(gateway.take() == [])
     try world.persist()
@@ -404,7 +404,7 @@ struct PushTests {
     #expect(try answers(cold, third).map { $0.prefix(5) } == ["moved"])
   }
 
-  @Test("a channel that is deleted in slices is not there for a ticket from the first on")
+  @Test("a channel in sliced deletion is not found by tickets from the first slice on")
   func endingInSlices() throws {
     let (world, gateway) = try settledWorld { $0.changesPerTurn = 2 }
     gateway.put("team:b", (0..<9).map { "user\($0)" })
@@ -412,14 +412,14 @@ struct PushTests {
     try world.settle()
     _ = gateway.take()
     let ticket = try gateway.ticket("team:b", "user3", "m1", world)
-    gateway.end("team:b")
+    gateway.deleteChannel("team:b")
     gateway.redeem(ticket)
     world.loop.endTurn()
     try world.persist()
     #expect(taken(gateway) == ["channel_not_found"])
   }
 
-  @Test("a reply's ticket, of who is in its thread and who is not")
+  @Test("a reply's ticket marks the rows of thread participants only")
   func replies() throws {
     let (world, gateway) = try world()
     gateway.reply("team:a", "r1", by: "bob", to: "m1")
@@ -427,7 +427,7 @@ struct PushTests {
     let ofAlice = try gateway.ticket("team:a", "alice", "r1", world)
     #expect(ofAlice.parent == SequenceNumber(1) && ofAlice.sequence == SequenceNumber(1))
     gateway.change("team:a", add: ["carol"])
-    // Before the reply was registered.
+    // This time is before the registration of the reply.
     gateway.redeem(ofAlice, acked: 1_900)
     gateway.push("team:a", "carol", "r1", flags: 1)
     #expect(
@@ -439,13 +439,13 @@ struct PushTests {
     let ofCarol = try gateway.ticket("team:a", "carol", "r1", world)
     gateway.redeem(ofCarol)
     #expect(try answers(world, gateway) == ["same sent 2000 delivered 0 team:a carol r1"])
-    gateway.delete("team:a", "m1")
+    gateway.deleteMessage("team:a", "m1")
     gateway.redeem(ofAlice)
     gateway.place("team:a", "alice", "r1")
     #expect(try answers(world, gateway) == ["deleted 1", "message_deleted", "message_deleted"])
   }
 
-  @Test("names are in the answer to a ticket where they are asked for")
+  @Test("a ticket's answer has names where they are requested")
   func nameless() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m1", world)
@@ -459,7 +459,7 @@ struct PushTests {
     )
   }
 
-  @Test("a token that was revoked acknowledges nothing, by name or by ticket")
+  @Test("a revoked token acknowledges nothing, by name or by ticket")
   func revoked() throws {
     let (world, gateway) = try world()
     let ticket = try gateway.ticket("team:a", "bob", "m1", world)
@@ -475,7 +475,7 @@ struct PushTests {
     )
   }
 
-  @Test("a ticket waits behind what waits for a slice in its channel")
+  @Test("a ticket waits behind postponed requests of its channel")
   func behindWide() throws {
     let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
     let (world, gateway) = try world { $0.entriesPerTurn = 10 }
@@ -497,7 +497,7 @@ struct PushTests {
     )
   }
 
-  @Test("only a gateway can check a whole ticket")
+  @Test("present_ticket is not implemented by a store")
   func presented() throws {
     let (world, gateway) = try world()
     gateway.send(.presentTicket, nil) { payload in
@@ -508,99 +508,13 @@ struct PushTests {
     #expect(try answers(world, gateway) == ["not_implemented"])
   }
 
-  @Test("fields that end early, or late, end the connection before anything of them is applied")
+  @Test("push payloads that are too short or too long end the connection, and are not applied")
   func truncated() throws {
     for kind in [FrameKind.redeemTicket, .noteWebhook, .webhookKnown, .presentTicket, .acknowledgePush] {
       let (world, gateway) = try world()
       gateway.send(kind, kind == .acknowledgePush ? "team:a" : nil) { $0.writeInteger(UInt16(0)) }
       #expect(gateway.ended.count == 1, "\(kind)")
       #expect(world.commits.isEmpty)
-    }
-  }
-}
-
-extension Gateway {
-  func place(_ cid: String, _ user: String, _ message: String) {
-    send(.ticketPlace, cid) { payload in
-      payload.writeField(user)
-      payload.writeField(message)
-    }
-  }
-
-  /// What came last: a ticket's place.
-  func ticket() throws -> TicketPlace {
-    let payload = lastPayload
-    var reader = FieldReader(payload.readableBytesSpan)
-    return try reader.ticketPlace()
-  }
-
-  /// A ticket for a message that is there, and no trace of having asked for it.
-  func ticket(_ cid: String, _ user: String, _ message: String, _ world: EngineWorld) throws -> TicketPlace {
-    place(cid, user, message)
-    world.loop.endTurn()
-    try world.persistAll()
-    _ = take()
-    return try ticket()
-  }
-
-  func push(
-    _ cid: String,
-    _ user: String,
-    _ message: String,
-    acked: Int64 = 0,
-    flags: UInt64 = 0,
-    counter: UInt64? = nil,
-    issued: UInt32? = nil
-  ) {
-    send(.acknowledgePush, cid, counter: counter, issued: issued) { payload in
-      payload.writeField(user)
-      payload.writeField(message)
-      payload.writeTime(Timestamp(milliseconds: acked))
-      payload.writeVarint(flags)
-    }
-  }
-
-  func redeem(
-    _ ticket: TicketPlace,
-    acked: Int64 = 0,
-    flags: UInt64 = 1,
-    counter: UInt64? = nil,
-    issued: UInt32? = nil
-  ) {
-    send(.redeemTicket, nil, counter: counter, issued: issued) { payload in
-      payload.writeTicketPlace(ticket)
-      payload.writeTime(Timestamp(milliseconds: acked))
-      payload.writeVarint(flags)
-    }
-  }
-
-  /// Who has had a message delivered and not read it.
-  fileprivate func delivered(_ cid: String, _ message: String) {
-    send(.listMembers, cid) { payload in
-      payload.writeVarint(1)
-      payload.writeEmptyField()
-      payload.writeField(message)
-      payload.writeInteger(UInt8(1))
-      payload.writeInteger(UInt8(1))
-      payload.writeVarint(100)
-      payload.writeEmptyField()
-    }
-  }
-
-  fileprivate func reply(_ cid: String, _ id: String, by sender: String, to parent: String) {
-    send(.registerMessage, cid, thread: parent) { payload in
-      payload.writeField(id)
-      payload.writeField(sender)
-      payload.writeTime(.none)
-      payload.writeVarint(0)
-    }
-  }
-
-  fileprivate func revoke(_ user: String, before time: Int64) {
-    send(.patchUser, user) { payload in
-      payload.writeVarint(4)
-      payload.writeVarint(0)
-      payload.writeTime(Timestamp(milliseconds: time))
     }
   }
 }

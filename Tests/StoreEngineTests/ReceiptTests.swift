@@ -4,10 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Receipts over frames: acknowledging, asking for one, and expiry that cannot be taken back (R9, R20).
+/// Receipts over frames: acknowledging, requesting, and irrevocable expiry (R9, R20).
 @Suite("Receipts in the store")
 struct ReceiptTests {
-  @Test("a batch is one command with an answer for each message, which leaves when it is durable")
+  @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
   func batch() throws {
     let (world, gateway) = try settledWorld()
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
@@ -26,7 +26,7 @@ struct ReceiptTests {
         "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 receipts done processing",
       ]
     )
-    // Again it changes nothing, so there is nothing to wait for.
+    // A repeat changes nothing and does not wait.
     gateway.acknowledge("team:a", "bob", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["8 acknowledged ok"])
@@ -41,7 +41,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("fields out of their range refuse the request, and nothing of it is applied")
+  @Test("fields out of range refuse the request, and nothing is applied")
   func fields() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
@@ -67,7 +67,7 @@ struct ReceiptTests {
     #expect(gateway.take() == ["8 acknowledged" + String(repeating: " ok", count: 100)])
   }
 
-  @Test("a payload that ends early, or late, ends the connection before anything of it is applied")
+  @Test("a payload that is too short or too long ends the connection, and nothing is applied")
   func truncated() throws {
     var payload = ByteBuffer()
     payload.writeField("bob")
@@ -91,7 +91,7 @@ struct ReceiptTests {
     }
   }
 
-  @Test("registering says why there is no receipt, and says it again")
+  @Test("registering reports why a receipt is refused, and repeats that for a duplicate")
   func registering() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -111,7 +111,7 @@ struct ReceiptTests {
     try world.persistAll()
     #expect(
       gateway.take() == [
-        // The refusal of a field waits for nothing.
+        // The refusal of a field does not wait.
         "8 not_implemented", "1 channel of 2 new", "2 message 1 new not allowed", "3 message 2 new",
         "4 message 3 new over the limit", "5 message 1 not allowed", "6 message 2",
         "7 message 3 over the limit",
@@ -119,7 +119,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("an acknowledgement that is sent again is answered from the state as it is, and applied once")
+  @Test("a resent acknowledgement is answered from the current state, and applied once")
   func resend() throws {
     let (world, gateway) = try settledWorld()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
@@ -128,7 +128,7 @@ struct ReceiptTests {
     gateway.acknowledge("team:a", "bob", ["m1", "m9"], note: "first")
     let counter = gateway.counter
     world.loop.endTurn()
-    // The store ends before it is durable: the next one decides it, as if it came for the first time.
+    // The store crashes before the commit. The next one decides the command as a new one.
     let second = try EngineWorld(world.storage)
     let again = second.connect()
     again.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
@@ -138,11 +138,11 @@ struct ReceiptTests {
     second.loop.endTurn()
     try second.persistAll()
     #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
-    // Durable, and ended before the answer arrived: it is not applied again.
+    // The store crashes after the commit, but before the answer. The command is not applied again.
     let third = try EngineWorld(second.storage)
     let last = third.connect()
     last.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
-    // What it had not acknowledged then, it does not now.
+    // Commands without an acknowledgement then have none now.
     last.acknowledge("team:a", "bob", ["m1", "m2"], counter: counter)
     last.statuses("team:a", ["m1", "m2"])
     third.loop.endTurn()
@@ -156,7 +156,7 @@ struct ReceiptTests {
     )
   }
 
-  @Test("receipts come back from pages and from the log, records that gave way included")
+  @Test("receipts survive recovery from pages and from the log, evicted records included")
   func recovery() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -190,7 +190,7 @@ struct ReceiptTests {
     )
   }
 
-  /// A channel whose receipts live for ten seconds, with one of them, everything on storage.
+  /// A channel whose receipts expire after ten seconds, with one receipt, all in storage.
   private func expiringWorld() throws -> (world: EngineWorld, gateway: Gateway) {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -206,22 +206,22 @@ struct ReceiptTests {
   }
 
   @Test(
-    "that a receipt expired is logged before it is said, and holds after a crash with a clock that went back"
+    "a receipt's expiry is logged before it is reported, and survives a crash and a clock that steps back"
   )
   func expiry() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(9_999)
+    world.advance(9_999)
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["3 receipts processing"])
-    world.pass(1)
+    world.advance(1)
     gateway.statuses("team:a", ["m1"])
     gateway.statuses("team:a", ["m1"])
     gateway.acknowledge("team:a", "bob", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
     #expect(world.commits.map(\.batches.count) == [1])
-    // In flight it is not durable yet.
+    // The expiry in flight is not durable yet.
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
@@ -231,7 +231,7 @@ struct ReceiptTests {
         "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
       ]
     )
-    // Once logged, it is just said.
+    // After the commit the answer does not wait.
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == ["8 receipts expired"])
@@ -248,10 +248,10 @@ struct ReceiptTests {
     #expect(second.commits.isEmpty)
   }
 
-  @Test("a crash before the tick is durable: nobody was told, so it may be acknowledged yet")
+  @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
   func expiryLost() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(20_000)
+    world.advance(20_000)
     gateway.statuses("team:a", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
@@ -266,10 +266,10 @@ struct ReceiptTests {
     #expect(again.take() == ["1 receipts processing", "2 acknowledged ok"])
   }
 
-  @Test("the refusal of an acknowledgement that came too late is logged before it is said as well")
+  @Test("the refusal of a late acknowledgement is logged before it is sent")
   func expiredAcknowledgement() throws {
     let (world, gateway) = try expiringWorld()
-    world.pass(10_000)
+    world.advance(10_000)
     gateway.acknowledge("team:a", "bob", ["m1"])
     world.loop.endTurn()
     #expect(gateway.take() == [])
@@ -303,7 +303,7 @@ extension Gateway {
     }
   }
 
-  /// A channel with options; members beyond the roles have none.
+  /// Creates a channel with options. Members without a role in `roles` have none.
   fileprivate func create(_ cid: String, _ users: [String], roles: [String], _ options: OptionPatch) {
     send(.putChannel, cid) { payload in
       payload.writeOptionPatch(options)

@@ -5,7 +5,7 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// What a shard starts from, whole and damaged.
+/// Recovery of a shard from intact and from damaged storage.
 @Suite("Recovery", .computing)
 struct RecoveryTests {
   private static let shard = ShardID(0)
@@ -16,8 +16,8 @@ struct RecoveryTests {
     PageKey(shard: shard, channel: ChannelNumber(1), page: page)
   }
 
-  /// `team:a` with 300 members and 300 messages: two row pages, two segments; five batches. Pages are written up to
-  /// batch 3, the log is kept from there on.
+  /// `team:a` with 300 members and 300 messages: two row pages, two segments, five batches. Pages are written up to
+  /// batch 3, and the log starts there.
   private func storage() throws -> MemoryStorage {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -28,7 +28,7 @@ struct RecoveryTests {
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "u\(number % 7)") }
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(10_000)
+    world.advance(10_000)
     gateway.read("team:a", "u9")
     world.loop.endTurn()
     try world.persistAll()
@@ -43,7 +43,7 @@ struct RecoveryTests {
     return world.storage
   }
 
-  @Test("pages, and the log after them")
+  @Test("recovery reads pages, and then the log after them")
   func whole() throws {
     let world = try EngineWorld(try storage())
     let gateway = world.connect(session: 2)
@@ -56,7 +56,7 @@ struct RecoveryTests {
     #expect(gateway.take() == (1...3).map { "\($0) row read 300 unread 0" } + ["4 row read 1 unread 299"])
   }
 
-  @Test("a shard without anything")
+  @Test("an empty shard recovers")
   func empty() throws {
     let world = try EngineWorld(MemoryStorage())
     world.loop.tick()
@@ -65,7 +65,7 @@ struct RecoveryTests {
 
   struct Damage: Sendable, CustomTestStringConvertible {
     var testDescription: String
-    /// Words of the error that name the place.
+    /// The words of the error that name the place.
     var place: String
     var make: @Sendable (MemoryStorage) -> Void
 
@@ -112,7 +112,7 @@ struct RecoveryTests {
     },
   ]
 
-  @Test("a damaged shard is refused, and the place is named", arguments: shardDamages)
+  @Test("a damaged shard is refused with the place of the damage", arguments: shardDamages)
   func damagedShard(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)
@@ -173,7 +173,7 @@ struct RecoveryTests {
   ]
 
   @Test(
-    "a damaged channel is unavailable, the place is reported, and the others are served",
+    "a damaged channel is unavailable and its place reported; the other channels are served",
     arguments: channelDamages
   )
   func damagedChannel(_ damage: Damage) throws {
@@ -194,7 +194,7 @@ struct RecoveryTests {
     #expect(text.contains(damage.place), "\(text)")
   }
 
-  @Test("any byte wrong: refused or taken, never a trap")
+  @Test("any wrong byte is refused or accepted, and never traps")
   func anyByte() throws {
     let whole = try storage()
     var state: UInt64 = 7
@@ -220,7 +220,7 @@ struct RecoveryTests {
       }
       guard let world = try? EngineWorld(storage) else { continue }
       let gateway = world.connect(session: 2)
-      gateway.look("team:a")
+      gateway.getChannel("team:a")
       gateway.read("team:a", "u8", "m4")
       gateway.send(.readState, "team:a") { buffer in
         buffer.writeVarint(1)
@@ -244,7 +244,7 @@ struct RecoveryTests {
 
   // MARK: Sessions
 
-  @Test("a resend after a crash: applied where it was lost, answered where it was not")
+  @Test("a command resent after a crash is applied where it was lost, and answered where it was not")
   func resend() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
@@ -253,7 +253,7 @@ struct RecoveryTests {
     gateway.change("team:a", add: ["alice"])
     world.loop.endTurn()
     #expect(gateway.take() == ["2 channel of 1"])
-    // The commit is lost with the process.
+    // The commit is lost in the crash.
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)
     other.change("team:a", add: ["zoe"])
@@ -268,7 +268,7 @@ struct RecoveryTests {
     #expect(resent.take().sorted() == ["1 channel of 2", "2 channel of 3", "3 channel of 3"])
   }
 
-  @Test("a command that waited for its channel when the store crashed is not taken for applied")
+  @Test("a command waiting for its channel at the crash does not count as applied")
   func waitedAtCrash() throws {
     let (world, _) = try settledWorld()
     try world.checkpoint()
@@ -287,13 +287,13 @@ struct RecoveryTests {
     #expect(resent.take() == ["1 channel of 3"])
   }
 
-  @Test("sessions survive in the head page when the log is cut, also where the clock was put forward")
+  @Test("sessions survive the log's cut in the head page, also after the clock was set forward")
   func sessionsInPages() throws {
     let (world, gateway) = try settledWorld()
     gateway.change("team:a", remove: ["alice"])
     world.loop.endTurn()
     try world.persistAll()
-    world.pass(86_400_000)
+    world.advance(86_400_000)
     let other = world.connect(session: 2)
     other.change("team:a", add: ["alice"])
     world.loop.endTurn()
@@ -308,10 +308,10 @@ struct RecoveryTests {
     #expect(resent.take() == ["1 channel of 2"])
   }
 
-  @Test("a shard's time goes on from what was logged, whatever the clock says")
+  @Test("a shard's time continues from the logged time, whatever the clock says")
   func time() throws {
     let (world, gateway) = try settledWorld()
-    world.pass(1_000_000)
+    world.advance(1_000_000)
     gateway.post("team:a", "m1")
     world.loop.endTurn()
     try world.persistAll()

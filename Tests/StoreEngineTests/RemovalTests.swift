@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Truncating, erasing and forgetting, as frames (R16).
+/// Truncation and erasure over frames (R16).
 @Suite("Removal in the store")
 struct RemovalTests {
   private func turn(_ world: EngineWorld) throws {
@@ -13,7 +13,7 @@ struct RemovalTests {
     try world.persistAll()
   }
 
-  /// Until what was erased is in no page, index or log that is kept.
+  /// Runs until no page, index or log contains the erased data.
   private func forget(_ world: EngineWorld) throws {
     for _ in 0..<3 {
       try world.settle()
@@ -21,7 +21,7 @@ struct RemovalTests {
     }
   }
 
-  /// How many messages bob has not read in `team:a`.
+  /// The number of messages in `team:a` that bob has not read.
   private func unread(_ world: EngineWorld, session: UInt64) throws -> String {
     let gateway = world.connect(session: session)
     gateway.send(.markDelivered, "team:a") { payload in
@@ -39,7 +39,7 @@ struct RemovalTests {
 
   // MARK: Messages
 
-  @Test("truncated: durable before it is answered, and there after a restart from log or pages")
+  @Test("a truncation is answered once durable, and survives recovery from log and pages")
   func truncate() throws {
     for isCheckpointed in [false, true] {
       let (world, gateway) = try settledWorld()
@@ -59,7 +59,7 @@ struct RemovalTests {
         let other = again.connect(session: session)
         #expect(try unread(again, session: 10 + session) == "1 row read 0 unread 101")
         other.statuses("team:a", ["m499", "m600"])
-        // It was carried out; and a repeat changes nothing.
+        // The truncation was applied, and a repeat changes nothing.
         other.truncate("team:a", before: "m500")
         other.truncate("team:a", before: "m7")
         other.truncate("team:a", before: "nothing")
@@ -70,7 +70,7 @@ struct RemovalTests {
           ]
         )
         try again.checkpoint()
-        // Acknowledgements of what is gone have left storage, too.
+        // Acknowledgements of deleted messages have left storage too.
         for (key, bytes) in again.storage.pages {
           guard case .receipts(let sequence) = key.page else { continue }
           let page = try Page(bytes.readableBytesSpan)
@@ -80,9 +80,9 @@ struct RemovalTests {
     }
   }
 
-  @Test("a deleted message's acknowledgements leave storage, whichever page is written when")
+  @Test("a deleted message's acknowledgements leave storage, in any order of page writes")
   func deletedReceipts() throws {
-    // Crashes between any two commits of the checkpoint that follows.
+    // Crashes between any two commits of the following checkpoint.
     for crash in 0..<6 {
       let world = try EngineWorld { configuration in
         configuration.checkpointSliceBytes = 1
@@ -100,12 +100,12 @@ struct RemovalTests {
         page: .receipts(SequenceNumber(1))
       )
       #expect(try effects(of: key, world).count == 1)
-      gateway.delete("team:a", "m1")
+      gateway.deleteMessage("team:a", "m1")
       world.loop.endTurn()
       for _ in 0..<crash where !world.commits.isEmpty { try world.persist() }
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
-      if crash == 0 { other.delete("team:a", "m1") } else { other.look("team:a") }
+      if crash == 0 { other.deleteMessage("team:a", "m1") } else { other.getChannel("team:a") }
       try turn(again)
       try again.checkpoint()
       #expect(try effects(of: key, again).isEmpty, "crash \(crash)")
@@ -115,7 +115,7 @@ struct RemovalTests {
 
   // MARK: Members
 
-  @Test("erased in a channel: nobody's, in memory and after a restart from log or pages")
+  @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
   func eraseMember() throws {
     for isCheckpointed in [false, true] {
       let (world, gateway) = try settledWorld()
@@ -147,7 +147,7 @@ struct RemovalTests {
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
       other.read("team:a", "bob")
-      other.look("team:a")
+      other.getChannel("team:a")
       other.erase("team:a", "bob")
       try turn(again)
       #expect(other.take() == ["1 not_a_member", "2 channel of 1", "3 not known"])
@@ -162,7 +162,7 @@ struct RemovalTests {
 
   // MARK: Users
 
-  @Test("erasing: nothing new is made in their name, what they do goes on")
+  @Test("a user being erased gets nothing new in their name; marks continue")
   func erasing() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "bob")
@@ -202,7 +202,7 @@ struct RemovalTests {
     #expect(other.take() == ["1 unsettled types [] users [\"bob\"]", "2 user_erased"])
   }
 
-  @Test("erased: the id leaves the settings, and no version up to that one is taken, also after a restart")
+  @Test("erasing a user removes the id from the settings and ignores older versions, also after a restart")
   func erased() throws {
     for isCheckpointed in [false, true] {
       let world = try EngineWorld()
@@ -233,7 +233,7 @@ struct RemovalTests {
       if isCheckpointed { try world.checkpoint() }
       let again = try EngineWorld(world.storage)
       let other = again.connect(session: 2)
-      // What was on its way all the time.
+      // A late copy of earlier settings.
       other.assign(user: "bob", version: 3, flags: 1)
       other.send(.getUser, "alice")
       try turn(again)
@@ -243,7 +243,7 @@ struct RemovalTests {
       try again.checkpoint()
       #expect(try again.traces("bob") == [])
       #expect(try again.traces("carol") == ["users(0) of 0"])
-      // Somebody of that name comes anew: from that version on, under the number of before.
+      // A new user with the old id starts from that version, under the same number.
       other.send(.patchUser, "bob") { payload in
         payload.writeVarint(UInt64(1))
         payload.writeVarint(UInt64(0))
@@ -258,7 +258,7 @@ struct RemovalTests {
       third.assign(user: "zoe", version: 2, flags: 8)
       third.send(.listUnsettled, nil)
       try turn(last)
-      // Its clock is behind: its time is that of the log, or of the page that was written ten seconds later.
+      // The clock is behind. The shard's time is that of the log, or of the page that was written ten seconds later.
       let time = isCheckpointed ? 211_000 : 201_000
       #expect(
         third.take() == [
@@ -271,21 +271,21 @@ struct RemovalTests {
     }
   }
 
-  @Test("an erased user's number is another's after a day, and never before")
+  @Test("an erased user's number is reused after a day, and never earlier")
   func numbers() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
     for user in ["alice", "bob", "carol"] { gateway.assign(user: user, version: 1, flags: 1) }
     try turn(world)
     gateway.assign(user: "bob", version: 2, flags: 8)
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.assign(user: "alice", version: 2, flags: 8)
-    world.pass(86_398_999)
+    world.advance(86_398_999)
     gateway.assign(user: "dave", version: 1, flags: 1)
-    world.pass(1)
+    world.advance(1)
     gateway.assign(user: "erin", version: 1, flags: 2)
     gateway.assign(user: "frank", version: 1, flags: 2)
-    // Too late for that: it is taken for somebody new.
+    // This is too late: the id counts as a new user.
     gateway.assign(user: "bob", version: 1, flags: 1)
     try turn(world)
     var users: [String] = []
@@ -325,7 +325,7 @@ struct RemovalTests {
     }
   }
 
-  @Test("one who hid, was erased and comes again is shown: rows take it over")
+  @Test("a hidden user who was erased and returns is shown, and rows copy that")
   func hiddenErased() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -350,7 +350,7 @@ struct RemovalTests {
   // MARK: Fields
 
   @Test(
-    "a payload that ends early, or late, ends the connection before anything of it is applied",
+    "a removal payload that is too short or too long ends the connection, and nothing is applied",
     arguments: [FrameKind.deleteChannel, .truncateChannel, .eraseMember]
   )
   func fields(_ kind: FrameKind) throws {
@@ -358,7 +358,7 @@ struct RemovalTests {
     if kind != .deleteChannel { payload.writeField(kind == .eraseMember ? "bob" : "m1") }
     for cid in ["team:a", "team:none"] {
       for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
-        // An absent channel's truncation is refused before its fields are read.
+        // The truncation of a missing channel is refused before its fields are read.
         if cid == "team:none", kind == .truncateChannel { continue }
         let (world, gateway) = try settledWorld()
         gateway.post("team:a", "m1", by: "alice")

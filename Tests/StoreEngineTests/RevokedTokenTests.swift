@@ -5,7 +5,7 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Tokens that are revoked one by one (Proto/frames.md, 0x34, 0x35 and 0x46).
+/// Revocation of single tokens (Proto/frames.md, 0x34, 0x35 and 0x46).
 @Suite("Revoked tokens of a store", .computing)
 struct RevokedTokenTests {
   private static let start: Int64 = 1_000_000
@@ -23,11 +23,11 @@ struct RevokedTokenTests {
     session: UInt64 = 1
   ) throws -> (world: EngineWorld, gateway: Gateway) {
     let world = try EngineWorld(storage)
-    world.pass(clock - world.clock)
+    world.advance(clock - world.clock)
     return (world, world.connect(session: session))
   }
 
-  @Test("a revocation, and what tells of it, leaves when it is durable; the same again changes nothing")
+  @Test("a revocation and the answers that show it leave once durable; repeating it changes nothing")
   func revoked() throws {
     let (world, gateway) = try world()
     gateway.token("a")
@@ -59,18 +59,18 @@ struct RevokedTokenTests {
     )
   }
 
-  @Test("one that is sent again is answered from the state as it is")
+  @Test("a resent revocation is answered from the current state")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("a")
     #expect(try answers(world, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
-    world.pass(2 * Self.hour)
+    world.advance(2 * Self.hour)
     gateway.revoke("a", until: Self.start + Self.hour, counter: 1)
     #expect(try answers(world, gateway) == ["not revoked"])
   }
 
-  @Test("an end that is not in the future, or too far ahead, and what is no id are refused by name")
+  @Test("an end in the past or too far ahead, and an invalid id, are refused by name")
   func refused() throws {
     let (world, gateway) = try world()
     let most = Self.start + RevokedTokenTable.lifetimeMax
@@ -99,17 +99,17 @@ struct RevokedTokenTests {
     #expect(try answers(other, second) == ["wrong_shard", "wrong_shard"])
   }
 
-  @Test("one ends by the shard's time, which is in the log before anybody is told")
+  @Test("a revocation ends by the shard's time, which is logged before it is reported")
   func ended() throws {
     let (world, gateway) = try world()
     gateway.revoke("short", until: Self.start + 1_000)
     gateway.revoke("long", until: Self.start + Self.hour)
     _ = try answers(world, gateway)
-    world.pass(999)
+    world.advance(999)
     gateway.token("short")
     gateway.tokens(known: 2)
     #expect(try answers(world, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
-    world.pass(1)
+    world.advance(1)
     gateway.tokens(known: 2)
     gateway.token("short")
     gateway.tokens()
@@ -118,14 +118,14 @@ struct RevokedTokenTests {
     #expect(
       try answers(world, gateway) == ["tokens of version 2", "not revoked", "tokens long of version 2 anew"]
     )
-    // With the clock put back the shard's time does not fall, and so it stays over.
+    // With the clock set back the shard's time does not fall, so the revocation stays ended.
     let (again, other) = try self.world(world.storage, clock: Self.start, session: 2)
     other.token("short")
     other.token("long")
     #expect(try answers(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
   }
 
-  @Test("the list is there after a start from the log, and from its page, and its version with it")
+  @Test("the list and its version survive recovery from the log and from its page")
   func recovered() throws {
     let (world, gateway) = try world()
     for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
@@ -152,7 +152,7 @@ struct RevokedTokenTests {
   }
 
   @Test(
-    "a list is told in parts of a thousand, and begins anew where one is taken back meanwhile; 10,000 are the most"
+    "the list is sent in parts of 1,000 and restarts after a withdrawal; 10,000 is the limit"
   )
   func limit() throws {
     let (world, gateway) = try world()
@@ -174,10 +174,10 @@ struct RevokedTokenTests {
     gateway.takeBack("t5")
     gateway.tokens(known: 10_001, after: 2_001)
     #expect(try answers(world, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
-    // One that has ended gives its place.
+    // An ended revocation frees its place.
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.revoke("another", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
     #expect(try answers(world, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"])
@@ -201,7 +201,7 @@ extension Gateway {
 
   fileprivate func token(_ id: String) { send(.getToken, id) { _ in } }
 
-  /// - Parameter after: the same as `known` where it is not given.
+  /// - Parameter after: by default the same as `known`.
   fileprivate func tokens(known: UInt64 = 0, after: UInt64? = nil) {
     send(.listRevokedTokens, nil) {
       $0.writeVarint(known)

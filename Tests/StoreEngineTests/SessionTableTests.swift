@@ -22,43 +22,43 @@ struct SessionTableTests {
   static let stories = [
     Story(testDescription: "nothing yet", acts: [], covered: [], open: [1, 2, .max]),
     Story(
-      testDescription: "rising, with the gaps of other shards",
+      testDescription: "counters rise, with gaps for other shards",
       acts: [.decided(1), .decided(4)],
       covered: [1, 2, 3, 4],
       open: [5]
     ),
     Story(
-      testDescription: "one waits, a later one is decided",
+      testDescription: "a later command is decided while one waits",
       acts: [.recordWaiting(5), .decided(6)],
       covered: [6],
       open: [5, 7]
     ),
     Story(
-      testDescription: "it waited, and is decided",
+      testDescription: "a waiting command is decided",
       acts: [.recordWaiting(5), .decided(6), .decided(5)],
       covered: [5, 6],
       open: [7]
     ),
     Story(
-      testDescription: "a refused one stays open",
+      testDescription: "a refused command stays open",
       acts: [.refused(5), .decided(6)],
       covered: [4, 6],
       open: [5, 7]
     ),
     Story(
-      testDescription: "it waited and is refused",
+      testDescription: "a waiting command is refused",
       acts: [.recordWaiting(5), .decided(6), .refused(5)],
       covered: [6],
       open: [5]
     ),
     Story(
-      testDescription: "refused, sent again, decided",
+      testDescription: "a refused command is decided when resent",
       acts: [.refused(5), .decided(6), .decided(5)],
       covered: [5, 6],
       open: []
     ),
     Story(
-      testDescription: "refusing what was decided changes nothing",
+      testDescription: "refusing a decided command changes nothing",
       acts: [.decided(5), .refused(5), .recordWaiting(5)],
       covered: [5],
       open: [6]
@@ -71,7 +71,7 @@ struct SessionTableTests {
     ),
   ]
 
-  @Test("knows what was applied", arguments: stories)
+  @Test("an applied command is known", arguments: stories)
   func story(_ story: Story) {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
@@ -84,7 +84,7 @@ struct SessionTableTests {
     }
     #expect(story.covered.filter { !table.covers($0, at: position) } == [])
     #expect(story.open.filter { table.covers($0, at: position) } == [])
-    // What is logged says the same.
+    // The logged record equals the table.
     table.touch(position)
     let record = table.takeTouched(at: Timestamp(milliseconds: 7), elapsed: 0)[0]
     #expect(story.covered.allSatisfy(record.covers) && !story.open.contains(where: record.covers))
@@ -92,7 +92,7 @@ struct SessionTableTests {
     #expect(record.lastWritten == Timestamp(milliseconds: 7))
   }
 
-  @Test("sessions do not touch each other, and are logged only when they have an effect")
+  @Test("sessions are independent, and are logged only when they have an effect")
   func touched() {
     var table = SessionTable()
     let first = table.position(of: SessionID(high: 1, low: 1))
@@ -107,7 +107,7 @@ struct SessionTableTests {
     #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
   }
 
-  @Test("refused commands are bounded; the oldest give way, those that wait do not")
+  @Test("refused commands are bounded: the oldest are evicted, waiting ones are not")
   func bound() {
     var table = SessionTable()
     let position = table.position(of: SessionID(high: 1, low: 1))
@@ -120,7 +120,7 @@ struct SessionTableTests {
     #expect(table.takeTouched(at: .none, elapsed: 0)[0].waiting.count == Int(most) + 1)
   }
 
-  @Test("dropped commands are bounded apart from refused ones, also after a restart")
+  @Test("dropped commands have a bound of their own, also after a restart")
   func droppedBound() {
     var table = SessionTable()
     let session = SessionID(high: 1, low: 1)
@@ -139,7 +139,7 @@ struct SessionTableTests {
     #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
   }
 
-  @Test("what is read back is as it was, waiting counters too")
+  @Test("a session table round-trips, waiting counters included")
   func recovered() {
     var table = SessionTable()
     let session = SessionID(high: 3, low: 4)

@@ -4,12 +4,12 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Users' settings and what is settled, as frames: answered when they are durable, and there after a crash (R7).
+/// Users' settings and settling over frames: answers leave once durable, and settings survive a crash (R7).
 @Suite("Users' settings in a store")
 struct SettingsTests {
-  // MARK: Words
+  // MARK: Helpers
 
-  /// A user patches their settings: nil gives nothing.
+  /// Patches a user's settings; nil leaves a setting out.
   private func patch(
     _ gateway: Gateway,
     _ user: String,
@@ -50,7 +50,7 @@ struct SettingsTests {
     }
   }
 
-  /// How many are said to have read `m1`.
+  /// The number of readers of `m1` by its status.
   private func readers(_ gateway: Gateway) throws -> UInt32 {
     let payload = gateway.lastPayload
     var reader = FieldReader(payload.readableBytesSpan)
@@ -67,14 +67,14 @@ struct SettingsTests {
 
   // MARK: Tests
 
-  @Test("patched, read, assigned and settled; the version rises with each real change")
+  @Test("settings can be patched, read, assigned and settled; each real change raises the version")
   func flow() throws {
     let (world, gateway) = try settledWorld()
     gateway.send(.getUser, "bob")
     patch(gateway, "bob", read: true)
     patch(gateway, "bob", read: false)
     patch(gateway, "bob", read: false)
-    world.pass(500)
+    world.advance(500)
     patch(gateway, "bob", read: true, delivered: false, revoked: 7_000)
     gateway.send(.getUser, "bob")
     settle(gateway, "bob", user: true, version: 1)
@@ -96,7 +96,7 @@ struct SettingsTests {
     )
   }
 
-  @Test("a channel type is unsettled until it is settled, and again from its next change on")
+  @Test("a channel type is unsettled until it is settled, and again from its next change")
   func types() throws {
     let (world, gateway) = try settledWorld()
     gateway.patch("team", readEvents: false)
@@ -123,7 +123,7 @@ struct SettingsTests {
     #expect(try answers(again, other) == ["settled", "unsettled types [\"team\"] users []"])
   }
 
-  @Test("no answer that follows from a change leaves before the change is durable")
+  @Test("answers that depend on a change leave once it is durable")
   func replyTiming() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -137,7 +137,7 @@ struct SettingsTests {
     statuses(gateway, as: "alice")
     gateway.send(.getUser, "bob")
     gateway.send(.listUnsettled, nil)
-    gateway.look("team:a")
+    gateway.getChannel("team:a")
     world.loop.endTurn()
     #expect(gateway.take().isEmpty, "the change is in flight")
     let other = world.connect(session: 2)
@@ -150,7 +150,7 @@ struct SettingsTests {
   }
 
   @Test(
-    "the log, pages, and pages with a log behind them: settings are what they were",
+    "settings survive recovery from the log, from pages, and from both",
     arguments: [0, 1, 2]
   )
   func recovery(checkpoints: Int) throws {
@@ -170,7 +170,7 @@ struct SettingsTests {
     if checkpoints > 1 {
       try world.checkpoint()
       let isCut = world.storage.log[ShardID(0)]?.isEmpty
-      #expect(isCut != false, "all of it is in pages")
+      #expect(isCut != false, "all effects are in pages")
     }
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)
@@ -189,9 +189,9 @@ struct SettingsTests {
     let unsettled = try answers(again, other)[0]
     #expect(!unsettled.contains("\"user0\"") && !unsettled.contains("\"user280\""))
     #expect(unsettled.contains("\"user3\"") && unsettled.contains("\"user10\""))
-    // 256 of the 290 that there are.
+    // 256 of the 290 unsettled users.
     #expect(unsettled.split(separator: ",").count == 256)
-    // Numbers go on where they were.
+    // Numbers continue.
     patch(other, "zoe", read: false)
     #expect(try answers(again, other) == ["user zoe version 1 hides read"])
     let third = try EngineWorld(world.storage)
@@ -200,7 +200,7 @@ struct SettingsTests {
     #expect(try answers(third, last) == ["user zoe version 1 hides read"])
   }
 
-  @Test("users out of their order on storage: the shard does not start")
+  @Test("a shard with users out of order on storage does not start")
   func damaged() throws {
     let (world, gateway) = try settledWorld()
     patch(gateway, "bob", read: false)
@@ -220,7 +220,7 @@ struct SettingsTests {
     }
   }
 
-  @Test("a channel that was let go hides what its members hid meanwhile, and what they had hid before")
+  @Test("an evicted channel applies settings changed meanwhile and before")
   func eviction() throws {
     let world = try EngineWorld { $0.residentBytesMax = 1 }
     let gateway = world.connect()
@@ -256,7 +256,7 @@ struct SettingsTests {
     #expect(world.loop.gauges.settingsBytes > 0)
   }
 
-  @Test("settings belong to the user's home shard, and are taken over by the others")
+  @Test("settings belong to the user's home shard, and are copied by the others")
   func homes() throws {
     let world = try EngineWorld(shards: [0, 1, 2, 3], of: 4)
     let gateway = world.connect()
@@ -281,7 +281,7 @@ struct SettingsTests {
         "unsettled types [] users [\"bob\"]", "settled",
       ]
     )
-    // A restart knows its own from those that it has taken over.
+    // After a restart the shard still tells its own users from copied ones.
     let again = try EngineWorld(world.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
     for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }
@@ -292,7 +292,7 @@ struct SettingsTests {
   // MARK: Tokens
 
   @Test(
-    "a token that its user has revoked is refused wherever it acts or looks; others', and later ones, are not"
+    "a token revoked by its user is refused in every command and query; other users' and newer tokens are not"
   )
   func revoked() throws {
     let (world, gateway) = try settledWorld()
@@ -322,7 +322,7 @@ struct SettingsTests {
       patch(gateway, "bob", read: false, issued: issued)
     }
     #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 14))
-    // Whether the channel exists or not.
+    // The result is the same for a missing channel.
     for cid in ["team:a", "team:none"] {
       gateway.send(.listRoster, cid, issued: 4) { payload in
         payload.writeVarint(0)
@@ -357,7 +357,7 @@ struct SettingsTests {
       }
     }
     #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 12))
-    // Nothing was changed; who comes without a token's time, later, or as somebody else is served.
+    // Nothing has changed. Requests without a token's time, with a later one, or of another user are served.
     mark(.markRead, "alice", issued: 4)
     statuses(gateway, as: "alice", issued: 4)
     gateway.send(.getUser, "bob", issued: 5)
@@ -374,15 +374,15 @@ struct SettingsTests {
   }
 
   @Test(
-    "a token from before its user was erased is refused wherever it acts or looks, before and after a restart"
+    "a token from before its user's erasure is refused in every command and query, before and after a restart"
   )
   func revokedByErasure() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
-    world.pass(600_000)
+    world.advance(600_000)
     gateway.assign(user: "bob", version: 1, flags: 8)
     gateway.change("team:a", add: ["bob"])
-    world.pass(5_000)
+    world.advance(5_000)
     _ = try answers(world, gateway)
     let erased: UInt32 = 601
     func askAll(_ gateway: Gateway, _ issued: UInt32) {
@@ -425,7 +425,7 @@ struct SettingsTests {
         payload.writeVarint(1)
         payload.writeField("bob")
       }
-      gateway.counts([CountsEntry("team:a", "bob")], issued: issued)
+      gateway.unreadCounts([CountsEntry("team:a", "bob")], issued: issued)
       gateway.send(.listChannels, "bob", issued: issued) { payload in
         payload.writeVarint(0)
         payload.writeVarint(10)
@@ -440,8 +440,8 @@ struct SettingsTests {
     }
     askAll(gateway, erased - 1)
     #expect(try refusals(world, gateway) == 11)
-    // What the refused asked for was not done.
-    gateway.look("team:a")
+    // The refused commands were not applied.
+    gateway.getChannel("team:a")
     _ = try answers(world, gateway)
     let again = try EngineWorld(world.storage)
     let other = again.connect(session: 2)
@@ -449,7 +449,7 @@ struct SettingsTests {
     #expect(try refusals(again, other) == 11)
     askAll(other, erased)
     #expect(try refusals(again, other) == 0)
-    // The first setting of whoever has the id by now keeps it so.
+    // The first setting of a new user with the id keeps the time.
     patch(other, "bob", read: true, issued: erased - 1)
     patch(other, "bob", read: false, issued: erased)
     _ = try answers(again, other)
@@ -457,7 +457,7 @@ struct SettingsTests {
     #expect(try refusals(again, other) == 11)
   }
 
-  @Test("a refused command was not taken up: with a newer token its counter is decided")
+  @Test("a refused command does not consume its counter: with a newer token it is decided")
   func refusedCounter() throws {
     let (world, gateway) = try settledWorld()
     gateway.post("team:a", "m1", by: "alice")
@@ -487,7 +487,7 @@ struct SettingsTests {
     #expect(try answers(again, other) == ["token_revoked", "1 statuses", "1 statuses", "1 statuses"])
   }
 
-  @Test("a payload that is too short for its token's time ends the connection")
+  @Test("a payload too short for its token's time ends the connection")
   func short() throws {
     let (world, gateway) = try settledWorld()
     var payload = ByteBuffer()
@@ -550,7 +550,7 @@ struct SettingsTests {
     Row("a version too large to settle", .settle, "bob", [1] + large, "invalid_field"),
   ]
 
-  @Test("values out of range refuse the request; its counter is open again", arguments: rows)
+  @Test("values out of range refuse the request and leave its counter open", arguments: rows)
   func fields(row: Row) throws {
     let (world, _) = try settledWorld()
     let gateway = world.connect(session: 5)
@@ -564,7 +564,7 @@ struct SettingsTests {
 }
 
 extension Effect {
-  /// The same settings under the next number.
+  /// The same settings with the next user number.
   fileprivate var twin: Effect {
     guard case .shard(.userAssigned(let number, let settings)) = self else { return self }
     return .shard(.userAssigned(number + 1, settings))

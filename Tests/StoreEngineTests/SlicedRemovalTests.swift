@@ -4,8 +4,8 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Channels with many members deleted, users with many messages erased: a slice in each turn, with other requests
-/// between, and crashes between any two commits (R16).
+/// Deletion of channels with many members and erasure of users with many messages: a slice in each turn, with other
+/// requests between, and crashes between any two commits (R16).
 @Suite("Removal in slices")
 struct SlicedRemovalTests {
   private static let users = (0..<45).map { "user\($0)" }
@@ -16,8 +16,8 @@ struct SlicedRemovalTests {
     try world.persistAll()
   }
 
-  /// A world where `team:a` has 45 members and a sender who is none, `team:b` two of them, and 10 changes are queued in
-  /// one turn.
+  /// A world where `team:a` has 45 members and a sender who is no member, and `team:b` has two of the members. One turn
+  /// queues up to 10 changes.
   private func crowd(
     _ configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws -> (world: EngineWorld, gateway: Gateway) {
@@ -32,7 +32,7 @@ struct SlicedRemovalTests {
     try turn(world)
     for _ in 0..<3 {
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     try world.settle()
@@ -46,7 +46,7 @@ struct SlicedRemovalTests {
     configuration.shortEffects = 10
   }
 
-  /// The largest of the batches that the log has, in effects, behind an index.
+  /// The number of effects in the largest log batch after an index.
   private func largestBatch(_ world: EngineWorld, after index: UInt64) throws -> Int {
     let batches = world.storage.log[ShardID(0), default: [:]].filter { $0.key > index }
     return try batches.values.map { try LogBatch($0.readableBytesSpan).effects.count }.max() ?? 0
@@ -56,7 +56,7 @@ struct SlicedRemovalTests {
     world.storage.log[ShardID(0), default: [:]].keys.max() ?? 0
   }
 
-  /// The channels of users, as their indexes have them.
+  /// The channels in the indexes of users.
   private func lists(_ users: [String], _ world: EngineWorld) throws -> Set<String> {
     let gateway = world.connect(session: 900)
     for user in users { gateway.list(user) }
@@ -66,23 +66,23 @@ struct SlicedRemovalTests {
 
   // MARK: Channels
 
-  @Test("a deletion goes on over many turns, is not found meanwhile, and is answered when it is done")
+  @Test("a deletion over many turns hides the channel at once, and is answered when it ends")
   func deleted() throws {
     let (world, gateway) = try crowd()
     let start = lastIndex(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
-    // It is durable that it is being deleted, and there is more to do.
+    // The start of the deletion is durable, and slices are left.
     #expect(gateway.take() == [] && world.slices == 1 && world.loop.gauges.loadedChannels > 1)
     var rounds = 0
     while world.slices > 0 {
       rounds += 1
       world.slice()
-      gateway.look("team:a")
+      gateway.getChannel("team:a")
       gateway.read("team:a", "user1")
       gateway.change("team:a", add: ["zoe"])
       gateway.post("team:a", "m2", by: "user1")
-      gateway.end("team:a")
+      gateway.deleteChannel("team:a")
       gateway.erase("team:a", "user1")
       gateway.put("team:a", ["zoe"])
       gateway.read("team:b", "alice")
@@ -106,7 +106,7 @@ struct SlicedRemovalTests {
       }
     }
     #expect(rounds >= 4)
-    // A few requests of these turns beside a slice.
+    // The turns also have a few requests beside the slice.
     #expect(try largestBatch(world, after: start) <= 24)
     try world.settle()
     #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
@@ -117,10 +117,10 @@ struct SlicedRemovalTests {
     #expect(world.reports.isEmpty)
   }
 
-  @Test("the answer waits until its changes are in the index, those of the first slice too")
+  @Test("a deletion's answer waits for all of its index changes, those of the first slice included")
   func held() throws {
-    let (world, gateway) = try crowd { $0.heldMilliseconds = 1_000 }
-    gateway.end("team:a")
+    let (world, gateway) = try crowd { $0.indexWaitMilliseconds = 1_000 }
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()
@@ -132,11 +132,11 @@ struct SlicedRemovalTests {
   }
 
   @Test(
-    "where enough changes are on their way, it waits until some are taken, and members may join elsewhere"
+    "a deletion waits while enough index changes are pending; members can join elsewhere"
   )
   func outboxBound() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()
@@ -149,21 +149,23 @@ struct SlicedRemovalTests {
     for _ in 0..<20 {
       #expect(world.loop.gauges.changesPending <= 20)
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
     #expect(try lists(Array(Self.users.dropFirst()), world) == ["no channels"])
   }
 
-  @Test("a crash between any two commits: the start goes on with it, and a resend is answered as carried out")
+  @Test(
+    "after a crash between any two commits a deletion continues at recovery, and a resend is answered as applied"
+  )
   func crashes() throws {
     for isResent in [false, true] {
       for isCheckpointed in [false, true] {
         for commits in 0..<12 {
           let (world, gateway) = try crowd()
           if isCheckpointed { try world.checkpoint() }
-          gateway.end("team:a", counter: 50)
+          gateway.deleteChannel("team:a", counter: 50)
           world.loop.endTurn()
           var isBegun = false
           for number in 0..<commits {
@@ -172,9 +174,9 @@ struct SlicedRemovalTests {
               isBegun = true
             }
             if world.slices > 0 { world.slice() }
-            // Its pages may be written while it goes on.
+            // Its pages may be written during the deletion.
             if isCheckpointed, number == 2 {
-              world.pass(10_000)
+              world.advance(10_000)
               world.loop.tick()
             }
           }
@@ -182,13 +184,13 @@ struct SlicedRemovalTests {
           let again = try EngineWorld(world.storage, configure: Self.small)
           let other = again.connect(session: isResent ? 1 : 2)
           if isResent {
-            other.end("team:a", counter: 50)
+            other.deleteChannel("team:a", counter: 50)
           } else {
-            other.look("team:a")
+            other.getChannel("team:a")
           }
           try turn(again)
           for _ in 0..<8 {
-            again.pass(1_000)
+            again.advance(1_000)
             again.loop.tick()
             try again.settle()
           }
@@ -216,16 +218,16 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("the log is kept from where a deletion began, however long it takes")
+  @Test("the log is kept from the start of a deletion until it ends")
   func logKept() throws {
     let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
     try world.checkpoint()
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     let begun = lastIndex(world)
-    // Nothing is taken, so it does not get on; all its pages are written meanwhile.
+    // No change is delivered, so the deletion waits while all its pages are written.
     for _ in 0..<10 {
-      world.pass(10_000)
+      world.advance(10_000)
       world.loop.tick()
       while world.slices > 0 { world.slice() }
       try world.persistAll()
@@ -236,12 +238,12 @@ struct SlicedRemovalTests {
     let other = again.connect(session: 2)
     again.loop.tick()
     try again.answerLoads()
-    other.look("team:a")
+    other.getChannel("team:a")
     other.put("team:a", ["zoe"])
     again.loop.endTurn()
     #expect(other.take().sorted() == ["1 channel_not_found", "2 busy"])
     for _ in 0..<8 {
-      again.pass(1_000)
+      again.advance(1_000)
       again.loop.tick()
       try again.settle()
     }
@@ -250,15 +252,15 @@ struct SlicedRemovalTests {
     #expect(try lists(Array(Self.users.dropFirst()), again) == ["no channels"])
   }
 
-  @Test("a rebuild of the index passes over a channel that is being deleted")
+  @Test("an index rebuild skips a channel that is being deleted")
   func rebuild() throws {
     let (world, gateway) = try crowd()
     gateway.rebuild(1, epoch: 7)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     for _ in 0..<6 {
       try world.settle()
-      world.pass(1_000)
+      world.advance(1_000)
       world.loop.tick()
     }
     try world.settle()
@@ -268,7 +270,7 @@ struct SlicedRemovalTests {
 
   // MARK: Users
 
-  /// `team:a` of alice and bob, who has sent every other of 120 messages, each with a receipt, and some replies.
+  /// `team:a` of alice and bob. Bob has sent every other one of 120 messages, each with a receipt, and some replies.
   private func talk() throws -> (world: EngineWorld, gateway: Gateway) {
     let (world, gateway) = try settledWorld(configure: Self.small)
     for number in 1...120 {
@@ -290,7 +292,7 @@ struct SlicedRemovalTests {
     return (world, gateway)
   }
 
-  /// Whether anything on storage names bob, once it is all in pages.
+  /// Whether any page names bob after a checkpoint.
   private func namesBob(_ world: EngineWorld) throws -> Bool {
     for _ in 0..<3 {
       try world.settle()
@@ -301,7 +303,7 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("erased over many turns: others are served, nothing is made in the name, and the name goes last")
+  @Test("an erasure over many turns lets others be served, adds nothing in the name, and drops the name last")
   func erased() throws {
     let (world, gateway) = try talk()
     let start = lastIndex(world)
@@ -344,7 +346,7 @@ struct SlicedRemovalTests {
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 2"])
   }
 
-  @Test("a crash between any two commits of an erasing: whoever repeats it finishes it")
+  @Test("after a crash between any two commits of an erasure a repeat completes it")
   func erasedWithCrashes() throws {
     for isResent in [false, true] {
       for commits in 0..<16 {
@@ -368,7 +370,7 @@ struct SlicedRemovalTests {
         }
         try again.settle()
         for _ in 0..<4 {
-          again.pass(1_000)
+          again.advance(1_000)
           again.loop.tick()
           try again.settle()
         }
@@ -379,7 +381,7 @@ struct SlicedRemovalTests {
     }
   }
 
-  @Test("the connection is gone: a command of the session that comes later does not answer for it")
+  @Test("a later command of a session does not answer for one whose connection closed")
   func lostConnection() throws {
     let (world, gateway) = try talk()
     gateway.erase("team:a", "bob", counter: 500)
@@ -396,7 +398,7 @@ struct SlicedRemovalTests {
     #expect(try namesBob(world) == false)
   }
 
-  @Test("the channel is deleted while a user is being erased there: they are gone with it")
+  @Test("deleting the channel during a member's erasure ends the erasure")
   func deletedMeanwhile() throws {
     let (world, gateway) = try talk()
     gateway.assign(user: "bob", version: 1, flags: 4)
@@ -405,7 +407,7 @@ struct SlicedRemovalTests {
     _ = gateway.take()
     gateway.erase("team:a", "bob")
     try turn(world)
-    gateway.end("team:a")
+    gateway.deleteChannel("team:a")
     try turn(world)
     while world.slices > 0 {
       world.slice()

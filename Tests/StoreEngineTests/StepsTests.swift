@@ -5,12 +5,12 @@ import Testing
 
 @testable import StoreEngine
 
-/// Steps in a store: segments are written and leave memory, are read for a query, and are written anew as fewer (R17).
+/// Steps in a store: segments are written and leave memory, are read for a query, and are merged (R17).
 @Suite("Steps on storage")
 struct StepsTests {
   private let cid = "team:a"
 
-  /// A world with `team:a` of alice and bob, where so many of a row's steps are kept.
+  /// A world with `team:a` of alice and bob, and this number of kept steps.
   private func world(
     kept: UInt16 = 64,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
@@ -30,10 +30,10 @@ struct StepsTests {
     return (world, gateway)
   }
 
-  /// Registers so many messages of alice, which move her two watermarks each, and has them made durable.
+  /// Registers this many messages of alice, each of which moves her two watermarks, and commits them.
   private func post(_ count: Int, from first: Int = 1, _ world: EngineWorld, _ gateway: Gateway) throws {
     for number in first..<first + count {
-      world.pass(1)
+      world.advance(1)
       gateway.post(cid, "m\(number)", by: "alice")
       world.loop.endTurn()
       try world.answerLoads()
@@ -50,7 +50,7 @@ struct StepsTests {
 
   private func shard(_ world: EngineWorld) -> ShardEngine { world.loop.shards[0] }
 
-  /// The segments in force, those of them in memory, and those on storage.
+  /// The segments in force, those in memory, and those in storage.
   private func segments(_ world: EngineWorld) throws -> (
     range: Range<UInt32>, inMemory: [UInt32], stored: [UInt32]
   ) {
@@ -64,8 +64,7 @@ struct StepsTests {
     )
   }
 
-  /// Asks as a query does that needs these segments; it is a `get_channel`, which is answered when it is performed
-  /// again.
+  /// Requests segments as a query does. The query is a `get_channel`, answered when it runs again.
   private func need(
     _ range: Range<UInt32>,
     _ world: EngineWorld,
@@ -106,9 +105,9 @@ struct StepsTests {
     let (world, gateway) = try world()
     try post(40, world, gateway)
     #expect(try segments(world) == (0..<1, [0], []))
-    world.pass(10_000)
+    world.advance(10_000)
     world.loop.tick()
-    // In the commit that is under way: it may fail.
+    // In the commit in flight, which may fail.
     #expect(world.commits.count == 1)
     #expect(try segments(world).inMemory == [0])
     try world.persistAll()
@@ -116,7 +115,7 @@ struct StepsTests {
     #expect(world.loop.gauges.residentBytes == shard(world).state[try slot(world)].byteCount)
   }
 
-  @Test("a query waits for the segments it needs, and is performed again")
+  @Test("a query waits for the segments it needs, and is then run again")
   func needed() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -128,16 +127,16 @@ struct StepsTests {
     try world.answerSteps()
     #expect(gateway.take() == ["900 channel of 2"])
     #expect(!world.loop.isBusy)
-    // A request that comes meanwhile is not held up, and sees nothing of what was read.
+    // A request in between is not blocked, and sees none of the read segments.
     try need(1..<3, world, gateway)
-    gateway.look(cid)
+    gateway.getChannel(cid)
     world.loop.endTurn()
     #expect(gateway.take().count == 1)
     try world.answerSteps()
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("what is asked for twice is read once, and what a query may ask for has a limit")
+  @Test("a segment requested twice is read once, and a query's reads are limited")
   func ranges() throws {
     let (world, gateway) = try world(configure: { $0.stepReadsMax = 1 })
     try post(200, world, gateway)
@@ -152,13 +151,13 @@ struct StepsTests {
     #expect(gateway.take() == ["900 busy"])
     try world.answerSteps()
     #expect(gateway.take() == ["7 channel of 2"])
-    // A row page of a huge channel: a part of it now, the rest when it is asked for again.
+    // A row page of a huge channel: one part is read now, the rest on the next run.
     let all = [StepTime.SegmentRange(rowPage: 0, segments: 0..<1_000_000)]
     try need(all, world, gateway, header, payload)
     #expect(world.stepReads[0].ranges == [StepTime.SegmentRange(rowPage: 0, segments: 0..<512)])
   }
 
-  @Test("queries hold no more steps together than they may while they wait; one always may")
+  @Test("the steps held by waiting queries are bounded together; a single query always proceeds")
   func held() throws {
     let (world, gateway) = try world(configure: { $0.heldStepsMax = 150 })
     try post(200, world, gateway)
@@ -180,7 +179,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a query that has read often enough is answered from what it has", arguments: [23, 24, 25])
+  @Test("a query at its limit of reads is answered from the segments it has", arguments: [23, 24, 25])
   func rounds(count: Int) throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -191,7 +190,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a read that fails, or finds something else, refuses the query and nothing more")
+  @Test("a failed or mismatched read refuses its query only")
   func failing() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -215,7 +214,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("a query whose connection is gone is dropped")
+  @Test("a query whose connection has closed is dropped")
   func closed() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -227,7 +226,7 @@ struct StepsTests {
     #expect(!world.loop.isBusy)
   }
 
-  @Test("a channel that was let go meanwhile is loaded again for the query")
+  @Test("a channel evicted meanwhile is loaded again for the query")
   func evicted() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -241,7 +240,7 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("an old read is not taken for a new one, nor answered twice")
+  @Test("a stale read is not taken for a new one, and not answered twice")
   func stale() throws {
     let (world, gateway) = try world()
     try post(200, world, gateway)
@@ -253,16 +252,16 @@ struct StepsTests {
     #expect(gateway.take() == ["900 channel of 2"])
   }
 
-  @Test("a row page with twice the segments that it needs is trimmed, and what is trimmed leaves storage")
+  @Test("a row page with twice the needed segments is trimmed, and trimmed segments leave storage")
   func trimmed() throws {
     let (world, gateway, posted) = try beforeTrim()
     let before = try segments(world)
     #expect(before.range == 0..<5)
-    // Sealed meanwhile: it stays as it is.
+    // Segments sealed meanwhile stay unchanged.
     try post(40, from: posted + 1, world, gateway)
     try world.answerSteps()
     #expect(try segments(world).range == 4..<6)
-    // Deleted only when the log says so.
+    // The deletion follows the log.
     try #require(world.commits.count == 1)
     #expect(world.commits[0].trims.isEmpty)
     try world.persist()
@@ -272,10 +271,10 @@ struct StepsTests {
     try world.checkpoint()
     #expect(try segments(world) == (4..<6, [], [4, 5]))
     #expect(!shard(world).steps.isTrimming)
-    // The log is cut: what is on storage is all there is.
+    // The log is cut, so recovery reads pages alone.
     let again = try EngineWorld(world.storage)
     let other = again.connect()
-    other.look(cid)
+    other.getChannel(cid)
     try again.answerLoads()
     #expect(other.take() == ["1 channel of 2"])
     #expect(try segments(again).range == 4..<6)
@@ -284,14 +283,14 @@ struct StepsTests {
     #expect(other.take() == ["900 channel of 2"])
   }
 
-  /// Up to the point where a trim has read its segments; with what has been posted.
+  /// A world in which a trim has just read its segments, and the number of messages.
   private func beforeTrim() throws -> (world: EngineWorld, gateway: Gateway, posted: Int) {
     let (world, gateway) = try world(kept: 4)
     var posted = 0
     while world.stepReads.isEmpty {
       try post(10, from: posted + 1, world, gateway)
       posted += 10
-      // Of bob one step stays, whatever alice does.
+      // One step of bob remains, whatever alice does.
       if posted == 10 { gateway.read(cid, "bob", "m1") }
       try #require(posted < 1_000)
       if posted == 100 { try world.checkpoint() }
@@ -299,7 +298,7 @@ struct StepsTests {
     return (world, gateway, posted)
   }
 
-  /// When bob read the first message, and alice each of them.
+  /// The times of bob's first read and of alice's reads.
   private func times(_ world: EngineWorld, _ posted: Int) throws -> [StepTime] {
     try [time(world, 1, reaching: 1)] + (1...posted).map { try time(world, 0, reaching: $0) }
   }
@@ -332,7 +331,7 @@ struct StepsTests {
     }
   }
 
-  @Test("a crash at any moment of a trim loses no step that is kept", arguments: 0...3)
+  @Test("a crash at any moment of a trim loses no kept step", arguments: 0...3)
   func crash(commits: Int) throws {
     let (world, _, posted) = try beforeTrim()
     let expected = try times(world, posted)
@@ -341,7 +340,7 @@ struct StepsTests {
     for _ in 0..<commits where !world.commits.isEmpty { try world.persist() }
     let again = try EngineWorld(world.storage)
     let gateway = again.connect()
-    gateway.look(cid)
+    gateway.getChannel(cid)
     try again.answerLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(try segments(again).range == (commits == 0 ? 0..<5 : 4..<5))
@@ -351,7 +350,7 @@ struct StepsTests {
     #expect(try segments(again).inMemory == [])
   }
 
-  @Test("a query that reads while its row page is trimmed is performed anew")
+  @Test("a query that reads while its row page is trimmed runs again")
   func trimmedMeanwhile() throws {
     let (world, gateway, _) = try beforeTrim()
     try need(0..<2, world, gateway)
@@ -365,7 +364,7 @@ struct StepsTests {
     #expect(world.reports == [])
   }
 
-  @Test("a trim that cannot read is given up, and its segments stay")
+  @Test("a trim whose read fails is cancelled, and its segments stay")
   func trimFails() throws {
     let (world, gateway, posted) = try beforeTrim()
     try world.answerSteps(failing: true)
@@ -413,7 +412,7 @@ struct StepsTests {
       }
       let again = try EngineWorld(storage)
       let other = again.connect()
-      other.look(cid)
+      other.getChannel(cid)
       try again.answerLoads()
       #expect(other.take() == ["1 unavailable"])
       #expect(again.reports.count == 1)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import StoreEngine
 
-/// Threads over frames: the flag, what it refuses, and that threads survive starts, eviction and loading (R15).
+/// Threads over frames: the flag, refusals, and that threads survive restarts, eviction and loading (R15).
 @Suite("Threads in the store")
 struct ThreadTests {
   private let cid = "team:a"
@@ -25,7 +25,7 @@ struct ThreadTests {
     return (world, gateway)
   }
 
-  /// What came since the last look, without the numbers of the requests.
+  /// The answers since the last call, without their correlations.
   private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
     world.loop.endTurn()
     try world.answerLoads()
@@ -35,7 +35,7 @@ struct ThreadTests {
 
   // MARK: The flag
 
-  @Test("replies and marks in threads, by the parent and by a reply's id alone")
+  @Test("replies and marks act in threads, by the parent or by a reply's id alone")
   func marks() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -58,7 +58,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("what is refused, and that it changes nothing")
+  @Test("refused thread requests change nothing")
   func refused() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -90,7 +90,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a reply's id alone names its thread, for each mark")
+  @Test("a reply's id alone identifies its thread, for each mark")
   func byReply() throws {
     let (world, gateway) = try world()
     for id in ["r1", "r2"] { gateway.reply(cid, to: "m1", id, by: "bob") }
@@ -100,10 +100,10 @@ struct ThreadTests {
     _ = try answers(world, gateway)
     gateway.list(cid, .delivered, "r1")
     gateway.list(cid, .readers, "r2")
-    gateway.unread(cid, "alice", "r1")
-    // The channel's own row is where it was.
+    gateway.markUnread(cid, "alice", "r1")
+    // The channel's own row has not moved.
     gateway.read(cid, "alice")
-    // Who is not in the thread: nothing to do, or refused.
+    // A user outside the thread: no effect, or refused.
     gateway.mark(.markDelivered, cid, "carol", in: nil, "r1")
     gateway.mark(.markUnread, cid, "carol", in: nil, "r1")
     for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
@@ -120,7 +120,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("who is of the channel and not of the thread is told so")
+  @Test("a channel member outside the thread is answered as not taking part")
   func wordsOfTheThread() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -131,7 +131,7 @@ struct ThreadTests {
     }
   }
 
-  @Test("a thread that nobody has replied in: marks succeed and make nothing")
+  @Test("marks in a thread without replies succeed and create nothing")
   func absent() throws {
     let (world, gateway) = try world()
     for kind in [FrameKind.markRead, .markUnread, .markDelivered] {
@@ -142,7 +142,7 @@ struct ThreadTests {
     #expect(try answers(world, gateway) == Array(repeating: "row read 0 unread 0 uncounted 2", count: 3))
   }
 
-  @Test("the flag where a kind does not take it, and an empty thread: the connection ends")
+  @Test("the thread flag on a kind without it, and an empty thread, end the connection")
   func malformed() throws {
     for kind in FrameKind.allCases where kind.isRequest && !kind.traits.contains(.thread) {
       let (world, gateway) = try world()
@@ -155,7 +155,7 @@ struct ThreadTests {
       let (world, gateway) = try world()
       gateway.mark(kind, cid, "bob", in: "")
       #expect(gateway.ended.count == 1, "\(kind)")
-      // Set, and nothing behind the fields.
+      // The flag is set without the thread behind the fields.
       let (other, gateway2) = try self.world()
       gateway2.mark(kind, cid, "bob", in: nil, hasFlag: true)
       #expect(gateway2.ended.count == 1, "\(kind)")
@@ -163,7 +163,7 @@ struct ThreadTests {
     }
   }
 
-  @Test("before what the flag `issued` adds: a revoked token marks in no thread")
+  @Test("a revoked token marks in no thread: the thread precedes the token's time in the payload")
   func issued() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -181,11 +181,11 @@ struct ThreadTests {
 
   // MARK: Queries
 
-  @Test("statuses, lists, members and deletion find a reply by its id")
+  @Test("statuses, lists, members and deletions find a reply by its id")
   func queries() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
-    world.pass(1_000)
+    world.advance(1_000)
     gateway.mark(.markRead, cid, "alice", in: "m1")
     _ = try answers(world, gateway)
     gateway.statuses(cid, ["m1", "r1", "r9"])
@@ -208,7 +208,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a list of a large thread is made in slices, and its channel stays in memory meanwhile")
+  @Test("a large thread's list is built in slices, and its channel stays in memory meanwhile")
   func sliced() throws {
     let (world, gateway) = try world { configuration in
       configuration.sliceRows = 10
@@ -234,7 +234,7 @@ struct ThreadTests {
     #expect(slices >= 10)
     let reply = gateway.take()
     #expect(reply.count == 1 && reply[0].contains("alice u0 u1 "))
-    // Statuses of replies, each a look at the whole thread.
+    // Statuses of replies, each of which scans the whole thread.
     gateway.statuses(cid, ["r1", "r2", "m1", "r1"])
     world.loop.endTurn()
     while world.slices > 0 { world.slice() }
@@ -243,7 +243,7 @@ struct ThreadTests {
 
   // MARK: Storage
 
-  /// Two threads with replies, marks, one who left and one who hides.
+  /// Two threads with replies, marks, a former member and a hidden member.
   private func fill(_ world: EngineWorld, _ gateway: Gateway) throws {
     gateway.post(cid, "m2", by: "bob")
     gateway.reply(cid, to: "m2", "x1", by: "carol")
@@ -256,7 +256,7 @@ struct ThreadTests {
     _ = try answers(world, gateway)
   }
 
-  /// What the channel of ``fill(_:_:)`` answers.
+  /// Checks the answers about the channel of ``fill(_:_:)``.
   private func check(_ world: EngineWorld, session: UInt64, sourceLocation: SourceLocation = #_sourceLocation)
     throws
   {
@@ -276,7 +276,7 @@ struct ThreadTests {
     )
   }
 
-  @Test("a start from the log, from pages, and from pages with a log behind them")
+  @Test("threads survive recovery from the log, from pages, and from both")
   func restarted() throws {
     let (world, gateway) = try world()
     try fill(world, gateway)
@@ -302,7 +302,7 @@ struct ThreadTests {
     #expect(third.reports == [])
   }
 
-  @Test("a channel that leaves memory takes its threads with it, and brings them back")
+  @Test("an evicted channel's threads are evicted and loaded with it")
   func evicted() throws {
     let (world, gateway) = try world { $0.residentBytesMax = 12 << 10 }
     try fill(world, gateway)
@@ -319,7 +319,7 @@ struct ThreadTests {
     #expect(world.reports == [])
   }
 
-  @Test("an effect on a thread that its pages and log do not carry is damage, and the channel is unavailable")
+  @Test("a thread effect without its page or log makes the channel damaged and unavailable")
   func damaged() throws {
     let channel = ChannelNumber(1)
     let parent = SequenceNumber(1)
@@ -390,7 +390,7 @@ struct ThreadTests {
         }
         let again = try EngineWorld(world.storage)
         let gateway = again.connect(session: 11)
-        gateway.look(cid)
+        gateway.getChannel(cid)
         let expected = name == "whole" ? "channel of 3" : "unavailable"
         #expect(try answers(again, gateway) == [expected], "\(name), \(isInLog ? "log" : "page")")
       }
@@ -399,7 +399,7 @@ struct ThreadTests {
 
   // MARK: Sessions
 
-  @Test("a mark that is sent again after its member has left the thread is answered with an empty row")
+  @Test("a mark resent after its member left the thread is answered with an empty row")
   func resent() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -416,7 +416,7 @@ struct ThreadTests {
     #expect(try answers(world, again) == ["message 1"])
   }
 
-  @Test("an answer about a thread leaves when what it tells of is durable")
+  @Test("a thread's answer leaves once the changes it shows are durable")
   func durable() throws {
     let (world, gateway) = try world()
     gateway.reply(cid, to: "m1", "r1", by: "bob")
@@ -448,9 +448,9 @@ extension Gateway {
     }
   }
 
-  /// A mark, or for other kinds whatever begins with a user and a message.
+  /// Sends a mark, or another request that begins with a user and a message.
   ///
-  /// - Parameter hasFlag: the flag is set, whatever follows.
+  /// - Parameter hasFlag: sets the flag, with or without a thread behind the fields.
   fileprivate func mark(
     _ kind: FrameKind,
     _ cid: String,

@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Who is asked for in one entry: channel, user, and the row that the asker takes for theirs.
+/// One entry of a request for unread counts: channel, user, and the row that the caller assumes.
 struct CountsEntry {
   var cid: String
   var user: String
@@ -18,7 +18,7 @@ struct CountsEntry {
 }
 
 extension Gateway {
-  func counts(_ entries: [CountsEntry], shard: UInt16 = 0, issued: UInt32? = nil) {
+  func unreadCounts(_ entries: [CountsEntry], shard: UInt16 = 0, issued: UInt32? = nil) {
     send(.unreadCounts, nil, shard: shard, issued: issued) { payload in
       payload.writeVarint(entries.count)
       for entry in entries {
@@ -29,7 +29,7 @@ extension Gateway {
     }
   }
 
-  func unread(_ cid: String, _ user: String, _ message: String) {
+  func markUnread(_ cid: String, _ user: String, _ message: String) {
     send(.markUnread, cid) { payload in
       payload.writeField(user)
       payload.writeField(message)
@@ -46,16 +46,16 @@ extension Gateway {
     }
   }
 
-  /// Registers messages with ids that begin with a letter, numbered.
+  /// Registers messages whose ids are a letter and a number.
   func post(_ cid: String, _ letter: String, _ numbers: ClosedRange<Int>, by sender: String = "") {
     for number in numbers { post(cid, "\(letter)\(number)", by: sender) }
   }
 
-  /// The last reply without its correlation.
+  /// The newest reply without its correlation.
   var last: String { String(replies.last?.drop { $0 != " " }.dropFirst() ?? "nothing") }
 }
 
-/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, on storage
+/// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, in storage
 /// only.
 func storedWorld(
   _ count: Int,
@@ -77,12 +77,12 @@ func storedWorld(
 
 @Suite("Unread counts")
 struct UnreadCountsTests {
-  /// What happens in `team:a`, and what is unread then.
+  /// A history of `team:a`, and the expected unread counts.
   struct Situation: CustomTestStringConvertible, Sendable {
     var name: String
     var members = ["alice", "bob"]
     var happens: @Sendable (Gateway) -> Void
-    /// User, row as asked for, and the answer.
+    /// User, row in the request, and expected answer.
     var unread: [(user: String, row: UInt32, answer: String)]
 
     var testDescription: String { name }
@@ -110,7 +110,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "s1", flags: 1)
         gateway.post("team:a", "m", 4...6)
         gateway.read("team:a", "bob", "m2")
-        for message in ["m1", "m5"] { gateway.delete("team:a", message) }
+        for message in ["m1", "m5"] { gateway.deleteMessage("team:a", message) }
       },
       unread: [("alice", 0, "4/0"), ("bob", 1, "3/0")]
     ),
@@ -118,7 +118,7 @@ struct UnreadCountsTests {
       name: "all of it deleted",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
-        for number in 1...3 { gateway.delete("team:a", "m\(number)") }
+        for number in 1...3 { gateway.deleteMessage("team:a", "m\(number)") }
       },
       unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]
     ),
@@ -128,7 +128,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "m", 1...4)
         gateway.change("team:a", add: ["carol", "dave"])
         gateway.post("team:a", "m", 5...6)
-        gateway.unread("team:a", "dave", "m2")
+        gateway.markUnread("team:a", "dave", "m2")
       },
       unread: [("carol", 2, "2/0"), ("dave", 3, "5/0")]
     ),
@@ -140,7 +140,7 @@ struct UnreadCountsTests {
         gateway.change("team:a", add: ["carol", "dave"])
         gateway.post("team:a", "m", 5...6)
         gateway.read("team:a", "dave")
-        gateway.unread("team:a", "dave", "m5")
+        gateway.markUnread("team:a", "dave", "m5")
       },
       unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
     ),
@@ -151,8 +151,8 @@ struct UnreadCountsTests {
         gateway.post("team:a", "b", 1...2, by: "bob")
         gateway.post("team:a", "a", 4...6)
         gateway.post("team:a", "b3", by: "bob")
-        gateway.delete("team:a", "b2")
-        gateway.unread("team:a", "bob", "a2")
+        gateway.deleteMessage("team:a", "b2")
+        gateway.markUnread("team:a", "bob", "a2")
       },
       unread: [("alice", 0, "8/0"), ("bob", 1, "5/0")]
     ),
@@ -161,7 +161,7 @@ struct UnreadCountsTests {
       happens: { gateway in
         gateway.post("team:a", "z", 1...3, by: "zoe")
         gateway.change("team:a", add: ["zoe"])
-        gateway.unread("team:a", "zoe", "z1")
+        gateway.markUnread("team:a", "zoe", "z1")
         gateway.post("team:a", "m1")
       },
       unread: [("zoe", 2, "1/0"), ("bob", 1, "4/0")]
@@ -172,7 +172,7 @@ struct UnreadCountsTests {
         gateway.post("team:a", "m", 1...600)
         gateway.read("team:a", "alice", "m100")
         gateway.read("team:a", "bob", "m256")
-        for number in [5, 101, 256, 257, 600] { gateway.delete("team:a", "m\(number)") }
+        for number in [5, 101, 256, 257, 600] { gateway.deleteMessage("team:a", "m\(number)") }
       },
       unread: [("alice", 0, "496/0"), ("bob", 1, "342/0")]
     ),
@@ -191,7 +191,7 @@ struct UnreadCountsTests {
         for number in 1...400 {
           gateway.post("team:a", "m\(number)", by: number % 10 == 0 ? "bob" : "alice")
         }
-        gateway.unread("team:a", "bob", "m95")
+        gateway.markUnread("team:a", "bob", "m95")
       },
       unread: [("bob", 1, "275/0"), ("alice", 0, "1/0")]
     ),
@@ -200,7 +200,7 @@ struct UnreadCountsTests {
       happens: { gateway in
         gateway.post("team:a", "m", 1...4_700)
         gateway.read("team:a", "bob")
-        gateway.unread("team:a", "bob", "m20")
+        gateway.markUnread("team:a", "bob", "m20")
         gateway.read("team:a", "alice", "m20")
       },
       unread: [("bob", 1, "4681/0"), ("alice", 0, "4680/0")]
@@ -242,7 +242,7 @@ struct UnreadCountsTests {
     ),
   ]
 
-  /// A store in which a situation has come about, nothing of it in pages yet.
+  /// A store after a history, with no pages written.
   private func world(_ situation: Situation) throws -> (EngineWorld, Gateway) {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -259,12 +259,12 @@ struct UnreadCountsTests {
   }
 
   private func ask(_ situation: Situation, _ gateway: Gateway) -> String {
-    gateway.counts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
+    gateway.unreadCounts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
     gateway.world.loop.endTurn()
     return "unread " + situation.unread.map(\.answer).joined(separator: " ")
   }
 
-  @Test("in memory", arguments: situations)
+  @Test("unread counts from memory agree with own rows", arguments: situations)
   func inMemory(_ situation: Situation) throws {
     let (world, gateway) = try world(situation)
     let expected = ask(situation, gateway)
@@ -272,7 +272,7 @@ struct UnreadCountsTests {
     #expect(world.peeks.isEmpty && world.loads.isEmpty)
   }
 
-  @Test("from pages", arguments: situations)
+  @Test("unread counts from pages agree with own rows", arguments: situations)
   func peeked(_ situation: Situation) throws {
     let (before, _) = try world(situation)
     try before.checkpoint()
@@ -283,14 +283,14 @@ struct UnreadCountsTests {
     #expect(world.peeks.count == 1)
     #expect(world.peeks.first?.entries.count == situation.unread.count)
     world.answerPeek()
-    // Only what a peek cannot see is read whole.
+    // Only channels that a peek cannot read are read whole.
     try world.answerLoads()
     #expect(gateway.last == expected)
     #expect(world.reports == [])
     #expect(!world.loop.isBusy)
   }
 
-  @Test("from the log's tail", arguments: situations)
+  @Test("unread counts from the log's tail agree with own rows", arguments: situations)
   func fromTail(_ situation: Situation) throws {
     let (before, _) = try world(situation)
     let world = try EngineWorld(before.storage)
@@ -301,7 +301,7 @@ struct UnreadCountsTests {
     #expect(world.loads.count == 1)
     try world.answerLoads()
     #expect(gateway.last == expected)
-    // Loaded from there, its pages are written as they have to be.
+    // Pages of the loaded channel are written as usual.
     try world.checkpoint()
     let again = try EngineWorld(world.storage)
     let later = again.connect()

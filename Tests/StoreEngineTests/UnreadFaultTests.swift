@@ -4,13 +4,13 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Unread counts: damage, threads' pages, and limits.
+/// Unread counts with damaged pages, with threads' pages, and at their limits.
 @Suite("Unread counts: damage and limits")
 struct UnreadFaultTests {
   // MARK: Damage
 
   @Test(
-    "a damaged page is unavailable for those entries that need it",
+    "a damaged page makes only the entries that need it unavailable",
     arguments: [
       (page: PageID.head, damage: "cut off", answer: "unread unavailable 2/0"),
       (PageID.head, "gone", "unread unavailable 2/0"),
@@ -47,7 +47,7 @@ struct UnreadFaultTests {
       let other = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: page)
       again.storage.pages[key] = again.storage.pages[other]
     }
-    later.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    later.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
     again.loop.endTurn()
     again.answerPeek()
     try again.answerLoads()
@@ -56,16 +56,16 @@ struct UnreadFaultTests {
     #expect(again.loop.gauges.loadedChannels == 0)
   }
 
-  @Test("a channel that cannot be read whole is unavailable, the others are answered")
+  @Test("a channel that cannot be read whole is unavailable, and the others are answered")
   func unreadable() throws {
     let (world, gateway) = try storedWorld(4)
-    // A row that is not theirs.
-    gateway.counts([
+    // A row of another user.
+    gateway.unreadCounts([
       CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
     ])
     world.loop.endTurn()
     world.answerPeek()
-    // The row is on the same page; only who has none there is looked for in all of the channel.
+    // The row is on the same page. Only a user without a row there requires the whole channel.
     #expect(world.loads.count == 1)
     try world.answerLoad(failing: true)
     #expect(gateway.last == "unread 3/0 2/0 unavailable")
@@ -73,7 +73,7 @@ struct UnreadFaultTests {
 
   // MARK: Threads
 
-  @Test("threads with unread replies count, from their pages alone")
+  @Test("threads with unread replies are counted from their pages alone")
   func threads() throws {
     let (world, gateway) = try storedWorld(5)
     let channel = ChannelNumber(5)
@@ -111,7 +111,7 @@ struct UnreadFaultTests {
       put(.threadRows(parent, 0), rows.map { .channel(channel, .inThread(parent, $0)) })
       put(.threadSegment(parent, 0), replies.map { .channel(channel, .inThread(parent, $0)) })
     }
-    // m4 is deleted below: its thread counts nowhere.
+    // m4 is deleted below, so its thread counts nowhere.
     thread(
       1,
       [row(0, "alice", read: 2), row(1, "bob", read: 1)],
@@ -121,7 +121,7 @@ struct UnreadFaultTests {
     thread(3, [row(0, "alice", read: 2, marker: 0)], [reply(1, by: "alice"), reply(2, by: "bob")])
     thread(4, [row(0, "alice", read: 0), row(1, "bob", read: 0)], [reply(1, by: "carol")])
     func ask() -> String {
-      gateway.counts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
+      gateway.unreadCounts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
       world.loop.endTurn()
       if !world.peeks.isEmpty { world.answerPeek() }
       return gateway.last
@@ -149,7 +149,7 @@ struct UnreadFaultTests {
 
   // MARK: Limits
 
-  @Test("limits, names and shards")
+  @Test("unread_counts checks limits, names and shards")
   func limits() throws {
     let (before, _) = try storedWorld(2)
     let world = try EngineWorld(before.storage, shards: [0], of: 2)
@@ -157,33 +157,33 @@ struct UnreadFaultTests {
     func isHere(_ cid: String) -> Bool { ShardID.owning(Array(cid.utf8).span.bytes, count: 2) == ShardID(0) }
     let here = try #require((0..<100).map { "other:\($0)" }.first { isHere($0) })
     let elsewhere = try #require((0..<100).map { "other:\($0)" }.first { !isHere($0) })
-    gateway.counts([])
-    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
+    gateway.unreadCounts([])
+    gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
     world.loop.endTurn()
     #expect(gateway.take() == ["1 invalid_field", "2 invalid_field"])
-    gateway.counts([
+    gateway.unreadCounts([
       CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "no\u{7}user"),
       CountsEntry("", "alice"),
     ])
     world.loop.endTurn()
     #expect(gateway.take() == ["3 unread wrong_shard invalid_field invalid_field invalid_field"])
-    gateway.counts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
+    gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
     #expect(gateway.ended.isEmpty)
-    // One entry is announced and not there.
+    // The list announces one entry and has none.
     gateway.send(.unreadCounts, nil) { $0.writeVarint(1) }
     #expect(gateway.ended.count == 1)
   }
 
-  @Test("so many wait at once, one more is busy; one whose connection is gone is dropped")
+  @Test("waiting unread counts are limited: one more is busy, and those of closed connections are dropped")
   func busy() throws {
     let (world, gateway) = try storedWorld(3) { $0.unreadRequestsMax = 2 }
     let other = world.connect(session: 2)
-    gateway.counts([CountsEntry("team:1", "alice")])
-    other.counts([CountsEntry("team:1", "alice")])
-    gateway.counts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:1", "alice")])
+    other.unreadCounts([CountsEntry("team:1", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
     world.loop.close(other.lane)
@@ -192,17 +192,17 @@ struct UnreadFaultTests {
     #expect(gateway.take() == ["1 unread 1/0"])
     #expect(other.take() == [])
     #expect(!world.loop.isBusy)
-    gateway.counts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["3 unread 2/0"])
   }
 
-  @Test("too many channels are being loaded: busy, and what was asked for changes nothing later")
+  @Test("unread counts are busy while too many channels load, and stale reads change nothing later")
   func loadsMax() throws {
     let (world, gateway) = try storedWorld(4) { $0.loadsMax = 1 }
-    gateway.look("team:1")
-    gateway.counts([
+    gateway.getChannel("team:1")
+    gateway.unreadCounts([
       CountsEntry("team:2", "zoe"), CountsEntry("team:1", "alice"), CountsEntry("team:3", "alice"),
     ])
     world.loop.endTurn()
@@ -211,13 +211,13 @@ struct UnreadFaultTests {
     try world.answerLoads()
     #expect(gateway.take() == ["1 channel of 2"])
     #expect(!world.loop.isBusy)
-    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
+    gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["3 unread 3/0 1/0"])
   }
 
-  @Test("a token that was revoked")
+  @Test("a revoked token is refused")
   func revoked() throws {
     let (world, gateway) = try storedWorld(2)
     gateway.send(.patchUser, "alice") { payload in
@@ -228,8 +228,8 @@ struct UnreadFaultTests {
     world.loop.endTurn()
     try world.persistAll()
     _ = gateway.take()
-    gateway.counts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
-    gateway.counts([CountsEntry("team:1", "alice")], issued: 60)
+    gateway.unreadCounts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
+    gateway.unreadCounts([CountsEntry("team:1", "alice")], issued: 60)
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == ["2 token_revoked", "3 unread 1/0"])

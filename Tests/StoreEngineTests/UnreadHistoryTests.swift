@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Unread counts: random histories", .computing)
 struct UnreadHistoryTests {
-  @Test("after any history a peek says what the own row says", arguments: 1...12)
+  @Test("after any history a peek equals the own row", arguments: 1...12)
   func histories(_ seed: UInt64) throws {
     var random = SplitMix64(seed: seed)
     let users = ["alice", "bob", "carol", "dave"]
@@ -34,7 +34,7 @@ struct UnreadHistoryTests {
           for _ in 0...(random.below(20) == 0 ? 200 : random.below(4)) {
             posted[place] += 1
             let sender = random.below(3) == 0 ? "" : user
-            // Silent, and leaving the sender's position alone.
+            // Some are silent, and some leave the sender's positions unchanged.
             let flags: UInt64 = [0, 0, 0, 0, 1, 4, 5][random.below(7)]
             let mentions = random.below(4) == 0 ? users.filter { _ in random.below(2) == 0 } : []
             gateway.post(
@@ -46,8 +46,8 @@ struct UnreadHistoryTests {
             )
           }
         case 4, 5: gateway.read(cid, user, random.below(2) == 0 ? "" : known)
-        case 6, 7: gateway.unread(cid, user, random.below(4) == 0 ? "" : known)
-        case 8: gateway.delete(cid, known)
+        case 6, 7: gateway.markUnread(cid, user, random.below(4) == 0 ? "" : known)
+        case 8: gateway.deleteMessage(cid, known)
         case 9: gateway.change(cid, add: [user])
         case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
         case 11 where random.below(2) == 0: gateway.mute(cid, user, random.below(3) > 0)
@@ -63,7 +63,7 @@ struct UnreadHistoryTests {
     }
   }
 
-  /// Asks a store that was started anew, by a peek first, then with the channels in memory.
+  /// Queries a restarted store, first by a peek, then with the channels in memory.
   private func compare(
     _ storage: MemoryStorage,
     _ channels: [String],
@@ -75,7 +75,7 @@ struct UnreadHistoryTests {
     let entries = channels.flatMap { cid in
       users.map { CountsEntry(cid, $0, UInt32(random.below(10))) }
     }
-    gateway.counts(entries)
+    gateway.unreadCounts(entries)
     world.loop.endTurn()
     if !world.peeks.isEmpty { world.answerPeek() }
     try world.answerLoads()
@@ -102,8 +102,8 @@ struct UnreadHistoryTests {
       expected.append("\(row.unreadMessages)/0\(mentions)\(row.isFlaggedUnread ? " flagged" : "")")
     }
     #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
-    // With the channels in memory, the same.
-    gateway.counts(entries)
+    // The answers with the channels in memory are the same.
+    gateway.unreadCounts(entries)
     world.loop.endTurn()
     #expect(gateway.last == answer)
     #expect(world.reports == [])

@@ -4,10 +4,10 @@ import ReceiptWire
 import StoreEngine
 import Testing
 
-/// Unread counts of channels on storage: what is read of them, and what overtakes it.
+/// Unread counts of channels in storage: what is read, and races with loads and writes.
 @Suite("Unread counts: peeks")
 struct UnreadPeekTests {
-  @Test("what is on storage stays there: one read for all, and nothing comes into memory")
+  @Test("channels on storage are peeked at with one read, and not loaded")
   func memory() throws {
     let (world, gateway) = try storedWorld(100)
     gateway.read("team:7", "alice", "m3")
@@ -16,7 +16,9 @@ struct UnreadPeekTests {
     try world.persistAll()
     let before = world.loop.gauges
     #expect(before.loadedChannels == 1)
-    gateway.counts((0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")])
+    gateway.unreadCounts(
+      (0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")]
+    )
     world.loop.endTurn()
     #expect(world.peeks.count == 1)
     #expect(world.peeks.first?.entries.count == 100)
@@ -28,7 +30,7 @@ struct UnreadPeekTests {
     #expect(world.loads.isEmpty)
   }
 
-  @Test("a head page from before messages were counted: the channel is read whole")
+  @Test("a head page without message counts makes a peek read the whole channel")
   func withoutCounts() throws {
     let (world, gateway) = try storedWorld(3)
     for (key, bytes) in world.storage.pages where key.page == .head {
@@ -41,7 +43,7 @@ struct UnreadPeekTests {
       page.write(into: &rewritten)
       world.storage.pages[key] = rewritten
     }
-    gateway.counts((0..<3).map { CountsEntry("team:\($0)", "alice") })
+    gateway.unreadCounts((0..<3).map { CountsEntry("team:\($0)", "alice") })
     world.loop.endTurn()
     world.answerPeek()
     #expect(gateway.take() == [])
@@ -50,7 +52,7 @@ struct UnreadPeekTests {
     #expect(gateway.last == "unread 0/0 1/0 2/0")
   }
 
-  @Test("a segment that was written, and its channel's head not yet, before a crash: the head follows")
+  @Test("a segment written before a crash without its head is followed by its head")
   func headBehind() throws {
     let (world, gateway) = try storedWorld(3)
     gateway.post("team:2", "x")
@@ -69,7 +71,7 @@ struct UnreadPeekTests {
     try again.checkpoint()
     let last = try EngineWorld(again.storage)
     let later = last.connect()
-    later.counts([CountsEntry("team:2", "alice")])
+    later.unreadCounts([CountsEntry("team:2", "alice")])
     last.loop.endTurn()
     last.answerPeek()
     #expect(later.last == "unread 3/0")
@@ -111,33 +113,33 @@ struct UnreadPeekTests {
     let again = try EngineWorld(world.storage)
     let later = again.connect()
     let users = ["alice", "bob", "carol"]
-    later.counts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
+    later.unreadCounts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
     again.loop.endTurn()
     again.answerPeek()
     #expect(later.last == "unread 0/0 flagged 602/1 mentions 3 601/1 mentions 1 muted")
     #expect(again.loads.isEmpty && again.reports == [])
   }
 
-  // MARK: Overtaken
+  // MARK: Races
 
-  @Test("a channel that came into memory while it was peeked at answers from there")
+  @Test("a channel loaded during its peek is answered from memory")
   func loadedMeanwhile() throws {
     let (world, gateway) = try storedWorld(4)
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
     world.loop.endTurn()
     try world.answerLoads()
     world.answerPeek()
-    // It tells of the mark, and leaves with it.
+    // The answer includes the mark, and waits for its commit.
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
   }
 
-  @Test("one that has left memory again is peeked at again, and read whole where that goes on")
+  @Test("a channel evicted during its peek is peeked at again, and read whole when that repeats")
   func gone() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     world.loop.endTurn()
     func pass(_ message: String) throws {
       gateway.post("team:2", message)
@@ -161,10 +163,10 @@ struct UnreadPeekTests {
     #expect(world.reports == [])
   }
 
-  @Test("pages of two states that were read while a channel was written say nothing, and are no damage")
+  @Test("pages read in two states of a channel are discarded, and not reported as damage")
   func torn() throws {
     let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
-    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     gateway.read("team:3", "bob", "m1")
     world.loop.endTurn()
     try world.answerLoads()
@@ -172,14 +174,14 @@ struct UnreadPeekTests {
     world.answerPeek()
     world.answerPeek()
     #expect(gateway.last == "unread 2/0")
-    gateway.counts([CountsEntry("team:3", "bob", 1)])
+    gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     world.loop.endTurn()
-    // Between the head page and the segment.
+    // Runs between the reads of the head page and of the segment.
     var isFirst = true
     world.storage.beforePages = { selection in
       guard isFirst, selection == .pages([.segment(0)]) else { return }
       isFirst = false
-      gateway.delete("team:3", "m2")
+      gateway.deleteMessage("team:3", "m2")
       world.loop.endTurn()
       try? world.answerLoads()
       try? world.checkpoint()
@@ -193,11 +195,11 @@ struct UnreadPeekTests {
     #expect(world.reports == [])
   }
 
-  @Test("a channel that is being loaded is waited for, behind what waits for it already")
+  @Test("a peek at a loading channel waits behind earlier requests")
   func loading() throws {
     let (world, gateway) = try storedWorld(4)
     gateway.read("team:3", "alice", "m2")
-    gateway.counts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
     world.loop.endTurn()
     #expect(world.loads.count == 1)
     #expect(world.peeks.first?.entries.count == 1)
@@ -208,7 +210,7 @@ struct UnreadPeekTests {
     #expect(gateway.take() == ["1 row read 2 unread 1", "2 unread 1/0 2/0"])
   }
 
-  @Test("of the log's tail a few at a time are loaded; those whose head is on storage too")
+  @Test("tail channels are loaded a few at a time, also those whose head is on storage")
   func tail() throws {
     let (world, gateway) = try storedWorld(20)
     for number in 0..<20 { gateway.post("team:\(number)", "x") }
@@ -217,9 +219,9 @@ struct UnreadPeekTests {
     try world.persistAll()
     let again = try EngineWorld(world.storage) { $0.unreadLoadsMax = 3 }
     let later = again.connect()
-    later.counts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
+    later.unreadCounts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
     again.loop.endTurn()
-    // Under which number it is in the tail, the directory on storage says.
+    // The directory in storage has its number in the tail.
     #expect(again.peeks.count == 1)
     again.answerPeek()
     #expect(again.loads.count == 3)
@@ -229,7 +231,7 @@ struct UnreadPeekTests {
     #expect(later.last == "unread \((1...20).map { "\($0)/0" }.joined(separator: " "))")
   }
 
-  @Test("a channel of the tail that is loaded by its number meanwhile")
+  @Test("a tail channel loaded by number during its peek is answered")
   func tailByNumber() throws {
     let world = try EngineWorld()
     let gateway = world.connect()
@@ -240,7 +242,7 @@ struct UnreadPeekTests {
     try world.persistAll()
     let again = try EngineWorld(world.storage)
     let later = again.connect()
-    later.counts([CountsEntry("team:a", "alice")])
+    later.unreadCounts([CountsEntry("team:a", "alice")])
     again.loop.tick()
     #expect(again.loads.count == 2)
     try again.answerLoad(.number(ChannelNumber(1)))
@@ -251,18 +253,18 @@ struct UnreadPeekTests {
 
   // MARK: Durability
 
-  @Test("an answer leaves when all that it tells of is durable")
+  @Test("an unread-counts answer leaves once all changes it shows are durable")
   func replyTiming() throws {
     let (world, gateway) = try storedWorld(4)
-    for number in [2, 3] { gateway.look("team:\(number)") }
+    for number in [2, 3] { gateway.getChannel("team:\(number)") }
     try world.answerLoads()
     _ = gateway.take()
     gateway.read("team:3", "alice", "m1")
     world.loop.endTurn()
-    gateway.counts([CountsEntry("team:2", "alice")])
-    gateway.counts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice")])
+    gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
-    gateway.counts([
+    gateway.unreadCounts([
       CountsEntry("team:3", "alice"), CountsEntry("team:1", "bob", 1), CountsEntry("team:2", "bob", 1),
     ])
     world.loop.endTurn()

@@ -5,12 +5,12 @@ import StoreEngine
 import TestSupport
 import Testing
 
-/// Webhooks that a shard remembers, so that none is taken twice (Proto/frames.md, 0x2E and 0x42).
+/// Webhooks that a shard remembers, so that none is accepted twice (Proto/frames.md, 0x2E and 0x42).
 @Suite("Remembered webhooks", .computing)
 struct WebhookTests {
   private static let minute: Int64 = 60_000
 
-  /// The first of the keys that is of a shard, of two.
+  /// The first key that belongs to a shard, out of two shards.
   private static func key(of shard: UInt16, _ key: (Int) -> String) -> String {
     var number = 0
     while true {
@@ -32,76 +32,76 @@ struct WebhookTests {
     session: UInt64 = 1
   ) throws -> (world: EngineWorld, gateway: Gateway) {
     let world = try EngineWorld(storage)
-    world.pass(clock - world.clock)
+    world.advance(clock - world.clock)
     return (world, world.connect(session: session))
   }
 
-  @Test("one that was noted is known, and told so when that is durable")
-  func noted() throws {
+  @Test("a recorded webhook is reported as known once that is durable")
+  func recorded() throws {
     let (world, gateway) = try world()
-    gateway.known("relay/1")
-    gateway.note("relay/1", until: 1_000_000 + Self.minute)
-    gateway.known("relay/1")
-    gateway.note("relay/1", until: 1_000_000 + Self.minute)
-    gateway.known("relay/2")
+    gateway.queryWebhook("relay/1")
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
+    gateway.queryWebhook("relay/1")
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
+    gateway.queryWebhook("relay/2")
     world.loop.endTurn()
     #expect(gateway.take() == ["1 not known", "5 not known"])
     try world.persistAll()
-    #expect(gateway.take() == ["2 noted", "3 known", "4 was known"])
+    #expect(gateway.take() == ["2 recorded", "3 known", "4 was known"])
   }
 
-  @Test("sent again it is told that it was noted; of another one, that it was known")
+  @Test("a resent webhook is reported as recorded; another command with its key, as known")
   func resent() throws {
     let (world, gateway) = try world()
-    gateway.note("relay/1", until: 1_000_000 + Self.minute)
-    gateway.note("relay/1", until: 1_000_000 + Self.minute)
-    #expect(try answers(world, gateway) == ["noted", "was known"])
-    gateway.note("relay/1", until: 1_000_000 + Self.minute, counter: 1)
-    gateway.note("relay/1", until: 1_000_000 + Self.minute, counter: 2)
-    #expect(try answers(world, gateway) == ["noted", "was known"])
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute)
+    #expect(try answers(world, gateway) == ["recorded", "was known"])
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 1)
+    gateway.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 2)
+    #expect(try answers(world, gateway) == ["recorded", "was known"])
     let (again, _) = try self.world(world.storage)
     let same = again.connect()
-    same.note("relay/1", until: 1_000_000 + Self.minute, counter: 1)
-    same.note("relay/1", until: 1_000_000 + Self.minute, counter: 2)
-    #expect(try answers(again, same) == ["noted", "was known"])
+    same.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 1)
+    same.recordWebhook("relay/1", until: 1_000_000 + Self.minute, counter: 2)
+    #expect(try answers(again, same) == ["recorded", "was known"])
   }
 
-  @Test("it is remembered as long as is asked for, and an hour at most, by the shard's time")
+  @Test("a webhook is remembered as long as requested, up to an hour of the shard's time")
   func remembered() throws {
     let (world, gateway) = try world()
-    gateway.note("short", until: 1_000_000 + Self.minute)
-    gateway.note("long", until: 1_000_000 + 600 * Self.minute)
-    gateway.note("over", until: 999_999)
-    gateway.known("over")
-    #expect(try answers(world, gateway) == ["not known", "noted", "noted", "noted"])
-    world.pass(Self.minute)
-    gateway.known("short")
+    gateway.recordWebhook("short", until: 1_000_000 + Self.minute)
+    gateway.recordWebhook("long", until: 1_000_000 + 600 * Self.minute)
+    gateway.recordWebhook("over", until: 999_999)
+    gateway.queryWebhook("over")
+    #expect(try answers(world, gateway) == ["not known", "recorded", "recorded", "recorded"])
+    world.advance(Self.minute)
+    gateway.queryWebhook("short")
     #expect(try answers(world, gateway) == ["known"])
-    world.pass(1)
-    gateway.known("short")
+    world.advance(1)
+    gateway.queryWebhook("short")
     world.loop.endTurn()
-    // That its time is over is said when a time behind it is in the log, and cannot be taken back.
+    // The expiry is reported once a later time is logged, so that it cannot be undone.
     #expect(gateway.take() == [])
     try world.persistAll()
     #expect(gateway.take().count == 1)
     let (again, other) = try self.world(world.storage, session: 2)
-    other.known("short")
-    other.known("long")
+    other.queryWebhook("short")
+    other.queryWebhook("long")
     #expect(try answers(again, other) == ["not known", "known"])
-    again.pass(60 * Self.minute)
-    other.known("long")
-    again.pass(1)
-    other.known("long")
-    other.note("long", until: again.clock)
-    #expect(try answers(again, other) == ["known", "not known", "noted"])
+    again.advance(60 * Self.minute)
+    other.queryWebhook("long")
+    again.advance(1)
+    other.queryWebhook("long")
+    other.recordWebhook("long", until: again.clock)
+    #expect(try answers(again, other) == ["known", "not known", "recorded"])
   }
 
-  @Test("what is remembered is there after a start from the log, and from pages")
+  @Test("remembered webhooks survive recovery from the log and from pages")
   func recovered() throws {
     let (world, gateway) = try world()
-    for number in 0..<300 { gateway.note("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
-    gateway.note("soon", until: 1_000_000 + Self.minute)
-    #expect(try answers(world, gateway).allSatisfy { $0 == "noted" })
+    for number in 0..<300 { gateway.recordWebhook("relay/\(number)", until: 1_000_000 + 30 * Self.minute) }
+    gateway.recordWebhook("soon", until: 1_000_000 + Self.minute)
+    #expect(try answers(world, gateway).allSatisfy { $0 == "recorded" })
     for isCheckpointed in [false, true] {
       if isCheckpointed {
         try world.checkpoint()
@@ -109,73 +109,76 @@ struct WebhookTests {
         #expect(world.storage.pages.keys.contains { if case .webhooks = $0.page { true } else { false } })
       }
       let (again, other) = try self.world(world.storage, session: 2)
-      for number in 0..<300 { other.known("relay/\(number)") }
-      other.note("relay/7", until: again.clock + 1)
-      other.known("relay/300")
+      for number in 0..<300 { other.queryWebhook("relay/\(number)") }
+      other.recordWebhook("relay/7", until: again.clock + 1)
+      other.queryWebhook("relay/300")
       let replies = try answers(again, other)
       #expect(Array(replies.suffix(3)) == ["known", "was known", "not known"])
       #expect(replies.count { $0 == "known" } == 300)
     }
-    // Pages leave out what is over.
-    world.pass(2 * Self.minute)
-    gateway.note("relay/new", until: world.clock + Self.minute)
+    // Pages omit expired webhooks.
+    world.advance(2 * Self.minute)
+    gateway.recordWebhook("relay/new", until: world.clock + Self.minute)
     _ = try answers(world, gateway)
     try world.checkpoint()
     let (again, other) = try self.world(world.storage, clock: world.clock, session: 2)
-    other.note("soon", until: again.clock)
-    other.known("relay/299")
-    #expect(try answers(again, other) == ["noted", "known"])
+    other.recordWebhook("soon", until: again.clock)
+    other.queryWebhook("relay/299")
+    #expect(try answers(again, other) == ["recorded", "known"])
   }
 
-  @Test("with the table full the next one is busy until one is forgotten, and none is forgotten early")
+  @Test("with a full table the next webhook is busy until one expires, and none expires early")
   func full() throws {
     let (world, gateway) = try world()
-    gateway.note("first", until: 1_000_000 + Self.minute)
-    for number in 1..<WebhookTable.countMax { gateway.note("\(number)", until: 1_000_000 + 2 * Self.minute) }
-    #expect(try answers(world, gateway).count { $0 == "noted" } == WebhookTable.countMax)
-    world.pass(Self.minute - 500)
-    gateway.note("more", until: world.clock + Self.minute)
+    gateway.recordWebhook("first", until: 1_000_000 + Self.minute)
+    for number in 1..<WebhookTable.countMax {
+      gateway.recordWebhook("\(number)", until: 1_000_000 + 2 * Self.minute)
+    }
+    #expect(try answers(world, gateway).count { $0 == "recorded" } == WebhookTable.countMax)
+    world.advance(Self.minute - 500)
+    gateway.recordWebhook("more", until: world.clock + Self.minute)
     let counter = gateway.counter
-    gateway.known("first")
+    gateway.queryWebhook("first")
     #expect(try answers(world, gateway) == ["busy", "known"])
-    gateway.note("more", until: world.clock + Self.minute)
+    gateway.recordWebhook("more", until: world.clock + Self.minute)
     world.loop.endTurn()
     let error = try ErrorFrame(gateway.lastPayload.readableBytesSpan)
     #expect(error.retryAfterMilliseconds == 501)
     _ = gateway.take()
-    world.pass(501)
-    gateway.note("more", until: world.clock + Self.minute, counter: counter)
-    gateway.note("even more", until: world.clock + Self.minute)
-    gateway.known("first")
-    gateway.known("1")
-    #expect(try answers(world, gateway) == ["busy", "not known", "noted", "known"])
+    world.advance(501)
+    gateway.recordWebhook("more", until: world.clock + Self.minute, counter: counter)
+    gateway.recordWebhook("even more", until: world.clock + Self.minute)
+    gateway.queryWebhook("first")
+    gateway.queryWebhook("1")
+    #expect(try answers(world, gateway) == ["busy", "not known", "recorded", "known"])
   }
 
-  @Test("keys of another shard, and of the wrong length, are refused by name")
+  @Test("keys of another shard or of invalid length are refused by name")
   func keys() throws {
     let world = try EngineWorld(shards: [0, 1], of: 2)
     let gateway = world.connect()
     let key = Self.key(of: 1) { "relay/\($0)" }
     for shard in [UInt16(0), 1] {
-      gateway.note(key, until: 5_000, shard: shard)
-      gateway.known(key, shard: shard)
+      gateway.recordWebhook(key, until: 5_000, shard: shard)
+      gateway.queryWebhook(key, shard: shard)
     }
-    gateway.note("", until: 5_000)
-    gateway.known(String(repeating: "k", count: 257))
-    gateway.known(Self.key(of: 0) { String(repeating: "k", count: 250) + "\(100_000 + $0)" })
+    gateway.recordWebhook("", until: 5_000)
+    gateway.queryWebhook(String(repeating: "k", count: 257))
+    gateway.queryWebhook(Self.key(of: 0) { String(repeating: "k", count: 250) + "\(100_000 + $0)" })
     let answers = try answers(world, gateway)
     #expect(
       answers.sorted() == [
-        "invalid_field", "invalid_field", "known", "not known", "noted", "wrong_shard", "wrong_shard",
+        "invalid_field", "invalid_field", "known", "not known", "recorded", "wrong_shard", "wrong_shard",
       ]
     )
   }
 }
 
 extension Gateway {
-  fileprivate func note(_ key: String, until time: Int64, counter: UInt64? = nil, shard: UInt16 = 0) {
+  fileprivate func recordWebhook(_ key: String, until time: Int64, counter: UInt64? = nil, shard: UInt16 = 0)
+  {
     send(.noteWebhook, key, counter: counter, shard: shard) { $0.writeTime(Timestamp(milliseconds: time)) }
   }
 
-  fileprivate func known(_ key: String, shard: UInt16 = 0) { send(.webhookKnown, key, shard: shard) }
+  fileprivate func queryWebhook(_ key: String, shard: UInt16 = 0) { send(.webhookKnown, key, shard: shard) }
 }

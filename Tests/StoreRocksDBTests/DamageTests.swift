@@ -39,7 +39,7 @@ struct DamageTests {
     #expect(try check(engine, "untouched") == Self.groups)
   }
 
-  @Test("truncated anywhere: a prefix of the groups, and commits continue from there")
+  @Test("a log truncated anywhere recovers a prefix of the groups, and commits continue from there")
   func truncated() throws {
     let source = try killed()
     let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
@@ -58,7 +58,7 @@ struct DamageTests {
   }
 
   /// Data after the wrong bit was acknowledged, so it must not be dropped silently.
-  @Test("a wrong bit anywhere: a refusal that names the directory, never part of a group")
+  @Test("a wrong bit anywhere refuses the directory by name, and never recovers part of a group")
   func flipped() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))

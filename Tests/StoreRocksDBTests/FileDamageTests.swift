@@ -72,7 +72,7 @@ struct FileDamageTests {
   }
 
   @Test(
-    "wrong bytes: all data, or a refusal that names the place",
+    "wrong bytes leave all data readable, or are refused with their place",
     arguments: [(".log", 120), ("MANIFEST-", 120), (".sst", 120), ("CURRENT", 20)]
   )
   func flipped(_ kind: String, _ count: Int) throws {
@@ -119,7 +119,7 @@ struct FileDamageTests {
   ///
   /// The store's own check runs on every wrong bit. RocksDB, which is slow to open, runs on a sample, and on all in a
   /// long run.
-  @Test("every bit at a table's end: all data, or a refusal that names the place")
+  @Test("any wrong bit at a table's end leaves all data readable, or is refused with its place")
   func tableEnds() throws {
     let source = try Self.killed()
     let (name, bytes, properties) = try Self.smallTable(source)
@@ -170,7 +170,7 @@ struct FileDamageTests {
     }
   }
 
-  @Test("many wrong bytes at a table's end: all data, or a refusal that names the place")
+  @Test("many wrong bytes at a table's end leave all data readable, or are refused with their place")
   func tableEndsOverwritten() throws {
     var random = DamageRandom()
     let source = try Self.killed()
@@ -210,7 +210,7 @@ struct FileDamageTests {
   /// In a record's header a wrong bit could look like the end of the log. Flips each bit of each length and type, in
   /// the log and in the manifest.
   @Test(
-    "every bit of the records' lengths and types: all data, or a refusal",
+    "any wrong bit in record lengths and types leaves all data readable, or is refused",
     arguments: [".log", "MANIFEST-"]
   )
   func headers(_ kind: String) throws {
@@ -286,7 +286,7 @@ struct FileDamageTests {
     }
   }
 
-  @Test("without CURRENT no new database overwrites the old one's files")
+  @Test("a missing CURRENT file is refused; no new database overwrites the files")
   func withoutCurrent() throws {
     let directory = try Self.killed()
     try FileManager.default.removeItem(atPath: directory.path + "/CURRENT")

@@ -22,7 +22,7 @@ struct RocksDBEngineTests {
     channel?.pages.map { String(buffer: $0.bytes) }
   }
 
-  @Test("log, pages and directory are read as they were written, also after reopening")
+  @Test("log, pages and directory round-trip, also after reopening")
   func roundTrip() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -81,7 +81,7 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("all of a shard's own pages load with it, and no channel's")
+  @Test("a shard's own pages load with it, and no channel's pages do")
   func ownPages() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -148,7 +148,7 @@ struct RocksDBEngineTests {
     }
   }
 
-  @Test("a cut deletes its shard's log up to there, and nothing else")
+  @Test("a cut deletes its shard's log up to its index, and nothing else")
   func cut() throws {
     let directory = TestDirectory()
     var engine = try directory.open()
@@ -204,7 +204,7 @@ struct RocksDBEngineTests {
     try directory.open(shards: nil).close()
   }
 
-  @Test("16 shards by default; 0 and more than 4096 are refused")
+  @Test("a new directory has 16 shards by default; 0 and more than 4096 are refused")
   func shardCounts() throws {
     #expect(try TestDirectory().open(shards: nil).identity.shardCount == 16)
     for count in [-1, 0, 4_097] {
@@ -213,7 +213,7 @@ struct RocksDBEngineTests {
     #expect(try TestDirectory().open(shards: 4_096).identity.shardCount == 4_096)
   }
 
-  @Test("an open directory cannot be opened again, and the error says what helps")
+  @Test("an open directory cannot be opened again, and the error names the remedy")
   func locked() throws {
     let directory = TestDirectory()
     let first = try directory.open()

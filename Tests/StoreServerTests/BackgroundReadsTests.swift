@@ -5,7 +5,7 @@ import Testing
 
 /// Background reads run a few at a time, in the order in which they came.
 @Suite struct BackgroundReadsTests {
-  @Test func moreThanTheMaximumWaitInOrder() {
+  @Test func readsBeyondMaximumWaitInOrder() {
     let ran = Mutex<[Int]>([])
     var reads = BackgroundReads()
     for _ in 0..<BackgroundReads.runningMax { #expect(reads.starts {}) }
@@ -16,7 +16,7 @@ import Testing
     #expect(ran.withLock { $0 } == [1, 2, 3])
   }
 
-  @Test func anEndedReadFreesItsPlace() {
+  @Test func endedReadFreesItsPlace() {
     var reads = BackgroundReads()
     for _ in 0..<BackgroundReads.runningMax { #expect(reads.starts {}) }
     #expect(reads.finishedOne() == nil)

@@ -25,7 +25,7 @@ import Testing
 
   private let turn = MutableOwnership()
 
-  @Test func oneAtATime() {
+  @Test func secondBackupIsRefusedUntilFirstIsRemoved() {
     #expect(turn.begin(1))
     #expect(!turn.begin(2) && !turn.begin(1))
     #expect(!turn.has(1))
@@ -41,7 +41,7 @@ import Testing
     #expect(turn.isIdle && turn.begin(2))
   }
 
-  @Test func ownerDisconnectsBeforeCheckpoint() {
+  @Test func disconnectBeforeCheckpointRemovesIt() {
     #expect(turn.begin(1))
     #expect(!turn.end(1) && !turn.begin(2))
     #expect(!turn.made(Checkpoint()), "it has to be removed")
@@ -50,7 +50,7 @@ import Testing
     #expect(turn.begin(2))
   }
 
-  @Test func checkpointFails() {
+  @Test func failedCheckpointFreesOwnership() {
     #expect(turn.begin(1))
     #expect(turn.made(nil) && turn.isIdle)
     #expect(turn.begin(1) && !turn.end(1))

@@ -5,7 +5,7 @@ import Testing
 
 /// Commits leave the event loop while the disk is slow.
 @Suite struct CommitPaceTests {
-  @Test func startsOnTheLoop() { #expect(CommitPace().isQuick) }
+  @Test func commitsStartOnTheLoop() { #expect(CommitPace().isQuick) }
 
   @Test func oneStallMovesCommitsOffTheLoop() {
     var pace = CommitPace()

@@ -74,32 +74,32 @@ import Testing
   }
 
   @Test(arguments: ["current", "previous"])
-  func eitherSecretOpens(_ secret: String) throws {
+  func eitherSecretIsAccepted(_ secret: String) throws {
     var store = Store()
     #expect(try store.hello() == "challenge")
     #expect(try store.proof(secret) == "open")
   }
 
-  @Test func aWrongSecretIsRefused() throws {
+  @Test func wrongSecretIsRefused() throws {
     var store = Store()
     #expect(try store.hello() == "challenge")
     #expect(try store.proof("wrong") == "authenticationFailed")
   }
 
   /// The store's own proof, sent back to it, proves nothing.
-  @Test func aReflectedProofIsRefused() throws {
+  @Test func reflectedProofIsRefused() throws {
     var store = Store()
     #expect(try store.hello() == "challenge")
     #expect(try store.proof("current", side: .store) == "authenticationFailed")
   }
 
-  @Test func withoutSecretsAnyProofOpens() throws {
+  @Test func anyProofIsAcceptedWithoutSecrets() throws {
     var store = Store(secrets: [])
     #expect(try store.hello() == "challenge")
     #expect(try store.proof("any") == "open")
   }
 
-  @Test func aSessionResumesWithinItsLifetime() throws {
+  @Test func sessionResumesWithinItsLifetime() throws {
     var store = Store()
     #expect(try store.hello(age: 60_000) == "challenge")
     #expect(try store.proof("current") == "resumed")
@@ -130,7 +130,7 @@ import Testing
     #expect(try open.hello() == "handshakeRequired")
   }
 
-  @Test func aTruncatedHelloThrows() throws {
+  @Test func truncatedHelloThrows() throws {
     var payload = ByteBuffer()
     Hello(session: Self.session, sessionAgeMilliseconds: nil, nonce: Self.gatewayNonce, name: "g1")
       .write(into: &payload)

@@ -59,7 +59,7 @@ struct TLSConnectionTests {
     #expect(pair.clientError == .alert(reason: "tlsv1 alert protocol version"))
   }
 
-  @Test("ALPN: a client without an offer, and a server without a match")
+  @Test("ALPN: a missing offer or match fails the handshake, unless ALPN is optional")
   func applicationProtocol() throws {
     let silent = try Loopback(client: Contexts.client(applicationProtocol: .none), server: Contexts.server())
     silent.run()
@@ -107,7 +107,7 @@ struct TLSConnectionTests {
     #expect(pair.clientError == .certificate(reason: reason))
     #expect(!pair.client.isEstablished)
     guard case .alert = pair.serverError else {
-      Issue.record("the server has not been told: \(pair.serverError as Any)")
+      Issue.record("the server got no alert: \(pair.serverError as Any)")
       return
     }
   }
@@ -298,8 +298,8 @@ struct TLSFileTests {
     let loaded = try server.load(server: configuration)
     let before = try Loopback(client: trusting, server: server)
     before.run()
-    #expect(before.isEstablished, "what is loaded is not taken yet")
-    server.take(loaded)
+    #expect(before.isEstablished, "loaded files are not applied yet")
+    server.apply(loaded)
     let new = try Loopback(client: trustingOther, server: server)
     new.run()
     #expect(new.isEstablished)

@@ -32,7 +32,7 @@ import Testing
     #expect(TicketResult.answers(Array(body.utf8), count: 1) == nil)
   }
 
-  @Test func plausibleTickets() {
+  @Test func plausibleTicketsAreRecognised() {
     #expect(TicketPost.isPlausibleTicket("AQd_-x09"))
     #expect(TicketPost.isPlausibleTicket(String(repeating: "a", count: 160)))
     for text in ["", "a b", "a=", "a+b", "ä", String(repeating: "a", count: 161)] {
@@ -65,7 +65,7 @@ import Testing
     return #"{"results":["# + Array(repeating: result, count: count).joined(separator: ",") + "]}"
   }
 
-  @Test func onlyTicketsAreSent() async throws {
+  @Test func onlyPlausibleTicketsAreSent() async throws {
     let (lines, error, requests) = try await post(["AQ-1"], [(200, Self.taken(1))])
     #expect(lines == ["ok messaging:team m dan"])
     #expect(error.isEmpty)

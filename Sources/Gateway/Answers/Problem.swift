@@ -55,7 +55,7 @@ package struct Problem: Error, Equatable {
     return headers
   }
 
-  /// Writes the body.
+  /// Write the body.
   package func write(requestID: String, into buffer: inout ByteBuffer) {
     let title = code.title
     let detail = Array(self.detail.utf8)

@@ -7,7 +7,7 @@ package struct RequestAwaitingVerification: Sendable {
   /// The connection's index in the loop's ``ConnectionTable``.
   package var connection: UInt32
   package var stream: HTTP2StreamHandle
-  /// The party whose pending requests are limited: the connection, or the client that a proxy's connection names.
+  /// The party whose waiting requests are limited: the connection, or the client that a proxy's connection names.
   package var origin: TokenOrigin
   /// Whether its body has not arrived; the request is handled again once it has.
   package var awaitsBody: Bool
@@ -32,18 +32,18 @@ package enum TokenOrigin: Hashable, Sendable {
 
 /// Token authentication of one event loop: the cache, and the verifications in progress.
 ///
-/// A cached token is answered at once. An unknown token is verified once; only the requests that carry it are pending
+/// A cached token is answered at once. An unknown token is verified once; only the requests that carry it wait
 /// meanwhile.
 package final class Authenticator {
   /// The cached result for a credential.
   package enum Verdict {
     case caller(Caller)
     case refused(ProblemCode)
-    /// The token must be verified first: park the request.
+    /// The token must be verified first: the request waits.
     case unknown
   }
 
-  /// Callback with the result for a pending request.
+  /// Callback with the result for a waiting request.
   package typealias Finished = (RequestAwaitingVerification, Result<Caller, TokenRefusal>) -> Void
 
   private let eventLoop: any EventLoop
@@ -51,13 +51,13 @@ package final class Authenticator {
   /// How often the verifier was replaced. A verification by an earlier verifier is repeated.
   private var generation = 0
   let revokedTokens: RevokedTokens
-  private let pendingMax: Int
-  private let pendingPerOrigin: Int
+  private let waitingMax: Int
+  private let waitingPerOriginMax: Int
   private var cache: TokenCache
-  private var pending: [[UInt8]: [RequestAwaitingVerification]] = [:]
-  private(set) var pendingCount = 0
-  /// Parked requests by origin.
-  private var waiting: [TokenOrigin: Int] = [:]
+  private var waiting: [[UInt8]: [RequestAwaitingVerification]] = [:]
+  private(set) var waitingCount = 0
+  /// Waiting requests by origin.
+  private var waitingPerOrigin: [TokenOrigin: Int] = [:]
 
   package init(
     eventLoop: any EventLoop,
@@ -69,15 +69,15 @@ package final class Authenticator {
     self.revokedTokens = revokedTokens
     self.eventLoop = eventLoop
     self.verifier = verifier
-    self.pendingMax = limits.pendingVerifications
-    self.pendingPerOrigin = limits.pendingVerificationsPerOrigin
+    self.waitingMax = limits.waitingVerifications
+    self.waitingPerOriginMax = limits.waitingVerificationsPerOrigin
     self.cache = TokenCache(capacity: limits.cachedTokens, seed: seed)
   }
 
   /// The cached tokens. Before new keys are applied, they are verified with these.
   var cachedTokens: [[UInt8]] { cache.tokens }
 
-  /// Replaces the keys. A token that only the old keys verify is no longer accepted.
+  /// Replace the keys. A token that only the old keys verify is no longer accepted.
   ///
   /// - Parameter verified: tokens that the new verifier has already verified; their next request need not wait.
   func replace(_ verifier: TokenVerifier, verified: [(token: [UInt8], caller: Caller)], now: Int64) {
@@ -90,7 +90,7 @@ package final class Authenticator {
   /// Number of cached tokens.
   package var cachedCount: Int { cache.count }
 
-  /// Extracts the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
+  /// Extract the token of an `authorization` header, as in `Bearer eyJ…` (RFC 6750 section 2.1; the scheme is
   /// case-insensitive, RFC 9110 section 11.1).
   @_lifetime(copy header)
   package static func token(of header: RawSpan) throws(Problem) -> RawSpan {
@@ -125,8 +125,8 @@ package final class Authenticator {
     throw Problem(.tokenMissing)
   }
 
-  /// Looks up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
-  /// it takes no place among the pending requests.
+  /// Look up a token at `now`, in milliseconds since 1970. A token that no key could verify is refused here, so that
+  /// it does not count among the waiting requests.
   package func verdict(of token: RawSpan, now: Int64) -> Verdict {
     guard let caller = cache.find(token) else {
       return verifier.refusal(ofForm: token).map { .refused($0) } ?? .unknown
@@ -140,28 +140,30 @@ package final class Authenticator {
     caller.refusal(at: now) ?? revokedTokens.refusal(of: caller.tokenID)
   }
 
-  /// Verifies a token and then calls `finished` for the request, on the event loop. Requests with the same token share
+  /// Verify a token and then call `finished` for the request, on the event loop. Requests with the same token share
   /// one verification.
   ///
-  /// - Throws: `authentication_busy` where too many requests are pending, in total or of this origin.
-  package func enqueueVerification(
+  /// - Throws: `authentication_busy` where too many requests wait, in total or of this origin.
+  package func waitForVerification(
     _ request: RequestAwaitingVerification,
     token: RawSpan,
     now: @escaping () -> Int64,
     finished: @escaping Finished,
     allFinished: @escaping () -> Void
   ) throws(Problem) {
-    guard pendingCount < pendingMax else { throw Problem(.authenticationBusy) }
-    let count = waiting[request.origin, default: 0]
-    guard request.origin == .unknown || count < pendingPerOrigin else { throw Problem(.authenticationBusy) }
-    waiting[request.origin] = count + 1
-    pendingCount += 1
+    guard waitingCount < waitingMax else { throw Problem(.authenticationBusy) }
+    let count = waitingPerOrigin[request.origin, default: 0]
+    guard request.origin == .unknown || count < waitingPerOriginMax else {
+      throw Problem(.authenticationBusy)
+    }
+    waitingPerOrigin[request.origin] = count + 1
+    waitingCount += 1
     let token = token.withUnsafeBytes { Array($0) }
-    if pending[token] != nil {
-      pending[token]!.append(request)
+    if waiting[token] != nil {
+      waiting[token]!.append(request)
       return
     }
-    pending[token] = [request]
+    waiting[token] = [request]
     verify(token, now, finished, allFinished)
   }
 
@@ -192,11 +194,11 @@ package final class Authenticator {
     now: Int64,
     finished: Finished
   ) {
-    guard let requests = pending.removeValue(forKey: token) else { return }
-    pendingCount -= requests.count
+    guard let requests = waiting.removeValue(forKey: token) else { return }
+    waitingCount -= requests.count
     for request in requests {
-      let count = waiting[request.origin, default: 1] - 1
-      waiting[request.origin] = count == 0 ? nil : count
+      let count = waitingPerOrigin[request.origin, default: 1] - 1
+      waitingPerOrigin[request.origin] = count == 0 ? nil : count
     }
     var result = result
     if case .success(let caller) = result {

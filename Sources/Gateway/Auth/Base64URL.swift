@@ -27,14 +27,14 @@ struct Base64URL: ~Copyable {
         let byte = offset < count ? bytes.unsafeLoad(fromByteOffset: at + offset, as: UInt8.self) : 0
         group = group << 8 | UInt32(byte)
       }
-      for place in 0...count {
-        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * place) & 63)])
+      for position in 0...count {
+        buffer.writeInteger(alphabet.utf8Start[Int(group >> UInt32(18 - 6 * position) & 63)])
       }
       at += count
     }
   }
 
-  /// Decodes a text.
+  /// Decode a text.
   ///
   /// - Returns: the bytes; nil if the text is malformed.
   func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
@@ -50,7 +50,7 @@ struct Base64URL: ~Copyable {
     return isValid ? bytes : nil
   }
 
-  /// Decodes a text in place.
+  /// Decode a text in place.
   ///
   /// - Parameter room: at least three bytes for each four characters, rounded up.
   /// - Returns: the number of bytes; nil if the text is malformed.

@@ -45,39 +45,39 @@ package struct TokenCache {
     return nil
   }
 
-  /// Inserts a verified token. It replaces its own entry, an empty or expired one, or the least recently used one.
+  /// Insert a verified token. It replaces its own entry, an empty or expired one, or the least recently used one.
   package mutating func insert(_ token: [UInt8], _ caller: Caller, now: Int64) {
     let hash = Self.hash(token.span.bytes, seed: seed)
     let first = Int(hash & setMask) * Self.wayCount
     clock &+= 1
-    var place = first
+    var slot = first
     var placeAge: UInt32 = 0
     for index in first..<(first + Self.wayCount) {
       guard let entry = entries[index], entry.caller.expiresAt > now else {
-        place = index
+        slot = index
         placeAge = .max
         continue
       }
       if hashes[index] == hash && entry.token == token {
-        place = index
+        slot = index
         break
       }
       // The clock wraps; ages, as differences, stay correct for entries used within the last 2^32 look-ups.
       let age = clock &- entry.lastUse
       if age > placeAge {
-        place = index
+        slot = index
         placeAge = age
       }
     }
-    if entries[place] == nil { count += 1 }
-    hashes[place] = hash
-    entries[place] = Entry(token: token, caller: caller, lastUse: clock)
+    if entries[slot] == nil { count += 1 }
+    hashes[slot] = hash
+    entries[slot] = Entry(token: token, caller: caller, lastUse: clock)
   }
 
   /// The cached tokens.
   var tokens: [[UInt8]] { entries.compactMap { $0?.token } }
 
-  /// Removes all tokens.
+  /// Remove all tokens.
   mutating func removeAll() {
     for index in entries.indices where entries[index] != nil {
       entries[index] = nil
@@ -86,7 +86,7 @@ package struct TokenCache {
     count = 0
   }
 
-  /// Hashes eight bytes at a time by multiplying and folding, as wyhash does; a token has some 200 bytes.
+  /// Hash eight bytes at a time by multiplying and folding, as wyhash does; a token has some 200 bytes.
   static func hash(_ bytes: RawSpan, seed: UInt64) -> UInt64 {
     var hash = seed ^ UInt64(bytes.byteCount)
     var at = 0

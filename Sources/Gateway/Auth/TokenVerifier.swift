@@ -19,8 +19,8 @@ package struct TokenKeys: Sendable, Equatable {
   }
 }
 
-/// Verifies tokens with jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it runs once per token
-/// and event loop: see ``TokenCache``.
+/// Verifier of tokens, over jwt-kit. Each verification takes some 13 µs and a hop to an actor, so it runs once per
+/// token and event loop: see ``TokenCache``.
 package struct TokenVerifier: Sendable {
   /// Maximum size of a token in bytes; a longer one is refused unread.
   package static let byteCountMax = 4 * 1024
@@ -62,7 +62,7 @@ package struct TokenVerifier: Sendable {
     }
   }
 
-  /// Verifies a token and returns its caller. Times are not checked here but at each use.
+  /// Verify a token and return its caller. Times are not checked here but at each use.
   package func verify(_ token: [UInt8]) async -> Result<Caller, TokenRefusal> {
     guard token.count <= Self.byteCountMax else { return .failure(TokenRefusal(.tokenTooLong)) }
     do {
@@ -150,13 +150,13 @@ package struct TokenVerifier: Sendable {
     return UInt32(exactly: iat.rounded(.down)) ?? 0
   }
 
-  /// Converts a NumericDate (RFC 7519 section 2), which may have a fraction; a value beyond Int64 means never.
+  /// Convert a NumericDate (RFC 7519 section 2), which may have a fraction; a value beyond Int64 means never.
   private static func milliseconds(_ seconds: Double?) -> Int64? {
     guard let seconds else { return nil }
     return Int64(exactly: (seconds * 1_000).rounded(.down)) ?? (seconds > 0 ? .max : .min)
   }
 
-  /// Splits a token into header, claims and signature, and decodes them.
+  /// Split a token into header, claims and signature, and decode them.
   private static func parts(of token: [UInt8]) throws(TokenRefusal) -> [[UInt8]] {
     let base64 = Base64URL()
     var parts: [[UInt8]] = []
@@ -168,7 +168,7 @@ package struct TokenVerifier: Sendable {
     return parts
   }
 
-  /// Parses the header. jwt-kit verifies with whatever key it has, regardless of `alg`, so `alg` is checked first.
+  /// Parse the header. jwt-kit verifies with whatever key it has, regardless of `alg`, so `alg` is checked first.
   private static func header(_ part: [UInt8]) throws(TokenRefusal) -> TokenHeader {
     let tape = JSONTape(limits: jsonLimits)
     guard let object = try? tape.parse(part.span.bytes), hasUniqueNames(object),

@@ -2,16 +2,16 @@ package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
 
-/// Encodes channels and channel types (Proto/openapi.yaml).
+/// JSON of channels and channel types (Proto/openapi.yaml).
 package enum ChannelJSON {
-  /// Writes `{"channel": …}`.
+  /// Write `{"channel": …}`.
   package static func writeAnswer(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"channel\":")
     write(channel, into: &buffer)
     buffer.writeStaticString("}")
   }
 
-  /// Writes the channel itself.
+  /// Write the channel itself.
   package static func write(_ channel: ChannelFields, into buffer: inout ByteBuffer) {
     let parts = Identifier.parts(cid: channel.cid)
     buffer.writeStaticString("{\"cid\":")
@@ -37,7 +37,7 @@ package enum ChannelJSON {
     buffer.writeStaticString("}")
   }
 
-  /// Writes `{"cid","deleted"}`.
+  /// Write `{"cid","deleted"}`.
   static func writeDeleted(_ cid: RawSpan, existed: Bool, into buffer: inout ByteBuffer) {
     buffer.writeWithOutputRawSpan(minimumWritableBytes: 64 + OutputRawSpan.jsonStringByteMax(cid.byteCount)) {
       out in
@@ -49,7 +49,7 @@ package enum ChannelJSON {
     }
   }
 
-  /// Writes `{"member": {"user", "role"?, "joined_at", "muted"}}`.
+  /// Write `{"member": {"user", "role"?, "joined_at", "muted"}}`.
   static func writeMember(_ user: RawSpan, _ member: SetMemberFields, into buffer: inout ByteBuffer) {
     let byteMax = 128 + OutputRawSpan.jsonStringByteMax(user.byteCount)
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in
@@ -67,7 +67,7 @@ package enum ChannelJSON {
     buffer.writeStaticString("}}")
   }
 
-  /// Writes `{"type","version","options"}`.
+  /// Write `{"type","version","options"}`.
   package static func write(_ record: ChannelTypeRecord, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"type\":")
     buffer.writeJSONString(record.name)

@@ -59,7 +59,8 @@ struct ChannelRoutes {
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, fanOut, position) { buffer in
+        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, entry: position, of: fanOut) {
+          buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
           if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
@@ -139,13 +140,13 @@ struct ChannelRoutes {
     let flags =
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
-    let answer = NamedAnswer.member(match.member.bytes)
-    try loop.namedAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.member(match.member.bytes)
+    try loop.echoingAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }
 
-  /// Validates members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and returns their number.
+  /// Validate members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and returns their number.
   private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
     var elements = members.elements
     while let member = elements.next() {

@@ -1,9 +1,9 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Encodes and decodes the twelve options of a channel type (Proto/openapi.yaml).
+/// JSON of the twelve options of a channel type (Proto/openapi.yaml).
 package enum OptionsJSON {
-  /// Parses `{option: value…}`.
+  /// Parse `{option: value…}`.
   ///
   /// - Throws: `unknown_field`, `not_implemented`, `invalid_option`.
   package static func patch(_ options: JSONValue) throws(Problem) -> OptionPatch {
@@ -120,7 +120,7 @@ package enum OptionsJSON {
     )
   }
 
-  /// Parses `50%`, without sign, fraction or leading zero, so that it is shown as it was given.
+  /// Parse `50%`, without sign, fraction or leading zero, so that it is shown as it was given.
   private static func percentage(_ text: RawSpan) -> UInt8? {
     guard (2...4).contains(text.byteCount),
       text.unsafeLoad(fromByteOffset: text.byteCount - 1, as: UInt8.self) == UInt8(ascii: "%"),
@@ -140,7 +140,7 @@ package enum OptionsJSON {
 
   // MARK: Writing
 
-  /// Writes all options.
+  /// Write all options.
   package static func write(_ options: ChannelTypeOptions, into buffer: inout ByteBuffer) {
     // A role has at most 64 bytes, none of which is escaped.
     let roleBytes = (options.receiptRequestRoles?.count ?? 0) * (Identifier.roleLengthMax + 3)

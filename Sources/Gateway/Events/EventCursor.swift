@@ -12,7 +12,7 @@ struct EventCursor: Hashable, Sendable {
     self.time = time
   }
 
-  /// Parses an event id; nil where it is malformed.
+  /// Parse an event id; nil where it is malformed.
   init?(_ text: RawSpan) {
     guard text.byteCount > 33, text.byteCount <= 33 + Self.timeDigitsMax,
       text.unsafeLoad(fromByteOffset: 32, as: UInt8.self) == UInt8(ascii: "-"),
@@ -39,7 +39,7 @@ struct EventCursor: Hashable, Sendable {
     return value
   }
 
-  /// Writes the id as text.
+  /// Write the id as text.
   func write(into buffer: inout ByteBuffer) {
     buffer.writeWithUnsafeMutableBytes(minimumWritableBytes: 33) { target in
       var offset = 0

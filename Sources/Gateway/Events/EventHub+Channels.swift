@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
@@ -8,33 +7,17 @@ extension EventHub {
   // MARK: Streams and channels
 
   func isAttached(_ ref: Ref, _ cid: String) -> Bool {
-    guard let place = place(ofChannel: cid), let stream = self[ref] else { return false }
-    return stream.attached[place] != nil
+    guard let index = index(ofChannel: cid), let stream = self[ref] else { return false }
+    return stream.attached[index] != nil
   }
 
   /// The index of a channel, added if new; nil: the limit is reached.
-  mutating func take(channel cid: String) -> UInt32? {
-    if let place = place(ofChannel: cid) { return place }
+  mutating func findOrInsert(channel cid: String) -> UInt32? {
+    if let index = index(ofChannel: cid) { return index }
     guard channelCount < limits.channels else { return nil }
     let bytes = Array(cid.utf8)
     let shard = Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
     return channels.insert(Channel(cid: cid, shard: shard), named: cid)
-  }
-
-  /// Attaches a stream to a channel, and cancels a pending leave; nil: a limit is reached.
-  mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
-    if let place = place(ofChannel: cid), streams[ref]?.attached[place] != nil {
-      streams[ref]?.attached[place]?.joinedAt = joinedAt
-      streams[ref]?.attached[place]?.endsAt = 0
-      return place
-    }
-    guard attachmentCount < limits.attachments, let place = take(channel: cid),
-      let count = channels[place]?.streams.count
-    else { return nil }
-    streams[ref]?.attached[place] = Attachment(index: UInt32(count), joinedAt: joinedAt)
-    channels[place]?.streams.append(ref.slot)
-    attachmentCount += 1
-    return place
   }
 
   /// When a stream's user joined an attached channel; nil: not attached, or a server's stream.
@@ -43,10 +26,10 @@ extension EventHub {
     return stream.attached[channel]?.joinedAt
   }
 
-  /// Records a join reported by the channel; the user's index reports it a little later.
+  /// Record a join reported by the channel; the user's index reports it a little later.
   mutating func joined(_ user: String, _ cid: String, at time: Timestamp) {
-    guard let place = place(ofUser: user), let channel = channels.place(of: cid) else { return }
-    for ref in refs(ofUser: place) {
+    guard let index = index(ofUser: user), let channel = channels.index(of: cid) else { return }
+    for ref in refs(ofUser: index) {
       guard let known = streams[ref]?.attached[channel]?.joinedAt, known < time else { continue }
       streams[ref]?.attached[channel]?.joinedAt = time
     }
@@ -56,32 +39,9 @@ extension EventHub {
     streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
-  /// Detaches a stream from a channel.
-  mutating func detach(_ ref: Ref, _ channel: UInt32) {
-    guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
-      let last = channels[channel]?.streams.popLast()
-    else { return }
-    attachmentCount -= 1
-    if last != ref.slot {
-      channels[channel]?.streams[Int(index)] = last
-      streams[slot: last]?.attached[channel]?.index = index
-    }
-    release(channel: channel)
-  }
-
-  /// Marks a channel without streams to be unsubscribed at the next tick.
-  private mutating func release(channel place: UInt32) {
-    guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
-    else {
-      return
-    }
-    channels[place]?.isIdle = true
-    idleChannels.append(place)
-  }
-
-  /// Attaches streams whose user has become a member, and replays events from the join on.
+  /// Attach streams whose user has become a member, and replays events from the join on.
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
-    var place: UInt32?
+    var index: UInt32?
     for ref in refs {
       guard let stream = self[ref] else { continue }
       guard stream.attached.count < limits.channelsPerStream, let taken = attach(ref, cid, joinedAt: since)
@@ -89,10 +49,10 @@ extension EventHub {
         fail(ref, Problem(.storeBusy))
         continue
       }
-      place = taken
+      index = taken
     }
-    guard let place else { return }
-    subscribeChannels([place], since: since, .attach(refs.filter { self[$0] != nil }))
+    guard let index else { return }
+    subscribeChannels([index], since: since, .attach(refs.filter { self[$0] != nil }))
   }
 
   // MARK: Channel events
@@ -109,9 +69,9 @@ extension EventHub {
 
   /// The part of a channel's replay to deliver. A leading deletion is of an earlier channel of the same name: the index
   /// tells later members of it.
-  func eventsToDeliver(_ events: [EventFields], by told: ReplayRecipients) -> ArraySlice<EventFields> {
+  func eventsToDeliver(_ events: [EventFields], to recipients: ReplayRecipients) -> ArraySlice<EventFields> {
     guard events.count > 1, case .channelDeleted? = events.first else { return events[...] }
-    switch told {
+    switch recipients {
     case .newMembers: return events.dropFirst()
     case .formerMember(let ref) where hasLeft(ref, events): return events.dropFirst()
     default: return events[...]
@@ -129,9 +89,9 @@ extension EventHub {
   /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
   /// deletion.
   func receives(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
-    guard isThere(ref) else { return false }
+    guard exists(ref) else { return false }
     // Leaves are rare; check for any first.
-    guard isFormer || !leaving.isEmpty && isLeaving(ref, channel) else { return true }
+    guard isFormer || !leaves.isEmpty && isLeaving(ref, channel) else { return true }
     switch event {
     case .channelDeleted: return true
     case .memberRemoved(let user, _, _):
@@ -140,7 +100,7 @@ extension EventHub {
     }
   }
 
-  /// Detaches streams after an event that ends membership.
+  /// Detach streams after an event that ends membership.
   ///
   /// - Parameter later: events of the channel that follow in the same batch.
   mutating func detachAfter(
@@ -161,8 +121,8 @@ extension EventHub {
       let isBack = later.contains {
         if case .memberAdded(let event) = $0 { event.user.isExactly(user) } else { false }
       }
-      guard !isBack, let place = place(ofUser: user) else { return }
-      for ref in refs where self[ref]?.user == place && !hasJoined(ref, channel, since: time) {
+      guard !isBack, let index = index(ofUser: user) else { return }
+      for ref in refs where self[ref]?.user == index && !hasJoined(ref, channel, since: time) {
         detach(ref, channel)
       }
     default: return
@@ -178,15 +138,15 @@ extension EventHub {
 
   // MARK: Memberships
 
-  /// Handles a change of a user's membership from their index.
-  mutating func membership(user place: UInt32, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool)
+  /// Handle a change of a user's membership from their index.
+  mutating func membership(user index: UInt32, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool)
   {
     var joined: [Ref] = []
-    for ref in refs(ofUser: place) {
+    for ref in refs(ofUser: index) {
       guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true else { continue }
       // Before the list is read there is nothing to change.
       guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
-      let channel = self.place(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
+      let channel = self.index(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
       if !entry.isMember || isGone {
         streams[ref]?.found.removeAll { $0.cid.isExactly(entry.cid) }
         if let channel { beginLeave(ref, channel, at: time) }
@@ -208,13 +168,12 @@ extension EventHub {
     if !joined.isEmpty { attachAndReplay(joined, entry.cid, since: entry.joinedAt) }
   }
 
-  /// Starts the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
+  /// Start the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
   /// nothing else is delivered.
   mutating func beginLeave(_ ref: Ref, _ channel: UInt32, at time: Timestamp) {
     guard !isLeaving(ref, channel) else { return }
-    let endsAt = ticks + Self.leavingTicks
+    let endsAt = leaves.append(ref, channel, at: time)
     streams[ref]?.attached[channel]?.endsAt = endsAt
-    leaving.append(Leaving(ref: ref, channel: channel, at: time, endsAt: endsAt))
   }
 
   // MARK: Frames
@@ -224,13 +183,13 @@ extension EventHub {
     (frames[frame]?.channels ?? []).compactMap { channels[$0]?.cid }
   }
 
-  /// Subscribes to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
+  /// Subscribe to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
   /// was carried out.
-  mutating func subscribeChannels(_ places: [UInt32], since: Timestamp?, _ purpose: Purpose) {
-    for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
-      let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
+  mutating func subscribeChannels(_ indexes: [UInt32], since: Timestamp?, _ purpose: Purpose) {
+    for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
+      let part = Array(indexes[start..<min(start + Self.cidsPerFrame, indexes.count)])
       guard let shard = channels[part[0]]?.shard else { continue }
-      for place in part { channels[place]?.frames += 1 }
+      for index in part { channels[index]?.frames += 1 }
       switch purpose {
       case .open(let ref), .gone(let ref): streams[ref]?.pending += 1
       case .attach(let refs): for ref in refs { streams[ref]?.pending += 1 }
@@ -244,21 +203,21 @@ extension EventHub {
 
   private mutating func sendDue() {
     while let (number, frame) = frames.nextDue(limit: limits.frames) {
-      steps.append(.subscribe(frame: number, since: frame.since))
+      emit(.subscribe(frame: number, since: frame.since))
     }
   }
 
-  /// Handles a subscription's reply, after its events were delivered.
+  /// Handle a subscription's reply, after its events were delivered.
   mutating func subscribed(_ number: Int, through: Timestamp, isComplete: Bool) {
     guard let frame = frames.remove(number) else { return }
-    for place in frame.channels {
-      channels[place]?.mayBeSubscribed = true
-      if channels[place]?.isLive == false {
-        channels[place]?.isLive = true
+    for index in frame.channels {
+      channels[index]?.mayBeSubscribed = true
+      if channels[index]?.isLive == false {
+        channels[index]?.isLive = true
         progress.subscriptionAdded(frame.shard, through: through)
       }
-      channels[place]?.frames -= 1
-      release(channel: place)
+      channels[index]?.frames -= 1
+      release(channel: index)
     }
     switch frame.purpose {
     case .open(let ref), .gone(let ref):
@@ -266,7 +225,7 @@ extension EventHub {
       answered(ref)
     case .attach(let refs):
       for ref in refs where self[ref] != nil {
-        if !isComplete { steps.append(.reset(ref)) }
+        if !isComplete { emit(.reset(ref)) }
         answered(ref)
       }
     case .resync:
@@ -277,7 +236,7 @@ extension EventHub {
     sendDue()
   }
 
-  /// Handles a replay too large for one reply: each half is requested separately. For a single channel, its streams are
+  /// Handle a replay too large for one reply: each half is requested separately. For a single channel, its streams are
   /// told to query their state anew.
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
@@ -287,20 +246,20 @@ extension EventHub {
       return
     }
     for ref in refs(ofChannel: frame.channels[0]) {
-      steps.append(.reset(ref))
+      emit(.reset(ref))
       relist(ref)
     }
   }
 
   mutating func subscribeFailed(_ number: Int, _ problem: Problem) {
     guard let frame = frames.remove(number) else { return }
-    for place in frame.channels { channels[place]?.mayBeSubscribed = true }
+    for index in frame.channels { channels[index]?.mayBeSubscribed = true }
     if let again = again(frame, problem) {
       frames.retry(again)
     } else {
-      for place in frame.channels {
-        channels[place]?.frames -= 1
-        release(channel: place)
+      for index in frame.channels {
+        channels[index]?.frames -= 1
+        release(channel: index)
       }
       switch frame.purpose {
       case .open(let ref), .gone(let ref): fail(ref, problem)
@@ -324,152 +283,96 @@ extension EventHub {
 
   mutating func unsubscribed(_ number: Int) {
     guard let frame = frames.remove(number) else { return }
-    for place in frame.channels {
-      channels[place]?.frames -= 1
-      guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0,
+    for index in frame.channels {
+      channels[index]?.frames -= 1
+      guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0,
         !channel.mayBeSubscribed
       else {
-        release(channel: place)
+        release(channel: index)
         continue
       }
-      if !channel.isIdle { forget(channel: place) }
+      if !channel.isIdle { forget(channel: index) }
     }
     sendDue()
   }
 
-  /// Handles a failed unsubscribe, which is retried at the next tick.
+  /// Handle a failed unsubscribe, which is retried at the next tick.
   mutating func unsubscribeFailed(_ number: Int) {
-    for place in frames[number]?.channels ?? [] { channels[place]?.mayBeSubscribed = true }
+    for index in frames[number]?.channels ?? [] { channels[index]?.mayBeSubscribed = true }
     unsubscribed(number)
   }
 
   // MARK: Reconnects and timers
 
-  /// Handles a new connection to the store, which has no subscriptions.
+  /// Handle a new connection to the store, which has no subscriptions.
   ///
   /// - Parameter isSame: whether it is the same store as before.
   mutating func connected(shardCount count: Int, isSame: Bool) {
     if shardCount != 0, !isSame || count != shardCount {
       for ref in streams.indexes {
         // Its events came from another store, for example the one whose backup this was restored from.
-        if streams[ref]?.hasBegun == true { steps.append(.reset(ref)) }
+        if streams[ref]?.hasBegun == true { emit(.reset(ref)) }
         fail(ref, Problem(.storeUnavailable))
       }
-      // Pending replies belong to streams and frames that are gone; their numbers are not used again.
-      let kept = (limits, steps, streams, frames)
-      self = EventHub(limits: kept.0)
-      (steps, streams, frames) = (kept.1, kept.2, kept.3)
-      frames.removeAll()
+      removeAllSubscriptions()
     }
     progress.setShardCount(count)
-    for place in channels.places {
-      channels[place]?.mayBeSubscribed = false
-      guard let channel = channels[place], channel.isLive, channel.streams.isEmpty else { continue }
-      channels[place]?.isLive = false
+    for index in channels.indexes {
+      channels[index]?.mayBeSubscribed = false
+      guard let channel = channels[index], channel.isLive, channel.streams.isEmpty else { continue }
+      channels[index]?.isLive = false
       progress.subscriptionRemoved(channel.shard)
     }
     resync { $0.isLive }
-    for place in users.places {
-      users[place]?.mayBeSubscribed = false
-      guard let user = users[place], user.isLive else { continue }
-      users[place]?.isLive = false
+    for index in users.indexes {
+      users[index]?.mayBeSubscribed = false
+      guard let user = users[index], user.isLive else { continue }
+      users[index]?.isLive = false
       progress.subscriptionRemoved(user.home)
-      for ref in refs(ofUser: place) { relist(ref) }
+      for ref in refs(ofUser: index) { relist(ref) }
     }
   }
 
-  /// Handles the loss of a shard's events: they were dropped.
+  /// Handle the loss of a shard's events: they were dropped.
   mutating func lost(_ shard: ShardID) {
     let shard = Int(shard.rawValue)
     guard shard < shardCount else { return }
     resync { $0.isLive && $0.shard == shard }
-    for place in users.places where users[place]?.home == shard && users[place]?.isLive == true {
-      for ref in refs(ofUser: place) { relist(ref) }
+    for index in users.indexes where users[index]?.home == shard && users[index]?.isLive == true {
+      for ref in refs(ofUser: index) { relist(ref) }
     }
   }
 
-  /// Subscribes again to the matching channels that have streams.
+  /// Subscribe again to the matching channels that have streams.
   private mutating func resync(_ isMeant: (Channel) -> Bool) {
-    let places = channels.places.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
-    for (shard, places) in byShard(places).enumerated() {
-      subscribeChannels(places, since: progress.through(shard) ?? Timestamp.none, .resync)
+    let indexes = channels.indexes.filter { channels[$0].map { !$0.streams.isEmpty && isMeant($0) } ?? false }
+    for (shard, indexes) in byShard(indexes).enumerated() {
+      subscribeChannels(indexes, since: progress.through(shard) ?? Timestamp.none, .resync)
     }
   }
 
-  /// Groups channels by shard.
-  func byShard(_ places: [UInt32]) -> [[UInt32]] {
+  /// Group channels by shard.
+  func byShard(_ indexes: [UInt32]) -> [[UInt32]] {
     var byShard: [[UInt32]] = Array(repeating: [], count: shardCount)
-    for place in places { byShard[channels[place]?.shard ?? 0].append(place) }
+    for index in indexes { byShard[channels[index]?.shard ?? 0].append(index) }
     return byShard
   }
 
-  /// Runs once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
+  /// Run once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
   mutating func tick() {
     frames.tick()
     sendDue()
     queue.tick()
     startOpenings()
-    ticks += 1
-    while let left = leaving.first, left.endsAt <= ticks {
-      leaving.removeFirst()
+    leaves.tick()
+    while let left = leaves.popEnded() {
       guard let cid = channels[left.channel]?.cid,
         self[left.ref]?.attached[left.channel]?.endsAt == left.endsAt
       else { continue }
-      steps.append(.left(left.ref, cid: cid, at: left.at))
+      emit(.left(left.ref, cid: cid, at: left.at))
       detach(left.ref, left.channel)
     }
-    endIdleChannels()
-    endIdleUsers()
-  }
-
-  private mutating func endIdleChannels() {
-    var ending: [UInt32] = []
-    for place in idleChannels {
-      channels[place]?.isIdle = false
-      guard let channel = channels[place], channel.streams.isEmpty, channel.frames == 0 else { continue }
-      if channel.isLive {
-        channels[place]?.isLive = false
-        progress.subscriptionRemoved(channel.shard)
-      }
-      if channel.mayBeSubscribed { ending.append(place) } else { forget(channel: place) }
-    }
-    idleChannels = []
-    for (shard, places) in byShard(ending).enumerated() {
-      for start in stride(from: 0, to: places.count, by: Self.cidsPerFrame) {
-        let part = Array(places[start..<min(start + Self.cidsPerFrame, places.count)])
-        for place in part {
-          channels[place]?.mayBeSubscribed = false
-          channels[place]?.frames += 1
-        }
-        let frame = Frame(shard: shard, channels: part, since: nil, purpose: .end)
-        steps.append(.unsubscribe(frame: frames.begin(frame)))
-      }
-    }
-  }
-
-  private mutating func forget(channel place: UInt32) {
-    guard let channel = channels[place] else { return }
-    channels.remove(place, named: channel.cid)
-  }
-
-  private mutating func endIdleUsers() {
-    for place in idleUsers {
-      users[place]?.isIdle = false
-      guard let user = users[place], user.streams.isEmpty, !user.isAsked, user.endings == 0 else {
-        continue
-      }
-      if user.isLive {
-        users[place]?.isLive = false
-        progress.subscriptionRemoved(user.home)
-      }
-      if user.mayBeSubscribed {
-        users[place]?.mayBeSubscribed = false
-        users[place]?.endings += 1
-        steps.append(.unsubscribeUser(place: place, name: user.name))
-      } else {
-        forget(user: place)
-      }
-    }
-    idleUsers = []
+    unsubscribeIdleChannels()
+    unsubscribeIdleUsers()
   }
 }

@@ -1,10 +1,9 @@
-internal import DequeModule
 internal import ReceiptModel
 internal import ReceiptWire
 
 /// Opening, relisting and closing of streams.
 extension EventHub {
-  /// Adds a stream to the queue of openings.
+  /// Add a stream to the queue of openings.
   ///
   /// - Throws: `store_busy` where too many streams are open or waiting.
   mutating func open(_ request: Request) throws(Problem) -> Ref {
@@ -18,7 +17,7 @@ extension EventHub {
     guard waitingCount < limits.waiting else {
       throw Problem(.storeBusy, "too many streams are being opened")
     }
-    let user = request.user.map { take($0) }
+    let user = request.user.map { findOrInsert(user: $0) }
     if let user, let count = users[user]?.streams.count, count >= limits.streamsPerUser {
       throw Problem(.limitReached, "a user has at most \(limits.streamsPerUser) streams; close some of them")
     }
@@ -31,7 +30,7 @@ extension EventHub {
     return ref
   }
 
-  /// Removes a stream whose client has disconnected or that was ended.
+  /// Remove a stream whose client has disconnected or that was ended.
   mutating func close(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     if holdsOpeningSlot(stream) { queue.ended() }
@@ -50,7 +49,7 @@ extension EventHub {
     }
   }
 
-  /// Counts a closed stream that is still in the queue.
+  /// Count a closed stream that is still in the queue.
   private mutating func countClosedWaiting() {
     guard queue.closed() else { return }
     let streams = streams
@@ -66,16 +65,16 @@ extension EventHub {
     streams.remove(ref)
   }
 
-  /// Ends a stream because of a problem; the problem is the answer if the stream has not begun.
+  /// End a stream because of a problem; the problem is the answer if the stream has not begun.
   mutating func fail(_ ref: Ref, _ problem: Problem) {
     guard let stream = self[ref] else { return }
-    steps.append(stream.hasBegun ? .end(ref) : .refuse(ref, problem.code, detail: problem.detail))
+    emit(stream.hasBegun ? .end(ref) : .refuse(ref, problem.code, detail: problem.detail))
     close(ref)
   }
 
-  /// Ends the user's streams whose tokens were issued before this time.
-  mutating func tokensRevoked(user place: UInt32, before: Timestamp) {
-    for ref in refs(ofUser: place) {
+  /// End the user's streams whose tokens were issued before this time.
+  mutating func tokensRevoked(user index: UInt32, before: Timestamp) {
+    for ref in refs(ofUser: index) {
       guard let issued = self[ref]?.request.issued, Int64(issued) * 1_000 < before.milliseconds else {
         continue
       }
@@ -85,44 +84,34 @@ extension EventHub {
 
   // MARK: Users
 
-  private mutating func take(_ name: String) -> UInt32 {
-    users.place(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
+  /// The index of a user, added if new.
+  private mutating func findOrInsert(user name: String) -> UInt32 {
+    users.index(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
   }
 
-  /// Marks a user without streams to be unsubscribed at the next tick.
-  private mutating func release(user place: UInt32) {
-    guard let user = users[place], user.streams.isEmpty, !user.isIdle else { return }
-    users[place]?.isIdle = true
-    idleUsers.append(place)
-  }
-
-  mutating func forget(user place: UInt32) {
-    if let user = users[place] { users.remove(place, named: user.name) }
-  }
-
-  mutating func userSubscribed(_ place: UInt32, through: Timestamp) {
-    guard let user = users[place], user.isAsked else { return }
-    users[place]?.isAsked = false
-    users[place]?.mayBeSubscribed = true
+  mutating func userSubscribed(_ index: UInt32, through: Timestamp) {
+    guard let user = users[index], user.isAsked else { return }
+    users[index]?.isAsked = false
+    users[index]?.mayBeSubscribed = true
     if !user.isLive {
-      users[place]?.isLive = true
+      users[index]?.isLive = true
       progress.subscriptionAdded(user.home, through: through)
     }
-    for ref in refs(ofUser: place) where waitsForUser(ref) { list(ref) }
-    release(user: place)
+    for ref in refs(ofUser: index) where waitsForUser(ref) { list(ref) }
+    release(user: index)
   }
 
-  mutating func userFailed(_ place: UInt32, _ problem: Problem) {
-    guard users[place] != nil else { return }
-    users[place]?.isAsked = false
-    users[place]?.mayBeSubscribed = true
-    for ref in refs(ofUser: place).filter({ waitsForUser($0) }) where !retryRelisting(ref, problem) {
+  mutating func userFailed(_ index: UInt32, _ problem: Problem) {
+    guard users[index] != nil else { return }
+    users[index]?.isAsked = false
+    users[index]?.mayBeSubscribed = true
+    for ref in refs(ofUser: index).filter({ waitsForUser($0) }) where !retryRelisting(ref, problem) {
       fail(ref, problem)
     }
-    release(user: place)
+    release(user: index)
   }
 
-  /// Puts a live stream's relisting back into the queue after a temporary failure. False: the failure is not of that
+  /// Put a live stream's relisting back into the queue after a temporary failure. False: the failure is not of that
   /// kind.
   private mutating func retryRelisting(_ ref: Ref, _ problem: Problem) -> Bool {
     guard problem.status == 503, let stream = self[ref], stream.phase == .live, holdsOpeningSlot(stream)
@@ -137,21 +126,21 @@ extension EventHub {
     return true
   }
 
-  mutating func userUnsubscribed(_ place: UInt32) {
-    guard let user = users[place], user.endings > 0 else { return }
-    users[place]?.endings -= 1
+  mutating func userUnsubscribed(_ index: UInt32) {
+    guard let user = users[index], user.endings > 0 else { return }
+    users[index]?.endings -= 1
     if user.streams.isEmpty, !user.isAsked, user.endings == 1, !user.isIdle, !user.mayBeSubscribed {
-      forget(user: place)
+      forget(user: index)
     } else {
-      release(user: place)
+      release(user: index)
     }
   }
 
-  /// Handles a failed unsubscribe, which is retried at the next tick if the user still has no streams.
-  mutating func userUnsubscribeFailed(_ place: UInt32) {
-    guard users[place] != nil else { return }
-    users[place]?.mayBeSubscribed = true
-    userUnsubscribed(place)
+  /// Handle a failed unsubscribe, which is retried at the next tick if the user still has no streams.
+  mutating func userUnsubscribeFailed(_ index: UInt32) {
+    guard users[index] != nil else { return }
+    users[index]?.mayBeSubscribed = true
+    userUnsubscribed(index)
   }
 
   private func waitsForUser(_ ref: Ref) -> Bool {
@@ -161,7 +150,7 @@ extension EventHub {
 
   // MARK: Openings
 
-  /// Starts waiting openings and relistings, up to the limit.
+  /// Start waiting openings and relistings, up to the limit.
   mutating func startOpenings() {
     while let ref = queue.next(limit: limits.openings) {
       guard streams.contains(ref) else {
@@ -177,7 +166,7 @@ extension EventHub {
     streams[ref]?.found = []
     streams[ref]?.gone = []
     streams[ref]?.deleted = []
-    guard let user = stream.user.flatMap({ users[$0] }), let place = stream.user else {
+    guard let user = stream.user.flatMap({ users[$0] }), let index = stream.user else {
       streams[ref]?.found = (stream.request.channels ?? []).map { ($0, Timestamp.none) }
       return subscribe(ref)
     }
@@ -188,8 +177,8 @@ extension EventHub {
     }
     if user.isLive { return list(ref) }
     guard !user.isAsked else { return }
-    users[place]?.isAsked = true
-    steps.append(.subscribeUser(place: place, name: user.name))
+    users[index]?.isAsked = true
+    emit(.subscribeUser(index: index, name: user.name))
   }
 
   private mutating func list(_ ref: Ref, cursor: UInt64? = nil) {
@@ -201,12 +190,12 @@ extension EventHub {
       streams[ref]?.phase = .listing
       if case .since(let time) = stream.start { since = membershipStart(time) }
     }
-    steps.append(
+    emit(
       .list(ref, user: user.name, issued: stream.request.issued, cursor: cursor, since: since)
     )
   }
 
-  /// Handles a page of the user's channels.
+  /// Handle a page of the user's channels.
   mutating func listed(_ ref: Ref, _ entries: [ChannelEntryFields], next: UInt64?) {
     guard let stream = self[ref] else { return }
     let isRelisting = stream.phase == .live
@@ -215,7 +204,7 @@ extension EventHub {
       guard entry.isMember else { continue }
       streams[ref]?.found.append((entry.cid, entry.joinedAt))
       if !isRelisting { continue }
-      if let channel = place(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
+      if let channel = index(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
         streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
       } else {
         attachAndReplay([ref], entry.cid, since: entry.joinedAt)
@@ -235,7 +224,7 @@ extension EventHub {
     }
   }
 
-  /// Records the index's changes for a stream that resumes from a time.
+  /// Record the index's changes for a stream that resumes from a time.
   mutating func record(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
     if entry.deletedAt != .none {
       streams[ref]?.deleted.append((entry.cid, entry.deletedAt))
@@ -252,7 +241,7 @@ extension EventHub {
     Timestamp(milliseconds: max(0, time.milliseconds - limits.membershipMargin))
   }
 
-  /// Handles a failed list. If deletions since the cursor are no longer all known, the stream is told to query its
+  /// Handle a failed list. If deletions since the cursor are no longer all known, the stream is told to query its
   /// state anew.
   mutating func listFailed(_ ref: Ref, _ problem: Problem) {
     if retryRelisting(ref, problem) { return }
@@ -265,7 +254,7 @@ extension EventHub {
     list(ref)
   }
 
-  /// Handles the end of a relisting: a channel that is no longer listed was left or is gone.
+  /// Handle the end of a relisting: a channel that is no longer listed was left or is gone.
   private mutating func relisted(_ ref: Ref, _ stream: Stream) {
     let found = Set(stream.found.map { ExactText($0.cid) })
     for channel in stream.attached.keys.sorted() {
@@ -283,7 +272,7 @@ extension EventHub {
     startOpenings()
   }
 
-  /// Subscribes to the stream's channels, all of which are now known.
+  /// Subscribe to the stream's channels, all of which are now known.
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     if let named = stream.named, !named.isSubset(of: stream.found.map { ExactText($0.cid) }) {
@@ -298,41 +287,41 @@ extension EventHub {
     if case .since(let time) = stream.start { since = time }
     if since != nil {
       begun(ref)
-      for (cid, time) in stream.deleted { steps.append(.deleted(ref, cid: cid, at: time)) }
+      for (cid, time) in stream.deleted { emit(.deleted(ref, cid: cid, at: time)) }
     }
-    var places: [UInt32] = []
+    var indexes: [UInt32] = []
     // The latest join counts of channels that were both listed and joined meanwhile.
     let found = Dictionary(stream.found.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
     for (cid, _) in stream.found where !isAttached(ref, cid) {
-      guard let place = attach(ref, cid, joinedAt: found[ExactText(cid)] ?? Timestamp.none) else {
+      guard let index = attach(ref, cid, joinedAt: found[ExactText(cid)] ?? Timestamp.none) else {
         return fail(ref, Problem(.storeBusy, "this gateway's limit of subscribed channels is reached"))
       }
-      guard let channel = channels[place], since != nil || !channel.isLive,
+      guard let channel = channels[index], since != nil || !channel.isLive,
         stream.joined[ExactText(cid)] == nil
       else { continue }
-      places.append(place)
+      indexes.append(index)
     }
     // Counted before the first request is sent: an early reply must not complete the opening.
     streams[ref]?.pending += 1
-    for places in byShard(places) { subscribeChannels(places, since: since, .open(ref)) }
+    for indexes in byShard(indexes) { subscribeChannels(indexes, since: since, .open(ref)) }
     for (cid, time) in stream.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
       attachAndReplay([ref], cid.text, since: time)
     }
     if let since {
-      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { take(channel: $0) }
-      for places in byShard(gone) { subscribeChannels(places, since: membershipStart(since), .gone(ref)) }
+      let gone = stream.gone.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
+      for indexes in byShard(gone) { subscribeChannels(indexes, since: membershipStart(since), .gone(ref)) }
     }
     answered(ref)
   }
 
-  /// Sends the 200 headers, unless already sent.
+  /// Send the 200 headers, unless already sent.
   private mutating func begun(_ ref: Ref) {
     guard let stream = self[ref], !stream.hasBegun else { return }
     streams[ref]?.hasBegun = true
-    steps.append(.begin(ref))
+    emit(.begin(ref))
   }
 
-  /// Handles one of the awaited replies; the last one makes the stream live.
+  /// Handle one of the awaited replies; the last one makes the stream live.
   mutating func answered(_ ref: Ref) {
     guard let stream = self[ref] else { return }
     streams[ref]?.pending -= 1
@@ -340,8 +329,8 @@ extension EventHub {
     streams[ref]?.phase = .live
     queue.ended()
     begun(ref)
-    if stream.start == .anew { steps.append(.reset(ref)) }
-    steps.append(.live(ref))
+    if stream.start == .anew { emit(.reset(ref)) }
+    emit(.live(ref))
     if stream.isStale {
       streams[ref]?.isStale = false
       relist(ref)
@@ -349,7 +338,7 @@ extension EventHub {
     startOpenings()
   }
 
-  /// Lists the user's channels again, since changes may have been missed. Until the relisting ends, the stream's events
+  /// List the user's channels again, since changes may have been missed. Until the relisting ends, the stream's events
   /// have no id.
   mutating func relist(_ ref: Ref) {
     guard let stream = self[ref], stream.user != nil else { return }

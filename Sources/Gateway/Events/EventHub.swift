@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
@@ -71,9 +70,9 @@ struct EventHub {
   /// An action to perform.
   enum Step: Hashable {
     /// Send subscribe_user; its answer is ``userSubscribed(_:through:)`` or ``userFailed(_:_:)``.
-    case subscribeUser(place: UInt32, name: String)
+    case subscribeUser(index: UInt32, name: String)
     /// Send subscribe_user with *on* 0; its answer is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
-    case unsubscribeUser(place: UInt32, name: String)
+    case unsubscribeUser(index: UInt32, name: String)
     /// Send list_channels for the stream. A resuming stream also asks for channels left and deleted since its id. The
     /// answer is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
     case list(Ref, user: String, issued: UInt32?, cursor: UInt64?, since: Timestamp?)
@@ -116,13 +115,13 @@ struct EventHub {
 
   /// Phase of a stream.
   enum Phase: Equatable {
-    /// Waits to be opened. Becomes `subscribingUser`, or `subscribing` for a server's stream.
+    /// Waiting to be opened. Becomes `subscribingUser`, or `subscribing` for a server's stream.
     case waiting
-    /// Subscribes to its user. Becomes `listing`.
+    /// Subscribing to its user. Becomes `listing`.
     case subscribingUser
-    /// Lists its user's channels. Becomes `subscribing`.
+    /// Listing its user's channels. Becomes `subscribing`.
     case listing
-    /// Subscribes to its channels. Becomes `live`.
+    /// Subscribing to its channels. Becomes `live`.
     case subscribing
     case live
   }
@@ -130,9 +129,9 @@ struct EventHub {
   /// Phase of relisting a live stream's channels, after membership changes may have been missed.
   enum Relisting: Equatable {
     case none
-    /// Waits for an opening slot. Becomes `subscribingUser`.
+    /// Waiting for an opening slot. Becomes `subscribingUser`.
     case waiting
-    /// Subscribes to its user. Becomes `listing`.
+    /// Subscribing to its user. Becomes `listing`.
     case subscribingUser
     /// Becomes `none`.
     case listing
@@ -217,35 +216,22 @@ struct EventHub {
     let purpose: Purpose
   }
 
-  /// A user's leave that is reported to a stream if the channel's own event does not arrive. Void once the attachment's
-  /// `endsAt` differs.
-  struct Leaving {
-    let ref: Ref
-    let channel: UInt32
-    let at: Timestamp
-    let endsAt: UInt32
-  }
-
   let limits: Limits
   var streams = SlotTable<Stream>()
   /// Attachments of all streams together.
-  var attachmentCount = 0
+  private(set) var attachmentCount = 0
   var channels = NamedTable<Channel>()
-  var idleChannels: [UInt32] = []
+  private var idleChannels: [UInt32] = []
   var users = NamedTable<User>()
-  var idleUsers: [UInt32] = []
+  private var idleUsers: [UInt32] = []
   var progress = EventProgress()
   var frames = SubscribeFrames()
   var queue = OpeningQueue()
-  /// Pending leaves, in order of their end.
-  var leaving = Deque<Leaving>()
-  var ticks: UInt32 = 0
-  var steps: [Step] = []
+  var leaves = LeaveQueue()
+  private var steps: [Step] = []
 
   /// Maximum channels of one frame (Proto/frames.md).
   static let cidsPerFrame = 1_024
-  /// Ticks to wait for the channel's own removal event after the index has reported a leave.
-  static let leavingTicks: UInt32 = 5
 
   init(limits: Limits = Limits()) { self.limits = limits }
 
@@ -264,7 +250,7 @@ struct EventHub {
   /// See ``EventHub``; nil: there is no subscription.
   var time: Timestamp? { progress.time }
 
-  /// Takes the steps added since the last call.
+  /// Take the steps added since the last call.
   mutating func takeSteps() -> [Step] {
     defer { steps.removeAll(keepingCapacity: true) }
     return steps
@@ -272,17 +258,19 @@ struct EventHub {
 
   var hasSteps: Bool { !steps.isEmpty }
 
+  mutating func emit(_ step: Step) { steps.append(step) }
+
   /// The index of a channel; nil: no stream has it.
-  func place(ofChannel cid: String) -> UInt32? { channels.place(of: cid) }
+  func index(ofChannel cid: String) -> UInt32? { channels.index(of: cid) }
 
   /// The streams of a channel.
-  func refs(ofChannel place: UInt32) -> [Ref] {
-    (channels[place]?.streams ?? []).map { ref($0) }
+  func refs(ofChannel index: UInt32) -> [Ref] {
+    (channels[index]?.streams ?? []).map { ref($0) }
   }
 
-  func place(ofUser name: String) -> UInt32? { name.isEmpty ? nil : users.place(of: name) }
+  func index(ofUser name: String) -> UInt32? { name.isEmpty ? nil : users.index(of: name) }
 
-  func refs(ofUser place: UInt32) -> [Ref] { (users[place]?.streams ?? []).map { ref($0) } }
+  func refs(ofUser index: UInt32) -> [Ref] { (users[index]?.streams ?? []).map { ref($0) } }
 
   /// The viewer of a stream, for an event whose subject has this index.
   func viewer(_ ref: Ref, subject: UInt32?) -> EventViewer {
@@ -292,13 +280,13 @@ struct EventHub {
 
   /// Whether events of this stream carry the ``time``.
   func hasID(_ ref: Ref) -> Bool {
-    isThere(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
+    exists(ref) && streams[ref]?.phase == .live && streams[ref]?.pending == 0
   }
 
   func ref(_ slot: UInt32) -> Ref { streams.index(slot: slot) }
 
   /// Whether a stream exists. Like ``subscript(_:)`` but without a copy, for use with every event.
-  func isThere(_ ref: Ref) -> Bool { streams.contains(ref) }
+  func exists(_ ref: Ref) -> Bool { streams.contains(ref) }
 
   subscript(ref: Ref) -> Stream? { streams[ref] }
 
@@ -309,6 +297,122 @@ struct EventHub {
     return Int(ShardID.owning(bytes.span.bytes, count: shardCount).rawValue)
   }
 
-  /// Records that a shard's events are complete through this time.
+  /// Record that a shard's events are complete through this time.
   mutating func passed(_ shard: ShardID, through: Timestamp) { progress.passed(shard, through: through) }
+
+  // MARK: Attachments
+
+  /// Attach a stream to a channel, and cancels a pending leave; nil: a limit is reached.
+  mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
+    if let index = index(ofChannel: cid), streams[ref]?.attached[index] != nil {
+      streams[ref]?.attached[index]?.joinedAt = joinedAt
+      streams[ref]?.attached[index]?.endsAt = 0
+      return index
+    }
+    guard attachmentCount < limits.attachments, let index = findOrInsert(channel: cid),
+      let count = channels[index]?.streams.count
+    else { return nil }
+    streams[ref]?.attached[index] = Attachment(index: UInt32(count), joinedAt: joinedAt)
+    channels[index]?.streams.append(ref.slot)
+    attachmentCount += 1
+    return index
+  }
+
+  /// Detach a stream from a channel.
+  mutating func detach(_ ref: Ref, _ channel: UInt32) {
+    guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
+      let last = channels[channel]?.streams.popLast()
+    else { return }
+    attachmentCount -= 1
+    if last != ref.slot {
+      channels[channel]?.streams[Int(index)] = last
+      streams[slot: last]?.attached[channel]?.index = index
+    }
+    release(channel: channel)
+  }
+
+  // MARK: Subscriptions without streams
+
+  /// Mark a channel without streams to be unsubscribed at the next tick.
+  mutating func release(channel index: UInt32) {
+    guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
+    else {
+      return
+    }
+    channels[index]?.isIdle = true
+    idleChannels.append(index)
+  }
+
+  /// Mark a user without streams to be unsubscribed at the next tick.
+  mutating func release(user index: UInt32) {
+    guard let user = users[index], user.streams.isEmpty, !user.isIdle else { return }
+    users[index]?.isIdle = true
+    idleUsers.append(index)
+  }
+
+  mutating func forget(user index: UInt32) {
+    if let user = users[index] { users.remove(index, named: user.name) }
+  }
+
+  /// Unsubscribe channels that have no streams any more.
+  mutating func unsubscribeIdleChannels() {
+    var ending: [UInt32] = []
+    for index in idleChannels {
+      channels[index]?.isIdle = false
+      guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0 else { continue }
+      if channel.isLive {
+        channels[index]?.isLive = false
+        progress.subscriptionRemoved(channel.shard)
+      }
+      if channel.mayBeSubscribed { ending.append(index) } else { forget(channel: index) }
+    }
+    idleChannels = []
+    for (shard, indexes) in byShard(ending).enumerated() {
+      for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
+        let part = Array(indexes[start..<min(start + Self.cidsPerFrame, indexes.count)])
+        for index in part {
+          channels[index]?.mayBeSubscribed = false
+          channels[index]?.frames += 1
+        }
+        let frame = Frame(shard: shard, channels: part, since: nil, purpose: .end)
+        emit(.unsubscribe(frame: frames.begin(frame)))
+      }
+    }
+  }
+
+  mutating func forget(channel index: UInt32) {
+    guard let channel = channels[index] else { return }
+    channels.remove(index, named: channel.cid)
+  }
+
+  /// Unsubscribe users who have no streams any more.
+  mutating func unsubscribeIdleUsers() {
+    for index in idleUsers {
+      users[index]?.isIdle = false
+      guard let user = users[index], user.streams.isEmpty, !user.isAsked, user.endings == 0 else {
+        continue
+      }
+      if user.isLive {
+        users[index]?.isLive = false
+        progress.subscriptionRemoved(user.home)
+      }
+      if user.mayBeSubscribed {
+        users[index]?.mayBeSubscribed = false
+        users[index]?.endings += 1
+        emit(.unsubscribeUser(index: index, name: user.name))
+      } else {
+        forget(user: index)
+      }
+    }
+    idleUsers = []
+  }
+
+  /// Remove all subscriptions, before those of another store. The numbers of streams and frames are not used again:
+  /// replies to earlier ones may be pending.
+  mutating func removeAllSubscriptions() {
+    let kept = (steps, streams, frames)
+    self = EventHub(limits: limits)
+    (steps, streams, frames) = kept
+    frames.removeAll()
+  }
 }

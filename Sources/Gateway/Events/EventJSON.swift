@@ -2,10 +2,10 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes events (Proto/openapi.yaml): for each form the block of an event stream, without its id and the final empty
+/// JSON of events (Proto/openapi.yaml): for each form the block of an event stream, without its id and the final empty
 /// line.
 enum EventJSON {
-  /// Encodes one form of an event.
+  /// Encode one form of an event.
   ///
   /// - Parameter form: one of ``EventFields/forms(for:)``.
   static func block(_ form: EventForm, of event: EventFields, cid: String) -> ByteBuffer {
@@ -236,7 +236,7 @@ extension ByteBuffer {
 
   fileprivate mutating func thread(_ thread: String) { memberIfAny("thread_id", thread) }
 
-  /// Writes a row of a read state (Proto/openapi.yaml) without its user.
+  /// Write a row of a read state (Proto/openapi.yaml) without its user.
   fileprivate mutating func members(of row: RowEventRow) {
     if let joined = row.joined { member("joined_seq", UInt64(joined.rawValue)) }
     member("last_read", row.lastRead)

@@ -24,12 +24,12 @@ struct EventProgress {
   /// The time that one shard's events are complete through.
   func through(_ shard: Int) -> Timestamp? { shards[shard].through }
 
-  /// Sets the number of shards, unless it is known.
+  /// Set the number of shards, unless it is known.
   mutating func setShardCount(_ count: Int) {
     if shards.isEmpty { shards = Array(repeating: Shard(), count: count) }
   }
 
-  /// Records that a shard's events are complete through this time.
+  /// Record that a shard's events are complete through this time.
   mutating func passed(_ shard: ShardID, through: Timestamp) {
     let shard = Int(shard.rawValue)
     guard shard < shards.count, let known = shards[shard].through, shards[shard].resyncs == 0, through > known

@@ -34,7 +34,7 @@ final class EventStream {
     self.totalsOf = totalsOf
   }
 
-  /// Checks once a tick whether the client reads. Returns true if it has not for that many ticks, while something
+  /// Check once a tick whether the client reads. Returns true if it has not for that many ticks, while something
   /// waited for it.
   ///
   /// - Parameter queued: bytes that HTTP/2 has queued.
@@ -48,10 +48,10 @@ final class EventStream {
 struct EventStreamTable {
   private var streams: [EventStream?] = []
   /// Indexes by the handle of the HTTP/2 stream.
-  private var places: [UInt64: UInt32] = [:]
+  private var slots: [UInt64: UInt32] = [:]
 
   /// Open streams.
-  var count: Int { places.count }
+  var count: Int { slots.count }
 
   /// All streams, in the order of their indexes.
   var all: [EventStream] { streams.compactMap { $0 } }
@@ -64,17 +64,17 @@ struct EventStreamTable {
   }
 
   func stream(of handle: HTTP2StreamHandle) -> EventStream? {
-    places.isEmpty ? nil : places[handle.rawValue].flatMap { streams[Int($0)] }
+    slots.isEmpty ? nil : slots[handle.rawValue].flatMap { streams[Int($0)] }
   }
 
   mutating func insert(_ stream: EventStream) {
     while streams.count <= Int(stream.ref.slot) { streams.append(nil) }
     streams[Int(stream.ref.slot)] = stream
-    places[stream.handle.rawValue] = stream.ref.slot
+    slots[stream.handle.rawValue] = stream.ref.slot
   }
 
   mutating func remove(_ stream: EventStream) {
     streams[Int(stream.ref.slot)] = nil
-    places[stream.handle.rawValue] = nil
+    slots[stream.handle.rawValue] = nil
   }
 }

@@ -6,6 +6,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of the ``EventHub``.
+enum EventStoreRequest {
+  case subscribeUser(UInt32)
+  case unsubscribeUser(UInt32)
+  case list(EventHub.Ref)
+  case subscribe(frame: UInt32)
+  case unsubscribe(frame: UInt32)
+}
+
 /// The event streams of one loop: performs the steps of ``EventHub``, delivers events, and ends streams.
 final class EventStreams: GatewayPart {
   private(set) var hub: EventHub
@@ -27,7 +36,7 @@ final class EventStreams: GatewayPart {
 
   init(_ limits: EventHub.Limits) { hub = EventHub(limits: limits) }
 
-  /// Opens a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
+  /// Open a stream. It is answered once its channels are subscribed to; a resuming stream, once they are listed.
   ///
   /// - Throws: `store_busy` where too many streams are open, or while draining; `limit_reached`.
   func open(_ request: EventHub.Request, _ context: RequestContext, wantsTotals: Bool) throws(Problem) {
@@ -52,24 +61,24 @@ final class EventStreams: GatewayPart {
   /// The id of a stream's next event; nil: it has none.
   private func id(_ stream: EventStream) -> Timestamp? { hub.hasID(stream.ref) ? hub.time : nil }
 
-  /// Writes an event for one stream only.
+  /// Write an event for one stream only.
   private func write(_ block: ByteBuffer, _ stream: EventStream, _ key: () -> StreamQueue.Key) {
     if stream.hasBegun { writer.write(block, to: stream, id: id(stream), on: loop, key: key) }
   }
 
   // MARK: Store replies and events
 
-  /// Distributes the events of a shard.
-  func take(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
+  /// Deliver the events of a shard.
+  func deliver(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
     let fields = try EventsFields(payload)
-    for channel in fields.channels { tell(channel, .everybody) }
+    for channel in fields.channels { deliver(channel, .everybody) }
     for user in fields.users {
-      guard let place = hub.place(ofUser: user.user) else { continue }
+      guard let index = hub.index(ofUser: user.user) else { continue }
       for event in user.events {
         switch event {
         case .membership(let entry, let time, let isGone):
-          hub.membership(user: place, entry, at: time, isGone: isGone)
-        case .tokensRevoked(let before): hub.tokensRevoked(user: place, before: before)
+          hub.membership(user: index, entry, at: time, isGone: isGone)
+        case .tokensRevoked(let before): hub.tokensRevoked(user: index, before: before)
         }
       }
     }
@@ -78,26 +87,26 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  func replied(_ question: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
-      switch question {
-      case .subscribeUser(let place):
+      switch request {
+      case .subscribeUser(let index):
         var reader = FieldReader(payload)
         let through = try reader.time()
         try reader.end()
-        hub.userSubscribed(place, through: through)
+        hub.userSubscribed(index, through: through)
       case .list(let ref): try listed(ref, payload)
       case .subscribe(let frame):
         let fields = try SubscribedFields(payload)
-        let told = hub.replayRecipients(of: Int(frame))
-        for channel in fields.channels { tell(channel, told) }
+        let recipients = hub.replayRecipients(of: Int(frame))
+        for channel in fields.channels { deliver(channel, recipients) }
         hub.subscribed(Int(frame), through: fields.through, isComplete: fields.isComplete)
-      case .unsubscribeUser(let place): hub.userUnsubscribed(place)
+      case .unsubscribeUser(let index): hub.userUnsubscribed(index)
       case .unsubscribe(let frame): hub.unsubscribed(Int(frame))
       }
     } catch {
       loop.logMalformedReply(error, kind)
-      return failed(question, Problem(.internalError))
+      return failed(request, Problem(.internalError))
     }
     perform()
   }
@@ -113,18 +122,18 @@ final class EventStreams: GatewayPart {
     hub.listed(ref, entries, next: next)
   }
 
-  func failed(_ question: EventStoreRequest, _ problem: Problem) {
-    switch question {
-    case .subscribeUser(let place): hub.userFailed(place, problem)
+  func failed(_ request: EventStoreRequest, _ problem: Problem) {
+    switch request {
+    case .subscribeUser(let index): hub.userFailed(index, problem)
     case .list(let ref): hub.listFailed(ref, problem)
     case .subscribe(let frame): hub.subscribeFailed(Int(frame), problem)
-    case .unsubscribeUser(let place): hub.userUnsubscribeFailed(place)
+    case .unsubscribeUser(let index): hub.userUnsubscribeFailed(index)
     case .unsubscribe(let frame): hub.unsubscribeFailed(Int(frame))
     }
     perform()
   }
 
-  /// Subscribes again on a new connection to the store, which has no subscriptions.
+  /// Subscribe again on a new connection to the store, which has no subscriptions.
   func connected() {
     let isSame = writer.connected(to: loop.store.storeID)
     hub.connected(shardCount: loop.store.shardCount, isSame: isSame)
@@ -141,10 +150,10 @@ final class EventStreams: GatewayPart {
 
   private func perform(_ step: EventHub.Step) {
     switch step {
-    case .subscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .subscribeUser(place)) { $0.writeSubscribeUser(on: true) }
-    case .unsubscribeUser(let place, let name):
-      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(place)) {
+    case .subscribeUser(let index, let name):
+      trySend(.subscribeUser, home(of: name), name, .subscribeUser(index)) { $0.writeSubscribeUser(on: true) }
+    case .unsubscribeUser(let index, let name):
+      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(index)) {
         $0.writeSubscribeUser(on: false)
       }
     case .list(let ref, let user, let issued, let cursor, let since):
@@ -196,14 +205,14 @@ final class EventStreams: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: String?,
-    _ question: EventStoreRequest,
+    _ request: EventStoreRequest,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    let request = PendingRequest(.events(question), route: .events, isServer: false)
+    let pending = PendingRequest(.events(request), route: .events, isServer: false)
     let name = name.map { Array($0.utf8) }
-    if loop.trySend(kind, shard: shard, name: name, request, issued: issued, fields) { return }
-    failed(question, Problem(.storeBusy))
+    if loop.trySend(kind, shard: shard, name: name, pending, issued: issued, fields) { return }
+    failed(request, Problem(.storeBusy))
   }
 
   private func begin(_ ref: EventHub.Ref) {
@@ -220,7 +229,7 @@ final class EventStreams: GatewayPart {
       // The unread counts may have changed while the client was away.
       if let user = stream.totalsOf { markTotalsChanged(user) }
     }
-    loop.counters.answered(Route.events.rawValue, status: 200)
+    loop.counters.answered(Route.events, status: 200)
     loop.endTurnSoon()
   }
 
@@ -228,16 +237,15 @@ final class EventStreams: GatewayPart {
     guard let stream = table[ref] else { return }
     remove(stream)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(problem, Route.events.rawValue, stream.handle, connection)
+    loop.answer(problem, Route.events, stream.handle, connection)
     loop.endTurnSoon()
   }
 
-  /// Ends a started stream, with a comment that gives the reason.
+  /// End a started stream, with a comment that gives the reason.
   private func end(_ stream: EventStream, _ reason: StaticString) {
     remove(stream)
     hub.close(stream.ref)
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     var bytes = ByteBuffer()
     bytes.writeStaticString(": ")
     bytes.writeStaticString(reason)
@@ -254,35 +262,35 @@ final class EventStreams: GatewayPart {
 
   // MARK: Delivery
 
-  /// Delivers the events of one channel.
-  private func tell(_ channel: ChannelEventsFields, _ told: EventHub.ReplayRecipients) {
-    let heard = hub.eventsToDeliver(channel.events, by: told)
+  /// Deliver the events of one channel.
+  private func deliver(_ channel: ChannelEventsFields, _ recipients: EventHub.ReplayRecipients) {
+    let events = hub.eventsToDeliver(channel.events, to: recipients)
     // A member's latest join decides which events they get, including earlier ones.
-    for case .memberAdded(let member) in heard {
+    for case .memberAdded(let member) in events {
       hub.joined(member.user, channel.cid, at: member.at)
     }
-    for (index, event) in zip(heard.indices, heard) {
-      guard let place = hub.place(ofChannel: channel.cid) else { return }
+    for (index, event) in zip(events.indices, events) {
+      guard let channelIndex = hub.index(ofChannel: channel.cid) else { return }
       let refs: [EventHub.Ref]
       var isFormer = false
-      switch told {
-      case .everybody: refs = hub.refs(ofChannel: place)
+      switch recipients {
+      case .everybody: refs = hub.refs(ofChannel: channelIndex)
       case .streams(let streams), .newMembers(let streams):
         refs = streams.filter { hub.isAttached($0, channel.cid) }
       case .formerMember(let ref):
         refs = [ref]
         isFormer = true
       }
-      let subject = hub.place(ofUser: event.subject)
+      let subject = hub.index(ofUser: event.subject)
       writer.clearForms()
-      for ref in refs where hub.receives(event, ref, channel: place, isFormer: isFormer) {
+      for ref in refs where hub.receives(event, ref, channel: channelIndex, isFormer: isFormer) {
         guard let stream = table[ref], stream.hasBegun else { continue }
         let forms = event.forms(for: hub.viewer(ref, subject: subject))
         if forms.isEmpty { continue }
-        if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, place),
+        if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, channelIndex),
           let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
         {
-          tell(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
+          deliver(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
           continue
         }
         for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
@@ -290,12 +298,12 @@ final class EventStreams: GatewayPart {
         }
         scheduleTotals(event, stream, isOwn: forms.hasOwn)
       }
-      hub.detachAfter(event, channel: place, to: refs, later: heard[(index + 1)...])
+      hub.detachAfter(event, channel: channelIndex, to: refs, later: events[(index + 1)...])
     }
   }
 
-  /// Delivers to a member the part of an event that hidden history lets them see (R6).
-  private func tell(
+  /// Deliver to a member the part of an event that hidden history lets them see (R6).
+  private func deliver(
     _ event: EventFields,
     _ forms: EventForm.Forms,
     _ limit: HistoryLimit,
@@ -314,7 +322,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Timers
 
-  /// Starts the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
+  /// Start the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
   /// 50,000 are written at once.
   func start() {
     let tick = min(loop.limits.heartbeat, .seconds(1))
@@ -355,16 +363,15 @@ final class EventStreams: GatewayPart {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
-  /// Resets a stream whose client takes no events, and drops its queue. The client can resume from its last event.
+  /// Reset a stream whose client takes no events, and drop its queue. The client can resume from its last event.
   private func resetStalled(_ stream: EventStream) {
     stalled &+= 1
     remove(stream)
     hub.close(stream.ref)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
   }
 
-  /// Ends a stream whose token has expired or was revoked.
+  /// End a stream whose token has expired or was revoked.
   private func expire(_ stream: EventStream, _ code: ProblemCode) {
     if stream.hasBegun {
       return end(stream, code == .tokenRevoked ? "the token has been revoked" : "the token has expired")
@@ -372,16 +379,16 @@ final class EventStreams: GatewayPart {
     remove(stream)
     hub.close(stream.ref)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(Problem(code), Route.events.rawValue, stream.handle, connection)
+    loop.answer(Problem(code), Route.events, stream.handle, connection)
   }
 
-  /// Writes a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
+  /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
   /// newer id.
   private func sendHeartbeat(_ stream: EventStream) {
     if stream.hasBegun { writer.writeHeartbeat(to: stream, id: id(stream), on: loop) }
   }
 
-  /// Cleans up a stream whose client has disconnected.
+  /// Clean up a stream whose client has disconnected.
   func aborted(_ handle: HTTP2StreamHandle) {
     guard let stream = table.stream(of: handle) else { return }
     remove(stream)
@@ -389,13 +396,13 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  /// Writes queued events after a stream has become writable again.
+  /// Write queued events after a stream has become writable again.
   func drained(_ handle: HTTP2StreamHandle) {
     guard let stream = table.stream(of: handle) else { return }
     writer.writeQueued(of: stream, on: loop)
   }
 
-  /// Ends all streams, so that their clients reconnect to another gateway, and accepts no new ones.
+  /// End all streams, so that their clients reconnect to another gateway, and accept no new ones.
   func drain() {
     isDraining = true
     for stream in table.all {
@@ -410,7 +417,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Totals
 
-  /// Schedules a count of unread totals if an event may have changed them for the stream's user.
+  /// Schedule a count of unread totals if an event may have changed them for the stream's user.
   private func scheduleTotals(_ event: EventFields, _ stream: EventStream, isOwn: Bool) {
     guard let user = stream.totalsOf else { return }
     switch event {
@@ -426,7 +433,7 @@ final class EventStreams: GatewayPart {
     countTotals()
   }
 
-  /// Starts the counts that are due, as far as limits allow.
+  /// Start the counts that are due, as far as limits allow.
   private func countTotals() {
     guard loop.store.shardCount > 0 else { return }
     while totals.countingCount < loop.limits.totalsJobs, loop.userJobs.count < loop.limits.userJobs,
@@ -440,7 +447,7 @@ final class EventStreams: GatewayPart {
     }
   }
 
-  /// Sends counted totals to the user's streams; nil: the count failed.
+  /// Send counted totals to the user's streams; nil: the count failed.
   func totalsCounted(_ user: String, _ counted: UnreadTotals?) {
     totals.counted(user, isDone: counted != nil)
     guard let counted else { return }
@@ -453,7 +460,7 @@ final class EventStreams: GatewayPart {
     countTotals()
   }
 
-  /// Ends the streams of revoked tokens.
+  /// End the streams of revoked tokens.
   func revoke(where isRevoked: (Caller) -> Bool) {
     for stream in table.all where isRevoked(stream.caller) { expire(stream, .tokenRevoked) }
     perform()
@@ -461,7 +468,7 @@ final class EventStreams: GatewayPart {
 
   // MARK: Metrics
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     let gauges: [(String, String, Int)] = [
       ("event_streams", "Streams of events open.", hub.streamCount),
       ("event_openings_waiting", "Event streams waiting to be opened.", hub.waitingCount),

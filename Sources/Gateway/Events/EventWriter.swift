@@ -4,7 +4,7 @@ internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes events and writes them into streams. An event for many streams is encoded once.
+/// Encoder of events, which writes them into streams. An event for many streams is encoded once.
 final class EventWriter {
   /// The store that event ids name.
   private var store: SessionID?
@@ -21,13 +21,13 @@ final class EventWriter {
   /// The longest queue of any stream so far.
   private var queueCountMax = 0
 
-  /// Sets the store that ids name. False: it is another store than before.
+  /// Set the store that ids name. False: it is another store than before.
   func connected(to store: SessionID?) -> Bool {
     defer { self.store = store }
     return self.store == nil || self.store == store
   }
 
-  /// Drops the encoded forms before the next event is delivered.
+  /// Drop the encoded forms before the next event is delivered.
   func clearForms() {
     for index in blocks.indices where blocks[index] != nil {
       blocks[index] = nil
@@ -36,7 +36,7 @@ final class EventWriter {
     }
   }
 
-  /// Writes one form of the event being delivered.
+  /// Write one form of the event being delivered.
   ///
   /// - Parameter id: the stream's id after the event; nil: it has none.
   func write(
@@ -53,12 +53,12 @@ final class EventWriter {
     if stream.queue.isEmpty {
       let which = id == nil ? 0 : 1
       if ended[which][index] == nil { ended[which][index] = finished(block, id: id) }
-      if let bytes = ended[which][index], take(bytes, stream, loop) { return }
+      if let bytes = ended[which][index], tryWrite(bytes, stream, loop) { return }
     }
     keep(block, stream, StreamQueue.Key(form, of: event, cid: cid), id: id, loop)
   }
 
-  /// Writes an event for one stream only.
+  /// Write an event for one stream only.
   func write(
     _ block: ByteBuffer,
     to stream: EventStream,
@@ -66,11 +66,11 @@ final class EventWriter {
     on loop: GatewayLoop,
     key: () -> StreamQueue.Key
   ) {
-    if stream.queue.isEmpty, take(finished(block, id: id), stream, loop) { return }
+    if stream.queue.isEmpty, tryWrite(finished(block, id: id), stream, loop) { return }
     keep(block, stream, key(), id: id, loop)
   }
 
-  /// Tells a client to query its state anew.
+  /// Tell a client to query its state anew.
   func writeReset(to stream: EventStream, id: Timestamp?, on loop: GatewayLoop) {
     resets &+= 1
     guard stream.hasBegun else { return }
@@ -78,7 +78,7 @@ final class EventWriter {
     write(block, to: stream, id: id, on: loop) { StreamQueue.Key(.reset) }
   }
 
-  /// Writes a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
+  /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any
   /// newer id.
   func writeHeartbeat(to stream: EventStream, id: Timestamp?, on loop: GatewayLoop) {
     guard stream.queue.isEmpty, let connection = loop.connections.connection(stream.connection) else {
@@ -94,11 +94,11 @@ final class EventWriter {
     loop.endTurnSoon()
   }
 
-  /// Writes queued events after the stream has become writable again.
+  /// Write queued events after the stream has become writable again.
   func writeQueued(of stream: EventStream, on loop: GatewayLoop) {
     defer { _ = updateHeldBytes(stream, loop) }
     while let entry = stream.queue.pop() {
-      guard take(finished(entry.bytes, id: entry.id), stream, loop) else {
+      guard tryWrite(finished(entry.bytes, id: entry.id), stream, loop) else {
         return stream.queue.requeueFront(entry)
       }
     }
@@ -116,8 +116,8 @@ final class EventWriter {
     return bytes
   }
 
-  /// Writes bytes to a stream. False: HTTP/2's queue for it is full.
-  private func take(_ bytes: ByteBuffer, _ stream: EventStream, _ loop: GatewayLoop) -> Bool {
+  /// Write bytes to a stream. False: HTTP/2's queue for it is full.
+  private func tryWrite(_ bytes: ByteBuffer, _ stream: EventStream, _ loop: GatewayLoop) -> Bool {
     guard let connection = loop.connections.connection(stream.connection) else { return true }
     switch connection.write(stream.handle, bytes, queueBytesMax: loop.limits.eventStreamBytes) {
     case .queued:
@@ -155,7 +155,7 @@ final class EventWriter {
     queueCountMax = max(queueCountMax, stream.queue.count)
   }
 
-  /// Counts the bytes of a stream's queue against the memory of its connection and user.
+  /// Count the bytes of a stream's queue against the memory of its connection and user.
   ///
   /// - Returns: whether the memory limits allow it.
   private func updateHeldBytes(_ stream: EventStream, _ loop: GatewayLoop) -> Bool {

@@ -16,7 +16,7 @@ struct OpeningQueue {
 
   mutating func append(_ ref: EventHub.Ref) { waiting.append(ref) }
 
-  /// Lets a stream wait again from the next tick on.
+  /// Let a stream wait again from the next tick on.
   mutating func retry(_ ref: EventHub.Ref) { relistings.append(ref) }
 
   mutating func tick() {
@@ -31,23 +31,23 @@ struct OpeningQueue {
     return ref
   }
 
-  /// Ends the opening or relisting of a stream.
+  /// End the opening or relisting of a stream.
   mutating func ended() { inProgress -= 1 }
 
-  /// Ends the turn of a stream that was closed while it waited.
+  /// End the turn of a stream that was closed while it waited.
   mutating func skipped() {
     inProgress -= 1
     closedCount -= 1
   }
 
-  /// Counts a stream that was closed while it waits. True: the queues should be compacted, since closed streams
+  /// Count a stream that was closed while it waits. True: the queues should be compacted, since closed streams
   /// outnumber the others by more than 1,024.
   mutating func closed() -> Bool {
     closedCount += 1
     return closedCount > count + 1_024
   }
 
-  /// Drops the closed streams.
+  /// Drop the closed streams.
   mutating func compact(isOpen: (EventHub.Ref) -> Bool) {
     waiting = Deque(waiting.filter(isOpen))
     relistings = relistings.filter(isOpen)

@@ -102,9 +102,9 @@ struct StreamQueue {
   private var head = 0
   /// Number of entries.
   private(set) var count = 0
-  private var places: [Key: Int] = [:]
+  private var indexes: [Key: Int] = [:]
   /// Index of the last event about messages, by cid.
-  private var messagePlaces: [ExactText: Int] = [:]
+  private var messageIndexes: [ExactText: Int] = [:]
 
   /// Approximate memory use of all entries in bytes.
   private(set) var byteCount = 0
@@ -113,7 +113,7 @@ struct StreamQueue {
 
   var isEmpty: Bool { count == 0 }
 
-  /// Adds an event.
+  /// Add an event.
   ///
   /// - Parameter reset: encodes the event that replaces everything on overflow.
   mutating func put(_ entry: Entry, reset: () -> ByteBuffer) -> Outcome {
@@ -123,9 +123,9 @@ struct StreamQueue {
       remove(key.with(.read))
       remove(key.with(.delivered))
     }
-    if let place = places[key], canReplaceInPlace(key, place) {
-      byteCount += entry.bytes.readableBytes - (entries[place]?.bytes.readableBytes ?? 0)
-      entries[place]?.bytes = entry.bytes
+    if let index = indexes[key], canReplaceInPlace(key, index) {
+      byteCount += entry.bytes.readableBytes - (entries[index]?.bytes.readableBytes ?? 0)
+      entries[index]?.bytes = entry.bytes
       return .conflated
     }
     let existed = remove(key)
@@ -137,14 +137,14 @@ struct StreamQueue {
     return existed ? .conflated : .kept
   }
 
-  /// Removes the oldest entry.
+  /// Remove the oldest entry.
   mutating func pop() -> Entry? {
     while head < entries.count {
       let entry = entries[head]
       entries[head] = nil
       head += 1
       guard let entry else { continue }
-      places[entry.key] = nil
+      indexes[entry.key] = nil
       count -= 1
       byteCount -= entry.heldBytes
       if count == 0 { self = StreamQueue() }
@@ -153,12 +153,12 @@ struct StreamQueue {
     return nil
   }
 
-  /// Puts a removed entry back at the front.
+  /// Put a removed entry back at the front.
   mutating func requeueFront(_ entry: Entry) {
     if head > 0 {
       head -= 1
       entries[head] = entry
-      places[entry.key] = head
+      indexes[entry.key] = head
       count += 1
       byteCount += entry.heldBytes
     } else if entries.isEmpty {
@@ -168,40 +168,40 @@ struct StreamQueue {
     }
   }
 
-  /// Replaces all entries with a reset.
+  /// Replace all entries with a reset.
   mutating func overflow(_ reset: ByteBuffer, id: Timestamp?) {
     self = StreamQueue()
     append(Entry(key: Key(.reset), bytes: reset, id: id))
   }
 
   /// Whether a reset is queued.
-  var isReset: Bool { places[Key(.reset)] != nil }
+  var isReset: Bool { indexes[Key(.reset)] != nil }
 
   /// Whether a newer entry may replace the older one in place: no entry in between depends on their order.
-  private func canReplaceInPlace(_ key: Key, _ place: Int) -> Bool {
+  private func canReplaceInPlace(_ key: Key, _ index: Int) -> Bool {
     switch key.kind {
     case .read:
-      !isBehind(key.with(.row), place) && !isBehind(key.with(.delivered), place) && isFree(key, place)
-    case .delivered: !isBehind(key.with(.row), place) && isFree(key, place)
-    case .markRead: !isBehind(key.with(.markUnread), place) && isFree(key, place)
-    case .markUnread: !isBehind(key.with(.markRead), place) && isFree(key, place)
+      !isBehind(key.with(.row), index) && !isBehind(key.with(.delivered), index) && isFree(key, index)
+    case .delivered: !isBehind(key.with(.row), index) && isFree(key, index)
+    case .markRead: !isBehind(key.with(.markUnread), index) && isFree(key, index)
+    case .markUnread: !isBehind(key.with(.markRead), index) && isFree(key, index)
     case .totals, .messageNew, .messageDeleted: true
     case .row, .receipt, .status, .truncated, .updated, .member, .channelDeleted, .reset: false
     }
   }
 
   /// Whether neither messages of the channel nor the user's membership stand after the entry.
-  private func isFree(_ key: Key, _ place: Int) -> Bool {
-    !isBehind(key.membership, place) && messagePlaces[key.cid, default: place] <= place
+  private func isFree(_ key: Key, _ index: Int) -> Bool {
+    !isBehind(key.membership, index) && messageIndexes[key.cid, default: index] <= index
   }
 
-  private func isBehind(_ key: Key, _ place: Int) -> Bool { places[key].map { $0 > place } ?? false }
+  private func isBehind(_ key: Key, _ index: Int) -> Bool { indexes[key].map { $0 > index } ?? false }
 
   private mutating func append(_ entry: Entry) {
     // Slots of removed and moved entries must not accumulate.
     if entries.count >= 2 * Self.entriesMax { compact() }
-    places[entry.key] = entries.count
-    if entry.key.isOfMessages { messagePlaces[entry.key.cid] = entries.count }
+    indexes[entry.key] = entries.count
+    if entry.key.isOfMessages { messageIndexes[entry.key.cid] = entries.count }
     entries.append(entry)
     count += 1
     byteCount += entry.heldBytes
@@ -209,16 +209,16 @@ struct StreamQueue {
 
   @discardableResult
   private mutating func remove(_ key: Key) -> Bool {
-    guard let place = places.removeValue(forKey: key) else { return false }
-    byteCount -= entries[place]?.heldBytes ?? 0
-    entries[place] = nil
+    guard let index = indexes.removeValue(forKey: key) else { return false }
+    byteCount -= entries[index]?.heldBytes ?? 0
+    entries[index] = nil
     count -= 1
     return true
   }
 
   private mutating func drop(_ isMeant: (Key) -> Bool) {
-    for place in head..<entries.count {
-      if let key = entries[place]?.key, isMeant(key) { remove(key) }
+    for index in head..<entries.count {
+      if let key = entries[index]?.key, isMeant(key) { remove(key) }
     }
   }
 
@@ -226,10 +226,10 @@ struct StreamQueue {
     let kept = entries[head...].compactMap { $0 }
     entries = kept
     head = 0
-    messagePlaces = [:]
-    for (place, entry) in kept.enumerated() {
-      places[entry.key] = place
-      if entry.key.isOfMessages { messagePlaces[entry.key.cid] = place }
+    messageIndexes = [:]
+    for (index, entry) in kept.enumerated() {
+      indexes[entry.key] = index
+      if entry.key.isOfMessages { messageIndexes[entry.key.cid] = index }
     }
   }
 }

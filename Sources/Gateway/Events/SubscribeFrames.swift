@@ -15,7 +15,7 @@ struct SubscribeFrames {
 
   mutating func append(_ frame: EventHub.Frame) { due.append(frame) }
 
-  /// Sends a frame again at the next tick.
+  /// Send a frame again at the next tick.
   mutating func retry(_ frame: EventHub.Frame) { retries.append(frame) }
 
   mutating func tick() {
@@ -23,20 +23,20 @@ struct SubscribeFrames {
     retries = []
   }
 
-  /// Begins the next frame that is due, if fewer than `limit` are in flight.
+  /// Begin the next frame that is due, if fewer than `limit` are in flight.
   mutating func nextDue(limit: Int) -> (number: Int, frame: EventHub.Frame)? {
     guard inFlight.count < limit, let frame = due.popFirst() else { return nil }
     return (begin(frame), frame)
   }
 
-  /// Puts a frame in flight; returns its number.
+  /// Put a frame in flight; returns its number.
   mutating func begin(_ frame: EventHub.Frame) -> Int {
     defer { nextNumber += 1 }
     inFlight[nextNumber] = frame
     return nextNumber
   }
 
-  /// Removes an answered frame; nil where it was removed before.
+  /// Remove an answered frame; nil where it was removed before.
   mutating func remove(_ number: Int) -> EventHub.Frame? { inFlight.removeValue(forKey: number) }
 
   mutating func removeAll() {

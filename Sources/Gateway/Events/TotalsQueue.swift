@@ -1,7 +1,7 @@
 internal import DequeModule
 internal import ReceiptModel
 
-/// Schedules counts of users' `notification.totals`. A pure state machine: each user is counted at most once in
+/// Schedule of the counts of users' `notification.totals`. A pure state machine: each user is counted at most once in
 /// ``intervalMilliseconds``, in the order of possible changes; the caller limits concurrent counts.
 struct TotalsQueue {
   /// A user with streams that want totals.
@@ -45,7 +45,7 @@ struct TotalsQueue {
     forgetIfOver(user)
   }
 
-  /// Records that a user's totals may have changed. Ignored if no stream wants them.
+  /// Record that a user's totals may have changed. Ignored if no stream wants them.
   mutating func changed(_ user: String) {
     let user = ExactText(user)
     guard let known = users[user], !known.streams.isEmpty else { return }
@@ -53,7 +53,7 @@ struct TotalsQueue {
     queue(user)
   }
 
-  /// Takes the next user to count; report the result with ``counted(_:isDone:)``.
+  /// Take the next user to count; report the result with ``counted(_:isDone:)``.
   ///
   /// - Parameter now: milliseconds since 1970.
   mutating func next(at now: Int64) -> String? {
@@ -79,7 +79,7 @@ struct TotalsQueue {
     return nil
   }
 
-  /// Records the end of a count. A failed count is repeated after the interval.
+  /// Record the end of a count. A failed count is repeated after the interval.
   mutating func counted(_ user: String, isDone: Bool) {
     let user = ExactText(user)
     guard users[user]?.isCounting == true else { return }

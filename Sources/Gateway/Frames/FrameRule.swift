@@ -48,7 +48,7 @@ struct FrameRequest: ~Escapable {
   /// Name and range of the first field that is out of range; nil: all are in range.
   let invalid: StaticString?
 
-  /// Parses the payload of a frame by the rule of its kind.
+  /// Parse the payload of a frame by the rule of its kind.
   ///
   /// - Throws: where the payload is malformed.
   @_lifetime(copy payload)
@@ -94,7 +94,7 @@ struct FrameRequest: ~Escapable {
   }
 }
 
-/// Parses fields and checks their ranges.
+/// Parser of fields, which checks their ranges.
 private struct FieldCheck {
   private let entriesMax: Int
   private let membersMax: Int
@@ -122,63 +122,63 @@ private struct FieldCheck {
   }
 
   @inline(__always)
-  private mutating func hold(_ isInRange: Bool, _ range: StaticString) {
+  private mutating func require(_ isInRange: Bool, _ range: StaticString) {
     if !isInRange { refuse(range) }
   }
 
-  /// Parses one field. False where the rest of the payload cannot be parsed, although the field is complete.
+  /// Parse one field. False where the rest of the payload cannot be parsed, although the field is complete.
   ///
   /// - Throws: where the field is malformed.
   @_lifetime(reader: copy reader)
   mutating func read(_ field: RequestField.Range, _ reader: inout FieldReader) throws(WireError) -> Bool {
     switch field {
-    case .user: hold(Identifier.isUser(try reader.string()), Self.user)
+    case .user: require(Identifier.isUser(try reader.string()), Self.user)
     case .userOrNone:
       let user = try reader.string()
-      hold(user.isEmpty || Identifier.isUser(user), Self.user)
-    case .message: hold(Identifier.isMessage(try reader.string()), Self.message)
+      require(user.isEmpty || Identifier.isUser(user), Self.user)
+    case .message: require(Identifier.isMessage(try reader.string()), Self.message)
     case .messageOrNone:
       let message = try reader.string()
-      hold(message.isEmpty || Identifier.isMessage(message), Self.message)
+      require(message.isEmpty || Identifier.isMessage(message), Self.message)
     case .roleOrNone:
       let role = try reader.string()
-      hold(role.isEmpty || Identifier.isRole(role), Self.role)
+      require(role.isEmpty || Identifier.isRole(role), Self.role)
     case .memberFlags:
       let flags = try reader.varint()
-      hold(
+      require(
         flags <= 7 && (flags & 1 != 0 || flags & 2 == 0),
         "flags: 1 (mute given), 2 (mute, with 1), 4 (joins) and their sums"
       )
     case .created:
-      hold(
+      require(
         (1...FrameRule.timeMax).contains(try reader.time().milliseconds),
         "time created: given, up to the year 9999"
       )
-    case .acked: hold(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
+    case .acked: require(try reader.time().milliseconds <= FrameRule.timeMax, FrameRule.ackedRange)
     case .optionalNumber: _ = try reader.optional32()
     case .registrationFlags:
       let flags = try reader.varint()
-      hold(
+      require(
         flags <= 23,
         "flags: 1 (silent), 2 (receipt), 4 (moves no position), 8 (mentions all) or 16 (mentions follow)"
       )
       if flags & 24 == 16 {
         let count = try reader.count()
-        hold((1...100).contains(count), "mentions: 1 to 100 users")
-        for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+        require((1...100).contains(count), "mentions: 1 to 100 users")
+        for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
       }
-    case .namesFlag: hold(try reader.varint() <= 1, FrameRule.namesRange)
+    case .namesFlag: require(try reader.varint() <= 1, FrameRule.namesRange)
     case .viewer:
-      hold(try reader.varint() <= 1, "viewer flags: 0 or 1")
+      require(try reader.varint() <= 1, "viewer flags: 0 or 1")
       let user = try reader.string()
-      hold(user.isEmpty || Identifier.isUser(user), Self.user)
-    case .limit: hold((1...100).contains(try reader.varint()), "limit: 1 to 100")
+      require(user.isEmpty || Identifier.isUser(user), Self.user)
+    case .limit: require((1...100).contains(try reader.varint()), "limit: 1 to 100")
     case .listCursor:
       let cursor = try reader.string()
-      hold(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: a cursor from an earlier page")
-    case .memberList: hold(try reader.byte() <= 4, "list: 0 to 4")
-    case .listOrder: hold(try reader.byte() <= 2, "order: 0 to 2")
-    case .note: hold(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
+      require(cursor.isEmpty || ListCursor.isOne(cursor), "cursor: a cursor from an earlier page")
+    case .memberList: require(try reader.byte() <= 4, "list: 0 to 4")
+    case .listOrder: require(try reader.byte() <= 2, "order: 0 to 2")
+    case .note: require(isNote(try reader.string()), "note: at most 1,024 bytes of UTF-8")
     case .messages: try messages(&reader)
     case .users: try users(&reader)
     case .members: try members(&reader)
@@ -196,33 +196,33 @@ private struct FieldCheck {
   @_lifetime(reader: copy reader)
   private mutating func messages(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    hold((1...entriesMax).contains(count), "messages: 1 to 100")
-    for _ in 0..<count { hold(Identifier.isMessage(try reader.string()), Self.message) }
+    require((1...entriesMax).contains(count), "messages: 1 to 100")
+    for _ in 0..<count { require(Identifier.isMessage(try reader.string()), Self.message) }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func users(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    hold((1...entriesMax).contains(count), "users: 1 to 100")
-    for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+    require((1...entriesMax).contains(count), "users: 1 to 100")
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func members(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count(elementBytesMin: 2)
-    hold(countMembers(count), Self.memberCount)
+    require(countMembers(count), Self.memberCount)
     for _ in 0..<count {
-      hold(Identifier.isUser(try reader.string()), Self.user)
+      require(Identifier.isUser(try reader.string()), Self.user)
       let role = try reader.string()
-      hold(role.isEmpty || Identifier.isRole(role), "role: 1 to 64 of A-Z a-z 0-9 _ . -")
+      require(role.isEmpty || Identifier.isRole(role), "role: 1 to 64 of A-Z a-z 0-9 _ . -")
     }
   }
 
   @_lifetime(reader: copy reader)
   private mutating func removedMembers(_ reader: inout FieldReader) throws(WireError) {
     let count = try reader.count()
-    hold(countMembers(count), Self.memberCount)
-    for _ in 0..<count { hold(Identifier.isUser(try reader.string()), Self.user) }
+    require(countMembers(count), Self.memberCount)
+    for _ in 0..<count { require(Identifier.isUser(try reader.string()), Self.user) }
   }
 
   private static let memberCount: StaticString = "members: at most 1,000 in a request"

@@ -7,8 +7,8 @@ internal import StoreClient
 extension FrameStream {
   private static let ticketBytesMax = TicketCodec.characterCountMax
 
-  /// Handles present_ticket: verifies the ticket here, and redeems it at its shard.
-  func takeTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
+  /// Handle present_ticket: verifies the ticket here, and redeems it at its shard.
+  func presentTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
     guard header.flags.isDisjoint(with: .ofRequests) else { throw .badFlags(header.flags.rawValue) }
     var reader = FieldReader(payload)
     _ = try reader.varint()
@@ -64,20 +64,25 @@ extension FrameStream {
       return refuseTicket(correlation, .ticketInvalid, device: device, on: loop)
     }
     let answerBytes = FrameRule.deliveryBytesMax + (wantsNames ? FrameRule.namesBytesMax : 0)
-    let question = FrameStoreRequest(
+    let request = FrameStoreRequest(
       kind: .ticket,
       device: device,
       correlation: correlation,
       answerBytes: UInt32(truncatingIfNeeded: answerBytes)
     )
     let place = ticket.place
-    let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(question)) {
+    let isSent = loop.trySend(
+      .redeemTicket,
+      shard: ticket.shard,
+      name: RawSpan?.none,
+      pendingRequest(request)
+    ) {
       $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)
     }
-    sent(isSent, question, loop)
+    sent(isSent, request, loop)
   }
 
-  /// Refuses a ticket, and counts it.
+  /// Refuse a ticket, and count it.
   private func refuseTicket(
     _ correlation: UInt32,
     _ code: ErrorCode,
@@ -90,29 +95,29 @@ extension FrameStream {
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
-  /// Handles the reply to an acknowledgement.
-  func acknowledged(_ question: FrameStoreRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop)
+  /// Handle the reply to an acknowledgement.
+  func acknowledged(_ request: FrameStoreRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop)
   {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let delivery = try DeliveryFields(&reader)
       try reader.end()
-      count(delivery.moved ? .moved : .known, question.kind, question.device, loop)
+      count(delivery.moved ? .moved : .known, request.kind, request.device, loop)
       if delivery.moved {
-        let labels = Self.labels(question.kind, question.device)
+        let labels = Self.labels(request.kind, request.device)
         loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
       }
-      let asked = question.kind == .ticket ? FrameKind.presentTicketReply : kind
-      answer(asked, question.correlation) { $0.writeRaw(payload) }
+      let replyKind = request.kind == .ticket ? FrameKind.presentTicketReply : kind
+      answer(replyKind, request.correlation) { $0.writeRaw(payload) }
     } catch {
       loop.logMalformedReply(error, kind)
-      refuse(question.correlation, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+      refuse(request.correlation, .outcomeUnknown, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
   }
 
-  /// Counts the outcome of a request if it is an acknowledgement.
-  func count(_ outcome: PushCounters.Outcome, _ question: FrameStoreRequest, _ loop: GatewayLoop) {
-    if question.kind != .plain { count(outcome, question.kind, question.device, loop) }
+  /// Count the outcome of a request if it is an acknowledgement.
+  func count(_ outcome: PushCounters.Outcome, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
+    if request.kind != .plain { count(outcome, request.kind, request.device, loop) }
   }
 
   func count(

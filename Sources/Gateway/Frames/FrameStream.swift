@@ -4,6 +4,24 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// A store request of a ``FrameStream``.
+struct FrameStoreRequest {
+  enum Kind: UInt8 {
+    case plain
+    /// acknowledge_push.
+    case push
+    /// present_ticket.
+    case ticket
+  }
+
+  var kind: Kind
+  /// Index of the device label of an acknowledgement.
+  var device: UInt8 = LabelNames.none
+  var correlation: UInt32
+  /// Bytes reserved for the answer.
+  var answerBytes: UInt32
+}
+
 /// `POST /v1/frames` (Proto/frames.md, "Over HTTP/2"). Each request frame is parsed as a whole and sent to the store in
 /// the gateway's own session. Reply frames are written in the order in which the store answers.
 ///
@@ -68,7 +86,7 @@ final class FrameStream: RequestStream {
           taken = start + payloadCount
           itemsTaken += 1
           loop.chargeStream(self)
-          take(header, bytes.extracting(start..<taken), loop)
+          handle(header, bytes.extracting(start..<taken), loop)
           continue
         case .needs:
           if isEnd { end(.malformedFrame, "the body ends within a frame") }
@@ -92,7 +110,7 @@ final class FrameStream: RequestStream {
     return !lacksRoom && loop.streams.canSend(self)
   }
 
-  /// Decodes the next frame; nil where it is malformed, which ends the stream.
+  /// Decode the next frame; nil where it is malformed, which ends the stream.
   private func next(_ bytes: RawSpan, at offset: Int) -> FrameDecoder.Next? {
     do throws(WireError) {
       return try decoder.next(bytes, at: offset)
@@ -106,12 +124,12 @@ final class FrameStream: RequestStream {
     return nil
   }
 
-  private func take(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) {
+  private func handle(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) {
     do throws(WireError) {
       if let rule = rules[Int(header.kind.rawValue)] {
-        try take(header, FrameRequest(header, payload, rule, limits), rule, loop)
+        try send(header, FrameRequest(header, payload, rule, limits), rule, loop)
       } else if header.kind == .presentTicket {
-        try takeTicket(header, payload, loop)
+        try presentTicket(header, payload, loop)
       } else if header.kind == .ping {
         try answerPing(header, payload)
       } else {
@@ -122,7 +140,7 @@ final class FrameStream: RequestStream {
     }
   }
 
-  private func take(
+  private func send(
     _ header: FrameHeader,
     _ request: borrowing FrameRequest,
     _ rule: FrameRule,
@@ -136,7 +154,7 @@ final class FrameStream: RequestStream {
     let fields = request.fields
     // Names in an answer are the request's own.
     let answerBytes = rule.replyBytesMax + (isPush ? request.nameBytes : 0)
-    let question = FrameStoreRequest(
+    let storeRequest = FrameStoreRequest(
       kind: isPush ? .push : .plain,
       correlation: header.correlation,
       answerBytes: UInt32(truncatingIfNeeded: answerBytes)
@@ -144,24 +162,24 @@ final class FrameStream: RequestStream {
     let isSent = loop.trySend(
       header.kind,
       cid: request.cid,
-      self.request(question),
+      pendingRequest(storeRequest),
       issued: request.issued,
       thread: request.thread.isEmpty ? nil : request.thread
     ) { $0.writeRaw(fields) }
-    sent(isSent, question, loop)
+    sent(isSent, storeRequest, loop)
   }
 
-  /// The request to the store of one of the stream's questions.
-  func request(_ question: FrameStoreRequest) -> PendingRequest { request(.frame(question)) }
+  /// The registration of one of the stream's store requests.
+  func pendingRequest(_ request: FrameStoreRequest) -> PendingRequest { pendingRequest(.frame(request)) }
 
-  func sent(_ isSent: Bool, _ question: FrameStoreRequest, _ loop: GatewayLoop) {
+  func sent(_ isSent: Bool, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
     guard isSent else {
-      count(.failed, question, loop)
-      return refuse(question.correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
+      count(.failed, request, loop)
+      return refuse(request.correlation, .busy, retryAfterMilliseconds: Self.retryAfterMilliseconds)
     }
     loop.streams.recordSent()
     inFlight += 1
-    reserved += Int(question.answerBytes)
+    reserved += Int(request.answerBytes)
   }
 
   private func answerPing(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
@@ -172,15 +190,15 @@ final class FrameStream: RequestStream {
   // MARK: Answers
 
   override func replied(
-    _ question: StreamStoreRequest,
+    _ request: StreamStoreRequest,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
   ) {
-    guard case .frame(let question) = question else { preconditionFailure("an answer to another stream") }
-    answered(question)
-    if question.kind != .plain { return acknowledged(question, kind, payload, loop) }
-    answer(kind, question.correlation) { $0.writeRaw(payload) }
+    guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
+    answered(request)
+    if request.kind != .plain { return acknowledged(request, kind, payload, loop) }
+    answer(kind, request.correlation) { $0.writeRaw(payload) }
   }
 
   @inline(__always)
@@ -188,22 +206,22 @@ final class FrameStream: RequestStream {
     output.writeFrame(FrameHeader(kind, correlation: correlation), fields)
   }
 
-  override func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    guard case .frame(let question) = question else { preconditionFailure("an answer to another stream") }
-    answered(question)
+  override func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+    guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
+    answered(request)
     let refusal = FrameRefusal(failure)
-    count(PushCounters.Outcome(refusedWith: refusal.code), question, loop)
+    count(PushCounters.Outcome(refusedWith: refusal.code), request, loop)
     refuse(
-      question.correlation,
+      request.correlation,
       refusal.code,
       refusal.detail,
       retryAfterMilliseconds: refusal.retryAfterMilliseconds
     )
   }
 
-  private func answered(_ question: FrameStoreRequest) {
+  private func answered(_ request: FrameStoreRequest) {
     inFlight -= 1
-    reserved -= Int(question.answerBytes)
+    reserved -= Int(request.answerBytes)
   }
 
   static let retryAfterMilliseconds: UInt32 = 1_000
@@ -222,7 +240,7 @@ final class FrameStream: RequestStream {
     )
   }
 
-  /// Passes the pending answers to HTTP/2, as one buffer.
+  /// Pass the pending answers to HTTP/2, as one buffer.
   override func write(_ loop: GatewayLoop) {
     guard output.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, output)

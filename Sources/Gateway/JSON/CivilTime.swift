@@ -11,7 +11,7 @@ package struct CivilTime: Equatable, Sendable {
   /// 9999-12-31T23:59:59.999Z.
   package static let millisecondsMax: Int64 = 253_402_300_799_999
 
-  /// Converts `milliseconds` since 1970-01-01T00:00:00Z, clamped to the years 1970 to 9999.
+  /// Convert `milliseconds` since 1970-01-01T00:00:00Z, clamped to the years 1970 to 9999.
   package init(milliseconds: Int64) {
     let held = UInt64(Swift.min(Swift.max(milliseconds, 0), Self.millisecondsMax))
     // Values are below 2^32 from here on, where a division by a constant is one multiplication.
@@ -31,18 +31,18 @@ package struct CivilTime: Equatable, Sendable {
     return Int64(minutes * 60 + Int(second)) * 1_000 + Int64(millisecond)
   }
 
-  /// Parses RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
+  /// Parse RFC 3339: `2026-02-28T23:59:59[.fraction](Z|±hh:mm)`, years 1970 to 9999. Digits of the fraction beyond
   /// milliseconds are cut off; a leap second (`:60`) is the next second.
   ///
   /// - Returns: milliseconds since 1970; nil where the text is malformed.
   package static func milliseconds(parsing text: RawSpan) -> Int64? {
     var reader = TimeReader(text: text)
-    guard let year = reader.number(digits: 4), year >= 1970, reader.take("-"),
-      let month = reader.number(digits: 2), (1...12).contains(month), reader.take("-"),
+    guard let year = reader.number(digits: 4), year >= 1970, reader.consume("-"),
+      let month = reader.number(digits: 2), (1...12).contains(month), reader.consume("-"),
       let day = reader.number(digits: 2), day >= 1, day <= daysIn(month: month, year: year),
-      reader.take("T") || reader.take("t") || reader.take(" "),
-      let hour = reader.number(digits: 2), hour < 24, reader.take(":"),
-      let minute = reader.number(digits: 2), minute < 60, reader.take(":"),
+      reader.consume("T") || reader.consume("t") || reader.consume(" "),
+      let hour = reader.number(digits: 2), hour < 24, reader.consume(":"),
+      let minute = reader.number(digits: 2), minute < 60, reader.consume(":"),
       let second = reader.number(digits: 2), second <= 60,
       let millisecond = reader.fraction(), let offsetMinutes = reader.offset(), reader.isAtEnd
     else { return nil }
@@ -77,7 +77,7 @@ private struct TimeReader: ~Escapable {
   private var byte: UInt8? { at < text.byteCount ? text.unsafeLoad(fromByteOffset: at, as: UInt8.self) : nil }
 
   @_lifetime(self: copy self)
-  mutating func take(_ character: Unicode.Scalar) -> Bool {
+  mutating func consume(_ character: Unicode.Scalar) -> Bool {
     guard byte == UInt8(ascii: character) else { return false }
     at += 1
     return true
@@ -97,7 +97,7 @@ private struct TimeReader: ~Escapable {
   /// Milliseconds of `.123456`; 0 where there is no fraction, nil where a point has no digit after it.
   @_lifetime(self: copy self)
   mutating func fraction() -> UInt32? {
-    guard take(".") else { return 0 }
+    guard consume(".") else { return 0 }
     var value: UInt32 = 0
     var digits = 0
     while let digit = number(digits: 1) {
@@ -112,9 +112,9 @@ private struct TimeReader: ~Escapable {
   /// Minutes ahead of UTC.
   @_lifetime(self: copy self)
   mutating func offset() -> Int? {
-    if take("Z") || take("z") { return 0 }
-    let isBehind = take("-")
-    guard isBehind || take("+"), let hours = number(digits: 2), hours < 24, take(":"),
+    if consume("Z") || consume("z") { return 0 }
+    let isBehind = consume("-")
+    guard isBehind || consume("+"), let hours = number(digits: 2), hours < 24, consume(":"),
       let minutes = number(digits: 2), minutes < 60
     else { return nil }
     return (isBehind ? -1 : 1) * Int(hours * 60 + minutes)

@@ -42,7 +42,7 @@ package final class JSONTape {
   private let parser: OpaquePointer
   private let keptByteMax: Int
 
-  /// Traps where there is no memory for an empty parser.
+  /// Trap where there is no memory for an empty parser.
   package init(limits: JSONLimits = JSONLimits()) {
     guard let parser = tm_json_parser_new(UInt32(limits.depthMax), UInt32(limits.tokenMax)) else {
       preconditionFailure("no memory for a JSON parser")
@@ -53,7 +53,7 @@ package final class JSONTape {
 
   deinit { tm_json_parser_free(parser) }
 
-  /// Parses a whole text, whose bytes are copied.
+  /// Parse a whole text, whose bytes are copied.
   ///
   /// The value, and every value and span derived from it, is valid until the next `parse` or `shrink`. Of duplicate
   /// keys in an object the last counts.
@@ -70,7 +70,7 @@ package final class JSONTape {
     return _overrideLifetime(value, borrowing: self)
   }
 
-  /// Frees buffer memory that a large body has claimed. Call it between bodies, not while a value is in use.
+  /// Free buffer memory that a large body has claimed. Call it between bodies, not while a value is in use.
   package func shrink() {
     tm_json_shrink(parser, keptByteMax)
   }

@@ -180,7 +180,7 @@ package struct JSONValue: ~Escapable {
   }
 }
 
-/// Iterates over the elements of an array: `while let element = elements.next()`.
+/// Iterator over the elements of an array: `while let element = elements.next()`.
 package struct JSONElements: ~Escapable {
   private let tokens: UnsafePointer<tm_json_token>
   private let text: UnsafePointer<UInt8>
@@ -223,7 +223,7 @@ package struct JSONMember: ~Escapable {
   }
 }
 
-/// Iterates over the members of an object: `while let member = members.next()`.
+/// Iterator over the members of an object: `while let member = members.next()`.
 package struct JSONMembers: ~Escapable {
   private let tokens: UnsafePointer<tm_json_token>
   private let text: UnsafePointer<UInt8>

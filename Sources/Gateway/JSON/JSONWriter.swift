@@ -1,7 +1,7 @@
 internal import HTTP2Session
 internal import NIOCore
 
-/// Writes JSON directly into a buffer's spare capacity.
+/// Writing of JSON directly into a buffer's spare capacity.
 ///
 /// The caller reserves capacity for the whole answer, or for one row of it, with `ByteBuffer.writeWithOutputRawSpan`
 /// and the bounds below. Writing past it traps; it never corrupts memory. Text that is not known to be ASCII must be
@@ -14,14 +14,14 @@ extension OutputRawSpan {
   /// Size of a time with its quotes.
   package static var timestampByteCount: Int { 26 }
 
-  /// Appends a literal unescaped. Inlined, so that the length is a constant and the copy is a few moves.
+  /// Append a literal unescaped. Inlined, so that the length is a constant and the copy is a few moves.
   @_lifetime(self: copy self)
   @inline(__always)
   package mutating func literal(_ text: StaticString) {
     copy(from: UnsafeRawPointer(text.utf8Start), byteCount: text.utf8CodeUnitCount)
   }
 
-  /// Appends bytes unescaped.
+  /// Append bytes unescaped.
   @_lifetime(self: copy self)
   package mutating func bytes(_ bytes: RawSpan) {
     bytes.withUnsafeBytes { source in
@@ -29,7 +29,7 @@ extension OutputRawSpan {
     }
   }
 
-  /// Appends a string in quotes, with only the escapes that RFC 8259 section 7 requires.
+  /// Append a string in quotes, with only the escapes that RFC 8259 section 7 requires.
   @_lifetime(self: copy self)
   package mutating func jsonString(_ text: RawSpan) {
     append(UInt8(ascii: "\""))
@@ -43,14 +43,14 @@ extension OutputRawSpan {
     append(UInt8(ascii: "\""))
   }
 
-  /// Appends an integer in decimal.
+  /// Append an integer in decimal.
   @_lifetime(self: copy self)
   package mutating func decimal(_ value: Int64) {
     if value < 0 { append(UInt8(ascii: "-")) }
     decimal(value.magnitude)
   }
 
-  /// Appends an integer in decimal.
+  /// Append an integer in decimal.
   @_lifetime(self: copy self)
   package mutating func decimal(_ value: UInt64) {
     if value < 10 { return append(UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value)) }
@@ -76,13 +76,13 @@ extension OutputRawSpan {
     }
   }
 
-  /// Appends a boolean.
+  /// Append a boolean.
   @_lifetime(self: copy self)
   package mutating func bool(_ value: Bool) {
     if value { literal("true") } else { literal("false") }
   }
 
-  /// Appends a time in quotes: RFC 3339, UTC, milliseconds, as in `"2026-02-28T23:59:59.999Z"`.
+  /// Append a time in quotes: RFC 3339, UTC, milliseconds, as in `"2026-02-28T23:59:59.999Z"`.
   ///
   /// `milliseconds` counts from 1970 and is clamped to the years 1970 to 9999, the range of the format.
   @_lifetime(self: copy self)
@@ -179,7 +179,7 @@ extension OutputRawSpan {
 }
 
 extension ByteBuffer {
-  /// Writes a JSON string with its quotes.
+  /// Write a JSON string with its quotes.
   mutating func writeJSONString(_ text: RawSpan) {
     writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(text.byteCount)) {
       $0.jsonString(text)

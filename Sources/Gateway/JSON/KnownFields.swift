@@ -70,7 +70,7 @@ package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
 }
 
 extension JSONValue {
-  /// Checks the field names of this object, and of nested objects that the table describes. Values are not checked.
+  /// Check the field names of this object, and of nested objects that the table describes. Values are not checked.
   ///
   /// - Throws: `unknown_field`; else `not_implemented` for a field that is not implemented yet.
   package func check(_ known: KnownFields) throws(Problem) {
@@ -105,8 +105,8 @@ extension Problem {
   }
 }
 
-/// Finds the known name that a caller most likely meant: the one with the least edit distance, ignoring letter case,
-/// `_` and `-`, so that `messageId` is near `message_id`.
+/// Search for the known name that a caller most likely meant: the one with the least edit distance, ignoring letter
+/// case, `_` and `-`, so that `messageId` is near `message_id`.
 enum NearestName {
   /// Longer names match no known one, which bounds the work.
   private static let byteCountMax = 64

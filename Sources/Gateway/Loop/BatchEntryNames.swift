@@ -13,7 +13,7 @@ struct BatchEntryNames {
   /// Number of entries.
   var count: Int { cids.count }
 
-  /// Adds the names of the next entry; nil: it has none, or no string.
+  /// Add the names of the next entry; nil: it has none, or no string.
   mutating func append(cid: RawSpan? = nil, id: RawSpan? = nil) {
     cids.append(keep(cid))
     ids.append(keep(id))

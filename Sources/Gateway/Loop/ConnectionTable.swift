@@ -37,7 +37,7 @@ struct ConnectionTable {
   /// All open connections.
   var all: [HTTP2ServerConnection<GatewayLoop>] { entries.compactMap(\.connection) }
 
-  /// Adds a connection. Its index is stored in its `userData`.
+  /// Add a connection. Its index is stored in its `userData`.
   @discardableResult
   mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> UInt32 {
     let index: UInt32
@@ -52,7 +52,7 @@ struct ConnectionTable {
     return index
   }
 
-  /// Removes a closed connection. Its index may be reused; a stream's handle tells the two apart.
+  /// Remove a closed connection. Its index may be reused; a stream's handle tells the two apart.
   mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     let index = Int(connection.userData)
     guard index < entries.count, entries[index].connection === connection else { return }
@@ -72,14 +72,14 @@ struct ConnectionTable {
     return connection
   }
 
-  /// Looks up a connection's last credential, if it is this one.
+  /// Look up a connection's last credential, if it is this one.
   func known(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
     guard identity != 0, entries[Int(index)].identity == identity else { return .unknown }
     if let caller = entries[Int(index)].caller { return .caller(caller) }
     return .refused(entries[Int(index)].refusal)
   }
 
-  /// Caches the result for a connection's credential.
+  /// Cache the result for a connection's credential.
   mutating func remember(_ index: UInt32, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
     guard identity != 0 else { return }
     entries[Int(index)].identity = identity
@@ -91,7 +91,7 @@ struct ConnectionTable {
     }
   }
 
-  /// Forgets every connection's credential, for instance after the keys have changed.
+  /// Forget every connection's credential, for instance after the keys have changed.
   mutating func forgetCredentials() {
     for index in entries.indices {
       entries[index].identity = 0
@@ -99,7 +99,7 @@ struct ConnectionTable {
     }
   }
 
-  /// Records that a connection has shown a valid token.
+  /// Record that a connection has shown a valid token.
   ///
   /// - Returns: whether it is the connection's first.
   mutating func recordAuthenticated(_ index: UInt32) -> Bool {
@@ -107,13 +107,13 @@ struct ConnectionTable {
     return !entries[Int(index)].isAuthenticated
   }
 
-  /// Records where a connection comes from.
+  /// Record where a connection comes from.
   mutating func recordClient(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
     entries[Int(index)].client = client
     entries[Int(index)].isShared = isShared
   }
 
-  /// Counts a refused token.
+  /// Count a refused token.
   ///
   /// - Returns: how many were refused since the last valid one.
   mutating func recordBadToken(_ index: UInt32) -> Int {
@@ -121,10 +121,10 @@ struct ConnectionTable {
     return entries[Int(index)].badTokens
   }
 
-  /// Resets the count of refused tokens after a valid one.
+  /// Reset the count of refused tokens after a valid one.
   mutating func resetBadTokens(_ index: UInt32) { entries[Int(index)].badTokens = 0 }
 
-  /// Marks a connection to be flushed at the end of the loop's turn.
+  /// Mark a connection to be flushed at the end of the loop's turn.
   mutating func markDirty(_ index: UInt32) {
     if entries[Int(index)].isDirty { return }
     entries[Int(index)].isDirty = true

@@ -15,9 +15,9 @@ final class FanOut {
     var isCreated = false
     /// Why a position does not count; nil: it does.
     var uncounted: ShardState.Uncounted?
-    /// The range of its part of ``places``.
-    var placeStart = 0
-    var placeCount = 0
+    /// The range of its part of ``parts``.
+    var partStart = 0
+    var partCount = 0
   }
 
   /// How the results are answered.
@@ -63,7 +63,7 @@ final class FanOut {
   /// Whether the request changes what a user hides, so that others see the user's rows differently.
   var changesPrivacy = false
   /// Reply bytes of tickets' places, or channels' rows as JSON, in order of arrival.
-  var places = ByteBuffer()
+  var parts = ByteBuffer()
   /// The problem of the whole request; nil: none.
   var problem: Problem?
 
@@ -77,7 +77,7 @@ final class FanOut {
     waiting = count + 1
   }
 
-  /// Stores a record unless a newer version is known.
+  /// Store a record unless a newer version is known.
   func keep(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }
     records[record.name] = record

@@ -10,7 +10,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Sending
 
-  /// Starts a fan-out of `count` results.
+  /// Start a fan-out of `count` results.
   ///
   /// - Parameter changesPrivacy: as in ``FanOut``.
   func begin(
@@ -25,19 +25,19 @@ final class FanOuts: GatewayPart {
     return fanOuts.insert(fanOut)
   }
 
-  /// Keeps the names of the next entry for the answer.
+  /// Keep the names of the next entry for the answer.
   func keepNames(_ index: SlotIndex, cid: RawSpan? = nil, id: RawSpan? = nil) {
     fanOuts[index]?.names.append(cid: cid, id: id)
   }
 
-  /// Sends one entry's request about a channel.
+  /// Send one entry's request about a channel.
   func send(
     _ kind: FrameKind,
     cid: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ index: SlotIndex,
-    _ entry: Int,
+    entry: Int,
+    of index: SlotIndex,
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
@@ -46,15 +46,15 @@ final class FanOuts: GatewayPart {
     if !isSent { finish(index, entry, .storeBusy) }
   }
 
-  /// Sends one entry's request to a shard.
+  /// Send one entry's request to a shard.
   func send(
     _ kind: FrameKind,
-    _ shard: ShardID,
-    _ name: RawSpan?,
+    shard: ShardID,
+    name: RawSpan?,
     _ context: RequestContext,
     _ route: Route,
-    _ index: SlotIndex,
-    _ entry: Int,
+    entry: Int,
+    of index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) {
     let request = Self.request(index, entry, route, isServer: context.caller.isServer)
@@ -68,14 +68,14 @@ final class FanOuts: GatewayPart {
     PendingRequest(.fanOut(index, entry: UInt32(entry)), route: route, isServer: isServer)
   }
 
-  /// Records that an entry was refused.
+  /// Record that an entry was refused.
   func finish(_ index: SlotIndex, _ entry: Int, _ code: ProblemCode) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.results[entry].code = code
     fanOut.waiting -= 1
   }
 
-  /// Ends the sending of entries: from here on the last result answers.
+  /// End the sending of entries: from here on the last result answers.
   func finishSending(_ index: SlotIndex) {
     guard let fanOut = fanOuts[index] else { return }
     fanOut.waiting -= 1
@@ -87,7 +87,7 @@ final class FanOuts: GatewayPart {
   func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
     guard let fanOut = fanOuts[index] else { return }
     do throws(WireError) {
-      try take(payload, kind, Int(entry), in: fanOut, index)
+      try apply(payload, kind, Int(entry), in: fanOut, index)
     } catch {
       fanOut.results[Int(entry)].code = .internalError
       fanOut.problem = Problem(.internalError)
@@ -104,7 +104,7 @@ final class FanOuts: GatewayPart {
     answerIfComplete(fanOut, index)
   }
 
-  private func take(
+  private func apply(
     _ payload: RawSpan,
     _ kind: FrameKind,
     _ entry: Int,
@@ -123,13 +123,13 @@ final class FanOuts: GatewayPart {
     case .ticketPlaceReply:
       try TicketCodec.skipPlace(&reader)
       try reader.end()
-      fanOut.results[entry].placeStart = fanOut.places.writerIndex
-      fanOut.results[entry].placeCount = payload.byteCount
-      fanOut.places.writeRaw(payload)
+      fanOut.results[entry].partStart = fanOut.parts.writerIndex
+      fanOut.results[entry].partCount = payload.byteCount
+      fanOut.parts.writeRaw(payload)
     case .readStateReply:
-      fanOut.results[entry].placeStart = fanOut.places.writerIndex
-      try RowJSON.writeRows(&reader, into: &fanOut.places)
-      fanOut.results[entry].placeCount = fanOut.places.writerIndex - fanOut.results[entry].placeStart
+      fanOut.results[entry].partStart = fanOut.parts.writerIndex
+      try RowJSON.writeRows(&reader, into: &fanOut.parts)
+      fanOut.results[entry].partCount = fanOut.parts.writerIndex - fanOut.results[entry].partStart
     case .putChannelReply:
       fanOut.results[entry].isCreated = try reader.byte() == 1
     case .patchChannelTypeReply:
@@ -143,14 +143,14 @@ final class FanOuts: GatewayPart {
       _ = try RowFields(&reader)
       fanOut.results[entry].uncounted = try reader.uncounted()
     default:
-      // Nor the values that a shard has taken over.
+      // Replies to assignments have no fields that the answer shows.
       break
     }
   }
 
   // MARK: Answers
 
-  /// Answers when the last result has arrived.
+  /// Answer when the last result has arrived.
   private func answerIfComplete(_ fanOut: FanOut, _ index: SlotIndex) {
     guard fanOut.waiting == 0, fanOuts[index] === fanOut else { return }
     if case .assigning(let value) = fanOut.stage, fanOut.results.allSatisfy({ $0.code == nil }) {
@@ -167,7 +167,7 @@ final class FanOuts: GatewayPart {
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
-      return loop.answer(Problem(.tokenRevoked), fanOut.route.rawValue, fanOut.stream, connection)
+      return loop.answer(Problem(.tokenRevoked), fanOut.route, fanOut.stream, connection)
     }
     switch fanOut.answer {
     case .results(let status, let write):
@@ -180,13 +180,13 @@ final class FanOuts: GatewayPart {
         )
       }
       connection.respond(fanOut.stream, status: status) { write(fanOut, &$0) }
-      loop.counters.answered(fanOut.route.rawValue, status: status)
+      loop.counters.answered(fanOut.route, status: status)
     case .value, .entry: answerValue(fanOut, connection)
     case .channelTypes: answerChannelTypes(fanOut, connection)
     }
   }
 
-  /// Completes one user of a batch.
+  /// Complete one user of a batch.
   private func finishUser(_ fanOut: FanOut, _ index: SlotIndex, _ entry: Int) {
     guard let batch = fanOuts[index] else { return }
     switch fanOut.stage {
@@ -211,9 +211,9 @@ final class FanOuts: GatewayPart {
     )
   }
 
-  /// Answers the PUT of a channel type or a user.
+  /// Answer the PUT of a channel type or a user.
   private func answerValue(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let route = fanOut.route.rawValue
+    let route = fanOut.route
     switch fanOut.stage {
     case .collecting:
       let code = fanOut.results.lazy.compactMap(\.code).first ?? .internalError
@@ -233,7 +233,7 @@ final class FanOuts: GatewayPart {
   }
 
   private func answerChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let route = fanOut.route.rawValue
+    let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
       return loop.answer(fanOut.problem ?? Problem(code), route, fanOut.stream, connection)
     }
@@ -251,7 +251,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Values replicated to every shard
 
-  /// Assigns a value that the home shard has changed to every other shard.
+  /// Assign a value that the home shard has changed to every other shard.
   private func assignEverywhere(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) {
     fanOut.stage = .assigning(value)
     // Version 0 was never set, which is every shard's default state.
@@ -267,7 +267,7 @@ final class FanOuts: GatewayPart {
     }
   }
 
-  /// Announces the change of the user's rows in all their channels, once every shard has the setting (R7). False: there
+  /// Announce the change of the user's rows in all their channels, once every shard has the setting (R7). False: there
   /// is nothing to announce.
   private func announce(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
     guard fanOut.changesPrivacy, value.isUser, value.version > 0 else { return false }
@@ -277,7 +277,7 @@ final class FanOuts: GatewayPart {
     return true
   }
 
-  /// Handles the end of an announcement. After a failure the value stays unsettled, and ``Replication`` completes it.
+  /// Handle the end of an announcement. After a failure the value stays unsettled, and ``Replication`` completes it.
   func announced(_ index: SlotIndex, _ problem: Problem?) {
     guard let fanOut = fanOuts[index] else { return }
     if let problem { fanOut.results.append(FanOut.Result(code: problem.code)) }
@@ -285,7 +285,7 @@ final class FanOuts: GatewayPart {
     answerIfComplete(fanOut, index)
   }
 
-  /// Tells the home shard that every shard has the value. False: there is nothing to wait for.
+  /// Tell the home shard that every shard has the value. False: there is nothing to wait for.
   private func settle(_ value: SharedValue, _ fanOut: FanOut, _ index: SlotIndex) -> Bool {
     guard value.version > 0 else { return false }
     let home = value.home(shardCount: loop.store.shardCount)
@@ -294,7 +294,7 @@ final class FanOuts: GatewayPart {
     return fanOut.waiting > 0
   }
 
-  /// Sends the gateway's own request about a value. It has no caller, so no time of issue.
+  /// Send the gateway's own request about a value. It has no caller, so no time of issue.
   private func sendShared(
     _ value: SharedValue,
     _ kind: FrameKind,

@@ -23,14 +23,18 @@ struct GatewayCounters {
   /// Round trips to the store, one sampled per flush.
   var storeRoundTrips = Histogram.durations
 
-  static let noRoute = UInt8(Route.allCases.count)
+  /// The row of requests without a route.
+  private static let noRoute = Route.allCases.count
 
-  /// Counts an answer. `route` is a `Route.rawValue` or ``noRoute``.
-  mutating func answered(_ route: UInt8, status: Int) {
-    answers[Int(route) * 6 + min(status / 100, 5)] &+= 1
+  /// Count an answer.
+  ///
+  /// - Parameter route: nil: no route was found.
+  mutating func answered(_ route: Route?, status: Int) {
+    let row = route.map { Int($0.rawValue) } ?? Self.noRoute
+    answers[row * 6 + min(status / 100, 5)] &+= 1
   }
 
-  /// Adds a closed connection's counters.
+  /// Add a closed connection's counters.
   mutating func connectionClosed(_ counters: HTTP2Counters) { closed = Self.sum(closed, counters) }
 
   private static func sum(_ a: HTTP2Counters, _ b: HTTP2Counters) -> HTTP2Counters {
@@ -46,12 +50,12 @@ struct GatewayCounters {
     return sum
   }
 
-  /// Adds all counters to the samples, under their metric names.
+  /// Add all counters to the samples, under their metric names.
   ///
   /// - Parameter open: the counters of the open connections.
   func add(to samples: inout MetricSamples, open: [HTTP2Counters]) {
     addHTTP2(open.reduce(closed) { Self.sum($0, $1) }, to: &samples)
-    for route in 0...Int(Self.noRoute) {
+    for route in 0...Self.noRoute {
       let name = Route(rawValue: UInt8(route)).map { "\($0.name)" } ?? "none"
       for statusClass in 1...5 where answers[route * 6 + statusClass] > 0 {
         samples.counter(

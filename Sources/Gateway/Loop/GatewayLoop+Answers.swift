@@ -9,69 +9,69 @@ package import StoreClient
 // MARK: - From the store
 
 extension GatewayLoop: StoreClientDelegate {
-  /// Passes the store's reply to the conversation that asked.
+  /// Pass the store's reply to the request or part that sent it.
   package func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
-    guard let request = takePending(token) else { return }
-    if request.sentAt > 0 { recordRoundTrip(request.sentAt) }
-    switch request.target {
+    guard let pending = takePending(token) else { return }
+    if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
+    switch pending.target {
     case .answer(let stream, let index, let form):
       guard let connection = connections.connection(index) else { return }
       connections.markDirty(index)
       do throws(WireError) {
-        try reply(form, request, payload, stream, connection)
+        try reply(form, pending, payload, stream, connection)
       } catch {
         logMalformedReply(error, kind)
-        answer(Problem(.internalError), request.route.rawValue, stream, connection)
+        answer(Problem(.internalError), pending.route, stream, connection)
       }
-    case .namedAnswer(let index, let stream, let connection):
-      namedAnswers.replied(index, request, kind, payload, stream, connection)
+    case .echoingAnswer(let index, let stream, let connection):
+      echoingAnswers.replied(index, pending, kind, payload, stream, connection)
     case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind, payload)
     case .ackBatch(let index, let entry, _): push.replied(index, entry, kind, payload)
-    case .hook(let index, let question): hooks.replied(index, question, kind, payload)
-    case .userJob(let index, let question): userJobs.replied(index, question, kind, payload)
-    case .userList(let index, let question): userLists.replied(index, question, kind, payload)
-    case .erasure(let index, let question): erasures.replied(index, question, kind, payload)
-    case .replication(let question): replication.replied(question, kind, payload)
+    case .hook(let index, let request): hooks.replied(index, request, kind, payload)
+    case .userJob(let index, let request): userJobs.replied(index, request, kind, payload)
+    case .userList(let index, let request): userLists.replied(index, request, kind, payload)
+    case .erasure(let index, let request): erasures.replied(index, request, kind, payload)
+    case .replication(let request): replication.replied(request, kind, payload)
     case .tokenList(let round): tokens.replied(round, kind, payload)
-    case .events(let question): events.replied(question, kind, payload)
-    case .stream(let index, let question): streams.replied(index, question, kind, payload)
+    case .events(let request): events.replied(request, kind, payload)
+    case .stream(let index, let request): streams.replied(index, request, kind, payload)
     }
   }
 
-  /// Passes the failure of a store request to the conversation that asked.
+  /// Pass the failure of a store request to the request or part that sent it.
   package func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
-    guard let request = takePending(token) else { return }
-    let problem = { Problem(failure, route: request.route, isServer: request.isServer) }
-    switch request.target {
-    case .answer(let stream, let connection, _): answer(problem(), request.route, stream, connection)
-    case .namedAnswer(let index, let stream, let connection):
-      namedAnswers.failed(index)
-      answer(problem(), request.route, stream, connection)
+    guard let pending = takePending(token) else { return }
+    let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
+    switch pending.target {
+    case .answer(let stream, let connection, _): answer(problem(), pending.route, stream, connection)
+    case .echoingAnswer(let index, let stream, let connection):
+      echoingAnswers.failed(index)
+      answer(problem(), pending.route, stream, connection)
     case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
     case .ackBatch(let index, let entry, let isByName): push.failed(index, entry, failure, isByName: isByName)
     case .hook(let index, _): hooks.failed(index, problem())
-    case .userJob(let index, let question): userJobs.failed(index, question, problem())
-    case .userList(let index, let question): userLists.failed(index, question, problem())
-    case .erasure(let index, let question): erasures.failed(index, question, problem())
-    case .replication(let question): replication.failed(question)
+    case .userJob(let index, let request): userJobs.failed(index, request, problem())
+    case .userList(let index, let request): userLists.failed(index, request, problem())
+    case .erasure(let index, let request): erasures.failed(index, request, problem())
+    case .replication(let request): replication.failed(request)
     case .tokenList(let round): tokens.failed(round)
-    case .events(let question): events.failed(question, problem())
-    case .stream(let index, let question): streams.failed(index, question, failure)
+    case .events(let request): events.failed(request, problem())
+    case .stream(let index, let request): streams.failed(index, request, failure)
     }
   }
 
-  /// Answers a request with a problem, unless its client has disconnected.
+  /// Answer a request with a problem, unless its client has disconnected.
   private func answer(_ problem: Problem, _ route: Route, _ stream: HTTP2StreamHandle, _ index: UInt32) {
     guard let connection = connections.answering(stream, on: index) else { return }
-    answer(problem, route.rawValue, stream, connection)
+    answer(problem, route, stream, connection)
   }
 
-  /// Delivers the events of a shard.
+  /// Deliver the events of a shard.
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {
-    try events.take(shard, payload)
+    try events.deliver(shard, payload)
   }
 
-  /// Flushes the answers of one read of the store's connection.
+  /// Flush the answers of one read of the store's connection.
   package func storeReadComplete() {
     // Replies have made room in the window.
     if batches.waitingCount > 0 { batches.beginWaiting() }
@@ -79,7 +79,7 @@ extension GatewayLoop: StoreClientDelegate {
     endTurn()
   }
 
-  /// Reports the change to the process, and resubscribes once connected.
+  /// Report the change to the process, and resubscribes once connected.
   package func storeReadinessChanged(_ isReady: Bool) {
     storeConnectivityChanged(isReady ? .connected : .cutOff(since: store.disconnectedSince ?? .now()))
     if isReady {
@@ -102,7 +102,7 @@ extension GatewayLoop: StoreClientDelegate {
     )
   }
 
-  /// Writes a reply's fields as JSON straight into the stream's buffer.
+  /// Write a reply's fields as JSON straight into the stream's buffer.
   private func reply(
     _ form: AnswerForm,
     _ request: PendingRequest,
@@ -151,7 +151,7 @@ extension GatewayLoop: StoreClientDelegate {
       try ListJSON.writeMemberStatuses(&reader, into: &body)
       connection.respond(stream, status: 200, body: body)
     }
-    counters.answered(request.route.rawValue, status: status)
+    counters.answered(request.route, status: status)
   }
 
   private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer

@@ -7,7 +7,7 @@ internal import ReceiptModel
 extension GatewayLoop {
   // MARK: Client address
 
-  /// Records a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
+  /// Record a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
   /// request.
   ///
   /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
@@ -37,7 +37,7 @@ extension GatewayLoop {
 
   // MARK: Authentication
 
-  /// The caller of a request; nil where the request was pending until its token is verified.
+  /// The caller of a request; nil if the request now waits for its token's verification.
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
@@ -46,9 +46,9 @@ extension GatewayLoop {
   ) throws(Problem) -> Caller? {
     let route = match.route
     let identity = request.authorizationIdentity
-    if route.caller == .everybody { return Caller.nobody }
+    if route.caller == .unauthenticated { return Caller.nobody }
     // A device sends no header: its credential is in the body.
-    if route.caller == .anyone && identity == 0 { return Caller.nobody }
+    if route.caller == .credentialInBody && identity == 0 { return Caller.nobody }
     switch connections.known(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }
@@ -76,7 +76,7 @@ extension GatewayLoop {
       }
       throw refused(code, request, index)
     case .unknown:
-      try enqueueVerification(token, request, index, stream)
+      try waitForVerification(token, request, index, stream)
       return nil
     }
   }
@@ -92,7 +92,7 @@ extension GatewayLoop {
       : try Authenticator.token(of: request.authorization)
   }
 
-  /// Checks the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
+  /// Check the token of a request before its body arrives, on a connection that has shown no valid token: bodies of
   /// unauthenticated clients are not kept.
   ///
   /// - Returns: false where the request will be refused, whatever its body is.
@@ -104,7 +104,9 @@ extension GatewayLoop {
     // A request without a route is always refused.
     guard let match = try? router.match(request.method, request.path, scratch) else { return false }
     let identity = request.authorizationIdentity
-    if match.route.caller == .everybody || match.route.caller == .anyone && identity == 0 { return true }
+    if match.route.caller == .unauthenticated || match.route.caller == .credentialInBody && identity == 0 {
+      return true
+    }
     switch connections.known(index, identity: identity) {
     case .caller: return true
     case .refused: return false
@@ -115,7 +117,7 @@ extension GatewayLoop {
       switch authenticator.verdict(of: token, now: now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
-      case .unknown: try enqueueVerification(token, request, index, stream, awaitsBody: true)
+      case .unknown: try waitForVerification(token, request, index, stream, awaitsBody: true)
       }
       return true
     } catch {
@@ -123,30 +125,30 @@ extension GatewayLoop {
     }
   }
 
-  /// Continues a request whose token was verified before its body arrived.
+  /// Continue a request whose token was verified before its body arrived.
   private func tokenVerifiedBeforeBody(
-    _ pending: RequestAwaitingVerification,
-    _ result: Result<Caller, TokenRefusal>,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    _ waiting: RequestAwaitingVerification,
+    _ result: Result<Caller, TokenRefusal>
   ) {
+    guard let connection = connections.connection(waiting.connection) else { return }
     // A request that is complete by now waits for the same token again.
-    guard let identity = connection.withHeaders(pending.stream, { $0.authorizationIdentity }) else { return }
-    connections.markDirty(pending.connection)
+    guard let identity = connection.withHeaders(waiting.stream, { $0.authorizationIdentity }) else { return }
+    connections.markDirty(waiting.connection)
     switch result {
     case .success:
-      connections.remember(pending.connection, identity: identity, result)
-      markAuthenticated(pending.connection)
+      connections.remember(waiting.connection, identity: identity, result)
+      markAuthenticated(waiting.connection)
     case .failure(let refusal):
       if refusal.code == .storeUnavailable { return }
       if !refusal.code.isTransient {
-        connections.remember(pending.connection, identity: identity, result)
+        connections.remember(waiting.connection, identity: identity, result)
       }
-      connection.refuseBody(pending.stream)
+      connection.refuseBody(waiting.stream)
     }
   }
 
-  /// Parks a request until its unknown token is verified, unless its sender has shown too many bad tokens.
-  private func enqueueVerification(
+  /// Let a request wait until its unknown token is verified, unless its sender has shown too many bad tokens.
+  private func waitForVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
     _ index: UInt32,
@@ -163,7 +165,7 @@ extension GatewayLoop {
       refusals?.record(.token, from: client(request, index))
       throw tooManyBadTokens(1)
     }
-    try authenticator.enqueueVerification(
+    try authenticator.waitForVerification(
       RequestAwaitingVerification(
         connection: index,
         stream: stream,
@@ -183,7 +185,7 @@ extension GatewayLoop {
     return client(request, index).map { .address($0.network) } ?? .unknown
   }
 
-  /// Marks a connection that has shown a valid token: it is no longer evicted for newer ones.
+  /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
   private func markAuthenticated(_ index: UInt32) {
     connections.resetBadTokens(index)
     guard connections.recordAuthenticated(index), let connection = connections.connection(index) else {
@@ -193,31 +195,34 @@ extension GatewayLoop {
     if let channel = connection.channel { gate?.markAuthenticated(channel) }
   }
 
-  /// Continues a request whose token has been verified.
-  private func verified(_ pending: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
-    guard let connection = connections.connection(pending.connection) else { return }
-    if pending.awaitsBody { return tokenVerifiedBeforeBody(pending, result, connection) }
-    guard connection.isOpen(pending.stream) else { return }
-    connections.markDirty(pending.connection)
-    var arrival = RequestAdmission()
+  /// Continue a request whose token has been verified.
+  private func verified(_ waiting: RequestAwaitingVerification, _ result: Result<Caller, TokenRefusal>) {
+    if waiting.awaitsBody { return tokenVerifiedBeforeBody(waiting, result) }
+    guard let connection = connections.answering(waiting.stream, on: waiting.connection) else { return }
+    var admission = RequestAdmission()
     do throws(Problem) {
-      _ = try connection.withRequest(pending.stream) { request throws(Problem) in
+      _ = try connection.withRequest(waiting.stream) { request throws(Problem) in
         switch result {
         case .success(let caller):
-          self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
-          self.markAuthenticated(pending.connection)
-          try self.receive(request, caller: caller, pending.stream, connection, &arrival)
+          self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
+          self.markAuthenticated(waiting.connection)
+          try self.receive(request, caller: caller, waiting.stream, connection, &admission)
         case .failure(let refusal):
-          arrival.route = try self.router.match(request.method, request.path, self.scratch).route.rawValue
+          admission.route = try self.router.match(request.method, request.path, self.scratch).route
           // Time and revocation can change a token's verdict; any other refusal is permanent.
           if !refusal.code.isTransient {
-            self.connections.remember(pending.connection, identity: request.authorizationIdentity, result)
+            self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
           }
-          throw self.refused(refusal.code, request, pending.connection)
+          throw self.refused(refusal.code, request, waiting.connection)
         }
       }
     } catch {
-      answer(refusalAfterCharge(error, pending.stream, connection, arrival), arrival.route, pending.stream, connection)
+      answer(
+        refusalAfterCharge(error, waiting.stream, connection, admission),
+        admission.route,
+        waiting.stream,
+        connection
+      )
     }
   }
 
@@ -248,7 +253,7 @@ extension GatewayLoop {
     return problem
   }
 
-  /// Closes a connection after a delay, which slows down a client that guesses tokens.
+  /// Close a connection after a delay, which slows down a client that guesses tokens.
   private func closeAfterDelay(_ index: UInt32) {
     guard let connection = connections.connection(index) else { return }
     counters.connectionsEndedForTokens &+= 1
@@ -266,7 +271,7 @@ extension GatewayLoop {
   /// Monotonic time in nanoseconds.
   private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
 
-  /// Charges a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
+  /// Charge a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
   /// address is not charged: the requests of all its users come from there.
   func chargeRates(
     _ route: Route,
@@ -274,15 +279,17 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestAdmission
+    _ admission: inout RequestAdmission
   ) throws(Problem) {
-    arrival.isCharged = true
+    admission.isCharged = true
     // The batch was charged before it waited.
-    if arrival.hasWaited { return }
+    if admission.hasWaited { return }
     let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userData))
     let address = caller.isServer ? nil : client(request, index)
-    let asked = rates.charge(cost, to: address, at: now, .nothing)
-    if let asked, !asked.decision.isAllowed { throw limited(asked, request, index, stream) }
+    let addressCheck = rates.charge(cost, to: address, at: now, .nothing)
+    if let addressCheck, !addressCheck.decision.isAllowed {
+      throw limited(addressCheck, request, index, stream)
+    }
     let ofCaller = rates.charge(cost, to: caller, at: now)
     if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
     let ofAddress = rates.charge(cost, to: address, at: now, .always)
@@ -294,7 +301,7 @@ extension GatewayLoop {
     if let shown { connection.setApplicationTag(stream, shown.packed) }
   }
 
-  /// Charges a caller, and the client's address unless it is a server's, for more work than their request's own cost
+  /// Charge a caller, and the client's address unless it is a server's, for more work than their request's own cost
   /// stands for. They may come into debt, and wait with their next request.
   func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
     guard rates.isOn, cost > 0 else { return }
@@ -307,9 +314,9 @@ extension GatewayLoop {
     _ problem: Problem,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: RequestAdmission
+    _ admission: RequestAdmission
   ) -> Problem {
-    guard rates.isOn, !arrival.isCharged, problem.code != .rateLimited else { return problem }
+    guard rates.isOn, !admission.isCharged, problem.code != .rateLimited else { return problem }
     let index = UInt32(truncatingIfNeeded: connection.userData)
     return connection.withRequest(stream) { request in
       do throws(Problem) {
@@ -321,7 +328,7 @@ extension GatewayLoop {
     } ?? problem
   }
 
-  /// Charges one request without a valid token to its address.
+  /// Charge one request without a valid token to its address.
   func chargeAddress(
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
@@ -354,14 +361,14 @@ extension GatewayLoop {
         || rates.charge(1, to: stream.address, at: now, .nothing)?.decision.isAllowed != false)
   }
 
-  /// Charges a frame or line of a stream's body, whether it is valid or not.
+  /// Charge a frame or line of a stream's body, whether it is valid or not.
   func chargeStream(_ stream: RequestStream) {
     guard rates.isOn else { return }
     _ = rates.charge(1, to: stream.caller, at: clock)
     if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }
   }
 
-  /// Installs the headers that all answers share: CORS headers and, where limits are set, rate headers.
+  /// Install the headers that all answers share: CORS headers and, where limits are set, rate headers.
   func setCommonHeaders() {
     let (origins, rates) = (origins, rates)
     switch (origins.isEmpty, rates.isOn) {

@@ -45,7 +45,7 @@ package final class GatewayLoop {
 
   let origins: CrossOrigins
   // The features with state of their own.
-  let namedAnswers = EchoedNameResponses()
+  let echoingAnswers = EchoingAnswers()
   let fanOuts = FanOuts()
   let batches = Batches()
   let queries = Queries()
@@ -111,14 +111,15 @@ package final class GatewayLoop {
     setCommonHeaders()
   }
 
-  private var parts: [GatewayPart] {
+  /// The features with state of their own.
+  var parts: [GatewayPart] {
     [
-      namedAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
+      echoingAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
       replication, tokens,
     ]
   }
 
-  /// Starts the timers, and connects to the store.
+  /// Start the timers, and connect to the store.
   package func start() {
     replication.start()
     events.start()
@@ -130,26 +131,26 @@ package final class GatewayLoop {
   /// The tokens in this loop's cache.
   var cachedTokens: [[UInt8]] { authenticator.cachedTokens }
 
-  /// Counts an HTTP/1 client, and returns its answer.
+  /// Count an HTTP/1 client, and return its answer.
   func refuseHTTP1(isHead: Bool) -> ByteBuffer {
     counters.http1Refused &+= 1
     return HTTP1Refusal.answer(isHead: isHead, requestID: requestIDs.id(given: RawSpan()))
   }
 
-  /// Applies a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
-  func take(_ update: GatewayUpdate) {
+  /// Apply a reloaded configuration to later requests. Connections, streams and requests in flight are unaffected.
+  func apply(_ update: GatewayUpdate) {
     let configuration = update.configuration
     if let tokens = update.tokens {
       authenticator.replace(tokens.verifier, verified: tokens.verified, now: now)
       connections.forgetCredentials()
     }
-    hooks.take(configuration.hooks)
-    push.take(configuration.ticketKeys)
+    hooks.apply(configuration.hooks)
+    push.apply(configuration.ticketKeys)
     store.replaceSecrets(configuration.storeSecrets)
     resources.setMemoryLimits(configuration.http2)
   }
 
-  /// Asks all connections to close after their streams.
+  /// Ask all connections to close after their streams.
   ///
   /// - Returns: completed when they are closed, at the latest after the drain timeout.
   func drain() -> EventLoopFuture<Void> {
@@ -170,7 +171,7 @@ package final class GatewayLoop {
     return promise.futureResult
   }
 
-  /// Closes the store connection; pending requests are answered 503.
+  /// Close the store connection; pending requests are answered 503.
   func close() -> EventLoopFuture<Void> {
     replication.stop()
     events.stop()
@@ -185,7 +186,7 @@ package final class GatewayLoop {
   /// let a token outlive its expiry if a turn did not end as it should.
   var now: Int64 { Times.now }
 
-  /// Schedules the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
+  /// Schedule the end of the turn after all sockets that became readable together have been read: NIO runs a loop's
   /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
   /// makes one write to the store per turn instead of one per request.
   func endTurnSoon() {
@@ -196,7 +197,7 @@ package final class GatewayLoop {
     }
   }
 
-  /// Flushes the turn's output: first to the store, then to connections that were answered outside their own read.
+  /// Flush the turn's output: first to the store, then to connections that were answered outside their own read.
   func endTurn() {
     tape.shrink()
     streams.advance()
@@ -204,7 +205,7 @@ package final class GatewayLoop {
     while let connection = connections.nextDirty() { connection.flushIfNeeded() }
   }
 
-  /// Returns unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
+  /// Return unused memory to the system after a load. glibc keeps freed memory between used blocks until it is
   /// trimmed, which takes milliseconds and therefore runs off the loop.
   func releaseUnusedMemory() {
     guard resources.freeUnused() else { return }
@@ -212,103 +213,12 @@ package final class GatewayLoop {
       NIOThreadPool.singleton.submit { _ in malloc_trim(0) }
     #endif
   }
-
-  /// Collects this loop's metrics for a scrape.
-  func collect(into samples: inout MetricSamples) {
-    counters.add(to: &samples, open: connections.all.map(\.counters))
-    events.collect(into: &samples)
-    streams.collect(into: &samples)
-    tokens.collect(into: &samples)
-    samples.gauge(
-      "tidemark_gateway_connections",
-      help: "HTTP/2 connections open.",
-      Double(connections.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_held_bytes",
-      help: "Memory held by requests, unsent answers and open streams, in bytes (--gateway-memory).",
-      Double(resources.heldBytes)
-    )
-    samples.gauge(
-      "tidemark_gateway_streams",
-      help: "Streams open.",
-      connections.all.reduce(0) { $0 + Double($1.openStreams) }
-    )
-    samples.gauge(
-      "tidemark_gateway_store_requests_in_flight",
-      help: "Requests to the store in flight.",
-      Double(pending.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_tokens_cached",
-      help: "Verified tokens in the cache.",
-      Double(authenticator.cachedCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_batches_waiting",
-      help: "Batches waiting for room in the store's request window.",
-      Double(batches.waitingCount)
-    )
-    samples.counter(
-      "tidemark_gateway_batches_delayed_total",
-      help: "Batches that had to wait for room.",
-      Int64(batches.delayed)
-    )
-    queries.collect(into: &samples)
-    samples.gauge(
-      "tidemark_gateway_requests_parked",
-      help: "Requests that wait for their token to be verified.",
-      Double(authenticator.pendingCount)
-    )
-    samples.counter(
-      "tidemark_gateway_values_settled_total",
-      help:
-        "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
-      Int64(replication.settledCount)
-    )
-    samples.gauge(
-      "tidemark_gateway_user_jobs",
-      help: "Requests in progress that visit all channels of a user.",
-      Double(userJobs.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_erasures",
-      help: "Users who are being erased.",
-      Double(erasures.count)
-    )
-    samples.gauge(
-      "tidemark_gateway_store_connections_ready",
-      help: "Connections to the store that take requests.",
-      store.isReady ? 1 : 0
-    )
-    let stats = store.stats
-    samples.counter(
-      "tidemark_gateway_store_requests_total",
-      help: "Requests sent to the store.",
-      Int64(stats.requestsSent)
-    )
-    samples.counter(
-      "tidemark_gateway_store_resends_total",
-      help: "Requests sent again after a lost connection.",
-      Int64(stats.resends)
-    )
-    samples.counter(
-      "tidemark_gateway_store_timeouts_total",
-      help: "Requests whose deadline passed.",
-      Int64(stats.timeouts)
-    )
-    samples.counter(
-      "tidemark_gateway_store_connections_lost_total",
-      help: "Connections to the store that were lost.",
-      Int64(stats.connectionsLost)
-    )
-  }
 }
 
 // MARK: - HTTP/2
 
 extension GatewayLoop: HTTP2ServerDelegate {
-  /// Checks the token before the body arrives.
+  /// Check the token before the body arrives.
   package func http2RequestAnnounced(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -317,22 +227,22 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
   }
 
-  /// Handles a request: answers it at once, or queues it for the store or for token verification.
+  /// Handle a request: answers it at once, or queues it for the store or for token verification.
   package func http2RequestReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) {
-    var arrival = RequestAdmission()
+    var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: nil, stream, connection, &arrival)
+        try self.receive(request, caller: nil, stream, connection, &admission)
       }
     } catch {
-      answer(refusalAfterCharge(error, stream, connection, arrival), arrival.route, stream, connection)
+      answer(refusalAfterCharge(error, stream, connection, admission), admission.route, stream, connection)
     }
   }
 
-  /// Flushes the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
+  /// Flush the read's requests to the store at the end of the turn. It flushes now if they are enough to keep the
   /// store busy while this loop reads its other connections.
   package func http2ReadComplete(on connection: HTTP2ServerConnection<GatewayLoop>) {
     if store.queuedBytes >= Self.flushBytes { flushStore() }
@@ -347,7 +257,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   /// The size of some 100 marks.
   private static let flushBytes = 8 << 10
 
-  /// Removes an aborted event stream or streamed request.
+  /// Remove an aborted event stream or streamed request.
   package func http2StreamAborted(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -356,7 +266,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if streams.count > 0 { streams.aborted(stream) }
   }
 
-  /// Handles new bytes, or the end, of a streamed body.
+  /// Handle new bytes, or the end, of a streamed body.
   package func http2RequestBodyReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -364,7 +274,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     streams.bodyReceived(stream)
   }
 
-  /// Continues an event stream, or a streamed request, that can write again.
+  /// Continue an event stream, or a streamed request, that can write again.
   package func http2StreamDrained(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -373,7 +283,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     events.drained(stream)
   }
 
-  /// Removes a closed connection. Replies to its requests find no stream and are dropped.
+  /// Remove a closed connection. Replies to its requests find no stream and are dropped.
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     // A shared connection's clients are not known here.
     if connection.hasFailed {
@@ -387,7 +297,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if connections.count == 0 { drained?.succeed() }
   }
 
-  /// Registers a new connection before it is active.
+  /// Register a new connection before it is active.
   ///
   /// - Parameters:
   ///   - client: its address; nil where that is no IP address.
@@ -402,16 +312,16 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection
   }
 
-  /// Performs the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
+  /// Perform the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
   /// 413, 415, 501.
   ///
-  /// - Parameter caller: known where the request was pending for its token, or has waited as a batch.
+  /// - Parameter caller: known if the request has waited for its token or as a batch.
   func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ arrival: inout RequestAdmission
+    _ admission: inout RequestAdmission
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
@@ -419,10 +329,10 @@ extension GatewayLoop: HTTP2ServerDelegate {
         try chargeAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userData))
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
-      return counters.answered(arrival.route, status: 204)
+      return counters.answered(admission.route, status: 204)
     }
     let match = try router.match(request.method, request.path, scratch)
-    arrival.route = match.route.rawValue
+    admission.route = match.route
     let index = UInt32(truncatingIfNeeded: connection.userData)
     let caller: Caller
     if let known {
@@ -433,7 +343,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       return
     }
     // A request that has waited was admitted before, and is charged since.
-    if !arrival.hasWaited {
+    if !admission.hasWaited {
       let share = !caller.isServer && caller.userID.isEmpty ? 0 : caller.key
       switch connection.admit(stream, for: share, answerBytes: match.route.answerBytes) {
       case .admitted: break
@@ -441,7 +351,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       case .callerIsOverShare: return connection.reset(stream, .refusedStream)
       }
     }
-    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &arrival) }
+    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &admission) }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }
@@ -458,26 +368,26 @@ extension GatewayLoop: HTTP2ServerDelegate {
       connection: index,
       stream: stream,
       address: address,
-      hasWaited: arrival.hasWaited
+      hasWaited: admission.hasWaited
     )
     if match.route.isQuery, try !queries.beginsOrWaits(match.route, context) { return }
     try dispatch(match, context, request)
   }
 
-  /// Handles a request again that has waited as a batch or as a query.
+  /// Handle a request again that has waited as a batch or as a query.
   func resumeRequest(
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
     caller: Caller
   ) {
-    var arrival = RequestAdmission(hasWaited: true)
+    var admission = RequestAdmission(hasWaited: true)
     do throws(Problem) {
       guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: caller, stream, connection, &arrival)
+        try self.receive(request, caller: caller, stream, connection, &admission)
       }
     } catch {
-      answer(error, arrival.route, stream, connection)
+      answer(error, admission.route, stream, connection)
     }
   }
 }
@@ -485,7 +395,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
 // MARK: - To the store
 
 extension GatewayLoop {
-  /// Sends a request about one channel. False: the store client takes no more; then nothing is pending.
+  /// Send a request about one channel. False: the store client takes no more; then nothing is pending.
   ///
   /// - Parameters:
   ///   - issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
@@ -498,13 +408,13 @@ extension GatewayLoop {
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let token = keep(request)
+    let token = register(request)
     if store.send(kind, cid: cid, token: token, issued: issued, thread: thread, fields) { return true }
     _ = pending.remove(token)
     return false
   }
 
-  /// Sends a request to a shard. False: as for a channel.
+  /// Send a request to a shard. False: as for a channel.
   ///
   /// - Parameter name: a channel type, a user or a token; nil: the frame kind has no name.
   func trySend(
@@ -515,13 +425,13 @@ extension GatewayLoop {
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    let token = keep(request)
+    let token = register(request)
     if store.send(kind, shard: shard, name: name, token: token, issued: issued, fields) { return true }
     _ = pending.remove(token)
     return false
   }
 
-  /// Sends a request to a shard, with a name from memory.
+  /// Send a request to a shard, with a name from memory.
   func trySend(
     _ kind: FrameKind,
     shard: ShardID,
@@ -536,16 +446,16 @@ extension GatewayLoop {
     return trySend(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
   }
 
-  /// Registers a request until the store replies; returns its token. The first since the last flush has its round trip
+  /// Register a request until the store replies; returns its token. The first since the last flush has its round trip
   /// measured.
-  private func keep(_ request: PendingRequest) -> UInt64 {
+  private func register(_ request: PendingRequest) -> UInt64 {
     guard turn.takesSample() else { return pending.insert(request) }
     var request = request
     request.sentAt = NIODeadline.now().uptimeNanoseconds
     return pending.insert(request)
   }
 
-  /// Removes the request of a token; nil where it was removed before.
+  /// Remove the request of a token; nil where it was removed before.
   func takePending(_ token: UInt64) -> PendingRequest? { pending.remove(token) }
 
   /// Requests waiting for the store.
@@ -554,7 +464,7 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Sends a request about one channel, whose reply becomes the answer.
+  /// Send a request about one channel, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -572,7 +482,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Sends a request to a shard, whose reply becomes the answer.
+  /// Send a request to a shard, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -614,7 +524,7 @@ extension GatewayLoop {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
   }
 
-  /// Answers where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
+  /// Answer where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
   /// builds.
   func respondInternalError(
     _ what: StaticString,
@@ -624,13 +534,13 @@ extension GatewayLoop {
   ) {
     assertionFailure("\(what)")
     logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
-    answer(Problem(.internalError), route.rawValue, stream, connection)
+    answer(Problem(.internalError), route, stream, connection)
   }
 
-  /// Answers with a problem.
+  /// Answer with a problem.
   func answer(
     _ problem: Problem,
-    _ route: UInt8,
+    _ route: Route?,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>
   ) {

@@ -8,13 +8,13 @@ struct NamedTable<Value> {
   var count: Int { values.count }
 
   /// The slots in use, in order.
-  var places: [UInt32] { values.indexes.map(\.slot) }
+  var indexes: [UInt32] { values.indexes.map(\.slot) }
 
-  func place(of name: String) -> UInt32? { slots[ExactText(name)] }
+  func index(of name: String) -> UInt32? { slots[ExactText(name)] }
 
-  subscript(place: UInt32) -> Value? {
-    _read { yield values[slot: place] }
-    _modify { yield &values[slot: place] }
+  subscript(index: UInt32) -> Value? {
+    _read { yield values[slot: index] }
+    _modify { yield &values[slot: index] }
   }
 
   mutating func insert(_ value: Value, named name: String) -> UInt32 {
@@ -23,8 +23,8 @@ struct NamedTable<Value> {
     return slot
   }
 
-  mutating func remove(_ place: UInt32, named name: String) {
-    values.remove(values.index(slot: place))
+  mutating func remove(_ index: UInt32, named name: String) {
+    values.remove(values.index(slot: index))
     slots[ExactText(name)] = nil
   }
 }

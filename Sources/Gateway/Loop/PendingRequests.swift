@@ -49,7 +49,7 @@ struct PendingRequests: ~Copyable {
 
   deinit { slots.deallocate() }
 
-  /// Adds a request; returns its token.
+  /// Add a request; returns its token.
   mutating func insert(_ request: PendingRequest) -> UInt64 {
     let index: UInt32
     if freeHead != Self.endOfList {
@@ -68,7 +68,7 @@ struct PendingRequests: ~Copyable {
     return UInt64(slots[Int(index)].generation) << 32 | UInt64(index)
   }
 
-  /// Removes the request of a token; nil where it was removed before.
+  /// Remove the request of a token; nil where it was removed before.
   mutating func remove(_ token: UInt64) -> PendingRequest? {
     let index = Int(UInt32(truncatingIfNeeded: token))
     guard index < touched, slots[index].generation == UInt32(token >> 32), slots[index].next == Self.inUse

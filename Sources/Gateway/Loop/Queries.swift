@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import Operations
 
-/// Limits the queries that the store has to answer at once. The rest wait in a ``QueryQueue``.
+/// Limiter of the queries that the store has to answer at once. The rest wait in a ``QueryQueue``.
 final class Queries: GatewayPart {
   private var queue = QueryQueue()
   /// Queries that had to wait, since the start.
@@ -39,7 +39,7 @@ final class Queries: GatewayPart {
 
   private var hasRoom: Bool { loop.pendingQueries < loop.limits.queriesInFlight }
 
-  /// Sends queries that have room now.
+  /// Send queries that have room now.
   func beginWaiting() {
     var left = Self.countPerTurn
     while hasRoom, left > 0, let query = queue.next() {
@@ -51,17 +51,17 @@ final class Queries: GatewayPart {
     if queue.count > 0, hasRoom { continueLater() }
   }
 
-  /// Answers queries that have waited too long, as when the store answers nothing.
+  /// Answer queries that have waited too long, as when the store answers nothing.
   private func refuseOverdue() {
     let overdue = queue.takeOverdue(now: loop.eventLoop.now, countMax: Self.countPerTurn)
     for query in overdue {
       guard let connection = loop.connections.answering(query.stream, on: query.connection) else { continue }
-      loop.answer(Self.tooMany, query.route.rawValue, query.stream, connection)
+      loop.answer(Self.tooMany, query.route, query.stream, connection)
     }
     if overdue.count == Self.countPerTurn { continueLater() }
   }
 
-  /// Continues in a later turn, after other events of the loop.
+  /// Continue in a later turn, after other events of the loop.
   private func continueLater() {
     guard !isContinuing else { return }
     isContinuing = true
@@ -92,7 +92,7 @@ final class Queries: GatewayPart {
     }
   }
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     samples.gauge(
       "tidemark_gateway_queries_waiting",
       help: "Queries waiting until the store has answered earlier ones.",

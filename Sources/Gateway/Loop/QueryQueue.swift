@@ -31,7 +31,7 @@ struct QueryQueue {
     count += 1
   }
 
-  /// Removes and returns the oldest query of the caller whose turn it is; nil if none waits.
+  /// Remove and return the oldest query of the caller whose turn it is; nil if none waits.
   mutating func next() -> Waiting? {
     guard let key = turns.popFirst() else { return nil }
     let (query, isLast) = takeFirst(of: key)
@@ -39,7 +39,7 @@ struct QueryQueue {
     return query
   }
 
-  /// Removes and returns queries whose deadline has passed, at most `countMax`. All queries have the same timeout, so
+  /// Remove and return queries whose deadline has passed, at most `countMax`. All queries have the same timeout, so
   /// that a caller's oldest is due first.
   mutating func takeOverdue(now: NIODeadline, countMax: Int) -> [Waiting] {
     var overdue: [Waiting] = []
@@ -53,7 +53,7 @@ struct QueryQueue {
     return overdue
   }
 
-  /// Removes queries that nobody waits for any more.
+  /// Remove queries that nobody waits for any more.
   mutating func removeAll(where isGone: (Waiting) -> Bool) {
     for key in turns {
       queries[key]?.removeAll(where: isGone)

@@ -4,8 +4,8 @@ internal import ReceiptModel
 
 /// Progress of a request while the loop receives it. A refusal is charged and counted by it.
 struct RequestAdmission {
-  /// The route's number in ``GatewayCounters``.
-  var route = GatewayCounters.noRoute
+  /// Nil: no route was found yet.
+  var route: Route?
   /// Whether the request was charged to its caller's rate limits.
   var isCharged = false
   /// Whether the request has waited in a ``BatchQueue`` or a ``QueryQueue``. It was charged before.
@@ -54,7 +54,7 @@ struct RequestContext {
       ? _overrideLifetime(caller.user, borrowing: self) : _overrideLifetime(given, borrowing: self)
   }
 
-  /// Validates a `user_id`. A request that gives one twice needs both to be valid.
+  /// Validate a `user_id`. A request that gives one twice needs both to be valid.
   ///
   /// - Throws: `invalid_user_id`, or `user_id_mismatch` where a user names another.
   func check(_ given: RawSpan) throws(Problem) {

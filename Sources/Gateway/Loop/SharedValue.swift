@@ -52,7 +52,7 @@ enum SharedValue: Equatable {
     return ShardID.owning(name.span.bytes, count: shardCount)
   }
 
-  /// Writes the fields of assign_channel_type or assign_user after the counter.
+  /// Write the fields of assign_channel_type or assign_user after the counter.
   func writeAssignment(into buffer: inout ByteBuffer) {
     switch self {
     case .channelType(let record):
@@ -61,7 +61,7 @@ enum SharedValue: Equatable {
     }
   }
 
-  /// Writes the fields of settle after the counter.
+  /// Write the fields of settle after the counter.
   func writeSettlement(into buffer: inout ByteBuffer) {
     buffer.writeSettle(isUser: isUser, version: version)
   }

@@ -70,7 +70,7 @@ struct SlotTable<Value> {
     return SlotIndex(slot: UInt32(slots.count - 1), generation: 0)
   }
 
-  /// Removes a value; nil where it was removed before.
+  /// Remove a value; nil where it was removed before.
   @discardableResult
   mutating func remove(_ index: SlotIndex) -> Value? {
     guard holds(index), let value = slots[Int(index.slot)].value else { return nil }

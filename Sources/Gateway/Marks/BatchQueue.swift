@@ -29,7 +29,7 @@ struct BatchQueue {
 
   mutating func append(_ batch: Waiting) { waiting.append(batch) }
 
-  /// Removes the oldest batch if there is room for its entries or its deadline has passed.
+  /// Remove the oldest batch if there is room for its entries or its deadline has passed.
   mutating func next(now: NIODeadline, hasRoom: (_ entries: Int) -> Bool) -> Waiting? {
     guard let first = waiting.first, first.deadline <= now || hasRoom(first.entries) else { return nil }
     return waiting.removeFirst()

@@ -40,8 +40,15 @@ struct BatchRoutes {
         } else if !Identifier.isMessage(message) || !Self.isThread(thread) {
           loop.fanOuts.finish(fanOut, position, .invalidMessageID)
         } else {
-          loop.fanOuts.send(.markDelivered, cid: cid, context, match.route, fanOut, position, thread: thread)
-          {
+          loop.fanOuts.send(
+            .markDelivered,
+            cid: cid,
+            context,
+            match.route,
+            entry: position,
+            of: fanOut,
+            thread: thread
+          ) {
             $0.writeMarkDelivered(user: user, message: message)
           }
         }
@@ -106,7 +113,7 @@ struct BatchRoutes {
         loop.fanOuts.finish(fanOut, position, .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, fanOut, position) {
+        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, entry: position, of: fanOut) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
@@ -115,7 +122,7 @@ struct BatchRoutes {
     loop.fanOuts.finishSending(fanOut)
   }
 
-  /// Writes the results of marks.
+  /// Write the results of marks.
   private static func writePositions(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
     buffer.writeStaticString("{\"results\":[")
@@ -177,7 +184,7 @@ struct BatchRoutes {
     return values
   }
 
-  /// Parses a value of `unread_epochs`.
+  /// Parse a value of `unread_epochs`.
   private static func epoch(_ value: JSONValue) throws(Problem) -> UInt64 {
     guard let epoch = value.integer, (0...Int64(UInt32.max)).contains(epoch) else {
       throw value.error("must be a whole number from 0 to \(UInt32.max)")
@@ -219,8 +226,8 @@ struct BatchRoutes {
           cid: cid,
           context,
           match.route,
-          fanOut,
-          position,
+          entry: position,
+          of: fanOut,
           thread: message.thread
         ) { message.write(into: &$0) }
       } catch {

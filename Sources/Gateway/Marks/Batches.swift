@@ -1,12 +1,13 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import Operations
 internal import StoreClient
 
 /// The batches that wait for room in the store's request window: performs ``BatchQueue``.
 final class Batches: GatewayPart {
   private var queue = BatchQueue()
   /// Batches that had to wait, since the start.
-  private(set) var delayed: UInt64 = 0
+  private var delayed: UInt64 = 0
 
   /// Batches that wait.
   var waitingCount: Int { queue.count }
@@ -29,7 +30,7 @@ final class Batches: GatewayPart {
     return false
   }
 
-  /// Begins the batches that fit now or have reached their deadline.
+  /// Begin the batches that fit now or have reached their deadline.
   func beginWaiting() {
     while let batch = queue.next(now: loop.eventLoop.now, hasRoom: { loop.store.hasRoom(for: $0) }) {
       begin(batch)
@@ -47,5 +48,18 @@ final class Batches: GatewayPart {
   private func begin(_ batch: BatchQueue.Waiting) {
     guard let connection = loop.connections.answering(batch.stream, on: batch.connection) else { return }
     loop.resumeRequest(batch.stream, connection, caller: batch.caller)
+  }
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_batches_waiting",
+      help: "Batches waiting for room in the store's request window.",
+      Double(waitingCount)
+    )
+    samples.counter(
+      "tidemark_gateway_batches_delayed_total",
+      help: "Batches that had to wait for room.",
+      Int64(delayed)
+    )
   }
 }

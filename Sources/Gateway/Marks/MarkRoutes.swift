@@ -4,7 +4,9 @@ internal import ReceiptWire
 
 /// `POST /v1/channels/{cid}/read` and `…/unread`: move one position of one user (R2, R4). The first is the busiest
 /// route: this code must not allocate a string, an array or an escaping closure.
-extension GatewayLoop {
+struct MarkRoutes {
+  let loop: GatewayLoop
+
   func markRead(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -27,8 +29,8 @@ extension GatewayLoop {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    let parameters = try PositionParameters(match.query, scratch)
-    if parameters.needsCheck { try match.checkQuery(context.caller, scratch) }
+    let parameters = try PositionParameters(match.query, loop.scratch)
+    if parameters.needsCheck { try match.checkQuery(context.caller, loop.scratch) }
     guard let wantsTotals = parameters.wantsTotals else {
       throw Problem(.invalidQuery, "totals has to be true or false")
     }
@@ -39,7 +41,7 @@ extension GatewayLoop {
     var since: Int64?
     if !user.isEmpty { try context.check(user) }
     if !request.body.isEmpty {
-      let body = try object(request, kind == .markRead ? .markRead : .markUnread)
+      let body = try loop.object(request, kind == .markRead ? .markRead : .markUnread)
       if let given = try body.optionalNonNullString("message_id") {
         guard !given.isEmpty else { throw Problem(.invalidMessageID) }
         message = given
@@ -80,19 +82,17 @@ extension GatewayLoop {
     }
     // An empty id means the newest message.
     if wantsTotals {
-      return try UserRoutes(loop: self).markWithTotals(kind, match, context, user: acting, thread: thread) {
+      return try UserRoutes(loop: loop).markWithTotals(kind, match, context, user: acting, thread: thread) {
         $0.writeMark(user: acting, message: message, epoch: epoch)
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try send(kind, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(kind, cid: match.subject, context, match.route, .row, thread: parent) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
-}
 
-extension GatewayLoop {
-  /// Marks unread from the first message created at or after a time.
+  /// Mark unread from the first message created at or after a time.
   private func markUnread(
     since: Int64,
     _ wantsTotals: Bool,
@@ -104,7 +104,7 @@ extension GatewayLoop {
   ) throws(Problem) {
     let time = Timestamp(milliseconds: since)
     if wantsTotals {
-      return try UserRoutes(loop: self).markWithTotals(
+      return try UserRoutes(loop: loop).markWithTotals(
         .markUnreadSince,
         match,
         context,
@@ -115,7 +115,7 @@ extension GatewayLoop {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

@@ -2,7 +2,7 @@ package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
 
-/// Encodes a row of a read state (Proto/openapi.yaml).
+/// JSON of a row of a read state (Proto/openapi.yaml).
 package enum RowJSON {
   /// Upper bound for the size of a row without its variable-length strings.
   private static let fixedByteMax = 640
@@ -15,7 +15,7 @@ package enum RowJSON {
         + row.firstUnreadMessage.byteCount)
   }
 
-  /// Writes `{"read": row}`, with `"counted": false` and the reason where the mark does not count.
+  /// Write `{"read": row}`, with `"counted": false` and the reason where the mark does not count.
   package static func writeAnswer(
     _ row: borrowing RowFields,
     _ uncounted: ShardState.Uncounted? = nil,
@@ -29,7 +29,7 @@ package enum RowJSON {
     }
   }
 
-  /// Writes the rows of a read state, with commas between them.
+  /// Write the rows of a read state, with commas between them.
   static func writeRows(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     let count = try reader.count(elementBytesMin: 8)
     for index in 0..<count {
@@ -41,7 +41,7 @@ package enum RowJSON {
     }
   }
 
-  /// Writes the row itself.
+  /// Write the row itself.
   @_lifetime(out: copy out)
   package static func write(_ row: borrowing RowFields, into out: inout OutputRawSpan) {
     out.literal("{\"user\":{\"id\":")
@@ -92,7 +92,7 @@ package enum RowJSON {
 }
 
 extension OutputRawSpan {
-  /// Writes, inside an object, that a marked position does not count, and why (R15).
+  /// Write, inside an object, that a marked position does not count, and why (R15).
   @_lifetime(self: copy self)
   mutating func uncounted(_ uncounted: ShardState.Uncounted?) {
     switch uncounted {
@@ -105,7 +105,7 @@ extension OutputRawSpan {
 }
 
 extension FieldReader {
-  /// Reads the rest of a mark's reply after the row (Proto/frames.md, 0x94 to 0x96), up to the payload's end.
+  /// Read the rest of a mark's reply after the row (Proto/frames.md, 0x94 to 0x96), up to the payload's end.
   @_lifetime(self: copy self)
   mutating func uncounted() throws(WireError) -> ShardState.Uncounted? {
     guard remaining > 0 else { return nil }

@@ -2,12 +2,12 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes lists of a message's members (Proto/openapi.yaml; R11).
+/// JSON of lists of a message's members (Proto/openapi.yaml; R11).
 enum ListJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 192
 
-  /// Writes a reply to list_members as `{"members": […], "next"?}`. An entry is:
+  /// Write a reply to list_members as `{"members": […], "next"?}`. An entry is:
   ///
   /// - for readers `{"user", "read_at", "exact", "note"?}`,
   /// - for members with delivery only `{"user", "delivered_at", "exact"}`,
@@ -34,7 +34,7 @@ enum ListJSON {
     writeNext(next, into: &buffer)
   }
 
-  /// Writes the cursor of the next page, if there is one, and ends the object.
+  /// Write the cursor of the next page, if there is one, and end the object.
   static func writeNext(_ next: RawSpan, into buffer: inout ByteBuffer) {
     if !next.isEmpty {
       buffer.writeStaticString(",\"next\":")
@@ -83,7 +83,7 @@ enum ListJSON {
     }
   }
 
-  /// Writes a reply to member_statuses as `{"members": […]}`:
+  /// Write a reply to member_statuses as `{"members": […]}`:
   /// `{"user", "status", "read_at"?, "read_exact"?, "delivered_at"?, "delivered_exact"?}`, or `{"user", "code"}`.
   static func writeMemberStatuses(
     _ reader: inout FieldReader,
@@ -138,7 +138,7 @@ enum ListJSON {
     }
   }
 
-  /// Maps a member's code. The caller has named the user, so "not a member" is about that user, not the caller.
+  /// Map a member's code. The caller has named the user, so "not a member" is about that user, not the caller.
   private static func code(_ code: UInt32) throws(WireError) -> ProblemCode {
     switch UInt16(exactly: code).flatMap(ErrorCode.init) {
     case .notAMember: .memberNotFound
@@ -150,7 +150,7 @@ enum ListJSON {
 }
 
 extension OutputRawSpan {
-  /// Starts an object with its user.
+  /// Start an object with its user.
   @_lifetime(self: copy self)
   fileprivate mutating func user(_ id: RawSpan) {
     literal("{\"user\":{\"id\":")

@@ -16,7 +16,7 @@ struct MessageRoutes {
     let body = try loop.object(request, .registerMessage)
     try MessageFields.checkTypes(body)
     let message = try MessageFields(body, now: loop.now)
-    try loop.namedAnswers.send(
+    try loop.echoingAnswers.send(
       .registerMessage,
       cid: match.subject,
       context,
@@ -29,8 +29,8 @@ struct MessageRoutes {
   /// `DELETE /v1/channels/{cid}/messages/{id}`.
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
-    let answer = NamedAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.namedAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
+    let answer = EchoingAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
       $0.writeMessageRequest(message)
     }
   }
@@ -53,7 +53,7 @@ struct MessageFields: ~Escapable {
 
   private static let mentionsMax = 100
 
-  /// Checks the fields' types. A batch with an entry of wrong types is refused before anything is sent.
+  /// Check the fields' types. A batch with an entry of wrong types is refused before anything is sent.
   static func checkTypes(_ body: JSONValue) throws(Problem) {
     _ = try body.requiredString("id")
     _ = try body.optionalString("user_id")
@@ -113,7 +113,7 @@ struct MessageFields: ~Escapable {
     }
   }
 
-  /// Writes register_message of Proto/frames.md, after the counter.
+  /// Write register_message of Proto/frames.md, after the counter.
   func write(into buffer: inout ByteBuffer) {
     var flags: UInt64 = 0
     if isSilent { flags |= RegisterMessageRequest.silent }

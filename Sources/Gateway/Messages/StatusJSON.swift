@@ -1,12 +1,12 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Encodes message statuses and the results of batch entries (Proto/openapi.yaml).
+/// JSON of message statuses and the results of batch entries (Proto/openapi.yaml).
 package enum StatusJSON {
   /// Upper bound for the size of a status without its variable-length strings.
   private static let fixedByteMax = 512
 
-  /// Writes a status.
+  /// Write a status.
   package static func write(
     _ status: StatusAnswer,
     message: RawSpan,
@@ -47,7 +47,7 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"message_id", "code"}` in a status's place, without the id if the entry was no string.
+  /// Write `{"message_id", "code"}` in a status's place, without the id if the entry was no string.
   package static func write(_ code: ProblemCode, message: RawSpan?, into buffer: inout ByteBuffer) {
     let code = Array(code.rawValue.utf8)
     let byteMax = 64 + code.count + 6 * (message?.byteCount ?? 0)
@@ -64,7 +64,7 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it does not count, or
+  /// Write `{"cid","id"?,"ok":true}`, with `"counted": false` and the reason where it does not count, or
   /// `{"cid","id"?,"ok":false,"code"}`. An empty id is omitted, as are values that were no strings.
   package static func writeEntry(
     cid: RawSpan?,
@@ -99,7 +99,7 @@ package enum StatusJSON {
     }
   }
 
-  /// Writes `{"message": …}` of a registered message or, without status, of a deleted one.
+  /// Write `{"message": …}` of a registered message or, without status, of a deleted one.
   static func writeMessageAnswer(
     id: RawSpan,
     cid: RawSpan,
@@ -113,7 +113,7 @@ package enum StatusJSON {
     buffer.writeStaticString("}")
   }
 
-  /// Writes `{"id","cid","seq","status"?,"receipt_refused"?}`: a registered message or, without status, a deleted one.
+  /// Write `{"id","cid","seq","status"?,"receipt_refused"?}`: a registered message or, without status, a deleted one.
   package static func writeMessage(
     id: RawSpan,
     cid: RawSpan,

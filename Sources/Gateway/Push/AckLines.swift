@@ -1,4 +1,4 @@
-/// Splits a streamed body into lines (newline-delimited JSON). Pure; the bytes are not copied.
+/// Splitter of a streamed body into lines (newline-delimited JSON). Pure; the bytes are not copied.
 package struct AckLines {
   /// Maximum size of a line in bytes, without its line feed.
   package static let byteCountMax = 4_096
@@ -18,7 +18,7 @@ package struct AckLines {
 
   package init() {}
 
-  /// Reads the next item from `start` on. Blank lines are skipped.
+  /// Read the next item from `start` on. Blank lines are skipped.
   ///
   /// - Parameter isEnd: whether the body ends with these bytes; its last line then needs no line feed.
   package mutating func next(_ bytes: RawSpan, from start: Int, isEnd: Bool) -> Next {

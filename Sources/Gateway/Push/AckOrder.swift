@@ -1,7 +1,7 @@
 package import NIOCore
 
-/// Reorders answers that arrive in any order into request order. Answers whose turn has come are collected in
-/// ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
+/// Buffer that puts answers, which arrive in any order, into request order. Answers whose turn has come are collected
+/// in ``orderedAnswers``; others wait. The waiting answers and the entries in flight are bounded. A pure state machine,
 /// each batch or stream of acknowledgements.
 package struct AckOrder {
   /// In-flight limits.
@@ -63,17 +63,17 @@ package struct AckOrder {
     return !isHeld
   }
 
-  /// Begins an entry with the number ``nextEntry``.
+  /// Begin an entry with the number ``nextEntry``.
   package mutating func begin(_ labels: AckLabels = AckLabels()) {
     if waiting == slots.count { grow() }
-    slots[place(next)] = Slot(labels: labels)
+    slots[slotIndex(next)] = Slot(labels: labels)
     next &+= 1
   }
 
   /// The labels of an unanswered entry.
-  package func labels(_ entry: UInt32) -> AckLabels { slots[place(entry)].labels }
+  package func labels(_ entry: UInt32) -> AckLabels { slots[slotIndex(entry)].labels }
 
-  /// Records an entry's answer, once for each entry.
+  /// Record an entry's answer, once for each entry.
   package mutating func finish(_ entry: UInt32, _ write: (inout ByteBuffer) -> Void) {
     precondition(entry &- first < next &- first && isOpen(entry), "an answer to nothing that was asked")
     if entry == first {
@@ -85,14 +85,14 @@ package struct AckOrder {
     let offset = ahead.writerIndex
     write(&ahead)
     let count = ahead.writerIndex - offset
-    slots[place(entry)].offset = UInt32(offset)
-    slots[place(entry)].count = UInt32(count)
+    slots[slotIndex(entry)].offset = UInt32(offset)
+    slots[slotIndex(entry)].count = UInt32(count)
     aheadBytes += count
     if ahead.writerIndex > max(Self.compactBytesMin, 2 * aheadBytes) { compact() }
   }
 
-  /// Clears ``orderedAnswers`` after it was written.
-  package mutating func taken() { orderedAnswers = ByteBuffer() }
+  /// Clear ``orderedAnswers`` after it was written.
+  package mutating func clearOrderedAnswers() { orderedAnswers = ByteBuffer() }
 
   // MARK: -
 
@@ -101,13 +101,13 @@ package struct AckOrder {
   private static let compactBytesMin = 64 << 10
 
   @inline(__always)
-  private func place(_ entry: UInt32) -> Int { Int(entry) & (slots.count - 1) }
+  private func slotIndex(_ entry: UInt32) -> Int { Int(entry) & (slots.count - 1) }
 
-  private func isOpen(_ entry: UInt32) -> Bool { slots[place(entry)].count == Slot.open }
+  private func isOpen(_ entry: UInt32) -> Bool { slots[slotIndex(entry)].count == Slot.open }
 
   private mutating func takeReadyAnswers() {
     while first != next, !isOpen(first) {
-      let slot = slots[place(first)]
+      let slot = slots[slotIndex(first)]
       Self.copy(slot.offset, slot.count, of: ahead, into: &orderedAnswers)
       aheadBytes -= Int(slot.count)
       first &+= 1
@@ -126,13 +126,13 @@ package struct AckOrder {
     }
   }
 
-  /// Drops the answers that were taken from `ahead`.
+  /// Drop the answers that were taken from `ahead`.
   private mutating func compact() {
     var kept = ByteBuffer()
     kept.reserveCapacity(aheadBytes)
     var entry = first
     while entry != next {
-      let at = place(entry)
+      let at = slotIndex(entry)
       if !isOpen(entry) {
         let offset = kept.writerIndex
         Self.copy(slots[at].offset, slots[at].count, of: ahead, into: &kept)
@@ -148,7 +148,7 @@ package struct AckOrder {
     var larger = Array(repeating: Slot(labels: AckLabels()), count: count)
     var entry = first
     while entry != next {
-      larger[Int(entry) & (count - 1)] = slots[place(entry)]
+      larger[Int(entry) & (count - 1)] = slots[slotIndex(entry)]
       entry &+= 1
     }
     slots = larger

@@ -33,20 +33,20 @@ final class AckStream: RequestStream {
   override var hasRequestsInFlight: Bool { order.waiting > 0 }
 
   override func replied(
-    _ question: StreamStoreRequest,
+    _ request: StreamStoreRequest,
     _ kind: FrameKind,
     _ payload: RawSpan,
     on loop: GatewayLoop
   ) {
-    guard case .ack(let entry, _) = question else { preconditionFailure("an answer to another stream") }
+    guard case .ack(let entry, _) = request else { preconditionFailure("a reply to another stream") }
     if let code = loop.push.finish(entry, payload, kind, separator: Self.lineFeed, in: &order) {
       loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
     }
   }
 
-  override func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
-    guard case .ack(let entry, let isByName) = question else {
-      preconditionFailure("an answer to another stream")
+  override func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+    guard case .ack(let entry, let isByName) = request else {
+      preconditionFailure("a reply to another stream")
     }
     let code = Push.code(failure, isByName: isByName)
     loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
@@ -72,7 +72,7 @@ final class AckStream: RequestStream {
         case .line(let line, let end):
           itemsTaken += 1
           loop.chargeStream(self)
-          take(bytes.extracting(line), loop)
+          handle(bytes.extracting(line), loop)
           taken = end
         case .tooLong(let end):
           itemsTaken += 1
@@ -94,7 +94,7 @@ final class AckStream: RequestStream {
     return !lacksRoom
   }
 
-  private func take(_ line: RawSpan, _ loop: GatewayLoop) {
+  private func handle(_ line: RawSpan, _ loop: GatewayLoop) {
     let tape = loop.tape
     do throws(JSONSyntaxError) {
       let value = try tape.parse(line)
@@ -112,7 +112,7 @@ final class AckStream: RequestStream {
   private func send(_ ack: borrowing PushAck, _ loop: GatewayLoop) {
     let entry = order.nextEntry
     let code = loop.push.send(ack, source: nil, wantsNames: true, in: &order) { isByName in
-      request(.ack(entry: entry, isByName: isByName))
+      pendingRequest(.ack(entry: entry, isByName: isByName))
     }
     if let code {
       loop.push.refuse(entry, code, separator: Self.lineFeed, in: &order)
@@ -121,7 +121,7 @@ final class AckStream: RequestStream {
     }
   }
 
-  /// Answers a line that is no valid acknowledgement.
+  /// Answer a line that is no valid acknowledgement.
   private func refuse(_ code: ProblemCode, _ loop: GatewayLoop) {
     let entry = order.nextEntry
     var labels = AckLabels()
@@ -135,7 +135,7 @@ final class AckStream: RequestStream {
   override func write(_ loop: GatewayLoop) {
     guard order.orderedAnswers.readableBytes > 0 else { return }
     isFull = !loop.streams.write(self, order.orderedAnswers)
-    if !isFull { order.taken() }
+    if !isFull { order.clearOrderedAnswers() }
   }
 
   override func finish(_ loop: GatewayLoop) {

@@ -14,7 +14,7 @@ package struct PushHook: Sendable {
   package var secretFiles: [String] = []
 }
 
-/// Reads the file of `--hooks-file`, YAML or JSON.
+/// Reading of the file of `--hooks-file`, YAML or JSON.
 package enum HookConfiguration {
   private static let key = "hooks-file"
   private static let hookKeys: Set<String> = [
@@ -65,7 +65,7 @@ package enum HookConfiguration {
     }
   }
 
-  /// Reads one hook.
+  /// Reader of one hook.
   private struct HookReader {
     let path: String
     let name: String
@@ -216,8 +216,8 @@ package enum HookConfiguration {
     private func field(_ key: String, in parent: String?) -> String { parent.map { "\($0).\(key)" } ?? key }
 
     private func error(_ field: String?, _ problem: String) -> SettingsError {
-      let place = field.map { ", \"\($0)\"" } ?? ""
-      return SettingsError(HookConfiguration.key, "\(path): hook \"\(name)\"\(place): \(problem)")
+      let location = field.map { ", \"\($0)\"" } ?? ""
+      return SettingsError(HookConfiguration.key, "\(path): hook \"\(name)\"\(location): \(problem)")
     }
   }
 }

@@ -25,7 +25,7 @@ package struct HookMapping: Sendable, Equatable {
   /// `POST /v1/push/acks`.
   package init() {}
 
-  /// Parses a path; nil where it is malformed.
+  /// Parse a path; nil where it is malformed.
   static func path(ifAny text: String) -> Path? {
     if text.isEmpty { return [] }
     let names = text.split(separator: ".", omittingEmptySubsequences: false).map { Array($0.utf8) }
@@ -98,7 +98,7 @@ package struct HookMapping: Sendable, Equatable {
     return string.bytes
   }
 
-  /// Parses a time such as `2026-01-31T12:00:00Z`, or a whole number since 1970: of seconds or, from 100,000,000,000
+  /// Parse a time such as `2026-01-31T12:00:00Z`, or a whole number since 1970: of seconds or, from 100,000,000,000
   /// on, of milliseconds.
   private func time(_ event: JSONValue) throws(ProblemCode) -> Timestamp {
     guard let path = ackedAt, let value = event.value(at: path), !value.isNull else { return .none }

@@ -1,7 +1,7 @@
 internal import Crypto
 internal import Foundation
 
-/// Verifies a webhook's signature and timestamp: Standard Webhooks, <https://www.standardwebhooks.com>, with a shared
+/// Check of a webhook's signature and timestamp: Standard Webhooks, <https://www.standardwebhooks.com>, with a shared
 /// secret. The signed bytes are the id, a dot, the time in seconds, a dot, and the raw body.
 package struct HookSignature: Sendable {
   /// Maximum difference between a webhook's time and the gateway's clock, either way, in seconds.
@@ -35,7 +35,7 @@ package struct HookSignature: Sendable {
     keys = secrets.map { SymmetricKey(data: $0) }
   }
 
-  /// Decodes a secret in the senders' notation, `whsec_` and base64; nil where it is malformed.
+  /// Decode a secret in the senders' notation, `whsec_` and base64; nil where it is malformed.
   package static func secret(_ text: String) -> [UInt8]? {
     let prefix = "whsec_"
     guard text.hasPrefix(prefix), let data = Data(base64Encoded: String(text.dropFirst(prefix.count))),
@@ -44,7 +44,7 @@ package struct HookSignature: Sendable {
     return Array(data)
   }
 
-  /// Verifies the signature, then the time.
+  /// Verify the signature, then the time.
   ///
   /// - Parameter now: in milliseconds since 1970.
   /// - Returns: the webhook's time, in seconds since 1970.
@@ -99,7 +99,7 @@ package struct HookSignature: Sendable {
     return isEqual
   }
 
-  /// Decodes a signature, `v1,` and base64 in its canonical form; nil where it is malformed.
+  /// Decode a signature, `v1,` and base64 in its canonical form; nil where it is malformed.
   private static func decode(_ signature: RawSpan) -> Data? {
     let text = signature.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
     guard text.hasPrefix("v1,"), let code = Data(base64Encoded: String(text.dropFirst(3))),

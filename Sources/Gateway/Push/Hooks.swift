@@ -5,6 +5,12 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of a ``HookJob``.
+enum HookStoreRequest: UInt8 {
+  case isReplay
+  case record
+}
+
 /// A webhook being processed: verified, checked for replay, its deliveries acknowledged, then recorded.
 final class HookJob {
   let hook: PushHook
@@ -36,10 +42,10 @@ final class Hooks: GatewayPart {
 
   init(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Replaces the hooks for later webhooks.
-  func take(_ hooks: [PushHook]) { self.hooks = hooks }
+  /// Replace the hooks for later webhooks.
+  func apply(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Handles a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
+  /// Handle a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
   ///
   /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
   ///   problems of its body.
@@ -111,29 +117,29 @@ final class Hooks: GatewayPart {
     return events
   }
 
-  /// Asks the store about a webhook's key. False: the store takes no more requests.
+  /// Ask the store about a webhook's key. False: the store takes no more requests.
   private func trySend(
     _ kind: FrameKind,
-    _ question: HookStoreRequest,
+    _ request: HookStoreRequest,
     _ index: SlotIndex,
     _ job: HookJob,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
-    let request = PendingRequest(.hook(index, question), route: .receiveHook)
-    return loop.trySend(kind, shard: shard, name: key, request, fields)
+    let pending = PendingRequest(.hook(index, request), route: .receiveHook)
+    return loop.trySend(kind, shard: shard, name: key, pending, fields)
   }
 
   // MARK: Store replies
 
-  func replied(_ index: SlotIndex, _ question: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     do throws(WireError) {
       var reader = FieldReader(payload)
       let flag = try reader.byte()
       try reader.end()
-      switch (question, flag) {
+      switch (request, flag) {
       case (.isReplay, 0): acknowledgeDeliveries(index, job)
       case (.record, 1): answer(index, job)
       case (.isReplay, 1), (.record, 0): end(index, job, Problem(.webhookReplayed))
@@ -210,7 +216,7 @@ final class Hooks: GatewayPart {
     loop.push.refuse(code, .hook, in: batch)
   }
 
-  /// Records the webhook, unless the sender should retry because deliveries failed temporarily.
+  /// Record the webhook, unless the sender should retry because deliveries failed temporarily.
   private func deliveriesAcknowledged(_ index: SlotIndex, _ job: HookJob, _ codes: [ProblemCode?]) {
     job.codes = codes
     if let code = codes.lazy.compactMap({ $0 }).first(where: \.isServiceFailure) {
@@ -233,7 +239,7 @@ final class Hooks: GatewayPart {
     connection.respond(job.context.stream, status: 200) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
-    loop.counters.answered(Route.receiveHook.rawValue, status: 200)
+    loop.counters.answered(Route.receiveHook, status: 200)
   }
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {
@@ -241,7 +247,7 @@ final class Hooks: GatewayPart {
     guard let connection = loop.connections.answering(job.context.stream, on: job.context.connection) else {
       return
     }
-    loop.answer(problem, Route.receiveHook.rawValue, job.context.stream, connection)
+    loop.answer(problem, Route.receiveHook, job.context.stream, connection)
     loop.endTurnSoon()
   }
 }

@@ -14,13 +14,13 @@ final class Push: GatewayPart {
 
   init(_ keys: TicketKeys?) { tickets = keys.map { TicketCodec(keys: $0) } }
 
-  /// Replaces the ticket keys for later requests.
-  func take(_ keys: TicketKeys?) {
+  /// Replace the ticket keys for later requests.
+  func apply(_ keys: TicketKeys?) {
     tickets = keys.map { TicketCodec(keys: $0) }
     if let store = loop.store.storeID { bind(to: store) }
   }
 
-  /// Sets the store that new tickets name.
+  /// Set the store that new tickets name.
   func bind(to store: SessionID) { tickets?.bind(to: store) }
 
   /// Batches in progress.
@@ -54,7 +54,14 @@ extension Push {
       do throws(ProblemCode) {
         let pushed = try PushedMessage(entry)
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
-        loop.fanOuts.send(.ticketPlace, cid: cid.span.bytes, context, match.route, fanOut, position) {
+        loop.fanOuts.send(
+          .ticketPlace,
+          cid: cid.span.bytes,
+          context,
+          match.route,
+          entry: position,
+          of: fanOut
+        ) {
           $0.writeTicketPlaceRequest(user: user.span.bytes, message: message.span.bytes)
         }
       } catch {
@@ -77,11 +84,11 @@ extension Push {
     )
   }
 
-  /// Writes `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
+  /// Write `{"tickets":[…]}`. A ticket's lifetime counts from now; its shard is its channel's.
   private func write(_ fanOut: FanOut, seconds: UInt64, _ tickets: TicketCodec, into buffer: inout ByteBuffer)
   {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
-    let (names, places) = (fanOut.names, fanOut.places)
+    let (names, parts) = (fanOut.names, fanOut.parts)
     buffer.writeStaticString("{\"tickets\":[")
     for (index, result) in fanOut.results.enumerated() {
       if index > 0 { buffer.writeStaticString(",") }
@@ -91,8 +98,8 @@ extension Push {
         buffer.writeStaticString("\"}")
         continue
       }
-      let place = places.readableBytesSpan.extracting(
-        result.placeStart..<(result.placeStart + result.placeCount)
+      let place = parts.readableBytesSpan.extracting(
+        result.partStart..<(result.partStart + result.partCount)
       )
       buffer.writeStaticString("\"")
       tickets.write(
@@ -127,10 +134,7 @@ extension Push {
       if request.bodyStreams {
         return try loop.streams.open(AckStream(context, loop.limits), contentType: .ndjson)
       }
-      guard let connection = loop.connections.connection(context.connection) else { return }
-      loop.connections.markDirty(context.connection)
-      connection.respond(context.stream, status: 200, contentType: .ndjson) { _ in }
-      return loop.counters.answered(match.route.rawValue, status: 200)
+      return loop.streams.answerEmpty(match.route, context, contentType: .ndjson)
     }
     let body = try loop.object(request, .acknowledgePushes)
     let hasTickets = body.optional("tickets") != nil
@@ -172,7 +176,7 @@ extension Push {
     end(batch)
   }
 
-  /// Requires a server token on a route that is otherwise open to anyone. A caller without a token gets
+  /// Require a server token on a route that is otherwise open to anyone. A caller without a token gets
   /// `token_missing`.
   private func requireServer(_ context: RequestContext) throws(Problem) {
     guard !context.caller.isServer else { return }
@@ -180,11 +184,11 @@ extension Push {
   }
 }
 
-/// Processes acknowledgements: begin a batch, add entries, end the batch; the last reply answers.
+/// Processing of acknowledgements: begin a batch, add entries, end the batch; the last reply answers.
 extension Push {
   // MARK: Batches
 
-  /// Begins a batch.
+  /// Begin a batch.
   ///
   /// - Parameters:
   ///   - source: the source to count the entries under; nil: each entry's own kind.
@@ -196,7 +200,7 @@ extension Push {
     return batches.insert(batch)
   }
 
-  /// Adds an acknowledgement to a batch.
+  /// Add an acknowledgement to a batch.
   func acknowledge(_ ack: borrowing PushAck, in index: SlotIndex) {
     guard let batch = batches[index] else { return }
     let entry = batch.order.nextEntry
@@ -207,7 +211,7 @@ extension Push {
     if let code { finish(entry, code, batch) }
   }
 
-  /// Adds a refused entry to a batch.
+  /// Add a refused entry to a batch.
   func refuse(_ code: ProblemCode, _ source: AckSource, in index: SlotIndex) {
     guard let batch = batches[index] else { return }
     let entry = batch.order.nextEntry
@@ -218,7 +222,7 @@ extension Push {
     finish(entry, code, batch)
   }
 
-  /// Closes a batch to further entries: from here on the last reply answers.
+  /// Close a batch to further entries: from here on the last reply answers.
   func end(_ index: SlotIndex) {
     guard let batch = batches[index] else { return }
     batch.isOpen = false
@@ -257,13 +261,13 @@ extension Push {
       connection.respond(context.stream, status: 200) {
         PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
       }
-      loop.counters.answered(route.rawValue, status: 200)
+      loop.counters.answered(route, status: 200)
     }
   }
 
   // MARK: Single acknowledgements
 
-  /// Begins an entry and sends it to the store.
+  /// Begin an entry and send it to the store.
   ///
   /// - Parameter request: the request to the store, given whether it is by name.
   /// - Returns: why it was not sent; the entry has begun but needs its answer from the caller.
@@ -309,7 +313,7 @@ extension Push {
     }
   }
 
-  /// Uses a reply as an entry's answer, and counts it. Not nil: the reply is invalid, and the entry is unanswered.
+  /// Use a reply as an entry's answer, and count it. Not nil: the reply is invalid, and the entry is unanswered.
   func finish(
     _ entry: UInt32,
     _ payload: RawSpan,
@@ -334,7 +338,7 @@ extension Push {
     }
   }
 
-  /// Uses a refusal as an entry's answer, and counts it.
+  /// Use a refusal as an entry's answer, and count it.
   func refuse(_ entry: UInt32, _ code: ProblemCode, separator: UInt8, in order: inout AckOrder) {
     loop.counters.pushes.count(order.labels(entry), code.isServiceFailure ? .failed : .refused)
     order.finish(entry) { PushJSON.write(code, separator: separator, into: &$0) }
@@ -354,7 +358,7 @@ private struct PushedMessage {
   let user: [UInt8]
   let message: [UInt8]
 
-  /// Decodes an entry of `tickets`.
+  /// Decode an entry of `tickets`.
   init(_ entry: JSONValue) throws(ProblemCode) {
     guard let cid = entry.member("cid")?.string, let user = entry.member("user_id")?.string,
       let message = entry.member("message_id")?.string

@@ -17,7 +17,7 @@ package struct PushAck: ~Escapable {
 
   package var isByTicket: Bool { !ticket.isEmpty }
 
-  /// Makes an acknowledgement by ticket, which is not verified here. An unknown provider or device is empty, here and
+  /// Make an acknowledgement by ticket, which is not verified here. An unknown provider or device is empty, here and
   /// below.
   ///
   /// - Throws: `ticket_invalid` for an empty ticket.
@@ -38,7 +38,7 @@ package struct PushAck: ~Escapable {
     self.ackedAt = ackedAt
   }
 
-  /// Makes an acknowledgement by names, which are validated.
+  /// Make an acknowledgement by names, which are validated.
   ///
   /// - Throws: `invalid_cid`, `invalid_message_id`, `invalid_user_id`.
   @_lifetime(copy cid, copy message, copy user, copy provider, copy device)
@@ -62,7 +62,7 @@ package struct PushAck: ~Escapable {
     self.ackedAt = ackedAt
   }
 
-  /// Parses an entry of `acks`, or a line, with known field names only: `{"ticket"}` or
+  /// Parse an entry of `acks`, or a line, with known field names only: `{"ticket"}` or
   /// `{"cid","message_id","user_id"}`, each optionally with `provider`, `provider_message_id`, `device` and `acked_at`.
   ///
   /// - Throws: `invalid_field`, and the errors of the other initialisers.

@@ -101,7 +101,7 @@ struct PushCounters {
     return labels
   }
 
-  /// Counts an answered acknowledgement.
+  /// Count an answered acknowledgement.
   mutating func count(_ labels: AckLabels, _ outcome: Outcome) {
     if counts.isEmpty {
       let count = AckSource.allCases.count * LabelNames.numberCount * LabelNames.numberCount
@@ -112,7 +112,7 @@ struct PushCounters {
     counts[(name + Int(labels.device)) * Outcome.allCases.count + outcome.rawValue] &+= 1
   }
 
-  /// Records how long a push took to be delivered. A delivery time before the message's registration is ignored.
+  /// Record how long a push took to be delivered. A delivery time before the message's registration is ignored.
   mutating func delivered(_ labels: AckLabels, sent: Timestamp, delivered: Timestamp) {
     guard delivered >= sent else { return }
     let provider = Int(labels.provider)

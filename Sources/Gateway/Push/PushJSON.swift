@@ -1,9 +1,9 @@
 internal import NIOCore
 internal import ReceiptWire
 
-/// Encodes the results of acknowledgements (Proto/openapi.yaml).
+/// JSON of the results of acknowledgements (Proto/openapi.yaml).
 enum PushJSON {
-  /// Writes `{"ok":true,"cid","message_id","user_id"}` and the separator; with `"counted": false` and the reason where
+  /// Write `{"ok":true,"cid","message_id","user_id"}` and the separator; with `"counted": false` and the reason where
   /// the delivery does not count.
   static func write(_ delivery: borrowing DeliveryFields, separator: UInt8, into buffer: inout ByteBuffer) {
     let (cid, message, user) = (delivery.cid, delivery.message, delivery.user)
@@ -21,7 +21,7 @@ enum PushJSON {
     }
   }
 
-  /// Writes `{"ok":false,"code"}` and the separator.
+  /// Write `{"ok":false,"code"}` and the separator.
   static func write(_ code: ProblemCode, separator: UInt8, into buffer: inout ByteBuffer) {
     buffer.writeStaticString("{\"ok\":false,\"code\":\"")
     buffer.writeString(code.rawValue)
@@ -29,7 +29,7 @@ enum PushJSON {
     buffer.writeInteger(separator)
   }
 
-  /// Writes `{"results":[{"ok":true} | {"ok":false,"code"}…],"ignored"}` of a webhook.
+  /// Write `{"results":[{"ok":true} | {"ok":false,"code"}…],"ignored"}` of a webhook.
   ///
   /// - Parameters:
   ///   - codes: the result of each delivery; nil: it succeeded.
@@ -47,7 +47,7 @@ enum PushJSON {
     buffer.writeString("],\"ignored\":\(ignored)}")
   }
 
-  /// Writes `{"results":[…]}`.
+  /// Write `{"results":[…]}`.
   ///
   /// - Parameter entries: the results, each followed by a comma.
   static func writeResults(_ entries: ByteBuffer, into buffer: inout ByteBuffer) {

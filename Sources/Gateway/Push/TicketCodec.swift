@@ -31,7 +31,7 @@ package struct Ticket: ~Escapable {
   }
 }
 
-/// Encodes and decodes tickets (Proto/tickets.md). Decoding uses a buffer that is kept, and allocates only what the
+/// Encoder and decoder of tickets (Proto/tickets.md). Decoding uses a buffer that is kept, and allocates only what the
 /// hash does. One per event loop.
 package final class TicketCodec {
   /// The version that this code writes, bound to one store.
@@ -58,14 +58,14 @@ package final class TicketCodec {
 
   deinit { room.deallocate() }
 
-  /// Binds tickets to the connected store.
+  /// Bind tickets to the connected store.
   package func bind(to store: SessionID) {
     if keys.store != store { keys.bind(to: store) }
   }
 
   // MARK: Encoding
 
-  /// Appends a ticket, without quotes.
+  /// Append a ticket, without quotes.
   ///
   /// - Parameters:
   ///   - expiry: when it expires, in seconds since 1970.
@@ -93,7 +93,7 @@ package final class TicketCodec {
 
   // MARK: Decoding
 
-  /// Decodes a ticket and verifies its signature, then its expiry.
+  /// Decode a ticket and verify its signature, then its expiry.
   ///
   /// - Parameter now: in milliseconds since 1970.
   @_lifetime(borrow self)
@@ -135,7 +135,7 @@ package final class TicketCodec {
     }
   }
 
-  /// Skips a place, which validates it: the store would close the connection over a malformed payload.
+  /// Skip a place, which validates it: the store would close the connection over a malformed payload.
   @_lifetime(reader: copy reader)
   static func skipPlace(_ reader: inout FieldReader) throws(WireError) {
     _ = try reader.varint()

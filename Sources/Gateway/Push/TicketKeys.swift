@@ -33,7 +33,7 @@ package struct TicketKeys: Sendable {
     }
   }
 
-  /// Binds tickets to this store: their numbers would point elsewhere in another store.
+  /// Bind tickets to this store: their numbers would point elsewhere in another store.
   mutating func bind(to store: SessionID) {
     self.store = store
     for at in keys.indices {
@@ -49,10 +49,10 @@ package struct TicketKeys: Sendable {
   /// The id of the signing secret. A ticket carries it, so that other secrets need not be tried.
   var currentID: UInt8 { keys[0].id }
 
-  /// Computes the code of a ticket's bytes, with the current secret and bound to the store.
-  func sign<Result>(_ bytes: RawSpan, _ take: (UnsafeRawBufferPointer) -> Result) -> Result {
+  /// Compute the code of a ticket's bytes, with the current secret and bound to the store.
+  func sign<Result>(_ bytes: RawSpan, _ use: (UnsafeRawBufferPointer) -> Result) -> Result {
     guard let code = keys[0].code else { preconditionFailure("a ticket of no store") }
-    return Self.code(code, of: bytes, take)
+    return Self.code(code, of: bytes, use)
   }
 
   /// Whether a code matches these bytes, by a secret of that id. Runs in constant time.
@@ -79,12 +79,12 @@ package struct TicketKeys: Sendable {
   private static func code<Result>(
     _ begun: HMAC<SHA256>,
     of bytes: RawSpan,
-    _ take: (UnsafeRawBufferPointer) -> Result
+    _ use: (UnsafeRawBufferPointer) -> Result
   ) -> Result {
     var code = begun
     bytes.withUnsafeBytes { code.update(data: $0) }
     return code.finalize().withUnsafeBytes {
-      take(UnsafeRawBufferPointer(rebasing: $0.prefix(codeByteCount)))
+      use(UnsafeRawBufferPointer(rebasing: $0.prefix(codeByteCount)))
     }
   }
 }

@@ -170,24 +170,6 @@ extension PeerAddress {
 }
 
 extension Route {
-  /// The cost of a request against ``RateLimits``: roughly its work relative to marking one channel read. Each frame or
-  /// line of a streamed body costs one more; so do four acknowledgements of a JSON body, and of a scan over a user's
-  /// channels five that are listed or marked or twenty that are counted.
-  var requestCost: Int {
-    switch self {
-    case .listRoster, .listMessages, .channelsOfUser, .receiptsOfUser, .threadsOfUser, .listReaders,
-      .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged, .chosenMembers, .changeMembers,
-      .putChannel, .acknowledgePushes:
-      2
-    case .events, .frames, .unreadOfUser, .statuses, .markReadMany, .acknowledgeReceipts: 5
-    case .readStates, .unreadOfUsers, .registerMessages, .putChannels, .putUsers, .issueTickets,
-      .truncateChannel, .deleteChannel, .deleteUser, .apiDocument:
-      10
-    case .markRead, .markUnread, .markDelivered, .registerMessage, .deleteMessage, .getChannel,
-      .putMember, .putChannelType, .getChannelType, .listChannelTypes, .readState,
-      .messageStatus, .putUser, .getUser, .putToken, .getToken, .receiveHook, .notImplemented,
-      .notImplementedPublic:
-      1
-    }
-  }
+  /// The cost of a request (``RouteSpec/cost``).
+  var requestCost: Int { spec.cost }
 }

@@ -17,7 +17,7 @@ struct DocumentRoute {
     let headers = [HTTP2Header("etag", ServedDocument.tag)]
     if let known = request.header("if-none-match"), ServedDocument.isAmong(known) {
       connection.respond(context.stream, status: 304, headers: headers)
-      return loop.counters.answered(match.route.rawValue, status: 304)
+      return loop.counters.answered(match.route, status: 304)
     }
     connection.respond(
       context.stream,
@@ -27,7 +27,7 @@ struct DocumentRoute {
       body: ServedDocument.body,
       isKept: true
     )
-    loop.counters.answered(match.route.rawValue, status: 200)
+    loop.counters.answered(match.route, status: 200)
   }
 }
 

@@ -1,48 +1,3 @@
-/// The query parameters of each route.
-extension Route {
-  /// The known parameters; nil: any, because a provider may add its own to its hook's URL.
-  var queryParameters: [StaticString]? {
-    switch self {
-    case .markRead, .markUnread: Self.positionParameters
-    case .markDelivered, .markReadMany, .acknowledgeReceipts, .statuses, .messageStatus: Self.viewerParameters
-    case .readState: Self.readStateParameters
-    case .listRoster: Self.rosterParameters
-    case .readStates: Self.viewerParameters
-    case .listMessages: Self.pageParameters
-    case .listReaders, .listDelivered, .listUnread, .listAcknowledged, .listUnacknowledged:
-      Self.listParameters
-    case .chosenMembers: Self.chosenMemberParameters
-    case .unreadOfUser, .channelsOfUser: Self.pageParameters
-    case .receiptsOfUser: Self.receiptParameters
-    case .threadsOfUser: Self.threadParameters
-    case .events: Self.eventParameters
-    case .registerMessage, .registerMessages, .deleteMessage, .putChannel, .getChannel, .changeMembers,
-      .putChannelType, .getChannelType, .listChannelTypes, .apiDocument, .putUser, .getUser, .deleteChannel,
-      .truncateChannel, .deleteUser, .unreadOfUsers, .frames, .issueTickets, .acknowledgePushes, .putChannels,
-      .putUsers, .putMember, .putToken, .getToken:
-      Self.noParameters
-    case .receiveHook, .notImplemented, .notImplementedPublic: nil
-    }
-  }
-
-  private static let noParameters: [StaticString] = []
-  private static let viewerParameters: [StaticString] = ["user_id"]
-  private static let positionParameters: [StaticString] = ["message_id", "thread_id", "totals", "user_id"]
-  private static let pageParameters: [StaticString] = ["limit", "cursor"]
-  private static let readStateParameters: [StaticString] = ["limit", "cursor", "thread_id", "user_id"]
-  private static let rosterParameters: [StaticString] = ["limit", "cursor", "user_id"]
-  private static let receiptParameters: [StaticString] = ["state", "limit", "cursor"]
-  private static let threadParameters: [StaticString] = ["unread", "limit", "cursor"]
-  private static let listParameters: [StaticString] = ["limit", "cursor", "order", "user_id"]
-  private static let chosenMemberParameters: [StaticString] = ["user_ids", "user_id"]
-  private static let eventParameters: [StaticString] = [
-    "channels", "user_id", "since", "totals", "access_token",
-  ]
-
-  /// Parameters of the public API that are not implemented yet: 501.
-  var parametersNotImplemented: [StaticString] { [] }
-}
-
 extension RouteMatch {
   /// Parameters that Stream's clients send with every request; ignored.
   private static let ignoredParameters: [StaticString] = ["api_key", "connection_id"]
@@ -60,39 +15,36 @@ extension RouteMatch {
   private static func check(
     _ parameter: borrowing QueryParameter,
     _ name: StaticString,
-    at place: Int,
+    at index: Int,
     _ seen: inout UInt64
   ) throws(Problem) {
     if parameter.value.isEmpty, ids.contains(where: { parameter.name.equals($0) }) {
       throw Problem(.invalidQuery, "\(name) is empty: leave it out, or give an id")
     }
-    guard seen & 1 << UInt64(place) == 0 || lists.contains(where: { parameter.name.equals($0) }) else {
+    guard seen & 1 << UInt64(index) == 0 || lists.contains(where: { parameter.name.equals($0) }) else {
       throw Problem(.invalidQuery, "\(name) is given twice")
     }
-    seen |= 1 << UInt64(place)
+    seen |= 1 << UInt64(index)
   }
 
   /// Checks the names of a query's parameters. Every user route accepts the user's own id, which Stream's clients send
   /// with each request.
   ///
-  /// - Throws: `invalid_query`, `unknown_field`, `not_implemented`, `user_id_mismatch`.
+  /// - Throws: `invalid_query`, `unknown_field`, `user_id_mismatch`.
   func checkQuery(_ caller: Caller, _ scratch: PathScratch) throws(Problem) {
-    guard !query.isEmpty, let known = route.queryParameters else { return }
+    guard !query.isEmpty, let known = route.spec.queryParameters else { return }
     // The route decodes the values again.
     let mark = scratch.mark
     defer { scratch.forget(to: mark) }
-    var notImplemented: StaticString?
     var seen: UInt64 = 0
     var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {
-      if let place = known.firstIndex(where: { parameter.name.equals($0) }) {
-        try Self.check(parameter, known[place], at: place, &seen)
+      if let index = known.firstIndex(where: { parameter.name.equals($0) }) {
+        try Self.check(parameter, known[index], at: index, &seen)
         continue
       }
       if Self.ignoredParameters.contains(where: { parameter.name.equals($0) }) { continue }
-      if let name = route.parametersNotImplemented.first(where: { parameter.name.equals($0) }) {
-        notImplemented = name
-      } else if parameter.name.equals("user_id"), route.caller == .user, !caller.isServer {
+      if parameter.name.equals("user_id"), route.caller == .user, !caller.isServer {
         guard parameter.value.isEmpty || parameter.value.equals(caller.user) else {
           throw Problem(.userIDMismatch)
         }
@@ -100,9 +52,6 @@ extension RouteMatch {
         let name = parameter.name.withUnsafeBytes { String(decoding: $0.prefix(64), as: UTF8.self) }
         throw Problem(unknown: "query parameter", name, NearestName.of(parameter.name, among: known))
       }
-    }
-    if let notImplemented {
-      throw Problem(.notImplemented, "query parameter \"\(notImplemented)\" is not built yet")
     }
   }
 }

@@ -105,10 +105,14 @@ extension RawSpan {
   /// Whether the bytes equal `text`.
   @inline(__always)
   func equals(_ text: StaticString) -> Bool {
-    guard byteCount == text.utf8CodeUnitCount else { return false }
-    return withUnsafeBytes {
-      memcmp($0.baseAddress ?? UnsafeRawPointer(text.utf8Start), text.utf8Start, $0.count) == 0
-    }
+    equals(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+  }
+
+  /// Whether the bytes equal `other`.
+  @inline(__always)
+  func equals(_ other: UnsafeRawBufferPointer) -> Bool {
+    guard byteCount == other.count, let theirs = other.baseAddress else { return byteCount == other.count }
+    return withUnsafeBytes { memcmp($0.baseAddress ?? theirs, theirs, $0.count) == 0 }
   }
 
   /// Whether both have the same bytes.

@@ -1,20 +1,42 @@
 package import HTTP2Session
 internal import ReceiptModel
 
-/// Finds the route for a method and a path. The table lists the routes of Proto/openapi.yaml in search order, with busy
-/// routes first.
+/// Finds the route for a method and a path, among the endpoints of ``RouteSpec`` in the order of ``Route``.
 package struct Router {
-  private enum Part {
-    case literal(StaticString)
+  private enum Part: Equatable {
+    case literal(LiteralPart)
     case cid, channelType, user, message, name, tokenID
     /// A user as a member of a channel.
     case member
+
+    /// - Parameter text: a part of a path of ``RouteSpec``.
+    init(_ text: UnsafeRawBufferPointer) {
+      switch String(decoding: text, as: UTF8.self) {
+      case "{cid}": self = .cid
+      case "{type}": self = .channelType
+      case "{user}": self = .user
+      case "{message}": self = .message
+      case "{name}": self = .name
+      case "{jti}": self = .tokenID
+      case "{member}": self = .member
+      case let other:
+        precondition(!other.hasPrefix("{"), "unknown parameter \(other) in RouteSpec")
+        self = .literal(LiteralPart(bytes: text))
+      }
+    }
+  }
+
+  /// A part that matches itself only; bytes of a `StaticString`, which are there for ever.
+  private struct LiteralPart: Equatable {
+    let bytes: UnsafeRawBufferPointer
+
+    static func == (one: LiteralPart, other: LiteralPart) -> Bool { one.bytes.elementsEqual(other.bytes) }
   }
 
   private struct Pattern {
     var parts: [Part]
     var routes: [(method: HTTP2Method, route: Route)]
-    var allow: Problem.AllowedMethods
+    var allow = Problem.AllowedMethods("")
   }
 
   /// Patterns by their number of parts.
@@ -23,119 +45,34 @@ package struct Router {
 
   package init() {
     var patterns: [[Pattern]] = Array(repeating: [], count: Self.partCountMax + 1)
-    for (parts, routes) in Self.table {
-      let names = routes.flatMap { $0.0 == .get ? ["GET", "HEAD"] : [Self.name($0.0)] }
-      patterns[parts.count].append(
-        Pattern(
-          parts: parts,
-          routes: routes.map { (method: $0.0, route: $0.1) },
-          allow: Problem.AllowedMethods(names.joined(separator: ", "))
-        )
-      )
+    for route in Route.allCases {
+      for (method, path) in route.spec.endpoints {
+        let parts = Self.parts(of: path)
+        if let known = patterns[parts.count].firstIndex(where: { $0.parts == parts }) {
+          patterns[parts.count][known].routes.append((method, route))
+        } else {
+          patterns[parts.count].append(Pattern(parts: parts, routes: [(method, route)]))
+        }
+      }
+    }
+    for count in patterns.indices {
+      for index in patterns[count].indices {
+        let methods = patterns[count][index].routes.map(\.method)
+        let names = Self.methodsInOrder.filter(methods.contains).flatMap { method in
+          method == .get ? ["GET", "HEAD"] : [Self.name(method)]
+        }
+        patterns[count][index].allow = Problem.AllowedMethods(names.joined(separator: ", "))
+      }
     }
     self.patterns = patterns
   }
 
-  private static let table: [([Part], [(HTTP2Method, Route)])] = [
-    ([.literal("v1"), .literal("channels"), .cid, .literal("read")], [(.post, .markRead)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("read-state")], [(.get, .readState)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("unread")], [(.post, .markUnread)]),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages")],
-      [(.post, .registerMessage), (.get, .listMessages)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("members")],
-      [(.post, .changeMembers), (.get, .listRoster)]
-    ),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("members"), .member], [(.put, .putMember)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("receipts")], [(.post, .acknowledgeReceipts)]),
-    ([.literal("v1"), .literal("channels"), .cid, .literal("truncate")], [(.post, .truncateChannel)]),
-    ([.literal("v1"), .literal("users"), .user, .literal("unread")], [(.get, .unreadOfUser)]),
-    ([.literal("v1"), .literal("users"), .user, .literal("channels")], [(.get, .channelsOfUser)]),
-    ([.literal("v1"), .literal("users"), .user, .literal("receipts")], [(.get, .receiptsOfUser)]),
-    ([.literal("v1"), .literal("users"), .user, .literal("threads")], [(.get, .threadsOfUser)]),
-    ([.literal("v1"), .literal("push"), .literal("hooks"), .name], [(.post, .receiveHook)]),
-    ([.literal("v1"), .literal("channels"), .literal("delivered")], [(.post, .markDelivered)]),
-    ([.literal("v1"), .literal("channels"), .literal("read")], [(.post, .markReadMany)]),
-    (
-      [.literal("v1"), .literal("channels"), .cid],
-      [(.get, .getChannel), (.put, .putChannel), (.delete, .deleteChannel)]
-    ),
-    (
-      [.literal("v1"), .literal("channel-types"), .channelType],
-      [(.get, .getChannelType), (.put, .putChannelType)]
-    ),
-    (
-      [.literal("v1"), .literal("users"), .user],
-      [(.get, .getUser), (.put, .putUser), (.delete, .deleteUser)]
-    ),
-    ([.literal("v1"), .literal("tokens"), .tokenID], [(.get, .getToken), (.put, .putToken)]),
-    ([.literal("v1"), .literal("push"), .literal("tickets")], [(.post, .issueTickets)]),
-    ([.literal("v1"), .literal("push"), .literal("acks")], [(.post, .acknowledgePushes)]),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("receipts"), .literal("query")],
-      [(.post, .statuses)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message],
-      [(.delete, .deleteMessage)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("status")],
-      [(.get, .messageStatus)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("readers")],
-      [(.get, .listReaders)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("delivered")],
-      [(.get, .listDelivered)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("unread")],
-      [(.get, .listUnread)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("acknowledged")],
-      [(.get, .listAcknowledged)]
-    ),
-    (
-      [
-        .literal("v1"), .literal("channels"), .cid, .literal("messages"), .message,
-        .literal("unacknowledged"),
-      ],
-      [(.get, .listUnacknowledged)]
-    ),
-    (
-      [.literal("v1"), .literal("channels"), .cid, .literal("messages"), .message, .literal("members")],
-      [(.get, .chosenMembers)]
-    ),
-    ([.literal("v1"), .literal("messages")], [(.post, .registerMessages)]),
-    ([.literal("v1"), .literal("channels")], [(.post, .putChannels)]),
-    ([.literal("v1"), .literal("users")], [(.post, .putUsers)]),
-    ([.literal("v1"), .literal("read-state")], [(.post, .readStates)]),
-    ([.literal("v1"), .literal("channel-types")], [(.get, .listChannelTypes)]),
-    ([.literal("v1"), .literal("unread")], [(.post, .unreadOfUsers)]),
-    ([.literal("v1"), .literal("events")], [(.get, .events)]),
-    ([.literal("v1"), .literal("frames")], [(.post, .frames)]),
-    ([.literal("v1"), .literal("openapi.yaml")], [(.get, .apiDocument)]),
-    // Routes of the public API that are not implemented yet. Implementing one gives it a `Route` case of its own.
-    ([.literal("v1"), .literal("feed")], [(.get, .notImplemented)]),
-    ([.literal("v1"), .literal("feed"), .literal("consumers")], [(.get, .notImplemented)]),
-    (
-      [.literal("v1"), .literal("feed"), .literal("consumers"), .name],
-      [(.put, .notImplemented), (.delete, .notImplemented)]
-    ),
-    (
-      [.literal("v1"), .literal("feed"), .literal("consumers"), .name, .literal("commit")],
-      [(.post, .notImplemented)]
-    ),
-    ([.literal("v1"), .literal("import")], [(.post, .notImplemented)]),
-    ([.literal("v1"), .literal("export")], [(.get, .notImplemented)]),
-    ([.literal("sdk"), .name], [(.get, .notImplementedPublic)]),
-  ]
+  private static let methodsInOrder: [HTTP2Method] = [.post, .get, .put, .delete]
+
+  private static func parts(of path: StaticString) -> [Part] {
+    let bytes = UnsafeRawBufferPointer(start: path.utf8Start, count: path.utf8CodeUnitCount)
+    return bytes.split(separator: UInt8(ascii: "/")).map { Part(UnsafeRawBufferPointer(rebasing: $0)) }
+  }
 
   /// Finds the route of a request.
   ///
@@ -176,7 +113,7 @@ package struct Router {
     for index in 0..<pattern.parts.count {
       let part = path.extracting((ends[index] + 1)..<ends[index + 1])
       switch pattern.parts[index] {
-      case .literal(let text): if !part.equals(text) { return false }
+      case .literal(let literal): if !part.equals(literal.bytes) { return false }
       case .cid, .channelType, .user, .message, .name, .member, .tokenID: if part.isEmpty { return false }
       }
     }

@@ -51,7 +51,7 @@ package struct GatewayConfiguration: Sendable {
     ]
   }
 
-  /// Gives each event loop its share of the memory for requests and answers.
+  /// Give each event loop its share of the memory for requests and answers.
   mutating func divideMemory(among loops: Int) {
     let defaults = HTTP2Limits()
     http2.maxMemoryBytes = memoryByteCount / loops
@@ -81,7 +81,7 @@ package struct GatewayConfiguration: Sendable {
     return ConnectionLimits(
       total: total,
       perAddress: max(1, total / 10),
-      unproven: max(1, min(total / 4, fitting))
+      unauthenticated: max(1, min(total / 4, fitting))
     )
   }
 
@@ -157,7 +157,7 @@ package struct GatewayConfiguration: Sendable {
   /// The files that settings name. Files that the hooks file names in turn are in ``PushHook/secretFiles``.
   package static func files(_ settings: Settings) -> [String] { settings.files(fileKeys) }
 
-  /// Reads and checks the settings and the files that they name.
+  /// Read and check the settings and the files that they name.
   ///
   /// - Parameter warn: called with each warning to log.
   package init(_ settings: Settings, warn: (String) -> Void) throws(SettingsError) {

@@ -5,9 +5,9 @@ package struct GatewayLimits: Sendable {
   /// Verified tokens cached on each event loop, about 300 bytes each.
   package var cachedTokens = 16_384
   /// Requests on each event loop that wait for token verification; one more is answered 503.
-  package var pendingVerifications = 4_096
+  package var waitingVerifications = 4_096
   /// The same, of one connection or of one client behind a trusted proxy.
-  package var pendingVerificationsPerOrigin = 512
+  package var waitingVerificationsPerOrigin = 512
   /// Consecutive tokens that no key has signed, after which a connection's tokens are no longer verified. The
   /// connection is closed after ``badTokenDelay``.
   package var badTokensPerConnection = 64
@@ -107,7 +107,7 @@ package struct GatewayLimits: Sendable {
 }
 
 extension GatewayLimits {
-  /// Parses the `limit` of a page.
+  /// Parse the `limit` of a page.
   ///
   /// - Throws: `invalid_query`.
   func pageLimit(_ text: RawSpan) throws(Problem) -> Int {

@@ -13,7 +13,7 @@ internal import TLSSession
 /// precedes HTTP/2 until the client's protocol is known, and refuses HTTP/1 clients. With `--proxy-protocol` a trusted
 /// proxy first names the client (``ProxyHeaderHandler``).
 enum GatewayPipeline {
-  /// Adds the handlers to a newly accepted connection, on its event loop.
+  /// Add the handlers to a newly accepted connection, on its event loop.
   static func assemble(
     _ channel: any Channel,
     _ loop: GatewayLoop,

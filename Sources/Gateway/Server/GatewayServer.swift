@@ -67,7 +67,7 @@ package final class GatewayServer: Service {
     self.logger = logger
   }
 
-  /// Connects to the store and starts to listen.
+  /// Connect to the store and start to listen.
   ///
   /// - Parameter group: all of its loops are used; connections are spread over them in turn.
   /// - Throws: where a certificate, a key set or the listen address cannot be used.
@@ -101,7 +101,7 @@ package final class GatewayServer: Service {
       initialDelay: RefusalLog.interval,
       delay: RefusalLog.interval
     ) { _ in refusals.write() }
-    let storeReadiness = StoreReadiness(loopCount: eventLoops.count, readiness)
+    let storeReadiness = StoreReadinessReporter(loopCount: eventLoops.count, readiness)
     let revokedTokens = RevokedTokens()
     let unlisted = "the list of revoked tokens is not loaded yet"
     readiness.set("tokens", unlisted)
@@ -290,7 +290,7 @@ package final class GatewayServer: Service {
     }
   }
 
-  /// Serves until graceful shutdown, then shuts down in order: not ready, listener closed, GOAWAY, streams drained,
+  /// Serve until graceful shutdown, then shuts down in order: not ready, listener closed, GOAWAY, streams drained,
   /// store connections closed.
   package func run() async throws {
     await withTaskCancellationOrGracefulShutdownHandler {
@@ -314,8 +314,8 @@ package final class GatewayServer: Service {
   }
 }
 
-/// Sets the process's readiness from what ``StoreReachability`` concludes.
-private final class StoreReadiness: Sendable {
+/// Reporter of the process's readiness, as ``StoreReachability`` concludes it.
+private final class StoreReadinessReporter: Sendable {
   private let reachability: Mutex<StoreReachability>
   private let readiness: Readiness
 

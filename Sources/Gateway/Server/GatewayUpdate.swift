@@ -21,7 +21,7 @@ extension GatewayServer {
   /// Time limit for verifying cached tokens with the new keys before the switch; the others are verified on next use.
   private static let verificationMax = Duration.seconds(2)
 
-  /// Applies a reloaded configuration to new connections and requests. No connection is closed.
+  /// Apply a reloaded configuration to new connections and requests. No connection is closed.
   ///
   /// Only the settings in ``GatewayConfiguration/reloadedKeys`` are applied.
   ///
@@ -40,12 +40,12 @@ extension GatewayServer {
       update.tokens = GatewayUpdate.Tokens(verifier: verifier, verified: await verified(by: verifier))
     }
     // Nothing below can fail.
-    if let tls, let loadedTLS { tls.take(loadedTLS) }
-    if let storeTLS, let loadedStoreTLS { storeTLS.take(loadedStoreTLS) }
+    if let tls, let loadedTLS { tls.apply(loadedTLS) }
+    if let storeTLS, let loadedStoreTLS { storeTLS.apply(loadedStoreTLS) }
     gate.limits = configuration.connections
     rates.update(configuration.rates)
     for (loop, eventLoop) in zip(loops, eventLoops) {
-      try? await eventLoop.submit { [update] in loop.value.take(update) }.get()
+      try? await eventLoop.submit { [update] in loop.value.apply(update) }.get()
     }
     tokenKeys = keys
   }
@@ -65,7 +65,7 @@ extension GatewayServer {
     }
   }
 
-  /// Verifies the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
+  /// Verify the loops' cached tokens, as far as time allows, so that not all callers wait for verification at once.
   private func verified(by verifier: TokenVerifier) async -> [(token: [UInt8], caller: Caller)] {
     var tokens: Set<[UInt8]> = []
     for (loop, eventLoop) in zip(loops, eventLoops) {

@@ -1,5 +1,5 @@
-/// Detects which protocol a client speaks from its first bytes. A pure state machine: bytes and an expired timer go in,
-/// an action comes out.
+/// Detection of the protocol that a client speaks, from its first bytes. A pure state machine: bytes and an expired
+/// timer go in, an action comes out.
 ///
 /// An HTTP/2 client begins with a preface that no HTTP/1 request resembles (RFC 9113 section 3.4). A client that begins
 /// like an HTTP/1 request is refused once its head is complete, too long or too late. Any other input is passed to the
@@ -46,7 +46,7 @@ package struct ProtocolGate: Equatable, Sendable {
   ///   sends HTTP/2 nevertheless is disconnected.
   package init(takesHTTP2: Bool) { self.takesHTTP2 = takesHTTP2 }
 
-  /// Processes bytes from the client.
+  /// Process bytes from the client.
   package mutating func received(_ bytes: RawSpan) -> Action {
     switch state {
     case .deciding(let matched): return decide(bytes, matched)
@@ -63,7 +63,7 @@ package struct ProtocolGate: Equatable, Sendable {
     }
   }
 
-  /// Handles the expiry of the timer.
+  /// Handle the expiry of the timer.
   package mutating func timedOut() -> Action {
     switch state {
     case .deciding(let matched):
@@ -141,7 +141,7 @@ private struct RequestHead: Equatable {
 
   var isHead: Bool { matched == Self.method.count }
 
-  /// Processes a byte. True where the head ends with it: an empty line, or too many bytes.
+  /// Process a byte. True where the head ends with it: an empty line, or too many bytes.
   mutating func isComplete(behind byte: UInt8) -> Bool {
     if byteCount == matched, matched < Self.method.count, byte == Self.method[matched] { matched += 1 }
     byteCount += 1

@@ -2,8 +2,8 @@ internal import HTTP2Session
 internal import NIOCore
 internal import TLSSession
 
-/// Precedes the HTTP/2 session until the client's protocol is known (``ProtocolGate``). It passes an HTTP/2 client's
-/// bytes on and removes itself, or answers an HTTP/1 client with 505 and closes.
+/// Handler in front of the HTTP/2 session until the client's protocol is known (``ProtocolGate``). It passes an HTTP/2
+/// client's bytes on and removes itself, or answers an HTTP/1 client with 505 and closes.
 ///
 /// Until then the session's output, its SETTINGS, is held back: an HTTP/1 client could not read it.
 final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
@@ -82,7 +82,7 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     }
   }
 
-  /// Hands over to the session's own handler, from then on next to the socket, or to TLS.
+  /// Hand over to the session's own handler, from then on next to the socket, or to TLS.
   private func passOn(_ context: ChannelHandlerContext) {
     release(context)
     timer?.cancel()
@@ -125,7 +125,7 @@ final class ProtocolGateHandler: ChannelDuplexHandler, RemovableChannelHandler {
     if case .open = output { context.flush() }
   }
 
-  /// Closes on behalf of the session, for instance when a client stays silent. The held output is sent first, so that
+  /// Close on behalf of the session, for instance when a client stays silent. The held output is sent first, so that
   /// the client gets the error in HTTP/2, unless it is known to speak HTTP/1.
   func close(context: ChannelHandlerContext, mode: CloseMode, promise: EventLoopPromise<Void>?) {
     release(context)

@@ -27,7 +27,7 @@ package enum ProxyHeader: Equatable, Sendable {
     bytes.starts(with: text) || bytes.starts(with: binary.prefix(6))
   }
 
-  /// Parses a header from the first bytes of a connection.
+  /// Parse a header from the first bytes of a connection.
   package init(_ bytes: [UInt8]) {
     if bytes.starts(with: Self.binary) {
       self.init(binary: bytes)
@@ -40,7 +40,7 @@ package enum ProxyHeader: Equatable, Sendable {
     }
   }
 
-  /// Parses version 1: `PROXY TCP4 192.0.2.7 198.51.100.1 56324 443`, carriage return, line feed.
+  /// Parse version 1: `PROXY TCP4 192.0.2.7 198.51.100.1 56324 443`, carriage return, line feed.
   private init(text bytes: [UInt8]) {
     let head = bytes.prefix(Self.textBytesMax)
     guard let end = head.firstIndex(of: UInt8(ascii: "\n")) else {
@@ -68,7 +68,7 @@ package enum ProxyHeader: Equatable, Sendable {
     self = .complete(client: PeerAddress(address), byteCount: end + 1)
   }
 
-  /// Parses version 2: twelve bytes of signature, version and command, family and protocol, 16 bits of length,
+  /// Parse version 2: twelve bytes of signature, version and command, family and protocol, 16 bits of length,
   /// addresses, extensions.
   private init(binary bytes: [UInt8]) {
     guard bytes.count >= 16 else {

@@ -24,7 +24,7 @@ struct StoreReachability {
   /// - Parameter loopCount: at least 1; no loop has a connection yet.
   init(loopCount: Int) { loops = Array(repeating: .starting, count: loopCount) }
 
-  /// Records that a loop gained or lost its store connection.
+  /// Record that a loop gained or lost its store connection.
   mutating func changed(_ loop: Int, _ reach: StoreConnectivity) { loops[loop] = reach }
 
   /// When the gateway becomes unready if nothing changes; nil: it stays ready.

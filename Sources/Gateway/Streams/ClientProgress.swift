@@ -1,12 +1,12 @@
 internal import HTTP2Session
 
-/// Counts the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or
+/// Counter of the ticks since a client last made progress: it read queued bytes, or sent more of an incomplete frame or
 /// line.
 struct ClientProgress {
   private var bytesMoved: UInt64 = 0
   private var ticks = 0
 
-  /// Checks for progress, once a tick: ``HTTP2Limits/minProgressBytes`` since the last one, or nothing to do.
+  /// Check for progress, once a tick: ``HTTP2Limits/minProgressBytes`` since the last one, or nothing to do.
   ///
   /// - Parameters:
   ///   - moved: bytes that the stream has moved in its life.

@@ -4,6 +4,15 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// A store request of a ``RequestStream``.
+enum StreamStoreRequest {
+  case frame(FrameStoreRequest)
+  /// A line with an acknowledgement.
+  ///
+  /// - Parameter isByName: as in ``ReplyTarget/ackBatch(_:entry:isByName:)``.
+  case ack(entry: UInt32, isByName: Bool)
+}
+
 /// A request whose body is processed while it arrives; its answer is written at the same time. A subclass parses the
 /// body. ``GatewayLoop`` calls the stream when there may be work, and transports its bytes and store requests.
 ///
@@ -56,13 +65,13 @@ class RequestStream {
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPartialItem || isFull }
 
-  /// A request of the stream to the store.
-  final func request(_ question: StreamStoreRequest) -> PendingRequest {
+  /// The registration of one of the stream's store requests.
+  final func pendingRequest(_ request: StreamStoreRequest) -> PendingRequest {
     guard let index else { preconditionFailure("a stream reads its body once it is open") }
-    return PendingRequest(.stream(index, question), route: route, isServer: caller.isServer)
+    return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
 
-  /// Reads, sends and writes what it can. Called at most once a turn, after progress of the body, the answer or the
+  /// Read, sends and write what it can. Called at most once a turn, after progress of the body, the answer or the
   /// requests in flight.
   final func advance(on loop: GatewayLoop) {
     write(loop)
@@ -84,26 +93,26 @@ class RequestStream {
   /// Whether store requests are in flight, whose replies advance the stream.
   var hasRequestsInFlight: Bool { preconditionFailure("a subclass's") }
 
-  /// Reads what it can of the body. Sets ``hasPartialItem`` and ``lacksRoom`` to say why it stopped.
+  /// Read what it can of the body. Sets ``hasPartialItem`` and ``lacksRoom`` to say why it stopped.
   func read(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Passes the pending answers to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
+  /// Pass the pending answers to HTTP/2, as one buffer. Sets ``isFull`` if HTTP/2 refused them.
   func write(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Ends the stream once reading has ended and everything is answered and written.
+  /// End the stream once reading has ended and everything is answered and written.
   func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
-  /// Handles a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
-  func replied(_ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
+  /// Handle a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
+  func replied(_ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
-  /// Handles a request that failed. ``advance(on:)`` follows at the end of the turn.
-  func failed(_ question: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
+  /// Handle a request that failed. ``advance(on:)`` follows at the end of the turn.
+  func failed(_ request: StreamStoreRequest, _ failure: StoreFailure, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 
-  /// Stops reading the body, to answer what was read and end with the reason. ``advance(on:)`` follows.
+  /// Stop reading the body, to answer what was read and end with the reason. ``advance(on:)`` follows.
   func end(_ reason: StreamEnd) { preconditionFailure("a subclass's") }
 }
 
@@ -153,7 +162,7 @@ struct RequestStreamTable {
 
   private func holds(_ stream: RequestStream) -> Bool { stream.index.map { streams[$0] === stream } ?? false }
 
-  /// Schedules ``RequestStream/advance(on:)`` for the end of the turn. True where this is the first stream of the turn.
+  /// Schedule ``RequestStream/advance(on:)`` for the end of the turn. True where this is the first stream of the turn.
   @inline(__always)
   mutating func schedule(_ stream: RequestStream) -> Bool {
     if stream.isScheduled { return false }
@@ -162,7 +171,7 @@ struct RequestStreamTable {
     return scheduled.count == 1
   }
 
-  /// Takes the scheduled streams, in order.
+  /// Take the scheduled streams, in order.
   mutating func takeScheduled() -> [RequestStream] {
     if scheduled.isEmpty { return [] }
     let streams = scheduled
@@ -171,19 +180,19 @@ struct RequestStreamTable {
     return streams.filter { holds($0) }
   }
 
-  /// Schedules a stream for a later turn. False where it is already.
+  /// Schedule a stream for a later turn. False where it is already.
   func scheduleLater(_ stream: RequestStream) -> Bool {
     defer { stream.isScheduledLater = true }
     return !stream.isScheduledLater
   }
 
-  /// Ends that. False where the stream has ended.
+  /// End that. False where the stream has ended.
   func resume(_ stream: RequestStream) -> Bool {
     stream.isScheduledLater = false
     return holds(stream)
   }
 
-  /// Lets a stream wait until fewer requests are in flight.
+  /// Let a stream wait until fewer requests are in flight.
   mutating func waitForRoom(_ stream: RequestStream) {
     if stream.isWaitingForRoom { return }
     stream.isWaitingForRoom = true
@@ -192,7 +201,7 @@ struct RequestStreamTable {
 
   var hasWaitingForRoom: Bool { !waitingForRoom.isEmpty }
 
-  /// Takes the streams that wait for room, for another attempt.
+  /// Take the streams that wait for room, for another attempt.
   mutating func takeWaitingForRoom() -> [RequestStream] {
     if waitingForRoom.isEmpty { return [] }
     let streams = waitingForRoom
@@ -203,7 +212,7 @@ struct RequestStreamTable {
 }
 
 extension RequestStream {
-  /// Checks once a tick for progress. True where the stream has waited for its client for that many ticks.
+  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
   ///
   /// - Parameter queued: bytes of its answer queued in HTTP/2.
   func stalls(queued: Int, ticksMax: Int) -> Bool {

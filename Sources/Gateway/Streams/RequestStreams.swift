@@ -23,7 +23,7 @@ final class RequestStreams: GatewayPart {
 
   // MARK: Opening
 
-  /// Opens a streamed request: answers 200 at once, and reads its body from the end of this turn on.
+  /// Open a streamed request: answers 200 at once, and reads its body from the end of this turn on.
   ///
   /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
   func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {
@@ -39,26 +39,25 @@ final class RequestStreams: GatewayPart {
       let detail = "a token may have \(own) streamed requests on an event loop; close some of them"
       throw Problem(.storeBusy, detail)
     }
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    loop.connections.markDirty(stream.connection)
+    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
     connection.startStreaming(
       stream.handle,
       status: 200,
       contentType: contentType,
       headers: [.noStore]
     )
-    loop.counters.answered(stream.route.rawValue, status: 200)
+    loop.counters.answered(stream.route, status: 200)
     table.insert(stream)
     opened &+= 1
     schedule(stream)
   }
 
-  /// Schedules the stream to advance at the end of this turn.
+  /// Schedule the stream to advance at the end of this turn.
   func schedule(_ stream: RequestStream) {
     if table.schedule(stream) { loop.endTurnSoon() }
   }
 
-  /// Schedules the stream to advance in a later turn, after other events of the loop.
+  /// Schedule the stream to advance in a later turn, after other events of the loop.
   func scheduleLater(_ stream: RequestStream) {
     guard table.scheduleLater(stream) else { return }
     loop.resources.turns.append(
@@ -67,7 +66,7 @@ final class RequestStreams: GatewayPart {
     )
   }
 
-  /// Opens a stream of frames.
+  /// Open a stream of frames.
   ///
   /// - Throws: `content_type_not_supported`, `store_busy`.
   func openFrames(
@@ -81,29 +80,28 @@ final class RequestStreams: GatewayPart {
     try open(FrameStream(context, loop.limits), contentType: .frames)
   }
 
-  /// Answers a streamed request without a body.
+  /// Answer a streamed request without a body.
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
-    guard let connection = loop.connections.connection(context.connection) else { return }
-    loop.connections.markDirty(context.connection)
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
-    loop.counters.answered(route.rawValue, status: 200)
+    loop.counters.answered(route, status: 200)
   }
 
   // MARK: HTTP/2 events
 
-  /// Handles new bytes, or the end, of a streamed body.
+  /// Handle new bytes, or the end, of a streamed body.
   func bodyReceived(_ handle: HTTP2StreamHandle) {
     if let stream = table.stream(of: handle) { schedule(stream) }
   }
 
-  /// Handles a writable stream. True where it is a streamed request.
+  /// Handle a writable stream. True where it is a streamed request.
   func drained(_ handle: HTTP2StreamHandle) -> Bool {
     guard let stream = table.stream(of: handle) else { return false }
     schedule(stream)
     return true
   }
 
-  /// Removes a stream whose client has disconnected. Its requests in flight are still carried out; their answers are
+  /// Remove a stream whose client has disconnected. Its requests in flight are still carried out; their answers are
   /// dropped.
   func aborted(_ handle: HTTP2StreamHandle) {
     if let stream = table.stream(of: handle) { table.remove(stream) }
@@ -111,11 +109,11 @@ final class RequestStreams: GatewayPart {
 
   // MARK: HTTP/2 input and output
 
-  /// Passes received bytes of the body to `take`; see ``HTTP2ServerConnection/readBody(_:_:)``.
-  func readBody(_ stream: RequestStream, _ take: (RawSpan, _ isEnd: Bool) -> Int) {
+  /// Pass received bytes of the body to `consume`; see ``HTTP2ServerConnection/readBody(_:_:)``.
+  func readBody(_ stream: RequestStream, _ consume: (RawSpan, _ isEnd: Bool) -> Int) {
     guard let connection = loop.connections.connection(stream.connection) else { return }
     connection.readBody(stream.handle) { bytes, isEnd in
-      let taken = take(bytes, isEnd)
+      let taken = consume(bytes, isEnd)
       stream.bytesRead &+= UInt64(taken)
       return taken
     }
@@ -127,7 +125,7 @@ final class RequestStreams: GatewayPart {
     loop.connections.connection(stream.connection)?.queuedBytes(stream.handle) ?? 0
   }
 
-  /// Writes a part of the answer. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there is
+  /// Write a part of the answer. False: HTTP/2's queue is full; ``RequestStream/advance(on:)`` is called once there is
   /// room.
   func write(_ stream: RequestStream, _ bytes: ByteBuffer) -> Bool {
     guard let connection = loop.connections.connection(stream.connection) else { return true }
@@ -142,17 +140,15 @@ final class RequestStreams: GatewayPart {
     }
   }
 
-  /// Counts answers that HTTP/2 has not accepted as held memory. False: the token or the connection holds too much.
+  /// Count answers that HTTP/2 has not accepted as held memory. False: the token or the connection holds too much.
   func setHeldBytes(_ stream: RequestStream, _ byteCount: Int) -> Bool {
     loop.connections.connection(stream.connection)?.setRetainedBytes(stream.handle, byteCount) ?? true
   }
 
-  /// Ends the answer after what was written, and removes the stream.
+  /// End the answer after what was written, and remove the stream.
   func finish(_ stream: RequestStream) {
     table.remove(stream)
-    guard let connection = loop.connections.connection(stream.connection) else { return }
-    connection.finish(stream.handle)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.finish(stream.handle)
   }
 
   // MARK: Store requests
@@ -165,26 +161,26 @@ final class RequestStreams: GatewayPart {
     return false
   }
 
-  /// Counts a request that the store client has taken.
+  /// Count a request that the store client has taken.
   func recordSent() { inFlight += 1 }
 
-  func replied(_ index: SlotIndex, _ question: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.replied(question, kind, payload, on: loop)
+    stream.replied(request, kind, payload, on: loop)
     schedule(stream)
   }
 
-  func failed(_ index: SlotIndex, _ question: StreamStoreRequest, _ failure: StoreFailure) {
+  func failed(_ index: SlotIndex, _ request: StreamStoreRequest, _ failure: StoreFailure) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.failed(question, failure, on: loop)
+    stream.failed(request, failure, on: loop)
     schedule(stream)
   }
 
   // MARK: Turns and timers
 
-  /// Advances streams with work: those that wait for room first, so that those which were just answered do not take all
+  /// Advance streams with work: those that wait for room first, so that those which were just answered do not take all
   /// freed room again.
   func advance() {
     if table.hasWaitingForRoom, inFlight < loop.limits.streamedInFlight {
@@ -193,7 +189,7 @@ final class RequestStreams: GatewayPart {
     for stream in table.takeScheduled() { stream.advance(on: loop) }
   }
 
-  /// Starts the one timer of all streams.
+  /// Start the one timer of all streams.
   func start() {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     ticker = loop.eventLoop.scheduleRepeatedTask(
@@ -227,16 +223,15 @@ final class RequestStreams: GatewayPart {
     if table.hasWaitingForRoom { loop.endTurnSoon() }
   }
 
-  /// Resets a stream whose client neither reads its answers nor finishes what it has begun to send.
+  /// Reset a stream whose client neither reads its answers nor finishes what it has begun to send.
   private func resetStalled(_ stream: RequestStream) {
     stalled &+= 1
     table.remove(stream)
-    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
-    loop.connections.markDirty(stream.connection)
+    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
     loop.endTurnSoon()
   }
 
-  /// Lets all streams answer what they have read and end, and accepts no new ones.
+  /// Let all streams answer what they have read and end, and accept no new ones.
   func drain() {
     isDraining = true
     for stream in table.all {
@@ -245,7 +240,7 @@ final class RequestStreams: GatewayPart {
     }
   }
 
-  /// Ends the streams of revoked tokens.
+  /// End the streams of revoked tokens.
   func revoke(where isRevoked: (Caller) -> Bool) {
     for stream in table.all where isRevoked(stream.caller) {
       stream.end(.tokenRevoked)
@@ -253,7 +248,7 @@ final class RequestStreams: GatewayPart {
     }
   }
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     samples.gauge(
       "tidemark_gateway_request_streams",
       help: "Streamed requests open.",

@@ -79,7 +79,7 @@ package final class RevokedTokens: Sendable {
 
   // MARK: Observers
 
-  /// Calls `revoked` after each change that revokes tokens, on the thread of the change, until ``stopObserving(_:)``.
+  /// Call `revoked` after each change that revokes tokens, on the thread of the change, until ``stopObserving(_:)``.
   func observe(_ observer: AnyObject, _ revoked: @escaping @Sendable () -> Void) {
     let key = ObjectIdentifier(observer)
     state.withLock { $0.observers[key] = revoked }
@@ -90,14 +90,14 @@ package final class RevokedTokens: Sendable {
     state.withLock { _ = $0.observers.removeValue(forKey: key) }
   }
 
-  /// Calls `changed` when the list becomes known or unknown.
+  /// Call `changed` when the list becomes known or unknown.
   func observeAvailability(_ changed: @escaping @Sendable (Bool) -> Void) {
     state.withLock { $0.knownChanged = changed }
   }
 
   // MARK: Changes
 
-  /// Records the state of one token as of a version of the list; `until` nil: not revoked.
+  /// Record the state of one token as of a version of the list; `until` nil: not revoked.
   package func record(_ id: TokenID, until: Int64?, version: UInt64) {
     change { state in
       guard version >= state.entries[id]?.version ?? 0 else { return false }
@@ -107,13 +107,13 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// Adds revocations of a version of the list. Entries that are not named stay.
+  /// Add revocations of a version of the list. Entries that are not named stay.
   package func add(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
     guard !revocations.isEmpty else { return }
     change { Self.add(revocations, version: version, to: &$0) }
   }
 
-  /// Confirms the list up to a version, and drops revocations that ended by `ended`, a time of the store.
+  /// Confirm the list up to a version, and drop revocations that ended by `ended`, a time of the store.
   package func confirm(version: UInt64, ended: Int64) {
     change { state in
       state.isKnown = true
@@ -125,7 +125,7 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// Replaces the table with all revocations of a version of the list. Entries of later versions stay.
+  /// Replace the table with all revocations of a version of the list. Entries of later versions stay.
   package func replace(_ revocations: [(id: TokenID, until: Int64)], version: UInt64) {
     change { state in
       let before = state.entries
@@ -149,7 +149,7 @@ package final class RevokedTokens: Sendable {
     return hasNew
   }
 
-  /// Resets the versions after a lost connection to the store: the next store may be restored from a backup, with lower
+  /// Reset the versions after a lost connection to the store: the next store may be restored from a backup, with lower
   /// versions. Known revocations stay in force until the list was read.
   package func forgetVersions() {
     change { state in
@@ -160,7 +160,7 @@ package final class RevokedTokens: Sendable {
     }
   }
 
-  /// Marks the list as unknown after it was not confirmed for too long.
+  /// Mark the list as unknown after it was not confirmed for too long.
   package func expire() {
     change { state in
       state.isKnown = false

@@ -1,15 +1,15 @@
 internal import ReceiptModel
 package import ReceiptWire
 
-/// Reads the store's list of revoked tokens into ``RevokedTokens``, in rounds. A pure state machine that returns the
-/// next request to send (Proto/frames.md, 0x35).
+/// Reading of the store's list of revoked tokens into ``RevokedTokens``, in rounds. A pure state machine that returns
+/// the next request to send (Proto/frames.md, 0x35).
 package struct TokenListing {
   /// Rounds without the whole list after which it counts as unknown: a gateway cut off from the shard that keeps the
   /// list might accept a token that was revoked meanwhile.
   package static let unansweredRoundsMax = 30
 
   /// The parameters of list_revoked_tokens.
-  package struct Question: Equatable, Sendable {
+  package struct Request: Equatable, Sendable {
     /// The version up to which the list is known; 0: unknown.
     package var known: UInt64
     /// Asks for entries above this version.
@@ -20,8 +20,8 @@ package struct TokenListing {
 
   private enum State {
     case idle
-    /// Waits for the next part. `collected`: the list is read from its beginning, and applied as a whole at the end.
-    case asking(Question, collected: [(id: TokenID, until: Int64)]?)
+    /// Waiting for the next part. `collected`: the list is read from its beginning, and applied as a whole at the end.
+    case awaitingReply(Request, collected: [(id: TokenID, until: Int64)]?)
   }
 
   private let tokens: RevokedTokens
@@ -32,33 +32,32 @@ package struct TokenListing {
 
   package init(_ tokens: RevokedTokens) { self.tokens = tokens }
 
-  /// Starts a round when its time has come.
+  /// Start a round when its time has come.
   ///
-  /// - Parameter canAsk: whether the store takes requests.
+  /// - Parameter isReady: whether the store takes requests.
   /// - Returns: the request to send; nil while a round is in progress.
-  package mutating func roundIsDue(canAsk: Bool) -> Question? {
+  package mutating func roundIsDue(isReady: Bool) -> Request? {
     unansweredRounds += 1
     if unansweredRounds == Self.unansweredRoundsMax { tokens.expire() }
-    guard canAsk, case .idle = state else { return nil }
+    guard isReady, case .idle = state else { return nil }
     return nextRound()
   }
 
-  private mutating func nextRound() -> Question {
+  private mutating func nextRound() -> Request {
     round &+= 1
-    return request(Question(known: known, after: known, round: round), nil)
+    return begin(Request(known: known, after: known, round: round), nil)
   }
 
-  private mutating func request(_ question: Question, _ collected: [(id: TokenID, until: Int64)]?) -> Question
-  {
-    state = .asking(question, collected: collected)
-    return question
+  private mutating func begin(_ request: Request, _ collected: [(id: TokenID, until: Int64)]?) -> Request {
+    state = .awaitingReply(request, collected: collected)
+    return request
   }
 
-  /// Handles the store's answer.
+  /// Handle the store's answer.
   ///
   /// - Returns: the next request; nil: the list is complete.
-  package mutating func answered(_ answer: RevokedTokenListFields, round: UInt32) -> Question? {
-    guard case .asking(let question, var collected) = state, question.round == round else { return nil }
+  package mutating func answered(_ answer: RevokedTokenListFields, round: UInt32) -> Request? {
+    guard case .awaitingReply(let request, var collected) = state, request.round == round else { return nil }
     let part = answer.revocations.map {
       (id: TokenID(Array($0.id.utf8)), until: $0.until.milliseconds)
     }
@@ -66,8 +65,8 @@ package struct TokenListing {
     if collected == nil { tokens.add(part, version: answer.version) } else { collected! += part }
     if answer.hasMore, let last = answer.revocations.last {
       // The version of the first part. If a token is restored after it, the store restarts the list.
-      let known = answer.isAnew || question.known == 0 ? answer.version : question.known
-      return request(Question(known: known, after: last.version, round: round), collected)
+      let known = answer.isAnew || request.known == 0 ? answer.version : request.known
+      return begin(Request(known: known, after: last.version, round: round), collected)
     }
     if let collected { tokens.replace(collected, version: answer.version) }
     tokens.confirm(version: answer.version, ended: answer.ended.milliseconds)
@@ -77,15 +76,15 @@ package struct TokenListing {
     return nil
   }
 
-  /// Handles a failed request.
+  /// Handle a failed request.
   package mutating func failed(round: UInt32) {
-    if case .asking(let question, _) = state, question.round == round { state = .idle }
+    if case .awaitingReply(let request, _) = state, request.round == round { state = .idle }
   }
 
-  /// Handles a new connection to the store, whose list is unknown.
+  /// Handle a new connection to the store, whose list is unknown.
   ///
   /// - Returns: the request to send.
-  package mutating func reconnected() -> Question {
+  package mutating func reconnected() -> Request {
     known = 0
     tokens.forgetVersions()
     return nextRound()

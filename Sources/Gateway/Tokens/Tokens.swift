@@ -21,7 +21,7 @@ final class Tokens: GatewayPart {
     listing = TokenListing(revoked)
   }
 
-  /// Observes revocations, and starts to read the list if that is this loop's task.
+  /// Observe revocations, and start to read the list if that is this loop's task.
   func start() {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     let eventLoop = loop.eventLoop
@@ -40,7 +40,7 @@ final class Tokens: GatewayPart {
 
   // MARK: List
 
-  /// Reads the list from its beginning, after a reconnect to the store.
+  /// Read the list from its beginning, after a reconnect to the store.
   func restartList() {
     guard ticker != nil else { return }
     trySend(listing.reconnected())
@@ -48,18 +48,18 @@ final class Tokens: GatewayPart {
   }
 
   private func readList() {
-    guard let question = listing.roundIsDue(canAsk: loop.store.isReady) else { return }
-    trySend(question)
+    guard let request = listing.roundIsDue(isReady: loop.store.isReady) else { return }
+    trySend(request)
     loop.endTurnSoon()
   }
 
-  private func trySend(_ question: TokenListing.Question) {
-    let request = PendingRequest(.tokenList(round: question.round), route: .getToken)
-    let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, request)
+  private func trySend(_ request: TokenListing.Request) {
+    let pending = PendingRequest(.tokenList(round: request.round), route: .getToken)
+    let isSent = loop.trySend(.listRevokedTokens, shard: ShardState.tokenShard, name: RawSpan?.none, pending)
     {
-      $0.writeListRevokedTokens(known: question.known, after: question.after)
+      $0.writeListRevokedTokens(known: request.known, after: request.after)
     }
-    if !isSent { listing.failed(round: question.round) }
+    if !isSent { listing.failed(round: request.round) }
   }
 
   func replied(_ round: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
@@ -67,8 +67,8 @@ final class Tokens: GatewayPart {
       var reader = FieldReader(payload)
       let answer = try RevokedTokenListFields(&reader)
       try reader.end()
-      if let question = listing.answered(answer, round: round) {
-        trySend(question)
+      if let request = listing.answered(answer, round: round) {
+        trySend(request)
         loop.endTurnSoon()
       }
     } catch {
@@ -79,7 +79,7 @@ final class Tokens: GatewayPart {
 
   func failed(_ round: UInt32) { listing.failed(round: round) }
 
-  /// Records a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
+  /// Record a token's state before it is answered: from then on no loop of this gateway accepts a revoked token.
   func record(_ id: [UInt8], _ state: TokenStateFields) {
     let until = state.until == .none ? nil : state.until.milliseconds
     revoked.record(TokenID(id), until: until, version: state.version)
@@ -99,7 +99,7 @@ final class Tokens: GatewayPart {
     }
   }
 
-  /// Ends the streams of revoked tokens.
+  /// End the streams of revoked tokens.
   private func sweepStreams() {
     isSweepDue = false
     sweptAt = .now()
@@ -111,7 +111,7 @@ final class Tokens: GatewayPart {
 
   // MARK: Metrics
 
-  func collect(into samples: inout MetricSamples) {
+  override func collect(into samples: inout MetricSamples) {
     guard ticker != nil else { return }
     samples.gauge(
       "tidemark_gateway_tokens_revoked",

@@ -43,7 +43,7 @@ struct ChannelMarks {
 
   mutating func append(_ cid: [UInt8]) { queue.append(cid) }
 
-  /// Puts the next channel in flight; returns its number, or nil where none is queued or too many are in flight.
+  /// Put the next channel in flight; returns its number, or nil where none is queued or too many are in flight.
   mutating func next(inFlightMax: Int) -> Int? {
     guard marking.count < inFlightMax, let cid = queue.popLast() else { return nil }
     defer { nextNumber += 1 }
@@ -51,7 +51,7 @@ struct ChannelMarks {
     return nextNumber
   }
 
-  /// Reads a page of a channel's unread threads.
+  /// Read a page of a channel's unread threads.
   mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) {
     var listed = Threads()
     for _ in 0..<(try reader.count()) {
@@ -68,7 +68,7 @@ struct ChannelMarks {
     threads[mark] = listed
   }
 
-  /// Handles the reply to a thread's mark_read. Nil: the channel is done.
+  /// Handle the reply to a thread's mark_read. Nil: the channel is done.
   mutating func threadMarked(_ mark: Int) -> UserChannelScan.Step? {
     threads[mark]?.parents.removeLast()
     return nextThread(mark)
@@ -81,7 +81,7 @@ struct ChannelMarks {
     return left.cursor == nil ? marked(mark, nil) : .threads(mark)
   }
 
-  /// Handles the result of marking a channel, or one of its threads; code nil: it succeeded.
+  /// Handle the result of marking a channel, or one of its threads; code nil: it succeeded.
   ///
   /// - Returns: the next request about its threads. Nil: the channel is done.
   mutating func marked(_ mark: Int, _ code: ProblemCode?) -> UserChannelScan.Step? {

@@ -13,14 +13,14 @@ struct CountFrames {
   struct Channel: ~Escapable {
     let user: Int
     /// Its position on the page; nil: not for the page.
-    let place: Int?
+    let pagePosition: Int?
     let cid: RawSpan
     let row: UInt32
 
     @_lifetime(copy cid)
-    init(user: Int, place: Int?, cid: RawSpan, row: UInt32) {
+    init(user: Int, pagePosition: Int?, cid: RawSpan, row: UInt32) {
       self.user = user
-      self.place = place
+      self.pagePosition = pagePosition
       self.cid = cid
       self.row = row
     }
@@ -28,14 +28,14 @@ struct CountFrames {
     @_lifetime(copy reader)
     init(_ reader: inout FieldReader) throws(WireError) {
       user = Int(try reader.varint())
-      place = try reader.optional().map { Int($0) }
+      pagePosition = try reader.optional().map { Int($0) }
       cid = try reader.string()
       row = try reader.varint32()
     }
 
     func write(into buffer: inout ByteBuffer) {
       buffer.writeVarint(user)
-      buffer.writeOptional(place.map { UInt64($0) })
+      buffer.writeOptional(pagePosition.map { UInt64($0) })
       buffer.writeField(cid)
       buffer.writeVarint(row)
     }
@@ -94,12 +94,12 @@ struct CountFrames {
     filling[shard] = Frame(shard: shard)
   }
 
-  /// Lets partly filled frames be sent.
+  /// Let partly filled frames be sent.
   mutating func closeAll() {
     for shard in filling.indices { close(shard) }
   }
 
-  /// Puts the next frame in flight; returns its number, or nil where none is ready or too many are in flight.
+  /// Put the next frame in flight; returns its number, or nil where none is ready or too many are in flight.
   mutating func next(inFlightMax: Int) -> Int? {
     guard sent.count < inFlightMax, let frame = ready.popLast() else { return nil }
     defer { nextNumber += 1 }
@@ -107,6 +107,6 @@ struct CountFrames {
     return nextNumber
   }
 
-  /// Removes an answered frame.
+  /// Remove an answered frame.
   mutating func remove(_ number: Int) -> Frame? { sent.removeValue(forKey: number) }
 }

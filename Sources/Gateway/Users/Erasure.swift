@@ -1,6 +1,6 @@
 internal import ReceiptModel
 
-/// Erases one user everywhere (R16). Several gateways may do so at once, and repeatedly. The steps are:
+/// Erasure of one user everywhere (R16). Several gateways may do so at once, and repeatedly. The steps are:
 ///
 /// 1. mark the user on the home shard as being erased;
 /// 2. tell every shard, so that nothing new is made in the user's name;
@@ -158,28 +158,28 @@ struct Erasure {
 
   // MARK: Events
 
-  /// Begins, or continues from the settings that were found.
+  /// Begin, or continue from the settings that were found.
   mutating func start() -> [Step] {
-    if settings.isErasing { return tell() }
+    if settings.isErasing { return assignToShards() }
     state = .beginning
     return [.begin]
   }
 
-  /// Handles the home shard's reply that the user is marked.
+  /// Handle the home shard's reply that the user is marked.
   mutating func begun(_ settings: UserSettings) -> [Step] {
     guard case .beginning = state, settings.isErasing else { return failed() }
     self.settings = settings
-    return tell()
+    return assignToShards()
   }
 
-  /// Handles a shard's confirmation that it refuses anything new of the user.
+  /// Handle a shard's confirmation that it refuses anything new of the user.
   mutating func assigned() -> [Step] {
     guard case .blockingNewWork(let waiting) = state else { return [] }
     state = .blockingNewWork(waiting - 1)
     return waiting > 1 ? [] : check(stalls: 0)
   }
 
-  /// Handles the home shard's version and state before a pass.
+  /// Handle the home shard's version and state before a pass.
   mutating func checked(version: UInt64, isErasing: Bool) -> [Step] {
     guard case .checking(let stalls) = state else { return [] }
     guard isErasing else { return purge() }
@@ -188,7 +188,7 @@ struct Erasure {
     return [.list(cursor: nil)]
   }
 
-  /// Handles a page of the channels that know the user.
+  /// Handle a page of the channels that know the user.
   mutating func listed(_ cids: [[UInt8]], next: UInt64?) -> [Step] {
     guard case .passing(var pass) = state else { return [] }
     // A list that does not advance would be requested endlessly.
@@ -200,7 +200,7 @@ struct Erasure {
     return advance(pass)
   }
 
-  /// Handles the result of an erase_member.
+  /// Handle the result of an erase_member.
   mutating func erased(_ erase: Int, _ result: OnErase) -> [Step] {
     guard case .passing(var pass) = state else { return [] }
     pass.erasing[erase] = nil
@@ -212,7 +212,7 @@ struct Erasure {
     return advance(pass)
   }
 
-  /// Handles a shard's reply that it has forgotten the user's settings.
+  /// Handle a shard's reply that it has forgotten the user's settings.
   ///
   /// - Parameter isErasing: the shard has not forgotten them, because the user was marked again.
   mutating func forgot(isErasing: Bool) -> [Step] {
@@ -228,7 +228,7 @@ struct Erasure {
     }
   }
 
-  /// Handles the result of a purge: the shard's log is cut behind the erasure, or not yet.
+  /// Handle the result of a purge: the shard's log is cut behind the erasure, or not yet.
   mutating func purged(_ shard: ShardID, _ result: OnPurge) -> [Step] {
     guard case .purging(var purge) = state else { return [] }
     purge.inFlight -= 1
@@ -252,7 +252,7 @@ struct Erasure {
     }
   }
 
-  /// Ends the erasure after a failed request. The gateway that next finds the user unsettled continues it.
+  /// End the erasure after a failed request. The gateway that next finds the user unsettled continues it.
   mutating func failed() -> [Step] {
     if isDone == nil { state = .ended(false) }
     return []
@@ -260,7 +260,7 @@ struct Erasure {
 
   // MARK: -
 
-  private mutating func tell() -> [Step] {
+  private mutating func assignToShards() -> [Step] {
     if shardCount == 1 { return check(stalls: 0) }
     state = .blockingNewWork(shardCount - 1)
     return others.map { .assign($0) }

@@ -1,9 +1,22 @@
 internal import HTTP2Session
 internal import Logging
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
+
+/// The store requests of an ``ErasureJob``.
+enum ErasureStoreRequest {
+  case begin
+  case assign
+  case check
+  case list
+  /// By the channel's number in the erasure.
+  case erase(channel: UInt32)
+  case forget
+  case purge(ShardID)
+}
 
 /// A running erasure, and its waiter.
 final class ErasureJob {
@@ -60,7 +73,7 @@ final class Erasures: GatewayPart {
     go(job, index) { $0.start() }
   }
 
-  /// Continues an erasure that another gateway, or this one, has begun.
+  /// Continue an erasure that another gateway, or this one, has begun.
   func resume(_ settings: UserSettings, shardCount: Int, replication: Int) -> Bool {
     let user = Array(settings.user.utf8)
     let isUnderWay = jobs.all.contains { $0.value.erasure.user == user }
@@ -75,19 +88,19 @@ final class Erasures: GatewayPart {
     return true
   }
 
-  /// Ends erasures that are waiting for a timer, at shutdown. The others end with their store requests.
+  /// End erasures that are waiting for a timer, at shutdown. The others end with their store requests.
   func stop() {
     for (index, job) in jobs.all where job.inFlight == 0 { go(job, index) { $0.failed() } }
   }
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     do throws(WireError) {
       var reader = FieldReader(payload)
-      let steps = try take(question, job, &reader)
+      let steps = try apply(request, job, &reader)
       perform(steps, job, index)
     } catch {
       loop.logMalformedReply(error, kind)
@@ -96,20 +109,20 @@ final class Erasures: GatewayPart {
     }
   }
 
-  func failed(_ index: SlotIndex, _ question: ErasureStoreRequest, _ problem: Problem) {
+  func failed(_ index: SlotIndex, _ request: ErasureStoreRequest, _ problem: Problem) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     if job.erasure.isBeginning { answer(job, problem) }
-    go(job, index) { Self.fail(&$0, question, problem.code) }
+    go(job, index) { Self.fail(&$0, request, problem.code) }
   }
 
-  private func take(
-    _ question: ErasureStoreRequest,
+  private func apply(
+    _ request: ErasureStoreRequest,
     _ job: ErasureJob,
     _ reader: inout FieldReader
   ) throws(WireError) -> [Erasure.Step] {
     let steps: [Erasure.Step]
-    switch question {
+    switch request {
     case .begin: steps = job.erasure.begun(try reader.userSettings())
     case .assign: return job.erasure.assigned()
     case .check:
@@ -140,10 +153,10 @@ final class Erasures: GatewayPart {
 
   private static func fail(
     _ erasure: inout Erasure,
-    _ question: ErasureStoreRequest,
+    _ request: ErasureStoreRequest,
     _ code: ProblemCode
   ) -> [Erasure.Step] {
-    switch question {
+    switch request {
     case .erase(let channel):
       // The channel is gone, and with it the member.
       erasure.erased(Int(channel), code == .channelNotFound ? .wasGone : .failed)
@@ -212,24 +225,24 @@ final class Erasures: GatewayPart {
     _ shard: ShardID?,
     _ job: ErasureJob,
     _ index: SlotIndex,
-    _ question: ErasureStoreRequest,
+    _ request: ErasureStoreRequest,
     _ name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [Erasure.Step] {
-    let request = PendingRequest(.erasure(index, question), route: .deleteUser)
+    let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
     let name = name ?? job.erasure.user
     let isSent =
       if let shard {
-        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, request, fields)
+        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, pending, fields)
       } else {
-        loop.trySend(kind, cid: name.span.bytes, request, fields)
+        loop.trySend(kind, cid: name.span.bytes, pending, fields)
       }
     if isSent {
       job.inFlight += 1
       return []
     }
     if job.erasure.isBeginning { answer(job, Problem(.storeBusy)) }
-    return Self.fail(&job.erasure, question, .storeBusy)
+    return Self.fail(&job.erasure, request, .storeBusy)
   }
 
   // MARK: Waiters
@@ -254,12 +267,12 @@ final class Erasures: GatewayPart {
         }
         buffer.writeStaticString(",\"erased\":true}")
       }
-      loop.counters.answered(route.rawValue, status: 200)
+      loop.counters.answered(route, status: 200)
       loop.endTurnSoon()
     }
   }
 
-  /// Answers a request at its timeout; the erasure continues without it.
+  /// Answer a request at its timeout; the erasure continues without it.
   private func eraseTimedOut(_ job: ErasureJob) { answer(job, Self.partlyErased) }
 
   private func answer(_ job: ErasureJob, _ problem: Problem) {
@@ -267,7 +280,7 @@ final class Erasures: GatewayPart {
     job.timeout?.cancel()
     job.waiter = .none
     guard let connection = loop.connections.answering(stream, on: index) else { return }
-    loop.answer(problem, route.rawValue, stream, connection)
+    loop.answer(problem, route, stream, connection)
     loop.endTurnSoon()
   }
 
@@ -277,10 +290,20 @@ final class Erasures: GatewayPart {
       "the erasure continues in the background; repeat the request to learn its result"
     )
   }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_erasures",
+      help: "Users who are being erased.",
+      Double(count)
+    )
+  }
 }
 
 extension FieldReader {
-  /// Reads user settings up to whether the user is being erased; false for a user already erased.
+  /// Read user settings up to whether the user is being erased; false for a user already erased.
   @_lifetime(self: copy self)
   fileprivate mutating func erasing() throws(WireError) -> (version: UInt64, isErasing: Bool) {
     _ = try string()

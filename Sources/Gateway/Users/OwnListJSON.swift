@@ -2,12 +2,12 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes a user's own receipts and threads (Proto/openapi.yaml; R9, R15).
+/// JSON of a user's own receipts and threads (Proto/openapi.yaml; R9, R15).
 enum OwnListJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 384
 
-  /// Writes one entry of a reply to user_receipts as
+  /// Write one entry of a reply to user_receipts as
   /// `{"cid","message_id","seq","user"?,"created_at","receipt_status","expires_at"?,"acknowledged_at"?,"exact"?,
   /// "note"?}`.
   ///
@@ -62,7 +62,7 @@ enum OwnListJSON {
     return sequence.rawValue
   }
 
-  /// Writes one entry of a reply to user_threads as
+  /// Write one entry of a reply to user_threads as
   /// `{"cid","thread_id","unread_messages","last_read_message_id"?,"first_unread_message_id"?,"newest_message_id"}`.
   ///
   /// - Returns: the parent's sequence number.
@@ -100,7 +100,7 @@ enum OwnListJSON {
     return parent.rawValue
   }
 
-  /// Writes `{"receipts": […], "next"?}` or `{"threads": […], "next"?}`.
+  /// Write `{"receipts": […], "next"?}` or `{"threads": […], "next"?}`.
   static func write(_ scan: UserListScan, into buffer: inout ByteBuffer) {
     switch scan.subject {
     case .receipts: buffer.writeStaticString("{\"receipts\":[")

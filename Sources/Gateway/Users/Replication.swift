@@ -1,21 +1,27 @@
 internal import HTTP2Session
 internal import Logging
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
-/// Completes changes of channel types and users that have not reached every shard: performs the steps of
-/// ``SettingsReplication``, in the background, without a client.
+/// The store requests of ``SettingsReplication``.
+enum ReplicationStoreRequest {
+  case unsettled(ShardID)
+  /// By the number of the value.
+  case assignment(UInt32)
+  case settlement(UInt32)
+}
+
+/// Background completion of changes of channel types and users that have not reached every shard: performs the steps of
+/// ``SettingsReplication``.
 final class Replication: GatewayPart {
   private var machine = SettingsReplication()
   /// Nil where another loop does this, or after the end.
   private var ticker: RepeatedTask?
 
-  /// Values that it has completed.
-  var settledCount: UInt64 { machine.settledCount }
-
-  /// Starts the timer that looks for unsettled values.
+  /// Start the timer that looks for unsettled values.
   func start() {
     guard let interval = loop.limits.replicationInterval else { return }
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
@@ -29,18 +35,18 @@ final class Replication: GatewayPart {
     ticker = nil
   }
 
-  /// Starts a round if the store is reachable and the last round has ended.
+  /// Start a round if the store is reachable and the last round has ended.
   func startRound() {
     guard ticker != nil, loop.store.isReady, !machine.isBusy else { return }
     perform(machine.roundIsDue(shardCount: loop.store.shardCount))
     loop.endTurnSoon()
   }
 
-  func replied(_ question: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
-      switch question {
+      switch request {
       case .unsettled(let shard):
         let values = try reader.unreplicatedValues()
         try reader.end()
@@ -54,21 +60,21 @@ final class Replication: GatewayPart {
       perform(steps)
     } catch {
       loop.logMalformedReply(error, kind)
-      failed(question)
+      failed(request)
     }
   }
 
-  /// Handles the end of an erasure that a round has started.
+  /// Handle the end of an erasure that a round has started.
   func erasureEnded(_ value: Int, isDone: Bool) { perform(machine.settled(value, isDone: isDone)) }
 
-  /// Handles the end of an announcement that a round has started.
+  /// Handle the end of an announcement that a round has started.
   func announced(_ value: Int, isDone: Bool) { perform(machine.announced(value, isDone: isDone)) }
 
-  func failed(_ question: ReplicationStoreRequest) { perform(failure(of: question)) }
+  func failed(_ request: ReplicationStoreRequest) { perform(failure(of: request)) }
 
-  private func failure(of question: ReplicationStoreRequest) -> [SettingsReplication.Step] {
-    switch question {
-    case .unsettled: machine.askFailed()
+  private func failure(of request: ReplicationStoreRequest) -> [SettingsReplication.Step] {
+    switch request {
+    case .unsettled: machine.listFailed()
     case .settlement(let value): machine.settled(Int(value), isDone: false)
     case .assignment(let value): machine.assigned(Int(value), isDone: false)
     }
@@ -111,18 +117,29 @@ final class Replication: GatewayPart {
     _ kind: FrameKind,
     _ shard: ShardID,
     _ name: [UInt8]?,
-    _ question: ReplicationStoreRequest,
+    _ request: ReplicationStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
-    let request = PendingRequest(.replication(question), route: .putChannelType)
-    if loop.trySend(kind, shard: shard, name: name, request, fields) { return [] }
+    let pending = PendingRequest(.replication(request), route: .putChannelType)
+    if loop.trySend(kind, shard: shard, name: name, pending, fields) { return [] }
     machine.storeIsBusy()
-    return failure(of: question)
+    return failure(of: request)
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.counter(
+      "tidemark_gateway_values_settled_total",
+      help:
+        "Changes of channel types and users that a gateway left incomplete and another replicated to every shard.",
+      Int64(machine.settledCount)
+    )
   }
 }
 
 extension FieldReader {
-  /// Reads list(type record); list(user settings).
+  /// Read list(type record); list(user settings).
   @_lifetime(self: copy self)
   fileprivate mutating func unreplicatedValues() throws(WireError) -> [SharedValue] {
     var values: [SharedValue] = []

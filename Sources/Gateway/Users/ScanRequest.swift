@@ -35,7 +35,7 @@ struct ScanRequest {
   /// When the caller's token was issued; see ``Caller``.
   var issued: UInt32? { caller?.issued }
 
-  /// Adds work to the request's cost. Returns the whole requests that it has come to, which are to be charged.
+  /// Add work to the request's cost. Returns the whole requests that it has come to, which are to be charged.
   mutating func add(_ twentieths: Int) -> Int {
     unchargedCost += twentieths
     defer { unchargedCost %= 20 }
@@ -44,7 +44,7 @@ struct ScanRequest {
 }
 
 extension GatewayLoop {
-  /// Charges the caller of a scan for work that its route's own cost does not include. The caller may come into debt,
+  /// Charge the caller of a scan for work that its route's own cost does not include. The caller may come into debt,
   /// and waits with their next request.
   ///
   /// - Parameter twentieths: the cost in twentieths of a request.

@@ -1,16 +1,16 @@
 internal import ReceiptModel
 
-/// Completes replications that a gateway began and did not finish: values that their home shard holds and that may not
-/// have reached all other shards (``SharedValue``).
+/// Completion of replications that a gateway began and did not finish: values that their home shard holds and that may
+/// not have reached all other shards (``SharedValue``).
 ///
-/// It works in rounds. A round asks every shard for its unsettled values. A value that the previous round also found,
+/// It works in rounds. A round lists the unsettled values of every shard. A value that the previous round also found,
 /// in the same version, has lost its gateway: it is assigned to the other shards and settled. A new value may belong to
 /// a PUT in progress, and is left alone for one round. Doing both is harmless: a shard accepts only a higher version.
 ///
 /// Every request gets exactly one answer, success or failure, so each round ends.
 struct SettingsReplication {
   /// list_unsettled requests in flight at once.
-  static let asksMax = 16
+  static let listsInFlightMax = 16
   /// Values replicated at once.
   static let replicationsMax = 8
   /// Values that a round handles; others wait for the next round.
@@ -18,7 +18,7 @@ struct SettingsReplication {
 
   /// A request to send.
   enum Step: Equatable {
-    /// Send list_unsettled to this shard; its answer is ``found(_:in:)`` or ``askFailed()``.
+    /// Send list_unsettled to this shard; its answer is ``found(_:in:)`` or ``listFailed()``.
     case listUnsettled(ShardID)
     /// Assign this value to every shard but its home; each answer is ``assigned(_:isDone:)``.
     case assign(Int, SharedValue, shardCount: Int)
@@ -47,14 +47,14 @@ struct SettingsReplication {
   private struct Round {
     let shardCount: Int
     var nextShard = 0
-    var asksInFlight = 0
+    var listsInFlight = 0
     var found: Set<SharedValue.Identity> = []
     /// Values that the previous round found too and that are not started yet; the next one is last.
     var due: [SharedValue] = []
     var replications: [Int: ReplicatedValue] = [:]
     var nextReplication = 0
 
-    var isAsking: Bool { nextShard < shardCount || asksInFlight > 0 }
+    var isListing: Bool { nextShard < shardCount || listsInFlight > 0 }
   }
 
   private enum State {
@@ -78,7 +78,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Starts a round, unless one is in progress.
+  /// Start a round, unless one is in progress.
   ///
   /// - Parameter shardCount: 0 where the store is not known yet.
   mutating func roundIsDue(shardCount: Int) -> [Step] {
@@ -90,11 +90,11 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the unsettled values of a shard. Values with another home shard are ignored.
+  /// Handle the unsettled values of a shard. Values with another home shard are ignored.
   mutating func found(_ values: [SharedValue], in shard: ShardID) -> [Step] {
     let seen = seen
     return answered { round in
-      round.asksInFlight -= 1
+      round.listsInFlight -= 1
       for value in values where value.home(shardCount: round.shardCount) == shard {
         guard round.found.count < Self.valuesMax else { break }
         round.found.insert(value.identity)
@@ -103,12 +103,12 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles a failed list_unsettled.
-  mutating func askFailed() -> [Step] {
-    answered { $0.asksInFlight -= 1 }
+  /// Handle a failed list_unsettled.
+  mutating func listFailed() -> [Step] {
+    answered { $0.listsInFlight -= 1 }
   }
 
-  /// Handles a shard's answer to an assignment.
+  /// Handle a shard's answer to an assignment.
   mutating func assigned(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
       round.replications[replication]?.waiting -= 1
@@ -116,7 +116,7 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the end of an announcement.
+  /// Handle the end of an announcement.
   mutating func announced(_ replication: Int, isDone: Bool) -> [Step] {
     answered { round in
       round.replications[replication]?.waiting = 0
@@ -125,13 +125,13 @@ struct SettingsReplication {
     }
   }
 
-  /// Handles the home shard's answer. After a failure the next round tries again.
+  /// Handle the home shard's answer. After a failure the next round tries again.
   mutating func settled(_ replication: Int, isDone: Bool) -> [Step] {
     if isDone { settledCount += 1 }
     return answered { $0.replications[replication] = nil }
   }
 
-  /// Ends the round early because the store's window is full; the rest is left to the next round.
+  /// End the round early because the store's window is full; the rest is left to the next round.
   mutating func storeIsBusy() {
     guard case .busy(var round) = state else { return }
     round.nextShard = round.shardCount
@@ -139,22 +139,22 @@ struct SettingsReplication {
     state = .busy(round)
   }
 
-  private mutating func answered(_ note: (inout Round) -> Void) -> [Step] {
+  private mutating func answered(_ update: (inout Round) -> Void) -> [Step] {
     guard case .busy(var round) = state else {
-      preconditionFailure("an answer to nothing that was asked")
+      preconditionFailure("a reply without a request")
     }
-    note(&round)
+    update(&round)
     return advance(round)
   }
 
-  /// Starts whatever the limits allow; ends the round if nothing is left.
+  /// Start whatever the limits allow; ends the round if nothing is left.
   private mutating func advance(_ current: Round) -> [Step] {
     var round = current
     var steps: [Step] = []
-    while round.nextShard < round.shardCount, round.asksInFlight < Self.asksMax {
+    while round.nextShard < round.shardCount, round.listsInFlight < Self.listsInFlightMax {
       steps.append(.listUnsettled(ShardID(UInt16(round.nextShard))))
       round.nextShard += 1
-      round.asksInFlight += 1
+      round.listsInFlight += 1
     }
     for (index, replication) in round.replications.sorted(by: { $0.key < $1.key })
     where replication.waiting == 0 {
@@ -185,7 +185,7 @@ struct SettingsReplication {
         steps.append(.assign(index, value, shardCount: round.shardCount))
       }
     }
-    if round.isAsking || !round.replications.isEmpty {
+    if round.isListing || !round.replications.isEmpty {
       state = .busy(round)
     } else {
       seen = round.found

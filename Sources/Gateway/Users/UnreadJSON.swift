@@ -2,12 +2,12 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Encodes results that cover all channels of a user (Proto/openapi.yaml; R13, R14).
+/// JSON of results that cover all channels of a user (Proto/openapi.yaml; R13, R14).
 enum UnreadJSON {
   /// Upper bound for the size of an entry without its variable-length strings.
   private static let fixedByteMax = 256
 
-  /// Writes the answer of a finished job.
+  /// Write the answer of a finished job.
   static func write(_ job: UserJob, into buffer: inout ByteBuffer) {
     switch job.request.route {
     case .markRead, .markUnread: writeMark(job, into: &buffer)
@@ -48,8 +48,8 @@ enum UnreadJSON {
     for (index, entry) in job.entries.enumerated() {
       buffer.writeStaticString(index == 0 ? "{" : ",{")
       switch entry {
-      case .user(let place):
-        let user = job.scan.users[place]
+      case .user(let index):
+        let user = job.scan.users[index]
         writeUser(user.id, into: &buffer)
         if let problem = user.problem {
           write(problem.code, into: &buffer)
@@ -132,7 +132,7 @@ enum UnreadJSON {
     }
   }
 
-  /// Writes a reply to list_channels as `{"channels": [{"cid", "joined_at"}…], "next"?}`.
+  /// Write a reply to list_channels as `{"channels": [{"cid", "joined_at"}…], "next"?}`.
   static func writeChannels(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"channels\":[")
     var isFirst = true
@@ -159,7 +159,7 @@ enum UnreadJSON {
     buffer.writeStaticString("}")
   }
 
-  private static func writeNext(_ place: UInt64?, into buffer: inout ByteBuffer) {
-    if let place { buffer.writeString(",\"next\":\"c\(place)\"") }
+  private static func writeNext(_ cursor: UInt64?, into buffer: inout ByteBuffer) {
+    if let cursor { buffer.writeString(",\"next\":\"c\(cursor)\"") }
   }
 }

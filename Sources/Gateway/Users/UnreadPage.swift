@@ -14,11 +14,11 @@ struct UnreadPage {
 
   /// Phase of the page.
   private enum State {
-    /// Lists channels from the start on. Becomes `wrapped` where others may stand before it.
+    /// Listing channels from the start on. Becomes `wrapped` where others may stand before it.
     case first
-    /// Lists channels before the start.
+    /// Listing channels before the start.
     case wrapped
-    /// Looks up the channels; that many answers are pending.
+    /// Looking up the channels; that many answers are pending.
     case looking(Int)
   }
 
@@ -26,9 +26,9 @@ struct UnreadPage {
   /// The channels of the first list frame, which mark the end of the wrapped part.
   private var firstChannels: Set<[UInt8]> = []
   /// The start of each list frame: the number of channels before it in the scan, and its cursor.
-  private var frames: [(place: Int, cursor: UInt64?)] = []
+  private var frames: [(position: Int, cursor: UInt64?)] = []
   /// In order; up to one more than the page shows.
-  private var channels: [(place: Int, cid: [UInt8])] = []
+  private var channels: [(position: Int, cid: [UInt8])] = []
   /// Details of each channel; nil: no longer the user's channel, or read meanwhile.
   private var details: [Detail?] = []
   /// Where the next page starts.
@@ -62,7 +62,7 @@ struct UnreadPage {
 
   // MARK: While channels are listed and counted
 
-  /// Registers a list frame; true where its channels may be shown.
+  /// Register a list frame; true where its channels may be shown.
   mutating func beginFrame(from cursor: UInt64?, order: Int) -> Bool {
     guard case .first = state else { return false }
     frames.append((order, cursor))
@@ -82,26 +82,26 @@ struct UnreadPage {
     return next < start
   }
 
-  /// Handles the end of the list; true where the list is now to be read from its beginning.
+  /// Handle the end of the list; true where the list is now to be read from its beginning.
   mutating func wrap() -> Bool {
     guard case .first = state, start != nil else { return false }
     state = .wrapped
     return true
   }
 
-  /// Adds an unread channel.
-  mutating func add(_ cid: [UInt8], place: Int) {
+  /// Add an unread channel.
+  mutating func add(_ cid: [UInt8], pagePosition: Int) {
     if channels.count > limit {
-      guard place < channels[limit].place else { return }
+      guard pagePosition < channels[limit].position else { return }
       channels.removeLast()
     }
-    let at = channels.firstIndex { $0.place > place } ?? channels.count
-    channels.insert((place, cid), at: at)
+    let at = channels.firstIndex { $0.position > pagePosition } ?? channels.count
+    channels.insert((pagePosition, cid), at: at)
   }
 
   // MARK: Looking up
 
-  /// Starts the look-ups after counting: the next page's start, and each channel's row.
+  /// Start the look-ups after counting: the next page's start, and each channel's row.
   mutating func beginDetails() -> [UserChannelScan.Step] {
     switch state {
     case .looking: return []
@@ -111,8 +111,8 @@ struct UnreadPage {
     if channels.count > limit {
       channels.removeLast()
       // A list that ends with the last shown channel returns the position behind it.
-      if let last = channels.last, let frame = frames.last(where: { $0.place <= last.place }) {
-        steps.append(.locate(cursor: frame.cursor, limit: last.place - frame.place + 1))
+      if let last = channels.last, let frame = frames.last(where: { $0.position <= last.position }) {
+        steps.append(.locate(cursor: frame.cursor, limit: last.position - frame.position + 1))
         next = frame.cursor ?? 0
       }
     }
@@ -124,7 +124,7 @@ struct UnreadPage {
 
   func channel(_ index: Int) -> [UInt8] { channels[index].cid }
 
-  /// Handles a list that should end with the last shown channel. If memberships have changed meanwhile, the next page
+  /// Handle a list that should end with the last shown channel. If memberships have changed meanwhile, the next page
   /// starts at the list frame: showing a channel twice is better than missing one.
   mutating func located(_ reader: inout FieldReader) throws(WireError) {
     var isLast = false
@@ -135,13 +135,13 @@ struct UnreadPage {
       _ = try reader.byte()
       _ = try reader.time()
     }
-    let place = try reader.optional()
+    let position = try reader.optional()
     try reader.end()
-    if isLast { next = place }
+    if isLast { next = position }
     answered()
   }
 
-  /// Handles a read state that contains the user's own row.
+  /// Handle a read state that contains the user's own row.
   mutating func readStateReceived(_ index: Int, user: [UInt8], _ reader: inout FieldReader) throws(WireError)
   {
     for _ in 0..<(try reader.count(elementBytesMin: 8)) {
@@ -162,7 +162,7 @@ struct UnreadPage {
     answered()
   }
 
-  /// Handles a channel that is no longer the user's.
+  /// Handle a channel that is no longer the user's.
   mutating func gone() { answered() }
 
   private mutating func answered() {

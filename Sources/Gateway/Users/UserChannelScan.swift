@@ -2,8 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Visits all channels of one or several users. The users' home shards list the channels page by page; each channel is
-/// counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as steps, and each
+/// Scan over all channels of one or several users. The users' home shards list the channels page by page; each channel
+/// is counted (R14) or marked read (R13) once it is listed. A pure state machine: requests come out as steps, and each
 /// answer goes in exactly once.
 ///
 /// Memory does not grow with the number of channels: no page is requested while enough channels are pending, pending
@@ -141,7 +141,7 @@ struct UserChannelScan {
   /// The parent message of the thread that is marked next.
   func thread(of mark: Int) -> [UInt8] { marks.thread(of: mark) }
 
-  /// Writes all fields of unread_counts.
+  /// Write all fields of unread_counts.
   func writeCounts(_ frame: Int, into buffer: inout ByteBuffer) {
     guard let frame = frames[frame] else { return }
     buffer.writeVarint(frame.count)
@@ -151,7 +151,7 @@ struct UserChannelScan {
     }
   }
 
-  /// Writes the fields of announce_row after the user.
+  /// Write the fields of announce_row after the user.
   func writeAnnouncement(_ frame: Int, into buffer: inout ByteBuffer) {
     guard let frame = frames[frame] else { return }
     buffer.writeVarint(frame.count)
@@ -160,10 +160,10 @@ struct UserChannelScan {
 
   // MARK: Events
 
-  /// Starts the scan.
+  /// Start the scan.
   mutating func begin() -> [Step] { advance() }
 
-  /// Handles a page of a user's channels from list_channels.
+  /// Handle a page of a user's channels from list_channels.
   mutating func listed(_ user: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
     listsInFlight -= 1
     if users[user].problem != nil { return advance() }
@@ -179,7 +179,7 @@ struct UserChannelScan {
         let name = cid.withUnsafeBytes { Array($0) }
         guard page?.isNew(name, isWanted: isWanted) ?? true else { continue }
       }
-      take(cid, row: row, user, place: isWanted ? channelCount : nil)
+      addChannel(cid, row: row, user, pagePosition: isWanted ? channelCount : nil)
       channelCount += 1
     }
     let next = try reader.optional()
@@ -200,14 +200,14 @@ struct UserChannelScan {
     return advance()
   }
 
-  /// Handles a failed list_channels.
+  /// Handle a failed list_channels.
   mutating func listFailed(_ user: Int, _ problem: Problem) -> [Step] {
     listsInFlight -= 1
     fail(user, problem)
     return advance()
   }
 
-  /// Handles a frame's counts from unread_counts.
+  /// Handle a frame's counts from unread_counts.
   mutating func counted(_ frame: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
     guard let frame = frames.remove(frame) else { throw .badValue(.count) }
     guard try reader.count() == frame.count else { throw .badValue(.count) }
@@ -217,8 +217,8 @@ struct UserChannelScan {
       switch try UnreadCountFields(&reader) {
       case .found(let counts):
         users[channel.user].totals.add(counts)
-        if let place = channel.place, counts.isUnreadChannel {
-          page?.add(channel.cid.bytes, place: place)
+        if let pagePosition = channel.pagePosition, counts.isUnreadChannel {
+          page?.add(channel.cid.bytes, pagePosition: pagePosition)
         }
       // The index may lag: a channel that is no longer the user's has nothing unread.
       case .refused(.channelNotFound), .refused(.notAMember): break
@@ -229,13 +229,13 @@ struct UserChannelScan {
     return advance()
   }
 
-  /// Handles the reply to announce_row.
+  /// Handle the reply to announce_row.
   mutating func announced(_ frame: Int) -> [Step] {
     _ = frames.remove(frame)
     return advance()
   }
 
-  /// Handles a failed frame. The users in it get no result: a total without these channels would be wrong.
+  /// Handle a failed frame. The users in it get no result: a total without these channels would be wrong.
   mutating func countFailed(_ frame: Int, _ problem: Problem) -> [Step] {
     guard let frame = frames.remove(frame) else { return advance() }
     // A user appears once for each channel.
@@ -245,40 +245,40 @@ struct UserChannelScan {
     return advance()
   }
 
-  /// Handles a page of a channel's unread threads from user_threads.
+  /// Handle a page of a channel's unread threads from user_threads.
   mutating func threadsListed(_ mark: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
     try marks.threadsListed(mark, &reader)
     return after(marks.nextThread(mark))
   }
 
-  /// Handles the reply to a thread's mark_read.
+  /// Handle the reply to a thread's mark_read.
   mutating func threadMarked(_ mark: Int) -> [Step] { after(marks.threadMarked(mark)) }
 
-  /// Handles the result of marking a channel; nil: it succeeded.
+  /// Handle the result of marking a channel; nil: it succeeded.
   mutating func marked(_ mark: Int, _ code: ProblemCode?) -> [Step] {
     if code == .tokenRevoked { problem = problem ?? Problem(.tokenRevoked) }
     return after(marks.marked(mark, code))
   }
 
-  /// Continues after a mark; nil: its channel is done.
+  /// Continue after a mark; nil: its channel is done.
   private mutating func after(_ step: Step?) -> [Step] {
     guard problem == nil, let step else { return advance() }
     return [step]
   }
 
-  /// Handles the list that locates the next page's start.
+  /// Handle the list that locates the next page's start.
   mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     try page?.located(&reader)
     return advance()
   }
 
-  /// Handles the read state of a channel on the page.
+  /// Handle the read state of a channel on the page.
   mutating func readStateReceived(_ channel: Int, _ reader: inout FieldReader) throws(WireError) -> [Step] {
     try page?.readStateReceived(channel, user: users[0].id, &reader)
     return advance()
   }
 
-  /// Handles a failed look-up of a channel of the page, or of the next page's start.
+  /// Handle a failed look-up of a channel of the page, or of the next page's start.
   mutating func readStateFailed(_ problem: Problem) -> [Step] {
     switch problem.code {
     case .channelNotFound, .memberNotFound: page?.gone()
@@ -289,22 +289,25 @@ struct UserChannelScan {
 
   // MARK: -
 
-  /// Fails one user. The whole scan fails with an only user, or with a revoked token.
+  /// Fail one user. The whole scan fails with an only user, or with a revoked token.
   private mutating func fail(_ user: Int, _ problem: Problem) {
     if users[user].problem == nil { users[user].problem = problem }
     if problem.code == .tokenRevoked || users.count == 1 { self.problem = self.problem ?? problem }
   }
 
-  private mutating func take(_ cid: RawSpan, row: UInt32, _ user: Int, place: Int?) {
+  private mutating func addChannel(_ cid: RawSpan, row: UInt32, _ user: Int, pagePosition: Int?) {
     switch work {
     case .markRead: marks.append(cid.bytes)
     case .count, .announce:
       let shard = Int(ShardID.owning(cid, count: shardCount).rawValue)
-      frames.append(CountFrames.Channel(user: user, place: place, cid: cid, row: row), shard: shard)
+      frames.append(
+        CountFrames.Channel(user: user, pagePosition: pagePosition, cid: cid, row: row),
+        shard: shard
+      )
     }
   }
 
-  /// Starts whatever the limits allow.
+  /// Start whatever the limits allow.
   private mutating func advance() -> [Step] {
     guard problem == nil else { return [] }
     var steps: [Step] = []
@@ -348,7 +351,7 @@ struct UnreadTotals: Equatable {
   /// Unread messages and replies that mention the user.
   var mentions: UInt64 = 0
 
-  /// Adds a channel's counts. Muted channels, their threads and their flag are in no total.
+  /// Add a channel's counts. Muted channels, their threads and their flag are in no total.
   mutating func add(_ counts: UnreadCounts) {
     guard !counts.isMuted else { return }
     messages += UInt64(counts.messages)

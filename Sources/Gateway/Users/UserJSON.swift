@@ -1,9 +1,9 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Encodes and decodes a user's settings (Proto/openapi.yaml).
+/// JSON of a user's settings (Proto/openapi.yaml).
 package enum UserJSON {
-  /// Parses `{"privacy_settings"?: {"read_receipts"?: {"enabled"}, "delivery_receipts"?: {"enabled"}},
+  /// Parse `{"privacy_settings"?: {"read_receipts"?: {"enabled"}, "delivery_receipts"?: {"enabled"}},
   /// "revoke_tokens_before"?}`.
   ///
   /// - Throws: `invalid_field`.
@@ -30,7 +30,7 @@ package enum UserJSON {
     return isEnabled
   }
 
-  /// Writes `{"id", "privacy_settings": {both}, "revoke_tokens_before"?}`.
+  /// Write `{"id", "privacy_settings": {both}, "revoke_tokens_before"?}`.
   package static func write(_ settings: UserSettings, into buffer: inout ByteBuffer) {
     let user = Array(settings.user.utf8)
     let byteMax = 160 + OutputRawSpan.jsonStringByteMax(user.count) + OutputRawSpan.timestampByteCount

@@ -1,7 +1,21 @@
 internal import NIOCore
 
+/// The store requests of a ``UserJob``, with the index of the user, frame, mark or channel in its scan.
+enum UserJobStoreRequest {
+  /// The mark that the request itself asks for.
+  case firstMark
+  case list(user: UInt32)
+  case count(frame: UInt32)
+  case mark(UInt32)
+  case threads(mark: UInt32)
+  case markThread(mark: UInt32)
+  case locate
+  case detail(channel: UInt32)
+  case announce(frame: UInt32)
+}
+
 /// A request that visits all channels of one or several users (``UserChannelScan``).
-final class UserJob {
+final class UserJob: Job {
   enum Stage {
     /// The user's position is moved first; the totals reflect the result. Becomes `scanning`.
     case marking
@@ -39,6 +53,16 @@ final class UserJob {
   var row = ByteBuffer()
   /// Requests to the store in flight.
   var inFlight = 0
+
+  var isEnded: Bool {
+    if case .ended = stage { true } else { false }
+  }
+
+  var answersClient: Bool {
+    if case .answer = purpose { true } else { false }
+  }
+
+  func end() { stage = .ended }
 
   init(
     _ context: RequestContext,

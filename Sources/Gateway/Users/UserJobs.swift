@@ -1,5 +1,6 @@
 internal import HTTP2Session
 internal import NIOCore
+internal import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
@@ -7,31 +8,30 @@ internal import StoreClient
 /// The scans over users' channels in progress: performs the steps of ``UserChannelScan``. A job ends early if its
 /// client disconnects, which the next store reply detects.
 final class UserJobs: GatewayPart {
-  /// A job keeps its slot until its last reply has arrived.
-  private var jobs = SlotTable<UserJob>()
+  private var jobs = JobTable<UserJob>()
 
   /// Jobs in progress.
   var count: Int { jobs.count }
 
-  /// Checks that another job may start; throws where the limit of the loop or of the user is reached, or the store is
+  /// Check that another job may start; throws where the limit of the loop or of the user is reached, or the store is
   /// unavailable.
   func checkRoom(for context: RequestContext) throws(Problem) {
     guard count + loop.userLists.count < loop.limits.userJobs else { throw Problem(.storeBusy) }
     let key = context.userKey
     if key != 0 {
-      let own = jobs.indexes.count { jobs[$0]?.request.userKey == key } + loop.userLists.count(of: key)
+      let own = jobs.count(of: key) + loop.userLists.count(of: key)
       guard own < loop.limits.userJobsPerUser else { throw Problem(.storeBusy) }
     }
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
   }
 
-  /// Starts a scan over the channels.
+  /// Start a scan over the channels.
   func begin(_ job: UserJob) {
     let index = jobs.insert(job)
     perform(job.scan.begin(), job, index)
   }
 
-  /// Starts a job that marks a channel first, and counts the totals after that.
+  /// Start a job that marks a channel first, and count the totals after that.
   ///
   /// - Throws: `store_busy`.
   func begin(
@@ -42,8 +42,8 @@ final class UserJobs: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = jobs.insert(job)
-    let request = Self.request(job, index, .firstMark)
-    guard loop.trySend(kind, cid: cid, request, issued: job.request.issued, thread: thread, fields) else {
+    let pending = job.pendingRequest(.userJob(index, .firstMark))
+    guard loop.trySend(kind, cid: cid, pending, issued: job.request.issued, thread: thread, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -52,59 +52,39 @@ final class UserJobs: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) {
+  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) {
       do throws(WireError) {
-        let steps = try take(question, payload, job)
+        let steps = try apply(request, payload, job)
         perform(steps, job, index)
       } catch {
         loop.logMalformedReply(error, kind)
         end(job, Problem(.internalError))
       }
     }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserJobStoreRequest, _ problem: Problem) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) {
+  func failed(_ index: SlotIndex, _ request: UserJobStoreRequest, _ problem: Problem) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) {
       if case .marking = job.stage {
         end(job, problem)
       } else {
-        perform(Self.failure(of: question, problem, job), job, index)
+        perform(Self.failure(of: request, problem, job), job, index)
       }
     }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
-  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
-  private func isStillWanted(_ job: UserJob) -> Bool {
-    switch job.stage {
-    case .ended: return false
-    case .marking, .scanning:
-      guard case .answer = job.purpose else { return true }
-      if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false {
-        return true
-      }
-      job.stage = .ended
-      return false
-    }
-  }
-
-  private func release(_ job: UserJob, _ index: SlotIndex) {
-    if case .ended = job.stage, job.inFlight == 0 { jobs.remove(index) }
-  }
-
-  private func take(
-    _ question: UserJobStoreRequest,
+  private func apply(
+    _ request: UserJobStoreRequest,
     _ payload: RawSpan,
     _ job: UserJob
   ) throws(WireError) -> [UserChannelScan.Step] {
     var reader = FieldReader(payload)
-    switch question {
+    switch request {
     case .firstMark:
       let row = try RowFields(&reader)
       RowJSON.writeAnswer(row, try reader.uncounted(), into: &job.row)
@@ -122,11 +102,11 @@ final class UserJobs: GatewayPart {
   }
 
   private static func failure(
-    of question: UserJobStoreRequest,
+    of request: UserJobStoreRequest,
     _ problem: Problem,
     _ job: UserJob
   ) -> [UserChannelScan.Step] {
-    switch question {
+    switch request {
     case .list(let user): job.scan.listFailed(Int(user), problem)
     case .count(let frame), .announce(let frame): job.scan.countFailed(Int(frame), problem)
     case .locate, .detail: job.scan.readStateFailed(problem)
@@ -141,7 +121,7 @@ final class UserJobs: GatewayPart {
   private func perform(_ steps: [UserChannelScan.Step], _ job: UserJob, _ index: SlotIndex) {
     performAll(steps) { perform($0, job, index) }
     if job.scan.isDone { end(job, nil) }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
   private func perform(_ step: UserChannelScan.Step, _ job: UserJob, _ index: SlotIndex) -> [UserChannelScan
@@ -149,9 +129,16 @@ final class UserJobs: GatewayPart {
   {
     let user = job.scan.users[0].id
     switch step {
-    case .list(let place):
-      let cursor = job.scan.cursor(of: place)
-      return list(job, index, place, .list(user: UInt32(place)), cursor: cursor, UserChannelScan.listMax)
+    case .list(let userIndex):
+      let cursor = job.scan.cursor(of: userIndex)
+      return list(
+        job,
+        index,
+        userIndex,
+        .list(user: UInt32(userIndex)),
+        cursor: cursor,
+        UserChannelScan.listMax
+      )
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
       loop.charge(job.scan.channelCount(of: frame), to: &job.request)
@@ -198,18 +185,18 @@ final class UserJobs: GatewayPart {
     _ job: UserJob,
     _ index: SlotIndex,
     _ user: Int,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     cursor: UInt64?,
     _ limit: Int
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(.listChannels, home, id, job, index, question) {
+    return trySend(.listChannels, home, id, job, index, request) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
   }
 
-  /// Asks a shard.
+  /// Ask a shard.
   ///
   /// - Parameter name: empty: the frame kind has no name.
   private func trySend(
@@ -218,63 +205,57 @@ final class UserJobs: GatewayPart {
     _ name: [UInt8],
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let request = Self.request(job, index, question)
+    let pending = job.pendingRequest(.userJob(index, request))
     let name = name.isEmpty ? nil : name
-    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: job.request.issued, fields)
-    return sent(isSent, job, question)
+    let isSent = loop.trySend(kind, shard: shard, name: name, pending, issued: job.request.issued, fields)
+    return sent(isSent, job, request)
   }
 
-  /// Asks about a channel.
+  /// Ask about a channel.
   private func trySend(
     _ kind: FrameKind,
     _ cid: [UInt8],
     thread: [UInt8]? = nil,
     _ job: UserJob,
     _ index: SlotIndex,
-    _ question: UserJobStoreRequest,
+    _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
-    let request = Self.request(job, index, question)
+    let pending = job.pendingRequest(.userJob(index, request))
     let isSent =
       if let thread {
         loop.trySend(
           kind,
           cid: cid.span.bytes,
-          request,
+          pending,
           issued: job.request.issued,
           thread: thread.span.bytes,
           fields
         )
       } else {
-        loop.trySend(kind, cid: cid.span.bytes, request, issued: job.request.issued, fields)
+        loop.trySend(kind, cid: cid.span.bytes, pending, issued: job.request.issued, fields)
       }
-    return sent(isSent, job, question)
+    return sent(isSent, job, request)
   }
 
-  private func sent(_ isSent: Bool, _ job: UserJob, _ question: UserJobStoreRequest) -> [UserChannelScan.Step]
+  private func sent(_ isSent: Bool, _ job: UserJob, _ request: UserJobStoreRequest) -> [UserChannelScan.Step]
   {
-    guard isSent else { return Self.failure(of: question, Problem(.storeBusy), job) }
+    guard isSent else { return Self.failure(of: request, Problem(.storeBusy), job) }
     job.inFlight += 1
     return []
   }
 
-  private static func request(_ job: UserJob, _ index: SlotIndex, _ question: UserJobStoreRequest)
-    -> PendingRequest
-  {
-    PendingRequest(.userJob(index, question), route: job.request.route, isServer: job.request.isServer)
-  }
-
   // MARK: End of a job
 
-  /// Ends a job and answers its request, unless it has ended already.
+  /// End a job and answer its request, unless it has ended already.
   ///
   /// - Parameter problem: nil: the scan's own result counts.
   private func end(_ job: UserJob, _ problem: Problem?) {
-    guard isStillWanted(job) else { return }
-    job.stage = .ended
+    guard job.isStillWanted(on: loop) else { return }
+    job.end()
     switch job.purpose {
     case .answer: break
     case .totals(let user):
@@ -284,19 +265,20 @@ final class UserJobs: GatewayPart {
     case .replication(let replication):
       return loop.replication.announced(replication, isDone: (problem ?? job.scan.problem) == nil)
     }
-    guard let connection = loop.connections.connection(job.request.connection) else { return }
-    loop.connections.markDirty(job.request.connection)
+    guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
+      return
+    }
     // A job that ends within its request's own call needs its own end of turn.
     loop.endTurnSoon()
     let isBatch = job.request.route == .unreadOfUsers
     if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
-      return loop.answer(Self.shown(problem, job), job.request.route.rawValue, job.request.stream, connection)
+      return loop.answer(Self.shown(problem, job), job.request.route, job.request.stream, connection)
     }
     connection.respond(job.request.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
-    loop.counters.answered(job.request.route.rawValue, status: 200)
+    loop.counters.answered(job.request.route, status: 200)
   }
 
-  /// Replaces a code whose title says that nothing was changed if something was.
+  /// Replace a code whose title says that nothing was changed if something was.
   private static func shown(_ problem: Problem, _ job: UserJob) -> Problem {
     guard problem.status == 503 || problem.status == 500 else { return problem }
     if job.row.readableBytes > 0 {
@@ -308,5 +290,15 @@ final class UserJobs: GatewayPart {
       return Problem(.outcomeUnknown, "not every channel was marked read; repeat the request")
     }
     return problem
+  }
+
+  // MARK: Metrics
+
+  override func collect(into samples: inout MetricSamples) {
+    samples.gauge(
+      "tidemark_gateway_user_jobs",
+      help: "Requests in progress that visit all channels of a user.",
+      Double(count)
+    )
   }
 }

@@ -2,8 +2,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Builds a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by frame
-/// and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
+/// Builder of a page of a user's receipts (R9) or threads (R15) over all their channels. Channels are listed frame by
+/// frame and queried a few at a time; their entries are taken in list order. A pure state machine: requests come out as
 /// steps, and each answer goes in exactly once.
 ///
 /// The page ends when one entry more than it shows is found, so a cursor is given only if there is a next page.
@@ -48,7 +48,7 @@ struct UserListScan {
     /// The pass over the channels: 0 or 1.
     var pass = 0
     /// The list position of a channel; nil: the first.
-    var place: UInt64?
+    var position: UInt64?
     /// Resume below this sequence number in that channel, if its hash still matches.
     var below: UInt32?
     var channelHash: UInt32 = 0
@@ -91,7 +91,7 @@ struct UserListScan {
     self.limit = limit
     self.channelsMax = channelsMax
     pass = cursor?.pass ?? 0
-    frameCursor = cursor?.place
+    frameCursor = cursor?.position
     resumed = cursor
   }
 
@@ -114,8 +114,8 @@ struct UserListScan {
     }
   }
 
-  /// Writes the fields of the query after the cid.
-  func writeQuestion(_ index: Int, into buffer: inout ByteBuffer) {
+  /// Write the fields of the query after the cid.
+  func writeRequest(_ index: Int, into buffer: inout ByteBuffer) {
     buffer.writeOwnList(
       user: user.span.bytes,
       selection: subject.passes[pass],
@@ -128,7 +128,7 @@ struct UserListScan {
 
   func begin() -> [Step] { [.list(cursor: frameCursor, limit: Self.listMax)] }
 
-  /// Handles a page of the user's channels from list_channels.
+  /// Handle a page of the user's channels from list_channels.
   mutating func listed(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     var channels: [[UInt8]] = []
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
@@ -152,7 +152,7 @@ struct UserListScan {
     return try advance()
   }
 
-  /// Handles a channel's entries from user_receipts or user_threads.
+  /// Handle a channel's entries from user_receipts or user_threads.
   mutating func answered(_ index: Int, _ payload: RawSpan) throws(WireError) -> [Step] {
     var bytes = ByteBuffer()
     bytes.writeRaw(payload)
@@ -160,7 +160,7 @@ struct UserListScan {
     return try advance()
   }
 
-  /// Handles a failed request to a channel or the home shard.
+  /// Handle a failed request to a channel or the home shard.
   mutating func refused(_ index: Int?, _ problem: Problem) throws(WireError) -> [Step] {
     switch problem.code {
     // No longer the user's channel; the index lags.
@@ -173,14 +173,14 @@ struct UserListScan {
     }
   }
 
-  /// Handles a list that ends before the channel where the next page starts.
+  /// Handle a list that ends before the channel where the next page starts.
   mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
       _ = try ChannelEntryFields(&reader)
     }
     // If memberships have changed meanwhile, the next page starts at the list frame: showing an entry twice is better
     // than missing one.
-    next?.place = try reader.optional() ?? frameCursor
+    next?.position = try reader.optional() ?? frameCursor
     try reader.end()
     state = .done
     return []
@@ -188,7 +188,7 @@ struct UserListScan {
 
   // MARK: -
 
-  /// Consumes replies in order, and sends further queries.
+  /// Consume replies in order, and send further queries.
   private mutating func advance() throws(WireError) -> [Step] {
     guard problem == nil, case .asking = state else { return [] }
     while let reply = frame.takeNext() {
@@ -221,7 +221,7 @@ struct UserListScan {
     return begin()
   }
 
-  /// Takes the entries of the next channel, as many as the page shows.
+  /// Take the entries of the next channel, as many as the page shows.
   ///
   /// - Returns: nil: the page is not full yet; ``below`` says whether the channel has more.
   private mutating func consume(_ bytes: ByteBuffer) throws(WireError) -> [Step]? {
@@ -244,12 +244,12 @@ struct UserListScan {
     return nil
   }
 
-  /// Ends a full page when there is another entry.
+  /// End a full page when there is another entry.
   ///
   /// - Parameter last: sequence number of the channel's last shown entry; nil: none is shown.
   private mutating func end(after last: UInt32?) -> [Step] {
     let hash = Self.hash(frame.channels[frame.consumed])
-    next = Cursor(pass: pass, place: frameCursor, below: last, channelHash: hash)
+    next = Cursor(pass: pass, position: frameCursor, below: last, channelHash: hash)
     guard frame.consumed > 0 else {
       state = .done
       return []
@@ -285,10 +285,10 @@ private struct ChannelReplies {
 
   mutating func answered(_ index: Int, _ reply: Reply) { replies[index] = reply }
 
-  /// Takes the reply of the channel that is consumed next; nil: it has not arrived, or there is none.
+  /// Take the reply of the channel that is consumed next; nil: it has not arrived, or there is none.
   mutating func takeNext() -> Reply? { replies.removeValue(forKey: consumed) }
 
-  /// Goes to the next channel.
+  /// Go to the next channel.
   mutating func advance() { consumed += 1 }
 
   /// The next channel to ask, at most this many ahead of the consumed ones.
@@ -301,7 +301,7 @@ private struct ChannelReplies {
 
 extension UserListScan.Cursor {
   /// `w`, then the pass, the position, the sequence number and the channel's hash, separated by `-`. Opaque to callers.
-  var text: String { "w\(pass)-\(place ?? 0)-\(below ?? 0)-\(channelHash)" }
+  var text: String { "w\(pass)-\(position ?? 0)-\(below ?? 0)-\(channelHash)" }
 
   /// Nil: the text is malformed.
   init?(_ text: RawSpan) {
@@ -316,12 +316,12 @@ extension UserListScan.Cursor {
       numbers.append(number)
       start = end + 1
     }
-    guard numbers.count == 4, numbers[0] < 2, let place = UInt32(exactly: numbers[1]),
+    guard numbers.count == 4, numbers[0] < 2, let position = UInt32(exactly: numbers[1]),
       let below = UInt32(exactly: numbers[2]), let hash = UInt32(exactly: numbers[3])
     else { return nil }
     self.init(
       pass: Int(numbers[0]),
-      place: place == 0 ? nil : UInt64(place),
+      position: position == 0 ? nil : UInt64(position),
       below: below == 0 ? nil : below,
       channelHash: hash
     )

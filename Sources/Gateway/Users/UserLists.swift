@@ -4,30 +4,41 @@ internal import ReceiptModel
 internal import ReceiptWire
 internal import StoreClient
 
+/// The store requests of a ``UserListJob``.
+enum UserListStoreRequest {
+  case list
+  case locate
+  /// The entries of a channel, by its index in the scan.
+  case entries(channel: UInt32)
+}
+
 /// A request for a page of a user's own receipts or threads (``UserListScan``).
-final class UserListJob {
+final class UserListJob: Job {
   var request: ScanRequest
   var scan: UserListScan
   /// Requests to the store in flight.
   var inFlight = 0
-  var isEnded = false
+  private(set) var isEnded = false
+  var answersClient: Bool { true }
 
   init(_ context: RequestContext, _ route: Route, _ scan: UserListScan) {
     request = ScanRequest(context, route)
     self.scan = scan
   }
+
+  func end() { isEnded = true }
 }
 
 /// The pages of users' own receipts and threads in progress: performs the steps of ``UserListScan``. After its client
 /// has disconnected, a job stops with the store's next reply.
 final class UserLists: GatewayPart {
-  private var jobs = SlotTable<UserListJob>()
+  private var jobs = JobTable<UserListJob>()
 
   /// Jobs in progress.
   var count: Int { jobs.count }
 
   /// Jobs in progress of one user.
-  func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.request.userKey == userKey } }
+  func count(of userKey: UInt64) -> Int { jobs.count(of: userKey) }
 
   // MARK: Routes
 
@@ -83,14 +94,13 @@ final class UserLists: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ question: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) {
+  func replied(_ index: SlotIndex, _ request: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) {
       do throws(WireError) {
         var reader = FieldReader(payload)
         let steps: [UserListScan.Step]
-        switch question {
+        switch request {
         case .list: steps = try job.scan.listed(&reader)
         case .locate: steps = try job.scan.located(&reader)
         case .entries(let channel): steps = try job.scan.answered(Int(channel), payload)
@@ -101,24 +111,23 @@ final class UserLists: GatewayPart {
         end(job, Problem(.internalError))
       }
     }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
-  func failed(_ index: SlotIndex, _ question: UserListStoreRequest, _ problem: Problem) {
-    guard let job = jobs[index] else { return }
-    job.inFlight -= 1
-    if isStillWanted(job) { fail(question, problem, job, index) }
-    release(job, index)
+  func failed(_ index: SlotIndex, _ request: UserListStoreRequest, _ problem: Problem) {
+    guard let job = jobs.requestEnded(index) else { return }
+    if job.isStillWanted(on: loop) { fail(request, problem, job, index) }
+    jobs.removeIfDone(job, index)
   }
 
   private func fail(
-    _ question: UserListStoreRequest,
+    _ request: UserListStoreRequest,
     _ problem: Problem,
     _ job: UserListJob,
     _ index: SlotIndex
   ) {
     var refused: Int?
-    if case .entries(let channel) = question { refused = Int(channel) }
+    if case .entries(let channel) = request { refused = Int(channel) }
     do throws(WireError) {
       perform(try job.scan.refused(refused, problem), job, index)
     } catch {
@@ -126,26 +135,12 @@ final class UserLists: GatewayPart {
     }
   }
 
-  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
-  private func isStillWanted(_ job: UserListJob) -> Bool {
-    if job.isEnded { return false }
-    if loop.connections.connection(job.request.connection)?.isOpen(job.request.stream) ?? false {
-      return true
-    }
-    job.isEnded = true
-    return false
-  }
-
-  private func release(_ job: UserListJob, _ index: SlotIndex) {
-    if job.isEnded, job.inFlight == 0 { jobs.remove(index) }
-  }
-
   // MARK: Steps
 
   private func perform(_ steps: [UserListScan.Step], _ job: UserListJob, _ index: SlotIndex) {
     for step in steps where !job.isEnded { perform(step, job, index) }
     if job.scan.isDone { end(job, nil) }
-    release(job, index)
+    jobs.removeIfDone(job, index)
   }
 
   private func perform(_ step: UserListScan.Step, _ job: UserListJob, _ index: SlotIndex) {
@@ -153,59 +148,54 @@ final class UserLists: GatewayPart {
     case .list(let cursor, let limit): list(job, index, .list, cursor: cursor, limit: limit)
     case .locate(let cursor, let limit): list(job, index, .locate, cursor: cursor, limit: limit)
     case .query(let channel):
-      let (question, cid) = (
+      let (request, cid) = (
         UserListStoreRequest.entries(channel: UInt32(channel)), job.scan.channel(channel)
       )
       job.inFlight += 1
       // One more for every five channels.
       loop.charge(4, to: &job.request)
-      let request = Self.request(job, index, question)
-      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, request, issued: job.request.issued) {
-        job.scan.writeQuestion(channel, into: &$0)
+      let pending = job.pendingRequest(.userList(index, request))
+      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, pending, issued: job.request.issued) {
+        job.scan.writeRequest(channel, into: &$0)
       }
-      if !isSent { refuse(question, job, index) }
+      if !isSent { refuse(request, job, index) }
     }
   }
 
   private func list(
     _ job: UserListJob,
     _ index: SlotIndex,
-    _ question: UserListStoreRequest,
+    _ request: UserListStoreRequest,
     cursor: UInt64?,
     limit: Int
   ) {
     let user = job.scan.user
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
-    let request = Self.request(job, index, question)
-    let isSent = loop.trySend(.listChannels, shard: home, name: user, request, issued: job.request.issued) {
+    let pending = job.pendingRequest(.userList(index, request))
+    let isSent = loop.trySend(.listChannels, shard: home, name: user, pending, issued: job.request.issued) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
-    if !isSent { refuse(question, job, index) }
+    if !isSent { refuse(request, job, index) }
   }
 
-  private func refuse(_ question: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
+  private func refuse(_ request: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
     job.inFlight -= 1
-    fail(question, Problem(.storeBusy), job, index)
-  }
-
-  private static func request(_ job: UserListJob, _ index: SlotIndex, _ question: UserListStoreRequest)
-    -> PendingRequest
-  {
-    PendingRequest(.userList(index, question), route: job.request.route, isServer: job.request.isServer)
+    fail(request, Problem(.storeBusy), job, index)
   }
 
   private func end(_ job: UserListJob, _ problem: Problem?) {
-    guard isStillWanted(job) else { return }
-    job.isEnded = true
-    guard let connection = loop.connections.connection(job.request.connection) else { return }
-    loop.connections.markDirty(job.request.connection)
+    guard job.isStillWanted(on: loop) else { return }
+    job.end()
+    guard let connection = loop.connections.answering(job.request.stream, on: job.request.connection) else {
+      return
+    }
     loop.endTurnSoon()
     if let problem = problem ?? job.scan.problem {
-      return loop.answer(problem, job.request.route.rawValue, job.request.stream, connection)
+      return loop.answer(problem, job.request.route, job.request.stream, connection)
     }
     connection.respond(job.request.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
-    loop.counters.answered(job.request.route.rawValue, status: 200)
+    loop.counters.answered(job.request.route, status: 200)
   }
 }
 

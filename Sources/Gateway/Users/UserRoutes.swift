@@ -69,7 +69,7 @@ struct UserRoutes {
     buffer.writeStaticString("]}")
   }
 
-  /// Starts a change of a user's settings.
+  /// Start a change of a user's settings.
   ///
   /// - Parameter answer: for one user of a batch, the entry of the batch.
   private func patchUser(
@@ -82,7 +82,9 @@ struct UserRoutes {
     let home = try loop.homeShard(of: user)
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
     let fanOut = loop.fanOuts.begin(context, route, count: 1, answer, changesPrivacy: changesPrivacy)
-    loop.fanOuts.send(.patchUser, home, user, context, route, fanOut, 0) { $0.writePatchUser(patch) }
+    loop.fanOuts.send(.patchUser, shard: home, name: user, context, route, entry: 0, of: fanOut) {
+      $0.writePatchUser(patch)
+    }
     loop.fanOuts.finishSending(fanOut)
   }
 

@@ -13,7 +13,7 @@ extension EventBench {
     let requests = try await rig.world.viewerRequests(streams)
     let before = try rig.gatewayBytes
     let start = MonotonicClock.now
-    let opened = try await EventStreams.open(
+    let opened = try await EventLoadStreams.open(
       requests,
       at: rig.endpoint,
       connections: connections,
@@ -44,7 +44,8 @@ extension EventBench {
     }
   }
 
-  private func waitForHeartbeats(_ opened: EventStreams, _ note: @Sendable (String) -> Void) async throws {
+  private func waitForHeartbeats(_ opened: EventLoadStreams, _ note: @Sendable (String) -> Void) async throws
+  {
     note("waiting for a heartbeat of each stream")
     for _ in 0..<60 {
       if try await opened.heartbeats >= 1 { return }
@@ -54,7 +55,7 @@ extension EventBench {
   }
 
   private func measureFanOut(
-    _ opened: EventStreams,
+    _ opened: EventLoadStreams,
     _ rig: Rig,
     _ note: @escaping @Sendable (String) -> Void
   ) async throws -> EventReport.FanOut {

@@ -167,7 +167,7 @@ package struct EventBench: Benchmark {
       try await rig.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
     let request = EventStreamRequest(token: try await rig.world.token(EventWorld.sender))
-    let streams = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.timed)
+    let streams = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.timed)
     var rows: [EventReport.Latency] = []
     do {
       for load in EventReport.Load.allCases {
@@ -187,7 +187,7 @@ package struct EventBench: Benchmark {
   private func measureLatency(
     _ load: EventReport.Load,
     _ rig: Rig,
-    _ streams: EventStreams,
+    _ streams: EventLoadStreams,
     _ note: @escaping @Sendable (String) -> Void
   ) async throws -> EventReport.Latency {
     let seconds = seconds.seconds
@@ -286,13 +286,13 @@ package struct EventBench: Benchmark {
         requests: marks,
         warmup: Self.loadConnections * Self.costStreams * 10
       )
-      var other: EventStreams?
+      var other: EventLoadStreams?
       if watched == .others {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
           token: rig.world.client.token
         )
-        other = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+        other = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
       }
       let (_, report, events) = try await underLoad(bench, nil, rig, isWatched: watched == .these, note) {}
       await other?.close()
@@ -306,12 +306,12 @@ package struct EventBench: Benchmark {
 private struct LoadWatch: Sendable {
   private static let timeout = TimeAmount.seconds(20)
 
-  private let streams: EventStreams
+  private let streams: EventLoadStreams
   private let listening: EventListening<EventPositions, EventPositions.Outcome>
 
   init(_ bench: GatewayBench, _ rig: EventBench.Rig) async throws {
     let request = EventStreamRequest(token: try await rig.world.token(bench.names.user(0)))
-    streams = try await EventStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+    streams = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     listening = try await streams.listen { promise in
       EventPositions(names, members: members, channels: channels, promise, eventLoop: rig.checked)

@@ -59,9 +59,9 @@ struct EventBlocks {
   /// Parse the next bytes and pass each block that they complete.
   mutating func read(
     _ bytes: UnsafeRawBufferPointer,
-    _ take: (EventBlock) throws(LoadError) -> Void
+    _ body: (EventBlock) throws(LoadError) -> Void
   ) throws(LoadError) {
-    try input.feed(bytes) { bytes throws(LoadError) in try Self.blocks(in: bytes, take) }
+    try input.feed(bytes) { bytes throws(LoadError) in try Self.blocks(in: bytes, body) }
     guard input.count <= Self.byteCountMax else {
       throw LoadError("a block of an event stream has more than \(Self.byteCountMax) bytes")
     }
@@ -70,7 +70,7 @@ struct EventBlocks {
   /// - Returns: the size of all complete blocks.
   private static func blocks(
     in bytes: UnsafeRawBufferPointer,
-    _ take: (EventBlock) throws(LoadError) -> Void
+    _ body: (EventBlock) throws(LoadError) -> Void
   ) throws(LoadError) -> Int {
     var start = 0
     var at = 0
@@ -78,7 +78,7 @@ struct EventBlocks {
       at = end + 1
       guard at < bytes.count, bytes[at] == UInt8(ascii: "\n") else { continue }
       at += 1
-      try take(EventBlock(UnsafeRawBufferPointer(rebasing: bytes[start..<end])))
+      try body(EventBlock(UnsafeRawBufferPointer(rebasing: bytes[start..<end])))
       start = at
     }
     return start

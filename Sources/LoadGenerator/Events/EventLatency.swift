@@ -30,7 +30,7 @@ struct EventLatency: Sendable {
   static func marksMax(seconds: Double) -> Int { max(1, Int(seconds * 1e9) / Int(pauseNanoseconds)) }
 
   /// - Parameter streams: the sender's stream.
-  func run(_ streams: EventStreams, at endpoint: Endpoint, on eventLoop: any EventLoop) async throws
+  func run(_ streams: EventLoadStreams, at endpoint: Endpoint, on eventLoop: any EventLoop) async throws
     -> Outcome
   {
     let listening = try await streams.listen { promise in

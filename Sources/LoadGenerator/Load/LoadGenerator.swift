@@ -111,7 +111,7 @@ package enum LoadGenerator {
           endpoint: plan.endpoint,
           walk: walk,
           streams: plan.streams
-        ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.openingTimeout)
+        ).open(secrets: secrets, tls: plan.storeTLS, timeout: plan.handshakeTimeout)
       }.get()
     }
     _ = try await BenchConnection.connect(to: plan.endpoint, on: loop.eventLoop) { channel in

@@ -54,7 +54,7 @@ package struct LoadPlan: Sendable {
   /// Answers before the measured ones.
   package var warmup: Int
   /// Timeout in seconds for a store to become ready.
-  package var openingTimeout = 10.0
+  package var handshakeTimeout = 10.0
   /// Measured time in seconds after which no more requests are made; nil: no limit.
   package var duration: Double?
   /// Requests per second of all connections, independent of the answers; nil: a stream makes its next request after the

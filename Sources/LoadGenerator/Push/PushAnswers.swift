@@ -34,7 +34,7 @@ private struct Pieces {
   }
 }
 
-/// NDJSON answers: each line has to equal the expected answer to the acknowledgement at its place.
+/// NDJSON answers: each line has to equal the expected answer to the acknowledgement at its position.
 struct PushLines: PushAnswers {
   private let walk: PushWalk
   private let channels: Pieces
@@ -43,7 +43,7 @@ struct PushLines: PushAnswers {
   private var input = PartialBytes()
   private(set) var count = 0
   private var block = 0
-  private var place = 0
+  private var position = 0
 
   init(_ walk: PushWalk) {
     self.walk = walk
@@ -76,9 +76,9 @@ struct PushLines: PushAnswers {
       guard count < walk.count else {
         throw LoadError("more answers than acknowledgements: \(line(bytes, offset))")
       }
-      let channel = walk.channel(at: place)
+      let channel = walk.channel(at: position)
       let message = walk.message(ofBlock: block) - 1
-      let user = walk.user(at: place)
+      let user = walk.user(at: position)
       let lengths = (channels.count(channel), messages.count(message), users.count(user))
       let length = lengths.0 + lengths.1 + lengths.2
       guard bytes.count - offset >= length else { break }
@@ -88,8 +88,8 @@ struct PushLines: PushAnswers {
       else { throw LoadError("answer \(count + 1) is \(line(bytes, offset))") }
       offset += length
       count += 1
-      place += 1
-      if place == walk.pairs { (block, place) = (block + 1, 0) }
+      position += 1
+      if position == walk.pairs { (block, position) = (block + 1, 0) }
     }
     return offset
   }
@@ -142,11 +142,11 @@ struct PushReplies: PushAnswers {
       let payload = bytes.extracting(start..<start + payloadCount)
       offset = start + payloadCount
       guard header.kind == kind else { throw Self.refusal(header, payload) }
-      let place = Int(header.correlation) - 1
-      guard missing.indices.contains(place), missing[place] > 0 else {
+      let position = Int(header.correlation) - 1
+      guard missing.indices.contains(position), missing[position] > 0 else {
         throw LoadError("a reply to \(header.correlation), which is not expected")
       }
-      missing[place] -= 1
+      missing[position] -= 1
       moves += try Self.moved(payload)
       count += 1
     }

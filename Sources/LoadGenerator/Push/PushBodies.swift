@@ -24,8 +24,8 @@ struct PushBodies: Sendable {
 
   static func piecesPerBlock(_ walk: PushWalk) -> Int { (walk.pairs + pieceCount - 1) / pieceCount }
 
-  /// Places in a block that a piece covers.
-  static func places(_ walk: PushWalk, ofPiece piece: Int) -> Range<Int> {
+  /// Positions in a block that a piece covers.
+  static func positions(_ walk: PushWalk, ofPiece piece: Int) -> Range<Int> {
     piece * pieceCount..<min((piece + 1) * pieceCount, walk.pairs)
   }
 
@@ -54,22 +54,22 @@ struct PushBodies: Sendable {
     -> ByteBuffer
   {
     var buffer = ByteBuffer()
-    for (index, place) in places(walk, ofPiece: piece).enumerated() {
+    for (index, position) in positions(walk, ofPiece: piece).enumerated() {
       if way.usesFrames {
-        let correlation = UInt32((message - 1) * walk.pairs + place + 1)
+        let correlation = UInt32((message - 1) * walk.pairs + position + 1)
         buffer.writeFrame(
           FrameHeader(way.usesTickets ? .presentTicket : .acknowledgePush, correlation: correlation)
         ) { buffer in
           if way.usesTickets {
             writeTicket(tickets[index], into: &buffer)
           } else {
-            writeNames(message, place, walk, into: &buffer)
+            writeNames(message, position, walk, into: &buffer)
           }
         }
       } else if way.usesTickets {
         buffer.writeString("{\"ticket\":\"\(tickets[index])\"}\n")
       } else {
-        let (cid, user) = (PushWalk.cid(walk.channel(at: place)), PushWalk.user(walk.user(at: place)))
+        let (cid, user) = (PushWalk.cid(walk.channel(at: position)), PushWalk.user(walk.user(at: position)))
         buffer.writeString(
           "{\"cid\":\"\(cid)\",\"message_id\":\"\(PushWalk.message(message))\",\"user_id\":\"\(user)\"}\n"
         )
@@ -83,14 +83,14 @@ struct PushBodies: Sendable {
 
   private static func writeNames(
     _ message: Int,
-    _ place: Int,
+    _ position: Int,
     _ walk: PushWalk,
     into buffer: inout ByteBuffer
   ) {
-    buffer.writeField(PushWalk.cid(walk.channel(at: place)))
+    buffer.writeField(PushWalk.cid(walk.channel(at: position)))
     buffer.writeVarint(counter)
     buffer.writeAcknowledgePush(
-      user: Array(PushWalk.user(walk.user(at: place)).utf8).span.bytes,
+      user: Array(PushWalk.user(walk.user(at: position)).utf8).span.bytes,
       message: Array(PushWalk.message(message).utf8).span.bytes,
       acked: .none,
       wantsNames: false

@@ -139,7 +139,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<PushConnection>
   ) {
-    take(response)
+    read(response)
   }
 
   func http2ResponseReceived(
@@ -147,7 +147,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     response: borrowing HTTP2ClientResponse,
     on connection: HTTP2ClientConnection<PushConnection>
   ) {
-    take(response)
+    read(response)
     guard !isOver else { return }
     guard response.status == 200 else {
       let text = String(decoding: problem, as: UTF8.self)
@@ -177,7 +177,7 @@ private final class PushConnection: HTTP2ClientDelegate {
     fail(LoadError("after \(answers.count) answers the connection was closed"))
   }
 
-  private func take(_ response: borrowing HTTP2ClientResponse) {
+  private func read(_ response: borrowing HTTP2ClientResponse) {
     guard !isOver else { return }
     guard response.status == 200 else {
       isRefused = true

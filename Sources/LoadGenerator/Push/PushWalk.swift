@@ -49,10 +49,10 @@ struct PushWalk: Sendable, Hashable {
     (0..<min(blocks, 2 * message + 2)).count { self.message(ofBlock: $0) == message }
   }
 
-  /// Channel at a place in a block: adjacent places have different channels.
-  func channel(at place: Int) -> Int { place % channels }
-  /// Number of the user at a place in a block, over all channels.
-  func user(at place: Int) -> Int { channel(at: place) * members + place / channels }
+  /// Channel at a position in a block: adjacent positions have different channels.
+  func channel(at position: Int) -> Int { position % channels }
+  /// Number of the user at a position in a block, over all channels.
+  func user(at position: Int) -> Int { channel(at: position) * members + position / channels }
 
   static func cid(_ channel: Int) -> String { "messaging:push-\(channel)" }
   static func user(_ number: Int) -> String { "user-\(number)" }

@@ -46,8 +46,8 @@ struct PushWorld: Sendable {
   }
 
   private func tickets(_ message: Int, _ piece: Int) async throws -> [String] {
-    let entries = PushBodies.places(walk, ofPiece: piece).map { place in
-      let (cid, user) = (PushWalk.cid(walk.channel(at: place)), PushWalk.user(walk.user(at: place)))
+    let entries = PushBodies.positions(walk, ofPiece: piece).map { position in
+      let (cid, user) = (PushWalk.cid(walk.channel(at: position)), PushWalk.user(walk.user(at: position)))
       return #"{"cid":"\#(cid)","message_id":"\#(PushWalk.message(message))","user_id":"\#(user)"}"#
     }
     let answer: TicketsAnswer = try await client.decode(

@@ -14,22 +14,22 @@ package struct ConnectionLimits: Hashable, Sendable {
   package var total: Int
   /// Limit for one IPv4 address, or one IPv6 network of 64 bits.
   package var perAddress: Int
-  /// Limit for unproven peers, which have not yet shown a valid token or finished a handshake. One more connection
-  /// closes the oldest of them.
-  package var unproven: Int
-  /// Limit for unproven peers of one address, where addresses have a limit: a quarter of ``unproven``, and at least 64,
-  /// so that a small limit does not shut out an office behind one address.
-  var unauthenticatedPerAddress: Int { perAddress < total ? max(64, unproven / 4) : unproven }
-  /// Proxies and load balancers. They are exempt from ``perAddress`` and ``unproven``, as many clients share a
+  /// Limit for unauthenticated peers, which have not yet shown a valid token or finished a handshake. One more
+  /// connection closes the oldest of them.
+  package var unauthenticated: Int
+  /// Limit for unauthenticated peers of one address, where addresses have a limit: a quarter of ``unauthenticated``,
+  /// and at least 64, so that a small limit does not shut out an office behind one address.
+  var unauthenticatedPerAddress: Int { perAddress < total ? max(64, unauthenticated / 4) : unauthenticated }
+  /// Proxies and load balancers. They are exempt from ``perAddress`` and ``unauthenticated``, as many clients share a
   /// connection.
   package var trusted: [AddressRange] = []
   /// Whether ``perAddress`` also applies to peers on this machine.
   package var countsLoopback = true
 
-  package init(total: Int, perAddress: Int, unproven: Int, trusted: [AddressRange] = []) {
+  package init(total: Int, perAddress: Int, unauthenticated: Int, trusted: [AddressRange] = []) {
     self.total = total
     self.perAddress = perAddress
-    self.unproven = unproven
+    self.unauthenticated = unauthenticated
     self.trusted = trusted
   }
 }
@@ -40,23 +40,22 @@ package struct ConnectionLimits: Hashable, Sendable {
 package final class ConnectionGate: Sendable {
   fileprivate struct Entry {
     var network: PeerAddress?
-    /// Position in ``State/arrivals``; nil once the peer is proven.
-    var place: UInt64?
+    /// Index in ``State/arrivals``; nil once the peer is authenticated.
+    var index: UInt64?
   }
 
   fileprivate struct State {
     var open: [ObjectIdentifier: Entry] = [:]
     var perNetwork: [PeerAddress: Int] = [:]
     var unauthenticatedPerNetwork: [PeerAddress: Int] = [:]
-    /// Positions in ``arrivals`` by network, oldest first. Positions of peers that are proven or gone are skipped.
-    var placesPerNetwork: [PeerAddress: [UInt64]] = [:]
-    /// Channels of unproven peers, by order of arrival. Entries of peers that are proven or gone by now are skipped.
+    /// Indexes in ``arrivals`` by network, oldest first. Indexes of peers that are authenticated or gone are skipped.
+    var indexesPerNetwork: [PeerAddress: [UInt64]] = [:]
+    /// Channels of unauthenticated peers, by order of arrival. Entries of peers that are authenticated or gone by now
+    /// are skipped.
     var arrivals: [UInt64: any Channel] = [:]
-    var oldestPlace: UInt64 = 0
-    var nextPlace: UInt64 = 0
+    var oldestIndex: UInt64 = 0
+    var nextIndex: UInt64 = 0
     var counts = Counts()
-    /// By reason.
-    var notes: [String: LogRateLimiter] = [:]
     var limits: ConnectionLimits
   }
 
@@ -65,7 +64,7 @@ package final class ConnectionGate: Sendable {
     package var refusedForTotal: Int64 = 0
     package var refusedForAddress: Int64 = 0
     package var refusedForDescriptors: Int64 = 0
-    /// Closed to make room for a newer unproven connection.
+    /// Closed to make room for a newer unauthenticated connection.
     package var evictedUnauthenticated: Int64 = 0
     package var refusedForProxyHeader: Int64 = 0
   }
@@ -73,6 +72,7 @@ package final class ConnectionGate: Sendable {
   private let logger: Logger
   private let refusals: RefusalLog?
   private let state: NIOLockedValueBox<State>
+  private let logThrottle = LogThrottle()
 
   /// - Parameter refusals: counts each connection that is refused or closed; nil: none.
   package init(limits: ConnectionLimits, logger: Logger, refusals: RefusalLog? = nil) {
@@ -138,12 +138,12 @@ package final class ConnectionGate: Sendable {
         state.unauthenticatedPerNetwork[network, default: 0] += 1
         state.open[id]?.network = network
         if isOver {
-          state.arrive(id, channel)
+          state.addUnauthenticated(id, channel)
           return (true, ended)
         }
       }
-      let ended = state.arrivals.count >= limits.unproven ? state.oldestUnauthenticated() : nil
-      state.arrive(id, channel)
+      let ended = state.arrivals.count >= limits.unauthenticated ? state.oldestUnauthenticated() : nil
+      state.addUnauthenticated(id, channel)
       return (true, ended)
     }
     if let ended {
@@ -159,7 +159,7 @@ package final class ConnectionGate: Sendable {
     refusals?.record(.connection, from: address)
   }
 
-  /// Mark the peer of a connection as proven.
+  /// Mark the peer of a connection as authenticated.
   package func markAuthenticated(_ channel: any Channel) {
     state.withLockedValue { $0.markAuthenticated(ObjectIdentifier(channel)) }
   }
@@ -198,9 +198,7 @@ package final class ConnectionGate: Sendable {
     address: PeerAddress?,
     _ channel: (any Channel)?
   ) {
-    let now = NIODeadline.now()
-    let count = state.withLockedValue { $0.notes[reason, default: LogRateLimiter()].refused(at: now) }
-    guard let count else { return }
+    guard let count = logThrottle.occurrencesToLog(reason) else { return }
     var metadata: Logger.Metadata = [
       "count": "\(count)", "reason": "\(reason)", "open": "\(openCount)",
       "peer": "\(channel?.remoteAddress.map(String.init(describing:)) ?? "unknown")",
@@ -210,15 +208,15 @@ package final class ConnectionGate: Sendable {
     logger.warning("Connections are refused", metadata: metadata)
   }
 
-  /// Add the number of unproven connections and the refusals.
+  /// Add the number of unauthenticated connections and the refusals.
   ///
   /// - Parameter prefix: prefix of the metric names, such as `tidemark_gateway`.
   package func collect(into samples: inout MetricSamples, prefix: String) {
-    let (counts, unproven) = state.withLockedValue { ($0.counts, $0.arrivals.count) }
+    let (counts, unauthenticated) = state.withLockedValue { ($0.counts, $0.arrivals.count) }
     samples.gauge(
       "\(prefix)_connections_unproven",
       help: "Connections whose peer has not authenticated yet.",
-      Double(unproven)
+      Double(unauthenticated)
     )
     let reasons = [
       ("total", counts.refusedForTotal), ("address", counts.refusedForAddress),
@@ -237,47 +235,47 @@ package final class ConnectionGate: Sendable {
 }
 
 extension ConnectionGate.State {
-  fileprivate mutating func arrive(_ id: ObjectIdentifier, _ channel: any Channel) {
-    open[id]?.place = nextPlace
-    arrivals[nextPlace] = channel
-    if let network = open[id]?.network { placesPerNetwork[network, default: []].append(nextPlace) }
-    nextPlace += 1
+  fileprivate mutating func addUnauthenticated(_ id: ObjectIdentifier, _ channel: any Channel) {
+    open[id]?.index = nextIndex
+    arrivals[nextIndex] = channel
+    if let network = open[id]?.network { indexesPerNetwork[network, default: []].append(nextIndex) }
+    nextIndex += 1
   }
 
   fileprivate mutating func markAuthenticated(_ id: ObjectIdentifier) {
-    guard let place = open[id]?.place else { return }
-    leave(id)
-    arrivals[place] = nil
+    guard let index = open[id]?.index else { return }
+    removeUnauthenticated(id)
+    arrivals[index] = nil
   }
 
-  /// Take a connection out of the unauthenticated ones.
-  private mutating func leave(_ id: ObjectIdentifier) {
-    open[id]?.place = nil
+  /// Remove a connection from the unauthenticated ones.
+  private mutating func removeUnauthenticated(_ id: ObjectIdentifier) {
+    open[id]?.index = nil
     guard let network = open[id]?.network else { return }
     let count = unauthenticatedPerNetwork[network, default: 1] - 1
     unauthenticatedPerNetwork[network] = count == 0 ? nil : count
-    // Positions of peers that are proven or gone are dropped in bulk.
+    // Indexes of peers that are authenticated or gone are dropped in bulk.
     if count == 0 {
-      placesPerNetwork[network] = nil
-    } else if let places = placesPerNetwork[network], places.count > 2 * count + 64 {
-      placesPerNetwork[network] = places.filter { arrivals[$0] != nil }
+      indexesPerNetwork[network] = nil
+    } else if let indexes = indexesPerNetwork[network], indexes.count > 2 * count + 64 {
+      indexesPerNetwork[network] = indexes.filter { arrivals[$0] != nil }
     }
   }
 
   fileprivate mutating func oldestUnauthenticated(of network: PeerAddress) -> (any Channel)? {
-    guard let place = placesPerNetwork[network]?.first(where: { arrivals[$0] != nil }),
-      let channel = arrivals.removeValue(forKey: place)
+    guard let index = indexesPerNetwork[network]?.first(where: { arrivals[$0] != nil }),
+      let channel = arrivals.removeValue(forKey: index)
     else { return nil }
-    leave(ObjectIdentifier(channel))
+    removeUnauthenticated(ObjectIdentifier(channel))
     counts.evictedUnauthenticated += 1
     return channel
   }
 
   fileprivate mutating func oldestUnauthenticated() -> (any Channel)? {
-    while oldestPlace < nextPlace {
-      defer { oldestPlace += 1 }
-      guard let channel = arrivals.removeValue(forKey: oldestPlace) else { continue }
-      leave(ObjectIdentifier(channel))
+    while oldestIndex < nextIndex {
+      defer { oldestIndex += 1 }
+      guard let channel = arrivals.removeValue(forKey: oldestIndex) else { continue }
+      removeUnauthenticated(ObjectIdentifier(channel))
       counts.evictedUnauthenticated += 1
       return channel
     }
@@ -293,7 +291,7 @@ package struct LogRateLimiter: Sendable {
   package init() {}
 
   /// - Returns: the number of events since the last line, including this one; nil: do not log now.
-  package mutating func refused(at now: NIODeadline) -> Int? {
+  package mutating func occurrence(at now: NIODeadline) -> Int? {
     count += 1
     if let last, now < last + .seconds(1) { return nil }
     defer { count = 0 }

@@ -70,17 +70,17 @@ extension ChannelState {
     into effects: inout [Effect]
   ) -> Bool {
     var name = user
-    var looks = max(0, limit) * EraseScan.looksPerEffect
-    defer { limit = looks / EraseScan.looksPerEffect }
+    var scanBudget = max(0, limit) * EraseScan.scansPerEffect
+    defer { limit = scanBudget / EraseScan.scansPerEffect }
     let known = name.withUTF8 { users.find($0.span.bytes) }
     if let known {
-      guard decideForget(known, &scan.own, &looks, into: &effects),
-        decideEraseMessages(of: known, &scan.own, &scan.held, &looks, into: &effects)
+      guard decideForget(known, &scan.own, &scanBudget, into: &effects),
+        decideEraseMessages(of: known, &scan.own, &scan.held, &scanBudget, into: &effects)
       else { return false }
     }
     while scan.threads < threads.count {
-      guard looks > 0 else { return false }
-      looks -= 1
+      guard scanBudget > 0 else { return false }
+      scanBudget -= 1
       if let known = name.withUTF8({ threads[scan.threads].users.find($0.span.bytes) }) {
         let start = effects.count
         let hadNone = scan.held == nil
@@ -89,14 +89,14 @@ extension ChannelState {
             of: known,
             &scan.inThread,
             &scan.held,
-            &looks,
+            &scanBudget,
             into: &effects
           )
           && threads[scan.threads].decideEraseRows(
             of: known,
             &scan.inThread,
             &scan.held,
-            &looks,
+            &scanBudget,
             at: time,
             into: &effects
           )
@@ -109,7 +109,7 @@ extension ChannelState {
       scan.inThread = EraseScan.Part()
     }
     if let known {
-      guard decideEraseRows(of: known, &scan.own, &scan.held, &looks, at: time, into: &effects) else {
+      guard decideEraseRows(of: known, &scan.own, &scan.held, &scanBudget, at: time, into: &effects) else {
         return false
       }
     }
@@ -120,20 +120,20 @@ extension ChannelState {
   private func decideForget(
     _ user: UserNumber,
     _ part: inout EraseScan.Part,
-    _ looks: inout Int,
+    _ scanBudget: inout Int,
     into effects: inout [Effect]
   ) -> Bool {
     let rows = self.rows.rows(of: user)
     for place in receipts.places(after: part.receipts, through: messages.newest) {
-      guard looks > 0 else { return false }
+      guard scanBudget > 0 else { return false }
       let sequence = receipts.sequence(at: place)
       for row in rows {
-        looks -= 1
+        scanBudget -= 1
         guard let record = receipts.record(sequence, row), record.at != .none else { continue }
         effects.append(.channel(number, .acknowledgementForgotten(sequence, row)))
-        looks -= EraseScan.looksPerEffect
+        scanBudget -= EraseScan.scansPerEffect
       }
-      looks -= 1
+      scanBudget -= 1
       part.receipts = sequence
     }
     return true
@@ -143,19 +143,19 @@ extension ChannelState {
     of user: UserNumber,
     _ part: inout EraseScan.Part,
     _ held: inout ChannelEffect?,
-    _ looks: inout Int,
+    _ scanBudget: inout Int,
     into effects: inout [Effect]
   ) -> Bool {
     while part.messages < messages.newest {
-      guard looks > 0 else { return false }
+      guard scanBudget > 0 else { return false }
       let start = part.messages.rawValue
-      let end = SequenceNumber(UInt32(min(Int(messages.newest.rawValue), Int(start) + looks)))
+      let end = SequenceNumber(UInt32(min(Int(messages.newest.rawValue), Int(start) + scanBudget)))
       let found = messages.first(sentBy: user, after: part.messages, through: end)
       part.messages = found ?? end
-      looks -= Int(part.messages.rawValue - start)
+      scanBudget -= Int(part.messages.rawValue - start)
       guard let found else { continue }
       hold(.senderErased(found), &held, into: &effects)
-      looks -= EraseScan.looksPerEffect
+      scanBudget -= EraseScan.scansPerEffect
     }
     return true
   }
@@ -164,14 +164,14 @@ extension ChannelState {
     of user: UserNumber,
     _ part: inout EraseScan.Part,
     _ held: inout ChannelEffect?,
-    _ looks: inout Int,
+    _ scanBudget: inout Int,
     at time: Timestamp,
     into effects: inout [Effect]
   ) -> Bool {
     for row in rows.rows(of: user) where row.rawValue >= part.rows {
-      guard looks > 0 else { return false }
+      guard scanBudget > 0 else { return false }
       hold(.rowErased(row, at: time), &held, into: &effects)
-      looks -= EraseScan.looksPerEffect
+      scanBudget -= EraseScan.scansPerEffect
       part.rows = row.rawValue + 1
     }
     return true
@@ -206,7 +206,7 @@ package struct EraseScan: Sendable {
   }
 
   /// Number of messages, receipts and threads examined that cost as much as one effect.
-  static let looksPerEffect = 16
+  static let scansPerEffect = 16
 
   var own = Part()
   /// Threads before this place are done; `inThread` is the progress in that one.

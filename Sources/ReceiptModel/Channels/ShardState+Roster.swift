@@ -28,16 +28,16 @@ extension ShardState {
     var rows: [MemberOrdinal] = []
     var next = Int(cursor ?? 0)
     let end = self[slot].rows.rowCount
-    var looks = Self.rosterScanLimit
-    while next < end, rows.count < limit, looks > 0 {
+    var scanBudget = Self.rosterScanLimit
+    while next < end, rows.count < limit, scanBudget > 0 {
       let row = MemberOrdinal(UInt32(next))
       if self[slot].rows.isActive(row) { rows.append(row) }
       next += 1
-      looks -= 1
+      scanBudget -= 1
     }
-    while next < end, looks > 0, !self[slot].rows.isActive(MemberOrdinal(UInt32(next))) {
+    while next < end, scanBudget > 0, !self[slot].rows.isActive(MemberOrdinal(UInt32(next))) {
       next += 1
-      looks -= 1
+      scanBudget -= 1
     }
     return (rows, next < end ? UInt32(next) : nil)
   }
@@ -67,7 +67,7 @@ extension ShardState {
     cursor: MessageListCursor?
   ) -> (messages: [ListedMessage], next: MessageListCursor?) {
     var messages: [ListedMessage] = []
-    var looks = Self.rosterScanLimit
+    var scanBudget = Self.rosterScanLimit
     var message = min(cursor?.message ?? self[slot].messages.newest, self[slot].messages.newest)
     var reply = cursor?.reply
     while message > self[slot].messages.truncatedThrough {
@@ -76,20 +76,20 @@ extension ShardState {
         let thread = slot.thread(place)
         var next = min(reply ?? self[thread].messages.newest, self[thread].messages.newest)
         while next > .zero {
-          guard messages.count < limit, looks > 0 else {
+          guard messages.count < limit, scanBudget > 0 else {
             return (messages, MessageListCursor(message: message, reply: next))
           }
-          looks -= 1
+          scanBudget -= 1
           if !self[thread].messages.flags(next).contains(.deleted) {
             messages.append(ListedMessage(place: thread, sequence: next, parent: message))
           }
           next = SequenceNumber(next.rawValue - 1)
         }
       }
-      guard messages.count < limit, looks > 0 else {
+      guard messages.count < limit, scanBudget > 0 else {
         return (messages, MessageListCursor(message: message, reply: .zero))
       }
-      looks -= 1
+      scanBudget -= 1
       if !isDeleted { messages.append(ListedMessage(place: slot, sequence: message, parent: .zero)) }
       message = SequenceNumber(message.rawValue - 1)
       reply = nil

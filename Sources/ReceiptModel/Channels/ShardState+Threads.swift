@@ -310,11 +310,11 @@ extension ShardState {
     var mentionedRows: [UInt32] = []
     let number = self[channel].number
     let sequence = (thread.map { self[$0].messages.newest } ?? .zero).next
-    let taking = newParticipants(channel, thread, to: parent, sender: sender, mentioned: mentioned)
+    let participants = newParticipants(channel, thread, to: parent, sender: sender, mentioned: mentioned)
     var next = thread.map { self[$0].rows.rowCount } ?? 0
-    guard next + taking.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
+    guard next + participants.count <= ReadVector.rowsMax else { throw .limitReached(.membersPerChannel) }
     var senderRow = MemberOrdinal(0)
-    for member in taking {
+    for member in participants {
       let row = decideParticipation(
         member,
         in: thread,
@@ -353,9 +353,9 @@ extension ShardState {
     sender: MemberOrdinal?,
     mentioned: [MemberOrdinal]
   ) -> [MemberOrdinal] {
-    var taking: [MemberOrdinal] = []
+    var participants: [MemberOrdinal] = []
     func add(_ member: MemberOrdinal?) {
-      if let member, !taking.contains(member) { taking.append(member) }
+      if let member, !participants.contains(member) { participants.append(member) }
     }
     if thread == nil { add(self[channel].rows.row(of: self[channel].messages.sender(parent))) }
     if self[channel].rows.activeCount == 2, !(thread.map { self[$0].rows.isComplete(2) } ?? false) {
@@ -363,7 +363,7 @@ extension ShardState {
     }
     add(sender)
     for member in mentioned { add(member) }
-    return taking
+    return participants
   }
 
   /// The members that a reply mentions by name, by their rows in the channel, each once, without its sender. A mention
@@ -410,8 +410,10 @@ extension ShardState {
         return known
       }
       // Others have not seen the member in the thread. They take part from here on, and keep their read position.
-      let anew = newRow(member, of: thread, in: channel, at: time)
-      (record.joined, record.joinedAt, record.countedAfter) = (anew.joined, anew.joinedAt, anew.countedAfter)
+      let newRecord = newRow(member, of: thread, in: channel, at: time)
+      (record.joined, record.joinedAt, record.countedAfter) = (
+        newRecord.joined, newRecord.joinedAt, newRecord.countedAfter
+      )
       let unreadAfter = self[thread].rows.bounds.unreadAfter(known)
       record.unreadAfter = unreadAfter < record.joined ? unreadAfter : nil
       effects.append(.channel(number, .rowLeft(known, at: time)))

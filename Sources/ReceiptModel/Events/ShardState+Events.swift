@@ -113,7 +113,7 @@ extension ShardState {
       }
       let start = self[place].rows.firstCounted(row)
       pending.changeStatuses(inThread: thread, newest: newest, at: time) {
-        $0.anew.include(StatusSpan(after: start))
+        $0.alwaysReported.include(StatusSpan(after: start))
       }
     case .messageAssigned(let sequence, _):
       pending.add(.messageNew(thread: thread, sequence, moves: ChannelEvent.SenderMoves()), at: time)
@@ -260,13 +260,13 @@ extension ShardState {
     if now.showsRowsDifferently(before) { pending.expose(before: before) }
     guard now.showsRowsDifferently(before) || now.statusRule != before.statusRule else { return }
     pending.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
-      $0.anew.include(StatusSpan(after: 0))
+      $0.alwaysReported.include(StatusSpan(after: 0))
     }
     for place in 0..<self[slot].threads.count {
       let thread = self[slot].threads[place].parent
       let newest = self[slot].threads[place].messages.newest
       pending.changeStatuses(inThread: thread, newest: newest, at: time) {
-        $0.anew.include(StatusSpan(after: 0))
+        $0.alwaysReported.include(StatusSpan(after: 0))
       }
     }
   }
@@ -309,7 +309,7 @@ extension ShardState {
     pending.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
     let start = self[place].rows.firstCounted(row)
     pending.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
-      $0.anew.include(StatusSpan(after: start))
+      $0.alwaysReported.include(StatusSpan(after: start))
     }
   }
 

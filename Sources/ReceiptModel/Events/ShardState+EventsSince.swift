@@ -157,7 +157,7 @@ extension ShardState {
     let last = max(events.newestShown, events.time)
     events.endRoom()
     for span in spans {
-      let changes = StatusChanges(anew: span, newestBefore: self[place].messages.newest)
+      let changes = StatusChanges(alwaysReported: span, newestBefore: self[place].messages.newest)
       for run in cutAtJoin(self[place].statusRuns(changes, options(place)), place) {
         events.all.append(.status(thread: thread, run, at: last))
       }

@@ -227,7 +227,7 @@ extension ShardState {
   }
 
   /// Number of users examined that cost as much as one change.
-  private static let looksPerChange = 16
+  private static let scansPerChange = 16
 
   /// Queues the index entries of a channel for some of its users.
   ///
@@ -252,12 +252,12 @@ extension ShardState {
       scan.rows += 1
     }
     let cid = text(of: slot)
-    var looks = max(0, limit) * Self.looksPerChange
-    defer { limit = looks / Self.looksPerChange }
+    var scanBudget = max(0, limit) * Self.scansPerChange
+    defer { limit = scanBudget / Self.scansPerChange }
     while scan.users < userCount {
-      guard looks > 0 else { return false }
+      guard scanBudget > 0 else { return false }
       scan.users += 1
-      looks -= 1
+      scanBudget -= 1
       let user = self[slot].users.text(UserNumber(UInt32(scan.users)))
       // A user who was erased here.
       if user.isEmpty { continue }
@@ -273,21 +273,21 @@ extension ShardState {
       )
       if isGone, let row { membership.deletedAt = ceased(row, slot) }
       decideMembership(user, membership, isGone: isGone, into: &effects)
-      looks -= Self.looksPerChange - 1
+      scanBudget -= Self.scansPerChange - 1
     }
     // Users who have only replied in threads; a user of several threads is queued for each.
     while scan.threads < self[slot].threads.count {
       while scan.threadUsers < self[slot].threads[scan.threads].users.count {
-        guard looks > 0 else { return false }
+        guard scanBudget > 0 else { return false }
         scan.threadUsers += 1
-        looks -= 1
+        scanBudget -= 1
         var user = self[slot].threads[scan.threads].users.text(UserNumber(UInt32(scan.threadUsers)))
         guard !user.isEmpty, user.withUTF8({ isNew($0.span.bytes, in: slot) }) else { continue }
         decideMembership(user, senderOnly(slot), isGone: isGone, into: &effects)
-        looks -= Self.looksPerChange - 1
+        scanBudget -= Self.scansPerChange - 1
       }
-      guard looks > 0 else { return false }
-      looks -= 1
+      guard scanBudget > 0 else { return false }
+      scanBudget -= 1
       scan.threads += 1
       scan.threadUsers = 0
     }

@@ -56,7 +56,7 @@ struct StatusSpan: Hashable, Sendable {
 struct StatusChanges: Sendable {
   /// Messages to report whether or not their status changed. Used when the previous status is unknown: a member left,
   /// hid or became visible again, or options changed.
-  var anew = StatusSpan.none
+  var alwaysReported = StatusSpan.none
   /// The newest message before the changes; later messages were *sent* when they were reported.
   var newestBefore = SequenceNumber.zero
   /// The previous ends of the rows that moved.
@@ -112,10 +112,10 @@ extension ChannelState {
       let statusBefore =
         sequence > changes.newestBefore
         ? .sent : ReadVector.Counts(tallyBefore).status(options.statusRule)
-      let isTold = changes.anew.contains(sequence) || status != statusBefore
+      let isReported = changes.alwaysReported.contains(sequence) || status != statusBefore
       if let place = open[sender], runs[place].status == status {
-        if isTold { runs[place].to = sequence }
-      } else if isTold {
+        if isReported { runs[place].to = sequence }
+      } else if isReported {
         open[sender] = runs.count
         runs.append(ChannelEvent.StatusRun(sender: sender, from: sequence, to: sequence, status: status))
       } else {
@@ -136,7 +136,9 @@ extension ChannelState {
       first = min(first, min(a, b) + 1)
       last = max(last, max(a, b))
     }
-    if !changes.anew.isEmpty { include(min(changes.anew.after, newest), min(changes.anew.through, newest)) }
+    if !changes.alwaysReported.isEmpty {
+      include(min(changes.alwaysReported.after, newest), min(changes.alwaysReported.through, newest))
+    }
     include(min(changes.newestBefore.rawValue, newest), newest)
     // The order does not matter: only the minimum and the maximum are used.
     for (row, then) in changes.before where rows.isActive(row) && !rows.isUnseen(row, options) {

@@ -400,8 +400,8 @@ extension ShardState {
   ) throws(Refusal) -> (row: MemberOrdinal, isNew: Bool) {
     let known = self[slot].row(of: user)
     if known == nil, !joins { throw .notAMember }
-    let seat = NewMember(user: user, role: role)
-    try decideMembers(slot, add: [seat], remove: [], at: time, into: &effects)
+    let member = NewMember(user: user, role: role)
+    try decideMembers(slot, add: [member], remove: [], at: time, into: &effects)
     let row = known ?? MemberOrdinal(UInt32(self[slot].rows.rowCount))
     let wasMuted = known.map { self[slot].rows.isMuted($0) } ?? false
     if let isMuted, isMuted != wasMuted {

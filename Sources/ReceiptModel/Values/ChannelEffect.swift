@@ -89,7 +89,8 @@ extension ChannelEffect {
 
   package var traits: Traits {
     switch self {
-    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned: Traits()
+    case .channelAssigned, .optionsChanged, .deletionBegun, .messageCountsAssigned, .segmentFlagsAssigned:
+      Traits()
     case .rowAssigned, .rowErased: .takesRoom.union(.threadable)
     case .rowLeft: .threadable
     case .readMoved, .deliveredMoved: .movesWatermark.union(.threadable)
@@ -119,7 +120,8 @@ extension ChannelEffect {
     case .optionsChanged, .rowLeft, .roleAssigned, .readMoved, .deliveredMoved, .deliveredAcked,
       .markerAssigned, .muteAssigned, .unreadFlagAssigned, .messageDeleted, .acknowledged,
       .acknowledgementForgotten, .acknowledgedThrough, .stepsSealed, .stepTailCut, .stepsTrimmed,
-      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .truncated, .deletionBegun, .channelDeleted,
+      .stepTailAssigned, .messageCountsAssigned, .segmentFlagsAssigned, .truncated, .deletionBegun,
+      .channelDeleted,
       .rowErased, .senderErased, .membershipRemoved:
       nil
     }

@@ -14,8 +14,8 @@ struct ChannelLoad {
   var isForName = false
   /// Requests for unread counts that wait for the channel.
   var unread: [UnreadRequest.Place] = []
-  /// Walks that wait for the channel.
-  var walks: [ChannelScans.Place] = []
+  /// Scans that wait for the channel.
+  var scans: [ChannelScans.Place] = []
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -34,8 +34,11 @@ struct LogTail: ~Copyable {
   /// Channels created in the tail, which storage does not find by their cid yet.
   private var numbers: [[UInt8]: ChannelNumber] = [:]
   private var order: Deque<ChannelNumber> = []
+  /// Channels that could not be read. They are retried later, because they hold the log.
+  private var postponed: [ChannelNumber] = []
 
   var isEmpty: Bool { effects.isEmpty }
+  var hasPostponed: Bool { !postponed.isEmpty }
   var count: Int { effects.count }
 
   mutating func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
@@ -53,10 +56,6 @@ struct LogTail: ~Copyable {
     }
     return nil
   }
-
-  /// Channels that could not be read. They are retried later, because they hold the log.
-  private var postponed: [ChannelNumber] = []
-  var hasPostponed: Bool { !postponed.isEmpty }
 
   mutating func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
 
@@ -129,13 +128,13 @@ final class ChannelLoads: ShardPart {
     shard.loop.memory.load(request, as: reference)
   }
 
-  /// Adds an entry of a request for unread counts, or a walk, that waits for a load in flight.
+  /// Adds an entry of a request for unread counts, or a scan, that waits for a load in flight.
   func add(_ place: UnreadRequest.Place, to reference: ChannelReference) {
     loads[reference]?.unread.append(place)
   }
 
   func add(_ place: ChannelScans.Place, to reference: ChannelReference) {
-    loads[reference]?.walks.append(place)
+    loads[reference]?.scans.append(place)
   }
 
   /// Loads a user's index for pending changes, or makes a load in flight count as such.
@@ -178,7 +177,7 @@ final class ChannelLoads: ShardPart {
     if case .head(let number) = reference { return shard.push.headRead(number, result) }
     var waiting = shard.waiting.take(.load(reference))
     var unread = load.unread
-    var walking = load.walks
+    var waitingScans = load.scans
     do throws(StorageError) {
       let slot: ChannelSlot?
       switch result {
@@ -191,7 +190,7 @@ final class ChannelLoads: ShardPart {
         if let slot, let named = takeLoad(.cid(shard.state[slot].cid)) {
           waiting = shard.waiting.take(.load(.cid(shard.state[slot].cid)))
           unread = named.unread
-          walking = named.walks
+          waitingScans = named.scans
         }
       } else if load.isForChanges {
         shard.indexes.recordAbsence(reference)
@@ -205,7 +204,7 @@ final class ChannelLoads: ShardPart {
       shard.loop.driver.reports(error)
       for item in waiting { refuseUnread(item) }
       for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: false) }
-      for place in walking { shard.walks.scanLoaded(place, isReadable: false) }
+      for place in waitingScans { shard.scans.scanLoaded(place, isReadable: false) }
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
@@ -216,7 +215,7 @@ final class ChannelLoads: ShardPart {
       shard.resume(request, .loaded(mayPostpone: place > 0))
     }
     for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: true) }
-    for place in walking { shard.walks.scanLoaded(place, isReadable: true) }
+    for place in waitingScans { shard.scans.scanLoaded(place, isReadable: true) }
   }
 
   /// Removes a load that is no longer in flight.
@@ -245,7 +244,7 @@ final class ChannelLoads: ShardPart {
     return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
       || load.unread.contains { shard.unreadQueries.isRunning($0.ticket) }
-      || load.walks.contains { shard.walks.isRunning($0.ticket) }
+      || load.scans.contains { shard.scans.isRunning($0.ticket) }
   }
 
   /// - Returns: the channel's slot if it was installed now.
@@ -298,7 +297,7 @@ final class ChannelLoads: ShardPart {
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
     let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
     shard.dirty.insert(slot)
-    shard.clock.insert(slot)
+    shard.eviction.insert(slot)
     shard.unreadQueries.entered(cid)
     let isWatched = shard.events.entered(cid, slot)
     shard.tail.remove(number, cid: cid)
@@ -429,88 +428,5 @@ private struct LoadedContent {
     default: break
     }
     return parts.follows(effect)
-  }
-}
-
-extension PageID {
-  /// Sort key of a page: head, rows, segments, receipts, memberships, threads, steps, each in rising order. This is the
-  /// order of the keys on storage, and of assignment.
-  package var sortKey: UInt64 {
-    switch self {
-    case .head: 0
-    case .rows(let number): 1 << 32 | UInt64(number)
-    case .segment(let number): 2 << 32 | UInt64(number)
-    case .types: 3 << 32
-    case .shardHead: 4 << 32
-    case .receipts(let sequence): 5 << 32 | UInt64(sequence.rawValue)
-    case .users(let number): 7 << 32 | UInt64(number)
-    case .outbox(let number): 8 << 32 | UInt64(number)
-    case .index: 9 << 32
-    case .memberships(let number): 10 << 32 | UInt64(number)
-    case .webhooks(let number): 11 << 32 | UInt64(number)
-    case .tokens: 12 << 32
-    // A thread's pages are adjacent, rows first.
-    case .threadRows(let parent, let number): 1 << 56 | UInt64(parent.rawValue) << 24 | UInt64(number)
-    case .threadSegment(let parent, let number):
-      1 << 56 | UInt64(parent.rawValue) << 24 | Self.threadSegmentBit | UInt64(number)
-    // After all pages that are read with a channel.
-    case .steps(let rowPage, let segment): 2 << 56 | UInt64(rowPage) << 32 | UInt64(segment)
-    }
-  }
-
-  private static let threadSegmentBit: UInt64 = 1 << 23
-
-  /// Key range of all threads' pages.
-  package static let threadSortKeys: Range<UInt64> = 1 << 56..<2 << 56
-
-  /// Whether the page is a segment of steps, which is not read with its channel.
-  package var isOfSteps: Bool {
-    if case .steps = self { return true }
-    return false
-  }
-
-  /// Whether the page is the shard's own rather than a channel's.
-  package var isOfShard: Bool {
-    switch self {
-    case .types, .shardHead, .users, .index, .tokens: true
-    case .outbox(let number): UInt64(number) < Self.outboxPages
-    case .webhooks(let number): number < Self.webhookPages
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: false
-    }
-  }
-  /// Whether the page belongs to a thread.
-  package var isOfThread: Bool { Self.threadSortKeys.contains(sortKey) }
-
-  /// Decodes a page from its ``sortKey``.
-  package init?(sortKey: UInt64) {
-    let number = UInt32(truncatingIfNeeded: sortKey)
-    switch sortKey >> 56 {
-    case 0: break
-    case 1:
-      let parent = SequenceNumber(UInt32(truncatingIfNeeded: sortKey >> 24))
-      let page = number & UInt32(Self.threadSegmentBit - 1)
-      self =
-        sortKey & Self.threadSegmentBit == 0 ? .threadRows(parent, page) : .threadSegment(parent, page)
-      return
-    case 2 where sortKey >> 48 & 0xFF == 0:
-      self = .steps(UInt32(sortKey >> 32 & 0xFFFF), number)
-      return
-    default: return nil
-    }
-    switch sortKey >> 32 {
-    case 0 where number == 0: self = .head
-    case 1: self = .rows(number)
-    case 2: self = .segment(number)
-    case 3 where number == 0: self = .types
-    case 4 where number == 0: self = .shardHead
-    case 5: self = .receipts(SequenceNumber(number))
-    case 7: self = .users(number)
-    case 8: self = .outbox(number)
-    case 9 where number == 0: self = .index
-    case 10: self = .memberships(number)
-    case 11: self = .webhooks(number)
-    case 12 where number == 0: self = .tokens
-    default: return nil
-    }
   }
 }

@@ -28,7 +28,7 @@ struct ChannelScan {
   }
 
   let purpose: Purpose
-  /// A request waits for the walk.
+  /// A request waits for the scan.
   let isRequested: Bool
   /// A request waits for this ticket, if any does.
   var ticket: UInt32 = 0
@@ -66,19 +66,19 @@ struct ChannelScan {
   }
 }
 
-/// The walks of a shard that are in progress.
+/// The scans of a shard that are in progress.
 final class ChannelScans: ShardPart {
-  /// A channel load that a walk waits for.
+  /// A channel load that a scan waits for.
   struct Place {
     var ticket: UInt32
     var cid: [UInt8]
   }
 
-  private var walks: [UInt32: ChannelScan] = [:]
+  private var scans: [UInt32: ChannelScan] = [:]
   private var ticket: UInt32 = 0
-  /// Walks to resume in a later turn; the first has the next turn.
+  /// Scans to resume in a later turn; the first has the next turn.
   private var postponed: Deque<UInt32> = []
-  /// Changes of types whose walks have not started, in arrival order.
+  /// Changes of types whose scans have not started, in arrival order.
   private var unstarted: [ChannelScan] = []
 
   var hasUnstarted: Bool { !unstarted.isEmpty }
@@ -88,21 +88,21 @@ final class ChannelScans: ShardPart {
     return ticket
   }
 
-  private func take(_ ticket: UInt32) -> ChannelScan? { walks.removeValue(forKey: ticket) }
+  private func take(_ ticket: UInt32) -> ChannelScan? { scans.removeValue(forKey: ticket) }
 
-  private func keep(_ walk: ChannelScan, _ ticket: UInt32) { walks[ticket] = walk }
+  private func keep(_ scan: ChannelScan, _ ticket: UInt32) { scans[ticket] = scan }
 
   /// Time of the oldest change of a type, expiry or change of a user's privacy that is not sent to all watchers yet;
   /// none if there is none.
   var oldest: Timestamp {
     var oldest = Timestamp.none
-    for walk in unstarted { Self.lower(&oldest, walk) }
-    for walk in walks.values { Self.lower(&oldest, walk) }
+    for scan in unstarted { Self.lower(&oldest, scan) }
+    for scan in scans.values { Self.lower(&oldest, scan) }
     return oldest
   }
 
-  private static func lower(_ oldest: inout Timestamp, _ walk: ChannelScan) {
-    switch walk.purpose {
+  private static func lower(_ oldest: inout Timestamp, _ scan: ChannelScan) {
+    switch scan.purpose {
     case .options(_, let time), .row(_, let time), .expiries(let time):
       oldest = oldest == .none ? time : min(oldest, time)
     case .changes: break
@@ -114,79 +114,79 @@ final class ChannelScans: ShardPart {
   /// Maximum size of one answer in bytes, so that it fits into a frame.
   private static let changesBytesMax = 768 << 10
   /// Cost of scanning a channel besides its rows, in rows.
-  private static let rowsPerLook = 64
+  private static let rowsPerChannel = 64
 
-  /// Begins a walk, and runs it as far as one turn has room.
-  func begin(_ walk: ChannelScan) { begin(walk, nextTicket()) }
+  /// Begins a scan, and runs it as far as one turn has room.
+  func begin(_ scan: ChannelScan) { begin(scan, nextTicket()) }
 
-  /// Begins a walk that answers a request.
-  func begin(_ walk: ChannelScan, for request: borrowing Request) -> Outcome {
+  /// Begins a scan that answers a request.
+  func begin(_ scan: ChannelScan, for request: borrowing Request) -> Outcome {
     let ticket = nextTicket()
-    let outcome = shard.waiting.add(request.header, request.lane, for: .walk(ticket))
-    if case .waits = outcome { begin(walk, ticket) }
+    let outcome = shard.waiting.add(request.header, request.lane, for: .scan(ticket))
+    if case .waits = outcome { begin(scan, ticket) }
     return outcome
   }
 
-  private func begin(_ walk: ChannelScan, _ ticket: UInt32) {
-    var walk = walk
-    walk.ticket = ticket
-    walk.began = shard.loop.elapsedMilliseconds
-    runSlice(walk, ticket)
+  private func begin(_ scan: ChannelScan, _ ticket: UInt32) {
+    var scan = scan
+    scan.ticket = ticket
+    scan.began = shard.loop.elapsedMilliseconds
+    runSlice(scan, ticket)
   }
 
-  /// Drops a walk whose request's connection is gone. Loads in flight are ignored when they end.
-  func cancel(_ ticket: UInt32) { walks[ticket] = nil }
+  /// Drops a scan whose request's connection is gone. Loads in flight are ignored when they end.
+  func cancel(_ ticket: UInt32) { scans[ticket] = nil }
 
-  func isRunning(_ ticket: UInt32) -> Bool { walks[ticket] != nil }
+  func isRunning(_ ticket: UInt32) -> Bool { scans[ticket] != nil }
 
-  /// Queues a walk for a type whose options change in the gathering batch.
+  /// Queues a scan for a type whose options change in the gathering batch.
   func announceOptions(ofType name: String) {
     unstarted.append(
       ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
     )
   }
 
-  /// Begins the queued walks for changed types.
+  /// Begins the queued scans for changed types.
   func startAnnouncements() {
     while !unstarted.isEmpty { begin(unstarted.removeFirst()) }
   }
 
-  /// Resumes a walk that an earlier turn had no room for.
+  /// Resumes a scan that an earlier turn had no room for.
   func resume() {
     guard let ticket = postponed.popFirst() else { return }
     // Long queries may have used up this turn's rows.
     shard.loop.budget.allowShortRows()
-    if let walk = take(ticket) { runSlice(walk, ticket) }
+    if let scan = take(ticket) { runSlice(scan, ticket) }
     if !postponed.isEmpty { shard.loop.slices.queueForWork(shard) }
   }
 
-  private func runSlice(_ walk: consuming ChannelScan, _ ticket: UInt32) {
-    var walk = walk
-    // Without its request the walk is dropped: the client asks again on another connection.
-    if walk.isRequested, !shard.waiting.hasWaiting(.walk(ticket)) { return }
-    if case .changes = walk.purpose, isLate(walk) {
-      return refuse(walk, .busy, retryAfterMilliseconds: 1_000, "the replay of changes timed out")
+  private func runSlice(_ scan: consuming ChannelScan, _ ticket: UInt32) {
+    var scan = scan
+    // Without its request the scan is dropped: the client asks again on another connection.
+    if scan.isRequested, !shard.waiting.hasWaiting(.scan(ticket)) { return }
+    if case .changes = scan.purpose, isLate(scan) {
+      return refuse(scan, .busy, retryAfterMilliseconds: 1_000, "the replay of changes timed out")
     }
     while true {
-      // A walk with nothing left to scan finishes in this turn: a busy channel would be stale again in a later one.
-      while walk.loading < shard.configuration.walkLoadsMax, hasNext(walk) {
+      // A scan with nothing left to scan finishes in this turn: a busy channel would be stale again in a later one.
+      while scan.loading < shard.configuration.scanLoadsMax, hasNext(scan) {
         guard shard.loop.budget.rows > 0 else {
-          keep(walk, ticket)
+          keep(scan, ticket)
           return postpone(ticket)
         }
-        guard let cid = nextChannel(&walk) else { break }
-        guard examine(cid, &walk, ticket) else { return }
+        guard let cid = nextChannel(&scan) else { break }
+        guard examine(cid, &scan, ticket) else { return }
       }
-      guard walk.loading == 0, walk.cids.isEmpty else { return keep(walk, ticket) }
-      if case .options = walk.purpose, walk.next < shard.events.channelCount { continue }
-      if requeueStaleChannels(&walk) { continue }
+      guard scan.loading == 0, scan.cids.isEmpty else { return keep(scan, ticket) }
+      if case .options = scan.purpose, scan.next < shard.events.channelCount { continue }
+      if requeueStaleChannels(&scan) { continue }
       break
     }
-    finish(walk)
+    finish(scan)
   }
 
-  private func isLate(_ walk: borrowing ChannelScan) -> Bool {
-    shard.loop.elapsedMilliseconds - walk.began > shard.configuration.walkMilliseconds
+  private func isLate(_ scan: borrowing ChannelScan) -> Bool {
+    shard.loop.elapsedMilliseconds - scan.began > shard.configuration.scanMilliseconds
   }
 
   private func postpone(_ ticket: UInt32) {
@@ -194,17 +194,17 @@ final class ChannelScans: ShardPart {
     shard.loop.slices.queueForWork(shard)
   }
 
-  private func hasNext(_ walk: borrowing ChannelScan) -> Bool {
-    guard case .options = walk.purpose else { return !walk.cids.isEmpty }
-    return walk.next < shard.events.channelCount
+  private func hasNext(_ scan: borrowing ChannelScan) -> Bool {
+    guard case .options = scan.purpose else { return !scan.cids.isEmpty }
+    return scan.next < shard.events.channelCount
   }
 
-  private func nextChannel(_ walk: inout ChannelScan) -> [UInt8]? {
-    guard case .options(let type, _) = walk.purpose else { return walk.cids.popFirst() }
-    while walk.next < shard.events.channelCount, shard.loop.budget.rows > 0 {
+  private func nextChannel(_ scan: inout ChannelScan) -> [UInt8]? {
+    guard case .options(let type, _) = scan.purpose else { return scan.cids.popFirst() }
+    while scan.next < shard.events.channelCount, shard.loop.budget.rows > 0 {
       shard.loop.budget.useRows(1)
-      walk.next += 1
-      if let cid = shard.events.watchedChannel(walk.next - 1), cid.starts(with: type),
+      scan.next += 1
+      if let cid = shard.events.watchedChannel(scan.next - 1), cid.starts(with: type),
         cid[type.count] == UInt8(ascii: ":")
       {
         return cid
@@ -215,35 +215,35 @@ final class ChannelScans: ShardPart {
 
   /// Scans one channel, or loads it first.
   ///
-  /// - Returns: false if the walk has ended, with a refusal or without an answer.
-  private func examine(_ cid: [UInt8], _ walk: inout ChannelScan, _ ticket: UInt32) -> Bool {
-    if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &walk) }
+  /// - Returns: false if the scan has ended, with a refusal or without an answer.
+  private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ ticket: UInt32) -> Bool {
+    if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &scan) }
     if shard.deletions.index(absent: cid) != nil {
-      recordAbsence(cid, &walk)
+      recordAbsence(cid, &scan)
       return true
     }
     let reference = ChannelReference.cid(cid)
     if !shard.loads.isInFlight(reference) {
-      guard shard.loads.hasRoom || !walk.isRequested else {
-        refuse(walk, .busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
+      guard shard.loads.hasRoom || !scan.isRequested else {
+        refuse(scan, .busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
         return false
       }
       shard.loads.load(reference)
     }
     shard.loads.add(Place(ticket: ticket, cid: cid), to: reference)
-    walk.loading += 1
+    scan.loading += 1
     return true
   }
 
-  /// - Returns: false if the walk has ended.
-  private func examine(_ slot: ChannelSlot, _ cid: [UInt8], _ walk: inout ChannelScan) -> Bool {
-    shard.loop.budget.useRows(Self.rowsPerLook)
+  /// - Returns: false if the scan has ended.
+  private func examine(_ slot: ChannelSlot, _ cid: [UInt8], _ scan: inout ChannelScan) -> Bool {
+    shard.loop.budget.useRows(Self.rowsPerChannel)
     shard.state.refresh(slot)
-    switch walk.purpose {
+    switch scan.purpose {
     case .changes(let since):
-      walk.last = max(walk.last, shard.dirty.last(slot))
+      scan.last = max(scan.last, shard.dirty.last(slot))
       guard !shard.state[slot].isBeingDeleted else {
-        recordAbsence(cid, &walk)
+        recordAbsence(cid, &scan)
         return true
       }
       // What the client knows under this name is from an earlier channel.
@@ -252,23 +252,23 @@ final class ChannelScans: ShardPart {
       let events = shard.state.events(
         in: slot,
         since: since,
-        limit: Self.changesMax - walk.events,
-        statusesMax: shard.configuration.walkStatusesMax,
+        limit: Self.changesMax - scan.events,
+        statusesMax: shard.configuration.scanStatusesMax,
         left: &left
       )
       shard.loop.budget.useRows(shard.loop.budget.rows - left)
-      guard let events, add(events, cid, slot, deletedAt: deletedAt, &walk)
+      guard let events, add(events, cid, slot, deletedAt: deletedAt, &scan)
       else {
-        answerIncomplete(walk)
+        answerIncomplete(scan)
         return false
       }
       if events.contains(where: \.isReceipt) {
-        walk.expiry = max(walk.expiry, shard.state.lastExpiry(in: slot))
+        scan.expiry = max(scan.expiry, shard.state.lastExpiry(in: slot))
       }
     case .row(let user, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)
       guard shard.events.recordSettingsChange(of: user, in: slot, since: changedAt) else { return true }
-      walk.last = max(walk.last, shard.dirty.last(slot))
+      scan.last = max(scan.last, shard.dirty.last(slot))
     case .options(_, let changedAt):
       shard.loop.budget.useRows(shard.state[slot].rows.rowCount)
       shard.events.recordOptionsChange(in: slot, since: changedAt)
@@ -279,11 +279,11 @@ final class ChannelScans: ShardPart {
   }
 
   /// Records that a channel does not exist: it has no rows and no options.
-  private func recordAbsence(_ cid: [UInt8], _ walk: inout ChannelScan) {
-    shard.loop.budget.useRows(Self.rowsPerLook)
-    guard case .changes = walk.purpose else { return }
-    walk.last = max(walk.last, shard.deletions.last)
-    _ = add([], cid, nil, deletedAt: shard.state.advance(clock: shard.loop.clock), &walk)
+  private func recordAbsence(_ cid: [UInt8], _ scan: inout ChannelScan) {
+    shard.loop.budget.useRows(Self.rowsPerChannel)
+    guard case .changes = scan.purpose else { return }
+    scan.last = max(scan.last, shard.deletions.last)
+    _ = add([], cid, nil, deletedAt: shard.state.advance(clock: shard.loop.clock), &scan)
   }
 
   /// - Parameter deletedAt: time at which the channel, or an earlier one of that name, was found deleted; none if it
@@ -294,7 +294,7 @@ final class ChannelScans: ShardPart {
     _ cid: [UInt8],
     _ slot: ChannelSlot?,
     deletedAt: Timestamp,
-    _ walk: inout ChannelScan
+    _ scan: inout ChannelScan
   ) -> Bool {
     var bytes = ByteBuffer()
     var count = 0
@@ -311,7 +311,7 @@ final class ChannelScans: ShardPart {
       bytes.writeVarint(count)
       bytes.writeBuffer(&written)
     }
-    walk.add(
+    scan.add(
       ChannelScan.Found(
         cid: cid,
         bytes: bytes,
@@ -319,38 +319,38 @@ final class ChannelScans: ShardPart {
         changes: shard.events.changes(in: cid)
       )
     )
-    return walk.events <= Self.changesMax && walk.bytes <= Self.changesBytesMax
+    return scan.events <= Self.changesMax && scan.bytes <= Self.changesBytesMax
   }
 
   /// Queues channels for another scan if they changed while others were read: event frames with these changes may have
   /// left already, and the answer must not revert them.
   ///
   /// - Returns: whether there are any.
-  private func requeueStaleChannels(_ walk: inout ChannelScan) -> Bool {
-    walk.requeueStale { $0.changes != shard.events.changes(in: $0.cid) }
-    return !walk.cids.isEmpty
+  private func requeueStaleChannels(_ scan: inout ChannelScan) -> Bool {
+    scan.requeueStale { $0.changes != shard.events.changes(in: $0.cid) }
+    return !scan.cids.isEmpty
   }
 
   // MARK: Completion
 
-  private func finish(_ walk: ChannelScan) {
-    switch walk.purpose {
+  private func finish(_ scan: ChannelScan) {
+    switch scan.purpose {
     case .changes:
-      let told = shard.events.progressForReply()
-      let last = max(walk.last, shard.dirty.typesLast, shard.dirty.usersLast)
-      let found = walk.found.filter { $0.events > 0 }
-      for request in shard.waiting.take(.walk(walk.ticket)) {
-        let replyTiming = shard.replyTiming(last, revealingExpiryAt: walk.expiry, request.lane)
-        shard.reply(request.header, max(told.replyTiming, replyTiming), request.lane) { buffer in
-          buffer.writeTime(told.time)
+      let progress = shard.events.progressForReply()
+      let last = max(scan.last, shard.dirty.typesLast, shard.dirty.usersLast)
+      let found = scan.found.filter { $0.events > 0 }
+      for request in shard.waiting.take(.scan(scan.ticket)) {
+        let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
+        shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
+          buffer.writeTime(progress.time)
           buffer.writeInteger(UInt8(1))
           buffer.writeVarint(found.count)
           for item in found { buffer.writeImmutableBuffer(item.bytes) }
         }
       }
     case .row:
-      for request in shard.waiting.take(.walk(walk.ticket)) {
-        let replyTiming = shard.replyTiming(max(walk.last, shard.dirty.usersLast))
+      for request in shard.waiting.take(.scan(scan.ticket)) {
+        let replyTiming = shard.replyTiming(max(scan.last, shard.dirty.usersLast))
         shard.reply(request.header, replyTiming, request.lane) { _ in }
       }
       shard.events.sendUnbatchedEvents()
@@ -358,8 +358,8 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  private func answerIncomplete(_ walk: ChannelScan) {
-    for request in shard.waiting.take(.walk(walk.ticket)) {
+  private func answerIncomplete(_ scan: ChannelScan) {
+    for request in shard.waiting.take(.scan(scan.ticket)) {
       answerIncomplete(request.header, request.lane)
     }
   }
@@ -375,33 +375,33 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  /// Refuses the walk's request. Its subscriptions stay: another request of the connection may have relied on them
+  /// Refuses the scan's request. Its subscriptions stay: another request of the connection may have relied on them
   /// meanwhile.
   private func refuse(
-    _ walk: ChannelScan,
+    _ scan: ChannelScan,
     _ code: ErrorCode,
     retryAfterMilliseconds: UInt32,
     _ detail: String
   ) {
     let refused = RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail)
-    for request in shard.waiting.take(.walk(walk.ticket)) {
+    for request in shard.waiting.take(.scan(scan.ticket)) {
       shard.refuse(request.header, refused, request.lane)
     }
   }
 
   // MARK: Results of reads
 
-  /// Handles a finished or failed load of a channel that a walk waits for.
+  /// Handles a finished or failed load of a channel that a scan waits for.
   func scanLoaded(_ place: ChannelScans.Place, isReadable: Bool) {
-    guard var walk = take(place.ticket) else { return }
-    walk.loading -= 1
+    guard var scan = take(place.ticket) else { return }
+    scan.loading -= 1
     if let slot = shard.state.slot(of: place.cid.span.bytes) {
-      if !examine(slot, place.cid, &walk) { return }
+      if !examine(slot, place.cid, &scan) { return }
     } else if isReadable {
-      recordAbsence(place.cid, &walk)
-    } else if walk.isRequested {
-      return refuse(walk, .unavailable, retryAfterMilliseconds: 1_000, "a channel cannot be read")
+      recordAbsence(place.cid, &scan)
+    } else if scan.isRequested {
+      return refuse(scan, .unavailable, retryAfterMilliseconds: 1_000, "a channel cannot be read")
     }
-    runSlice(walk, place.ticket)
+    runSlice(scan, place.ticket)
   }
 }

@@ -108,25 +108,25 @@ extension ShardEngine {
   ///
   /// - Parameters:
   ///   - wanted: bytes to free.
-  ///   - looks: slots that may be examined; decremented.
+  ///   - scanBudget: slots that may be examined; decremented.
   /// - Returns: bytes that were freed.
-  func evict(bytes wanted: Int, looks: inout Int) -> Int {
+  func evict(bytes wanted: Int, scanBudget: inout Int) -> Int {
     let slotCount = state.slotCount
     let before = state.residentBytes
     guard slotCount > 0 else { return 0 }
     // One round only: a second one would evict recently used channels too.
-    var left = min(looks, slotCount)
+    var left = min(scanBudget, slotCount)
     while left > 0, before - state.residentBytes < wanted {
       left -= 1
-      looks -= 1
-      guard let slot = clock.advance(slotCount: slotCount), slot != clock.last, state.isLoaded(slot),
+      scanBudget -= 1
+      guard let slot = eviction.advance(slotCount: slotCount), slot != eviction.last, state.isLoaded(slot),
         dirty.isClean(slot), dirty.last(slot) <= log.durable, !waiting.isSliced(slot),
         !rebuilds.isScanning(slot),
         !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
       else { continue }
       events.left(slot)
       state.remove(slot)
-      clock.recordEviction()
+      eviction.recordEviction()
     }
     return before - state.residentBytes
   }

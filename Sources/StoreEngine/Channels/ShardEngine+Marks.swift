@@ -190,7 +190,7 @@ extension ByteBuffer {
       fields.time(joinedAt)
       // The read message and its sequence number; then the delivery time, message and sequence number.
       for _ in 0..<5 { fields.byte(0) }
-      fields.varint(RowFlags.details | RowFlags.own | RowFlags.joined)
+      fields.varint(RowFieldFlags.details | RowFieldFlags.own | RowFieldFlags.joined)
       // Unread messages, first unread one, epoch, mentions, and the join position.
       for _ in 0..<5 { fields.byte(0) }
     }

@@ -41,13 +41,13 @@ extension ByteBuffer {
       writeTime(state[place].messages.registeredAt(sequence))
       writeTime(state.createdAt(place, of: sequence))
       let flags = state.flags(place, of: sequence)
-      var told = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
-      if flags.contains(.silent) { told.insert(.silent) }
-      if flags.contains(.receipt) { told.insert(.receipt) }
+      var eventFlags = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
+      if flags.contains(.silent) { eventFlags.insert(.silent) }
+      if flags.contains(.receipt) { eventFlags.insert(.receipt) }
       // R10: only servers see others' rows.
-      let isShown = !told.isDisjoint(with: .shown)
-      if isShown, state.options(slot).countsVisibleTo == .sender { told.insert(.serversOnly) }
-      writeInteger(told.rawValue)
+      let isShown = !eventFlags.isDisjoint(with: .shown)
+      if isShown, state.options(slot).countsVisibleTo == .sender { eventFlags.insert(.serversOnly) }
+      writeInteger(eventFlags.rawValue)
     case .messageDeleted(let thread, let sequence, let time):
       guard let place = state.thread(under: thread, in: slot) else { return false }
       begin(.messageDeleted)
@@ -216,7 +216,7 @@ struct EventParts {
   mutating func add(
     _ cid: [UInt8],
     deletedAt: Timestamp,
-    _ told: [ChannelEvent],
+    _ newEvents: [ChannelEvent],
     _ slot: ChannelSlot?,
     in state: inout ShardState
   ) -> [Subscriptions.Part] {
@@ -228,7 +228,7 @@ struct EventParts {
       count += 1
     }
     if let slot {
-      for event in told {
+      for event in newEvents {
         let written = events.writeLimitedEvent(event, slot, in: &state)
         if written == 0 { continue }
         count += written
@@ -243,11 +243,11 @@ struct EventParts {
   }
 
   /// Adds *user events*, in as many parts as they need.
-  mutating func add(user: [UInt8], _ told: [UserEvent]) -> [Subscriptions.Part] {
+  mutating func add(user: [UInt8], _ newEvents: [UserEvent]) -> [Subscriptions.Part] {
     var parts: [Subscriptions.Part] = []
     var count = 0
     events.clear()
-    for event in told {
+    for event in newEvents {
       events.writeUserEvent(event)
       count += 1
       if events.readableBytes >= Self.partBytes {

@@ -3,32 +3,11 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Event progress of a shard: the times up to which its watchers have received all events (Proto/frames.md, "Events").
-struct EventProgress {
-  /// All events up to this time are in frames that have left.
-  private(set) var durable = Timestamp.none
-  /// The same, including frames that leave with the closed batches.
-  private(set) var closed = Timestamp.none
-
-  init(_ time: Timestamp) {
-    durable = time
-    closed = time
-  }
-
-  /// Records that a frame declares all events up to `time` sent. A frame never declares less than an earlier one: a
-  /// client that resumes from a declared time receives everything from that time on, inclusive.
-  mutating func declare(through time: Timestamp, _ replyTiming: ReplyLane.Timing) {
-    closed = max(closed, time)
-    if case .now = replyTiming { durable = closed }
-  }
-
-  mutating func committed() { durable = closed }
-}
-
 /// Events of watched channels and users: recorded while effects are applied, sent when the batch is closed.
 final class ShardEvents: ShardPart {
-  private var subscriptions = Subscriptions()
-  private var eventProgress = EventProgress(.none)
+  /// Not private, because requests (`ShardEvents+Requests.swift`) change it too.
+  var subscriptions = Subscriptions()
+  private var eventProgress = DeclaredEventProgress(.none)
   /// Encoded events of the current delivery; kept for its capacity.
   private var eventParts = EventParts()
 
@@ -40,7 +19,7 @@ final class ShardEvents: ShardPart {
   /// How often a connection without events receives the progress, in milliseconds. Ticks come ten times a second.
   private static let throughMilliseconds: Int64 = 900
 
-  func recovered(at time: Timestamp) { eventProgress = EventProgress(time) }
+  func recovered(at time: Timestamp) { eventProgress = DeclaredEventProgress(time) }
 
   func committed() { eventProgress.committed() }
 
@@ -102,7 +81,7 @@ final class ShardEvents: ShardPart {
     switch effect {
     case .channelTypeAssigned(let record):
       if shard.state.channelType(record.name).options != record.options {
-        shard.walks.announceOptions(ofType: record.name)
+        shard.scans.announceOptions(ofType: record.name)
       }
     case .userAssigned(_, let settings):
       if settings.tokensRevokedBefore > shard.state.userSettings(settings.user).tokensRevokedBefore {
@@ -214,7 +193,7 @@ final class ShardEvents: ShardPart {
     let first = subscriptions.nextExpiry
     guard first != .none, first <= shard.state.advance(clock: shard.loop.clock) else { return }
     let cids = subscriptions.takeExpiring(through: shard.state.time)
-    shard.walks.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
+    shard.scans.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
   }
 
   /// Records expired receipts of a watched channel. The events leave with a batch of this time or later, so a restart
@@ -268,9 +247,11 @@ final class ShardEvents: ShardPart {
     var oldest = Timestamp.none
     for var item in subscriptions.takeUnsent() {
       guard let channel = subscriptions.channels[Int(item.channel)] else { continue }
-      if recordWaiting(item, channel) {
+      if isHeldForInterval(item, channel) {
         oldest = oldest == .none ? item.pending.oldest : min(oldest, item.pending.oldest)
-        if let happened = item.pending.takeImmediateEvents() { sendEvents(happened, deletedAt: .none, channel) }
+        if let happened = item.pending.takeImmediateEvents() {
+          sendEvents(happened, deletedAt: .none, channel)
+        }
         subscriptions.keep(item)
       } else {
         sendEvents(item.pending, deletedAt: item.deletedAt, channel)
@@ -297,7 +278,7 @@ final class ShardEvents: ShardPart {
 
   /// Whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
   /// interval.
-  private func recordWaiting(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
+  private func isHeldForInterval(_ item: Subscriptions.UnsentChannelEvents, _ channel: Subscriptions.Channel)
     -> Bool
   {
     guard let slot = channel.slot, item.deletedAt == .none, !item.pending.isEmpty,
@@ -316,7 +297,7 @@ final class ShardEvents: ShardPart {
       shard.state.time,
       Timestamp(milliseconds: logged.milliseconds + Self.unloggedMilliseconds)
     )
-    for before in [oldest, shard.walks.oldest, subscriptions.nextExpiry] where before != .none {
+    for before in [oldest, shard.scans.oldest, subscriptions.nextExpiry] where before != .none {
       time = min(time, Timestamp(milliseconds: before.milliseconds - 1))
     }
     return time
@@ -479,169 +460,5 @@ final class ShardEvents: ShardPart {
     guard number >= 0 else { return }
     lane.watcherNumbers[shard.position] = -1
     subscriptions.remove(number)
-  }
-
-  /// Maximum number of channels in one request.
-  private static let channelsMax = 1_024
-  /// How far back changes are replayed, in milliseconds. Tombstones are kept as long.
-  private static let sinceMilliseconds: Int64 = 7 * 86_400_000
-
-  func performEvents(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .subscribe: try subscribe(&request)
-    case .unsubscribe: try unsubscribe(&request)
-    case .subscribeUser: try subscribeUser(&request)
-    case .announceRow: try announceRow(&request)
-    default: throw .unknownKind(request.kind.rawValue)
-    }
-  }
-
-  private func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
-    let fields = try SubscribeRequest(&request.fields)
-    let flags = fields.flags
-    let since = logged(since: fields.since)
-    let cids: [[UInt8]]
-    switch channels(fields.channels) {
-    case .success(let read): cids = read
-    case .failure(let refused): return .refused(refused)
-    }
-    guard flags <= 1 else { return .refused(.invalidField, "flags: 0 or 1") }
-    guard flags == 1 || since == .none else {
-      return .refused(.invalidField, "since: 0 without flag 1")
-    }
-    if flags == 1, let refusal = shard.waiting.refusal(for: .walk(0)) { return refusal }
-    let watcher = watcher(request.lane)
-    _ = shard.state.advance(clock: shard.loop.clock)
-    var added: [[UInt8]] = []
-    for cid in cids where !subscriptions.isWatched(cid, by: watcher) {
-      guard request.lane.account.subscriptions < shard.configuration.subscriptionsMax else {
-        for cid in added { subscriptions.unwatch(cid, by: watcher) }
-        return refuseMore(request)
-      }
-      let slot = shard.state.slot(of: cid.span.bytes)
-      let isNew = subscriptions.watch(cid, at: slot, by: watcher, at: shard.state.time)
-      if isNew, let slot { findExpiry(slot) }
-      added.append(cid)
-    }
-    guard flags == 1 else { return replySubscribed(request, withList: true) }
-    let now = shard.state.advance(clock: shard.loop.clock)
-    guard since <= now, now.milliseconds - since.milliseconds <= Self.sinceMilliseconds else {
-      return shard.walks.answerIncomplete(request.header, request.lane)
-    }
-    return shard.walks.begin(
-      ChannelScan(purpose: .changes(since: since), isRequested: true, cids: Deque(cids)),
-      for: request
-    )
-  }
-
-  private func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
-    let cids: [[UInt8]]
-    let list = try StringListFields(&request.fields)
-    try request.fields.end()
-    switch channels(list) {
-    case .success(let read): cids = read
-    case .failure(let refused): return .refused(refused)
-    }
-    if request.lane.watcherNumbers[shard.position] >= 0 {
-      let watcher = watcher(request.lane)
-      for cid in cids { subscriptions.unwatch(cid, by: watcher) }
-    }
-    return shard.reply(request, .now) { _ in }
-  }
-
-  private func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let on = try SubscribeUserRequest(&request.fields).on
-    guard Identifier.isUser(user) else {
-      return .refused(.invalidField, ShardEngine.userRange)
-    }
-    guard on <= 1 else { return .refused(.invalidField, "on: 0 or 1") }
-    guard shard.isHome(user) else {
-      return .refused(.wrongShard, "another shard is the user's home")
-    }
-    guard !shard.isRevoked(user, request) else { return shard.refused(.tokenRevoked, nil) }
-    let watcher = watcher(request.lane)
-    let name = user.withUnsafeBytes { Array($0) }
-    if on == 0 {
-      subscriptions.unwatch(user: name, by: watcher)
-    } else if !subscriptions.watchers(ofUser: name).contains(watcher) {
-      guard request.lane.account.subscriptions < shard.configuration.subscriptionsMax else {
-        return refuseMore(request)
-      }
-      subscriptions.watch(user: name, by: watcher)
-    }
-    return replySubscribed(request, withList: false)
-  }
-
-  private func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
-    let user = try request.fields.string()
-    let cids: [[UInt8]]
-    let list = try StringListFields(&request.fields)
-    try request.fields.end()
-    switch channels(list) {
-    case .success(let read): cids = read
-    case .failure(let refused): return .refused(refused)
-    }
-    guard Identifier.isUser(user) else {
-      return .refused(.invalidField, ShardEngine.userRange)
-    }
-    let watched = cids.filter { subscriptions.number(of: $0) != nil }
-    if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .walk(0)) { return refusal }
-    let time = shard.state.advance(clock: shard.loop.clock)
-    shard.effects.removeAll(keepingCapacity: true)
-    shard.state.decideAnnounced(
-      user: user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
-      into: &shard.effects
-    )
-    if !shard.effects.isEmpty { shard.applyEffects(nil, session: nil) }
-    guard !watched.isEmpty else {
-      let outcome = shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) { _ in }
-      sendUnbatchedEvents()
-      return outcome
-    }
-    let purpose = ChannelScan.Purpose.row(of: user.withUnsafeBytes { Array($0) }, at: time)
-    return shard.walks.begin(
-      ChannelScan(purpose: purpose, isRequested: true, cids: Deque(watched)),
-      for: request
-    )
-  }
-
-  // MARK: Details
-
-  /// The channels of a request.
-  private func channels(_ list: borrowing StringListFields) -> Result<[[UInt8]], RefusedRequest> {
-    guard (1...Self.channelsMax).contains(list.count) else {
-      return .failure(RefusedRequest(.invalidField, "channels: 1 to \(Self.channelsMax)"))
-    }
-    var cids: [[UInt8]] = []
-    cids.reserveCapacity(list.count)
-    var fault: (code: ErrorCode, detail: String)?
-    list.forEach { cid in
-      if !Identifier.isCID(cid) {
-        fault = fault ?? (.invalidField, ShardEngine.cidRange)
-      } else if ShardID.owning(cid, count: shard.shardCount) != shard.state.id {
-        fault = fault ?? (.wrongShard, "a cid belongs to another shard")
-      }
-      cids.append(cid.withUnsafeBytes { Array($0) })
-    }
-    if let fault { return .failure(RefusedRequest(fault.code, fault.detail)) }
-    return .success(cids)
-  }
-
-  private func replySubscribed(_ request: borrowing Request, withList: Bool) -> Outcome {
-    let (through, replyTiming) = progressForReply()
-    return shard.reply(request, replyTiming) { buffer in
-      buffer.writeTime(through)
-      guard withList else { return }
-      buffer.writeInteger(UInt8(1))
-      buffer.writeVarint(0)
-    }
-  }
-
-  private func refuseMore(_ request: borrowing Request) -> Outcome {
-    return .refused(
-      .limitReached,
-      "subscriptions of a connection: at most \(shard.configuration.subscriptionsMax) channels and users"
-    )
   }
 }

@@ -85,7 +85,7 @@ final class OutgoingChanges: ShardPart {
   // MARK: Replies
 
   /// Replies to a command that may have queued membership changes. The reply leaves when the changes are in the index,
-  /// or after `heldMilliseconds` (a second by default).
+  /// or after `indexWaitMilliseconds` (a second by default).
   func replyWhenIndexed(
     _ request: borrowing Request,
     _ slot: ChannelSlot,
@@ -109,7 +109,7 @@ final class OutgoingChanges: ShardPart {
     _ index: LogIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    guard shard.state.outbox.last > before, shard.configuration.heldMilliseconds > 0,
+    guard shard.state.outbox.last > before, shard.configuration.indexWaitMilliseconds > 0,
       !shard.waiting.isFull(.index(0))
     else { return shard.reply(header, shard.replyTiming(index), lane, fields) }
     return hold(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
@@ -125,7 +125,7 @@ final class OutgoingChanges: ShardPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     let last = shard.state.outbox.last
-    guard last > 0, shard.configuration.heldMilliseconds > 0, !areAcknowledged(through: last) else {
+    guard last > 0, shard.configuration.indexWaitMilliseconds > 0, !areAcknowledged(through: last) else {
       return shard.reply(request, shard.replyTiming(index), fields)
     }
     return hold(request.header, request.lane, index, 1...last, isStrict: true, fields)
@@ -219,7 +219,7 @@ final class OutgoingChanges: ShardPart {
   func outgoingChangesDurable() {
     committed()
     for (source, through) in shard.indexes.takeDurable() {
-      shard.loop.mail.acknowledge(
+      shard.loop.crossShard.acknowledge(
         MembershipAcknowledgement(to: source, from: shard.state.id, through: through)
       )
     }
@@ -254,7 +254,7 @@ final class OutgoingChanges: ShardPart {
     guard let last = changes.last else { return }
     if underWay == 0 { sendings[position].askedAt = shard.loop.elapsedMilliseconds }
     sendings[position].asked = last.number
-    shard.loop.mail.deliver(
+    shard.loop.crossShard.deliver(
       MembershipDelivery(from: shard.state.id, to: sending.target, after: sending.asked, changes: changes)
     )
   }
@@ -318,7 +318,7 @@ final class OutgoingChanges: ShardPart {
     held.removeAll { item in
       let limit =
         !item.isStrict
-        ? shard.configuration.heldMilliseconds : shard.configuration.heldStrictlyMilliseconds
+        ? shard.configuration.indexWaitMilliseconds : shard.configuration.indexWaitStrictMilliseconds
       guard now - item.since >= limit else { return false }
       if item.isStrict {
         for request in shard.waiting.take(.index(item.ticket)) {

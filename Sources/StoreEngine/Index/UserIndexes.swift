@@ -53,7 +53,7 @@ final class UserIndexes: ShardPart {
   private static let failuresMax = 10
 
   /// Changes that one turn scans to load their indexes ahead of time.
-  private static let looksMax = 256
+  private static let scanMax = 256
 
   // MARK: Applying changes
 
@@ -67,7 +67,7 @@ final class UserIndexes: ShardPart {
     let durable = inboxes[position].durable
     if last.number <= durable {
       // The acknowledgement was lost.
-      shard.loop.mail.acknowledge(
+      shard.loop.crossShard.acknowledge(
         MembershipAcknowledgement(to: delivery.from, from: shard.state.id, through: durable)
       )
       return
@@ -89,7 +89,7 @@ final class UserIndexes: ShardPart {
 
   /// Applies the changes whose users' indexes are in memory, in order, and loads the indexes that are needed next.
   func takeChanges() {
-    var looks = Self.looksMax
+    var scanBudget = Self.scanMax
     for position in inboxes.indices {
       var through: UInt64?
       while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change) {
@@ -105,7 +105,7 @@ final class UserIndexes: ShardPart {
         shard.applyEffects(nil, session: nil)
         record(source, through: through)
       }
-      if shard.loop.budget.changes > 0 { readAhead(position, &looks) }
+      if shard.loop.budget.changes > 0 { readAhead(position, &scanBudget) }
     }
     if isEmpty {
       absent.removeAll()
@@ -145,13 +145,13 @@ final class UserIndexes: ShardPart {
       && !shard.loads.isInFlight(.cid(name))
   }
 
-  /// - Parameter looks: changes that may be scanned. The first change is always scanned, because it blocks the others.
-  private func readAhead(_ position: Int, _ looks: inout Int) {
+  /// - Parameter scanBudget: changes that may be scanned. The first change is always scanned, because it blocks the others.
+  private func readAhead(_ position: Int, _ scanBudget: inout Int) {
     guard shard.loop.elapsedMilliseconds >= retryAt else { return }
     for (place, queued) in inboxes[position].changes.prefix(shard.configuration.indexLoadsMax).enumerated() {
       guard shard.loads.countForChanges < shard.configuration.indexLoadsMax else { return }
-      guard place == 0 || looks > 0 else { return }
-      looks -= 1
+      guard place == 0 || scanBudget > 0 else { return }
+      scanBudget -= 1
       let user = queued.change.user
       if indexSlot(of: user) != nil { continue }
       let name = Array(IndexName.text(of: user).utf8)
@@ -225,7 +225,7 @@ final class UserIndexes: ShardPart {
       }
       return replyNoChannels(request, max(shard.dirty.usersLast, shard.deletions.last))
     }
-    shard.clock.touch(slot)
+    shard.eviction.touch(slot)
     guard since.map({ shard.state[slot].memberships.keepsDeletions(since: $0) }) ?? true else {
       return .refused(.limitReached, Self.sinceRange)
     }
@@ -280,11 +280,11 @@ final class UserIndexes: ShardPart {
   ) -> (places: [UInt32], next: UInt32?) {
     var places: [UInt32] = []
     var place = first
-    var looks = shard.configuration.sliceRows
+    var scanBudget = shard.configuration.sliceRows
     let end = shard.state[slot].memberships.placeCount
     while place < end {
-      if looks == 0 { return (places, place) }
-      looks -= 1
+      if scanBudget == 0 { return (places, place) }
+      scanBudget -= 1
       let isListed =
         shard.state[slot].memberships.isMember(place)
         || withAll && shard.state[slot].memberships.isKnown(place)

@@ -35,18 +35,18 @@ final class ChannelMemory: LoopPart {
       channels += shard.state.loadedCount
     }
     if resident > pressure.budget, !loop.commits.isUnderWay {
-      var looks = loop.configuration.evictionLooksMax
-      for _ in shards.indices where looks > 0 && resident > pressure.target {
+      var scanBudget = loop.configuration.evictionScanMax
+      for _ in shards.indices where scanBudget > 0 && resident > pressure.target {
         evictionPosition = (evictionPosition + 1) % shards.count
         let shard = shards[evictionPosition]
-        let evicted = shard.clock.evictedCount
+        let evicted = shard.eviction.evictedCount
         // Each shard in turn evicts a share, so that no shard's channels go first.
-        var share = max(looks / shards.count, 16)
-        looks -= share
-        resident -= shard.evict(bytes: resident - pressure.target, looks: &share)
-        looks += share
-        loop.counters.channelsEvicted += shard.clock.evictedCount - evicted
-        channels -= Int(shard.clock.evictedCount - evicted)
+        var share = max(scanBudget / shards.count, 16)
+        scanBudget -= share
+        resident -= shard.evict(bytes: resident - pressure.target, scanBudget: &share)
+        scanBudget += share
+        loop.counters.channelsEvicted += shard.eviction.evictedCount - evicted
+        channels -= Int(shard.eviction.evictedCount - evicted)
       }
     }
     pressure.record(resident: resident, channels: channels)

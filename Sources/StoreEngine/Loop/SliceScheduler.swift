@@ -46,7 +46,7 @@ final class SliceScheduler: LoopPart {
       let shard = working.remove(at: place)
       shard.isQueuedForWork = false
       shard.resumeIndexWork()
-      shard.walks.resume()
+      shard.scans.resume()
     }
   }
 

@@ -59,7 +59,7 @@ package final class StoreLoop {
   let purges = StoragePurges()
   let memory: ChannelMemory
   let slices = SliceScheduler()
-  let mail = CrossShardMessages()
+  let crossShard = CrossShardMessages()
 
   /// Counters since start, for metrics.
   package struct Counters: Sendable {
@@ -78,6 +78,20 @@ package final class StoreLoop {
     package var eventBytes: UInt64 = 0
 
     package init() {}
+
+    package static func += (sum: inout Counters, other: Counters) {
+      sum.requests += other.requests
+      sum.commits += other.commits
+      sum.batches += other.batches
+      sum.pagesWritten += other.pagesWritten
+      sum.channelsLoaded += other.channelsLoaded
+      sum.channelsEvicted += other.channelsEvicted
+      sum.loadsDelayed += other.loadsDelayed
+      sum.indexEntries += other.indexEntries
+      sum.eventsSent += other.eventsSent
+      sum.eventsDropped += other.eventsDropped
+      sum.eventBytes += other.eventBytes
+    }
   }
   package internal(set) var counters = Counters()
 
@@ -97,7 +111,7 @@ package final class StoreLoop {
     var positions: [Int16] = Array(repeating: -1, count: shardCount)
     for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
     self.positions = positions
-    let parts: [LoopPart] = [replies, commits, purges, memory, slices, mail]
+    let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
     for (shard, state) in stored {
       shards.append(
@@ -141,6 +155,16 @@ package final class StoreLoop {
     package var subscriptions = 0
 
     package init() {}
+
+    package static func += (sum: inout Gauges, other: Gauges) {
+      sum.loadedChannels += other.loadedChannels
+      sum.residentBytes += other.residentBytes
+      sum.settingsBytes += other.settingsBytes
+      sum.dirtyPages += other.dirtyPages
+      sum.tailChannels += other.tailChannels
+      sum.changesPending += other.changesPending
+      sum.subscriptions += other.subscriptions
+    }
   }
 
   package var gauges: Gauges {
@@ -215,7 +239,7 @@ package final class StoreLoop {
     if commits.hasGathering || memory.isPressed || purges.needsCut { commits.start() }
     purges.start()
     slices.ask()
-    mail.post()
+    crossShard.post()
     replies.deliverNow()
   }
 
@@ -226,7 +250,7 @@ package final class StoreLoop {
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
     memory.evictOverBudget()
-    for shard in shards { shard.clock.tick() }
+    for shard in shards { shard.eviction.tick() }
     budget.beginSlice()
     for shard in shards { shard.tickIndexes() }
     for shard in shards {
@@ -235,7 +259,7 @@ package final class StoreLoop {
     }
     for shard in shards { shard.events.sendUnbatchedEvents() }
     commits.start(isTick: true)
-    mail.post()
+    crossShard.post()
     replies.deliverNow()
   }
 
@@ -266,7 +290,7 @@ package final class StoreLoop {
     commits.start()
     purges.start()
     slices.ask()
-    mail.post()
+    crossShard.post()
   }
 
   /// Handles the result of the storage's purge. Shards with a pending round begin it.
@@ -334,7 +358,7 @@ package final class StoreLoop {
     commits.stop()
     purges.stop()
     slices.stop()
-    mail.stop()
+    crossShard.stop()
     for shard in shards {
       shard.waiting.stop()
       shard.outgoing.stop()

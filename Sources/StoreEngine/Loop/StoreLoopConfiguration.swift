@@ -22,7 +22,7 @@ package struct StoreLoopConfiguration: Sendable {
   /// while it is the one that its shard uses.
   package var residentBytesMax = Int.max
   /// Channels that eviction examines in one turn.
-  package var evictionLooksMax = 256
+  package var evictionScanMax = 256
   /// Rows that all long queries together scan in one turn: some 200 µs. A query that needs no more than `shortRows`
   /// always gets them.
   package var sliceRows = 65_536
@@ -68,11 +68,11 @@ package struct StoreLoopConfiguration: Sendable {
   /// Minimum interval between log entries of acknowledged changes.
   package var changesLoggedMilliseconds: Int64 = 1_000
   /// Maximum time that a reply waits for its membership changes to reach the index; 0: it does not wait.
-  package var heldMilliseconds: Int64 = 1_000
+  package var indexWaitMilliseconds: Int64 = 1_000
   /// Time after which a reply that must not leave earlier becomes `busy`.
-  package var heldStrictlyMilliseconds: Int64 = 4_000
+  package var indexWaitStrictMilliseconds: Int64 = 4_000
   /// Maximum number of replies that wait like this, per shard; further ones leave without waiting.
-  package var heldMax = 4_096
+  package var indexWaitersMax = 4_096
   /// Channel size above which rows and statuses are batched, once per interval (Proto/frames.md, "Events").
   package var eventIntervalMembers = 256
   package var eventIntervalMilliseconds: Int64 = 1_000
@@ -81,14 +81,14 @@ package struct StoreLoopConfiguration: Sendable {
   /// Unwritten bytes of a connection above which its events are dropped; the next frame reports the loss.
   package var unwrittenBytesMax = 8 << 20
   /// Subscriptions that ask for changes, and announcements of rows, in progress per shard; further ones are `busy`.
-  package var walkRequestsMax = 256
+  package var scanRequestsMax = 256
   /// Timeout of a subscription that asks for changes; it is `busy` then, because the gateway has stopped waiting.
-  package var walkMilliseconds: Int64 = 10_000
+  package var scanMilliseconds: Int64 = 10_000
   /// Messages of one channel whose statuses may have changed and that one such subscription reports; beyond them the
   /// gateway must fetch everything.
-  package var walkStatusesMax = 1 << 17
+  package var scanStatusesMax = 1 << 17
   /// Channels that one such subscription loads at once.
-  package var walkLoadsMax = 8
+  package var scanLoadsMax = 8
 
   package init() {}
 }

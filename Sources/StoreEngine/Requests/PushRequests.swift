@@ -114,7 +114,7 @@ final class PushRequests: ShardPart {
   {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
     guard !shard.state[slot].isBeingDeleted else { return shard.refused(.channelNotFound, slot) }
-    shard.clock.touch(slot)
+    shard.eviction.touch(slot)
     shard.state.refresh(slot)
     let target: ShardState.PushTarget
     do { target = try shard.state.pushTarget(slot, ticket.place) } catch {

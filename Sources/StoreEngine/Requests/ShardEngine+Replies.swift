@@ -172,11 +172,11 @@ extension ByteBuffer {
       fields.time(row.lastDelivered)
       state.withMessage(slot, delivered) { fields.string($0) }
       fields.varint(UInt64(row.lastDeliveredSequence.rawValue))
-      var flags = includesJoin ? RowFlags.joined : 0
+      var flags = includesJoin ? RowFieldFlags.joined : 0
       if let own = row.own {
-        flags |= RowFlags.details
-        if own.isOwn { flags |= RowFlags.own }
-        if own.isFlaggedUnread { flags |= RowFlags.flagged }
+        flags |= RowFieldFlags.details
+        if own.isOwn { flags |= RowFieldFlags.own }
+        if own.isFlaggedUnread { flags |= RowFieldFlags.flagged }
       }
       fields.varint(flags)
       if let own = row.own {

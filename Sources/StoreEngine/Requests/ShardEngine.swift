@@ -19,7 +19,7 @@ final class ShardEngine {
   var tail = LogTail()
   var sessions = SessionTable()
   var dirty = DirtyPages()
-  var clock = EvictionClock()
+  var eviction = EvictionClock()
   /// Effects of the current command; kept for its capacity.
   var effects: [Effect] = []
   /// Set while the loop has this shard queued for more index work.
@@ -30,7 +30,7 @@ final class ShardEngine {
   let loads = ChannelLoads()
   let steps = StepSegments()
   let deletions = ChannelDeletions()
-  let walks = ChannelScans()
+  let scans = ChannelScans()
   let indexes = UserIndexes()
   let outgoing = OutgoingChanges()
   let rebuilds = IndexRebuilds()
@@ -55,7 +55,7 @@ final class ShardEngine {
     self.configuration = configuration
     self.loop = loop
     let parts: [ShardPart] = [
-      waiting, loads, steps, deletions, walks, indexes, outgoing, rebuilds, unreadQueries, purges,
+      waiting, loads, steps, deletions, scans, indexes, outgoing, rebuilds, unreadQueries, purges,
       events, settings, tokens, push,
     ]
     for part in parts { part.attach(to: self) }
@@ -112,7 +112,7 @@ final class ShardEngine {
     if bringsWideIDs { requireExtendedIDFormat() }
     if let session { sessions.touch(session) }
     if let cutPage { steps.trimSteps(slot!, cutPage) }
-    if walks.hasUnstarted { walks.startAnnouncements() }
+    if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
   }
 

@@ -21,12 +21,12 @@ enum WaitReason: Hashable {
   case deletion(ChannelSlot)
   /// Peeks and loads for unread counts.
   case unread(UInt32)
-  /// A walk over channels.
-  case walk(UInt32)
+  /// A scan over channels.
+  case scan(UInt32)
 
   /// A reason without its details.
   enum Kind: Int, CaseIterable {
-    case load, steps, slice, turn, ledger, index, deletion, unread, walk
+    case load, steps, slice, turn, ledger, index, deletion, unread, scan
   }
 
   var kind: Kind {
@@ -39,7 +39,7 @@ enum WaitReason: Hashable {
     case .index: .index
     case .deletion: .deletion
     case .unread: .unread
-    case .walk: .walk
+    case .scan: .scan
     }
   }
 
@@ -47,7 +47,7 @@ enum WaitReason: Hashable {
   fileprivate var performsAgain: Bool {
     switch kind {
     case .load, .steps, .slice, .turn, .ledger: true
-    case .index, .deletion, .unread, .walk: false
+    case .index, .deletion, .unread, .scan: false
     }
   }
 }
@@ -146,10 +146,10 @@ final class WaitingRequests: ShardPart {
       case .steps: configuration.stepReadsMax
       case .slice: configuration.slicedQueriesMax
       case .turn: configuration.postponedMax
-      case .index: configuration.heldMax
+      case .index: configuration.indexWaitersMax
       case .deletion: Self.perDeletionMax
       case .unread: configuration.unreadRequestsMax
-      case .walk: configuration.walkRequestsMax
+      case .scan: configuration.scanRequestsMax
       case .ledger: .max
       }
     }
@@ -163,7 +163,7 @@ final class WaitingRequests: ShardPart {
     case .index: "membership changes are still being indexed"
     case .deletion: "a channel of this name is being deleted"
     case .unread: "too many requests for unread counts"
-    case .walk: "too many replay requests or row announcements in progress"
+    case .scan: "too many channel scans in progress"
     case .ledger: "too many erasures"
     }
   }
@@ -309,7 +309,7 @@ final class WaitingRequests: ShardPart {
       gone += requests.filter(isGone)
       switch reason {
       case .unread(let ticket): shard.unreadQueries.cancel(ticket)
-      case .walk(let ticket): shard.walks.cancel(ticket)
+      case .scan(let ticket): shard.scans.cancel(ticket)
       case .index(let ticket): shard.outgoing.cancel(ticket)
       case .load, .steps, .slice, .turn, .ledger, .deletion: break
       }

@@ -30,8 +30,8 @@ extension MessageRoutes {
       if Self.refusal(of: message.string) == nil { count += 1 }
     }
     guard count > 0 else { return answerRefused(match, context, names) }
-    let answer = NamedAnswer.acknowledged(names)
-    try loop.namedAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.acknowledged(names)
+    try loop.echoingAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
@@ -40,21 +40,20 @@ extension MessageRoutes {
     }
   }
 
-  /// Answers a request without any valid id.
+  /// Answer a request without any valid id.
   private func answerRefused(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ messages: BatchEntryNames
   ) {
-    guard let connection = loop.connections.connection(context.connection) else { return }
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeAcknowledged([], messages, into: &body)
-    loop.connections.markDirty(context.connection)
     connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route.rawValue, status: 200)
+    loop.counters.answered(match.route, status: 200)
   }
 
-  /// Reads the store's codes for the ids that were sent.
+  /// Read the store's codes for the ids that were sent.
   static func acknowledgementCodes(
     _ reader: inout FieldReader,
     isServer: Bool
@@ -67,14 +66,14 @@ extension MessageRoutes {
     return codes
   }
 
-  /// Parses the error code of one of several results; nil for 0.
+  /// Parse the error code of one of several results; nil for 0.
   static func problemCode(_ code: UInt64, isServer: Bool) throws(WireError) -> ProblemCode? {
     if code == 0 { return nil }
     guard let code = UInt16(exactly: code).flatMap(ErrorCode.init) else { throw .badValue(.status) }
     return Problem.code(of: code, isServer: isServer)
   }
 
-  /// Writes `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
+  /// Write `{"acknowledged": […], "errors": […]}`, each in the order of the request. Ids that were sent to the store
   /// take its codes in turn.
   static func writeAcknowledged(
     _ codes: [ProblemCode?],

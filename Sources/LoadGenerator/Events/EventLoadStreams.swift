@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import Operations
 
-/// Receiver of the events of ``EventStreams``. Used on their event loop only.
+/// Receiver of the events of ``EventLoadStreams``. Used on their event loop only.
 protocol EventSink: AnyObject, SendableMetatype {
   /// Handle an event.
   ///
@@ -23,7 +23,7 @@ struct EventStreamRequest: Sendable {
 
 /// Event streams over HTTP/2 without TLS, read on one event loop. A stream that ends is an error, and so is an event
 /// that no sink expects.
-struct EventStreams: Sendable {
+struct EventLoadStreams: Sendable {
   /// Limit of streams that are being opened at the same time.
   static let openingAtOnce = 256
   private static let deadline = TimeAmount.seconds(120)
@@ -39,7 +39,7 @@ struct EventStreams: Sendable {
     connections: Int,
     on eventLoop: any EventLoop,
     note: @escaping @Sendable (Int) -> Void = { _ in }
-  ) async throws -> EventStreams {
+  ) async throws -> EventLoadStreams {
     let promise = eventLoop.makePromise(of: Void.self)
     let readers = try await eventLoop.submit {
       NIOLoopBound(
@@ -47,7 +47,7 @@ struct EventStreams: Sendable {
         eventLoop: eventLoop
       )
     }.get()
-    let streams = EventStreams(readers: readers)
+    let streams = EventLoadStreams(readers: readers)
     let timeout = eventLoop.scheduleTask(in: deadline) {
       readers.value.fail(
         LoadError("timed out after \(deadline.nanoseconds / 1_000_000_000) s waiting for the event streams")
@@ -110,7 +110,7 @@ struct EventStreams: Sendable {
   }
 }
 
-/// Sink that receives the events of ``EventStreams``, and its outcome.
+/// Sink that receives the events of ``EventLoadStreams``, and its outcome.
 struct EventListening<Sink: EventSink, Outcome: Sendable>: Sendable {
   let sink: NIOLoopBound<Sink>
   fileprivate let promise: EventLoopPromise<Outcome>
@@ -126,7 +126,7 @@ struct EventListening<Sink: EventSink, Outcome: Sendable>: Sendable {
   }
 }
 
-/// Connections and parsers of ``EventStreams``. Used on its event loop only.
+/// Connections and parsers of ``EventLoadStreams``. Used on its event loop only.
 final class EventReaders {
   let resources = HTTP2ClientResources()
   /// Receiver of events; nil: every event is an error.
@@ -201,7 +201,7 @@ final class EventReaders {
   }
 
   private func request() {
-    while failure == nil, requested < requests.count, requested - live < EventStreams.openingAtOnce {
+    while failure == nil, requested < requests.count, requested - live < EventLoadStreams.openingAtOnce {
       let stream = requested
       requested += 1
       guard connections[stream % connectionCount].open(requests[stream], authority, stream) else {

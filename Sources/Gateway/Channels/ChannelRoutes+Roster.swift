@@ -81,7 +81,7 @@ extension ChannelRoutes {
     while let cid = try sent.next()?.asString() {
       loop.fanOuts.keepNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
-        loop.fanOuts.send(.readState, cid: cid, context, match.route, fanOut, position) { buffer in
+        loop.fanOuts.send(.readState, cid: cid, context, match.route, entry: position, of: fanOut) { buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {
@@ -103,7 +103,7 @@ extension ChannelRoutes {
         buffer.writeString(",\"code\":\"\(code.rawValue)\"}")
       } else {
         buffer.writeStaticString(",\"read\":[")
-        if let rows = fanOut.places.viewBytes(at: result.placeStart, length: result.placeCount) {
+        if let rows = fanOut.parts.viewBytes(at: result.partStart, length: result.partCount) {
           buffer.writeBytes(rows)
         }
         buffer.writeStaticString("]}")
@@ -115,7 +115,7 @@ extension ChannelRoutes {
 
 /// Channels' members and messages as JSON.
 enum RosterJSON {
-  /// Writes `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
+  /// Write `{"members": [{"user", "role"?, "joined_at", "muted"?}…], "next"?}` from the fields of list_roster's reply.
   static func writeMembers(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"members\":[")
     for index in 0..<(try reader.count(elementBytesMin: 4)) {
@@ -142,7 +142,7 @@ enum RosterJSON {
     buffer.writeStaticString("}")
   }
 
-  /// Writes `{"messages": [{"id", "seq", "user"?, "created_at", "silent"?, "receipt"?, "parent_id"?}…], "next"?}`.
+  /// Write `{"messages": [{"id", "seq", "user"?, "created_at", "silent"?, "receipt"?, "parent_id"?}…], "next"?}`.
   static func writeMessages(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"messages\":[")
     for index in 0..<(try reader.count(elementBytesMin: 6)) {

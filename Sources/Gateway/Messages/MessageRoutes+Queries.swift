@@ -57,8 +57,8 @@ extension MessageRoutes {
     let viewer = context.viewingUser(parameters.user)
     let isServer = context.caller.isServer
     let message = match.message
-    let answer = NamedAnswer.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.status(cid: match.subject.bytes, id: message.bytes)
+    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
@@ -90,8 +90,8 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     // The store requires at least one message in the query.
     guard count > 0 else { return answerWithoutStore(match, context, names) }
-    let answer = NamedAnswer.statuses(cid: match.subject.bytes, names)
-    try loop.namedAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    let answer = EchoingAnswer.statuses(cid: match.subject.bytes, names)
+    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
@@ -106,7 +106,7 @@ extension MessageRoutes {
     return Identifier.isMessage(id) ? nil : .invalidMessageID
   }
 
-  /// Writes `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
+  /// Write `{"statuses": […]}` in the order of the request. Ids that were sent to the store take its results in turn.
   static func writeStatuses(
     _ found: [StatusResult],
     cid: RawSpan,
@@ -136,12 +136,11 @@ extension MessageRoutes {
     _ context: RequestContext,
     _ messages: BatchEntryNames
   ) {
-    guard let connection = loop.connections.connection(context.connection) else { return }
+    guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeStatuses([], cid: match.subject, messages, into: &body)
-    loop.connections.markDirty(context.connection)
     connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route.rawValue, status: 200)
+    loop.counters.answered(match.route, status: 200)
   }
 }
 
@@ -150,7 +149,7 @@ enum StatusResult {
   case found(StatusAnswer)
   case missing(ProblemCode)
 
-  /// Reads the results of a query.
+  /// Read the results of a query.
   static func all(_ reader: inout FieldReader) throws(WireError) -> [StatusResult] {
     var results: [StatusResult] = []
     for _ in 0..<(try reader.count()) {
@@ -168,16 +167,16 @@ enum StatusResult {
 
 /// Cursors of rows and of a user's channels. Opaque to callers.
 enum PageCursor {
-  /// Parses a row number.
+  /// Parse a row number.
   static func row(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "r")) }
 
-  /// Parses a position in a user's index of channels.
-  static func place(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
+  /// Parse a position in a user's index of channels.
+  static func channel(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "c")) }
 
-  /// Parses a row of a channel's members.
+  /// Parse a row of a channel's members.
   static func joined(_ text: RawSpan) -> UInt32? { number(text, behind: UInt8(ascii: "j")) }
 
-  /// Parses a message, or a reply to it: `m7`, `m7-2`.
+  /// Parse a message, or a reply to it: `m7`, `m7-2`.
   static func message(_ text: RawSpan) -> MessageListCursor? {
     guard let dash = text.firstOffset(of: UInt8(ascii: "-"), from: 0) else {
       return number(text, behind: UInt8(ascii: "m")).map { MessageListCursor(message: SequenceNumber($0)) }

@@ -4,8 +4,8 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Opening of a connection as by a gateway (Proto/frames.md, "Opening"). It is independent of StoreClient, so that the
-/// two check each other.
+/// Handshake of a connection as by a gateway (Proto/frames.md, "Opening"). It is independent of StoreClient, so that
+/// the two check each other.
 extension StoreFrames {
   package mutating func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {
     guard line.isEmpty else {
@@ -55,10 +55,10 @@ extension StoreFrames {
     switch try await exchange.receive(in: &self, where: { try $0.isMeant($1, by: kind) }) {
     case .unit(let unit):
       guard try differences(kind, from: unit).isEmpty else {
-        throw ProbeError("in the opening: expected \(kind), received \(text(unit))")
+        throw ProbeError("in the handshake: expected \(kind), received \(text(unit))")
       }
       return values(of: unit)
-    case .closed: throw ProbeError("the connection was closed in the opening, before \(kind)")
+    case .closed: throw ProbeError("the connection was closed in the handshake, before \(kind)")
     case .timedOut: throw ProbeError("no \(kind) came in time")
     case .broken(let reason): throw ProbeError("no frame instead of \(kind): \(reason)")
     }

@@ -2,7 +2,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 extension Problem {
-  /// Maps a failed store request to the problem for the caller.
+  /// Map a failed store request to the problem for the caller.
   ///
   /// - Parameters:
   ///   - isServer: whether a server asks. A server learns that the user it names is not a member; a user gets the same

@@ -5,7 +5,7 @@ internal import ReceiptWire
 internal import StoreClient
 
 /// An answer that repeats names of its request, which the store's reply does not have.
-enum NamedAnswer {
+enum EchoingAnswer {
   /// `{"message": …}` of a registration, 201 where it is new.
   case registration(cid: [UInt8], id: [UInt8])
   /// `{"message": …}` of a deletion.
@@ -25,15 +25,15 @@ enum NamedAnswer {
 }
 
 /// The requests whose answers repeat names of the request. The names are kept when the request is parsed.
-final class EchoedNameResponses: GatewayPart {
-  private var waiting = SlotTable<NamedAnswer>()
+final class EchoingAnswers: GatewayPart {
+  private var waiting = SlotTable<EchoingAnswer>()
 
   /// Requests that wait for the store.
   var count: Int { waiting.count }
 
   // MARK: Sending
 
-  /// Sends a request about one channel, whose reply becomes the answer.
+  /// Send a request about one channel, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -41,7 +41,7 @@ final class EchoedNameResponses: GatewayPart {
     cid: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     thread: RawSpan? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
@@ -51,7 +51,7 @@ final class EchoedNameResponses: GatewayPart {
     if !isSent { throw refused(index) }
   }
 
-  /// Sends a request to a shard, whose reply becomes the answer.
+  /// Send a request to a shard, whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -60,7 +60,7 @@ final class EchoedNameResponses: GatewayPart {
     name: RawSpan,
     _ context: RequestContext,
     _ route: Route,
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = waiting.insert(answer)
@@ -72,7 +72,7 @@ final class EchoedNameResponses: GatewayPart {
   private static func request(_ index: SlotIndex, _ context: RequestContext, _ route: Route) -> PendingRequest
   {
     PendingRequest(
-      .namedAnswer(index, context.stream, connection: context.connection),
+      .echoingAnswer(index, context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery
@@ -92,11 +92,11 @@ final class EchoedNameResponses: GatewayPart {
     _ kind: FrameKind,
     _ payload: RawSpan,
     _ stream: HTTP2StreamHandle,
-    _ place: UInt32
+    _ connectionIndex: UInt32
   ) {
     let kept = waiting.remove(index)
-    guard let connection = loop.connections.connection(place) else { return }
-    loop.connections.markDirty(place)
+    guard let connection = loop.connections.connection(connectionIndex) else { return }
+    loop.connections.markDirty(connectionIndex)
     guard let kept else {
       let bug: StaticString = "a reply without the names of its request"
       return loop.respondInternalError(bug, request.route, stream, connection)
@@ -105,15 +105,15 @@ final class EchoedNameResponses: GatewayPart {
       try respond(kept, request, payload, stream, connection)
     } catch {
       loop.logMalformedReply(error, kind)
-      loop.answer(Problem(.internalError), request.route.rawValue, stream, connection)
+      loop.answer(Problem(.internalError), request.route, stream, connection)
     }
   }
 
-  /// Drops what a failed request has kept.
+  /// Drop what a failed request has kept.
   func failed(_ index: SlotIndex) { waiting.remove(index) }
 
   private func respond(
-    _ answer: NamedAnswer,
+    _ answer: EchoingAnswer,
     _ request: PendingRequest,
     _ payload: RawSpan,
     _ stream: HTTP2StreamHandle,
@@ -176,7 +176,7 @@ final class EchoedNameResponses: GatewayPart {
       case .missing(let code):
         var problem = Problem(code)
         problem.status = 404
-        return loop.answer(problem, request.route.rawValue, stream, connection)
+        return loop.answer(problem, request.route, stream, connection)
       case .found(let found):
         connection.respond(stream, status: status) {
           StatusJSON.write(found, message: id.span.bytes, cid: cid.span.bytes, into: &$0)
@@ -193,6 +193,6 @@ final class EchoedNameResponses: GatewayPart {
         MessageRoutes.writeAcknowledged(codes, messages, into: &$0)
       }
     }
-    loop.counters.answered(request.route.rawValue, status: status)
+    loop.counters.answered(request.route, status: status)
   }
 }

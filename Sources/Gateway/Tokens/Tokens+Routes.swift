@@ -27,15 +27,23 @@ extension Tokens {
     _ context: RequestContext,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let answer = NamedAnswer.token(match.subject.bytes)
+    let answer = EchoingAnswer.token(match.subject.bytes)
     let shard = ShardState.tokenShard
-    try loop.namedAnswers.send(kind, shard: shard, name: match.subject, context, match.route, answer, fields)
+    try loop.echoingAnswers.send(
+      kind,
+      shard: shard,
+      name: match.subject,
+      context,
+      match.route,
+      answer,
+      fields
+    )
   }
 }
 
 /// A token's revocation.
 enum TokenJSON {
-  /// Parses `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
+  /// Parse `{"revoked":true,"expires_at"}` or `{"revoked":false}`.
   ///
   /// - Returns: the end of the revocation; nil: not revoked.
   /// - Throws: `invalid_field`.
@@ -56,7 +64,7 @@ enum TokenJSON {
     return Timestamp(milliseconds: time)
   }
 
-  /// Writes `{"jti","revoked","expires_at"?}`.
+  /// Write `{"jti","revoked","expires_at"?}`.
   static func write(_ id: RawSpan, until: Timestamp?, into buffer: inout ByteBuffer) {
     let byteMax = 64 + OutputRawSpan.jsonStringByteMax(id.byteCount) + OutputRawSpan.timestampByteCount
     buffer.writeWithOutputRawSpan(minimumWritableBytes: byteMax) { out in

@@ -7,8 +7,8 @@ internal import ReceiptWire
 extension ChannelRoutes {
   /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    let answer = NamedAnswer.deletedChannel(cid: match.subject.bytes)
-    try loop.namedAnswers.send(.deleteChannel, cid: match.subject, context, match.route, answer) { _ in }
+    let answer = EchoingAnswer.deletedChannel(cid: match.subject.bytes)
+    try loop.echoingAnswers.send(.deleteChannel, cid: match.subject, context, match.route, answer) { _ in }
   }
 
   /// `POST /v1/channels/{cid}/truncate`: removes the messages before the named one; all messages with `{"all":true}`,

@@ -13,19 +13,19 @@ extension UserRoutes {
   /// `GET /v1/users/{user}/channels?limit=&cursor=`: the home shard's list.
   func channelsOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
-    let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
+    let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
     try loop.send(.listChannels, shard: home, name: match.subject, context, match.route, .channelsOfUser) {
-      $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.place)
+      $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.cursor)
     }
   }
 
   /// `GET /v1/users/{user}/unread?limit=&cursor=`.
   func unreadOfUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
-    let parameters = try PlaceParameters(match.query, loop.scratch, loop.limits)
+    let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     try loop.userJobs.checkRoom(for: context)
-    let page = UnreadPage(start: parameters.place, limit: parameters.limit)
+    let page = UnreadPage(start: parameters.cursor, limit: parameters.limit)
     let user = match.subject.withUnsafeBytes { Array($0) }
     let scan = UserChannelScan(
       .count,
@@ -85,7 +85,7 @@ extension UserRoutes {
     loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
   }
 
-  /// Marks a channel with `?totals=true`: the totals are counted after the mark.
+  /// Mark a channel with `?totals=true`: the totals are counted after the mark.
   ///
   /// - Parameter thread: empty: the channel itself.
   func markWithTotals(
@@ -110,14 +110,14 @@ extension UserRoutes {
 }
 
 /// The query parameters of paged channel lists.
-struct PlaceParameters {
+struct ChannelPageParameters {
   let limit: Int
   /// Nil: the first page.
-  let place: UInt64?
+  let cursor: UInt64?
 
   init(_ query: RawSpan, _ scratch: PathScratch, _ limits: GatewayLimits) throws(Problem) {
     var limit = limits.rowsPerPage
-    var place: UInt64?
+    var cursor: UInt64?
     var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {
       // An empty value counts as absent.
@@ -125,11 +125,11 @@ struct PlaceParameters {
       if parameter.name.equals("limit") {
         limit = try limits.pageLimit(parameter.value)
       } else if parameter.name.equals("cursor") {
-        guard let given = PageCursor.place(parameter.value) else { throw Problem(.invalidCursor) }
-        place = UInt64(given)
+        guard let given = PageCursor.channel(parameter.value) else { throw Problem(.invalidCursor) }
+        cursor = UInt64(given)
       }
     }
     self.limit = limit
-    self.place = place
+    self.cursor = cursor
   }
 }

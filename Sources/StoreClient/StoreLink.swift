@@ -2,13 +2,13 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// State machine of the link to the store: addresses to try, the opening, the session, pings and the end. Events go in,
-/// actions come out. It does no I/O, and gets the time and random numbers as parameters.
+/// State machine of the link to the store: addresses to try, the handshake, the session, pings and the end. Events go
+/// in, actions come out. It does no I/O, and gets the time and random numbers as parameters.
 ///
 /// ```
-/// idle ──▶ connecting ──▶ challenged ──▶ proving ──▶ ready ──▶ draining
-///              ▲              │             │          │          │
-///              └── waiting ◀──┴─────────────┴──────────┴──────────┘        (every state ──▶ closed)
+/// idle ──▶ connecting ──▶ awaitingChallenge ──▶ awaitingReady ──▶ ready ──▶ draining
+///              ▲                  │                   │            │          │
+///              └── waiting ◀──────┴───────────────────┴────────────┴──────────┘     (every state ──▶ closed)
 /// ```
 struct StoreLink {
   private enum State {
@@ -16,12 +16,12 @@ struct StoreLink {
     case idle
     /// Between two attempts. Becomes `connecting` or `closed`.
     case waiting
-    /// A socket is being opened. Becomes `challenged`, `waiting` or `closed`.
+    /// A socket is being opened. Becomes `awaitingChallenge`, `waiting` or `closed`.
     case connecting
-    /// Hello is sent, waiting for the challenge. Becomes `proving`, `waiting` or `closed`.
-    case challenged(Opening)
+    /// Hello is sent, waiting for the challenge. Becomes `awaitingReady`, `waiting` or `closed`.
+    case awaitingChallenge(AwaitingChallenge)
     /// The proof is sent, waiting for ready. Becomes `ready`, `waiting` or `closed`.
-    case proving(Proving)
+    case awaitingReady(AwaitingReady)
     /// Requests are sent and answered. Becomes `draining`, `waiting` or `closed`.
     case ready(Open)
     /// The store is shutting down: replies are still accepted, no new requests are sent. Becomes `waiting` or `closed`.
@@ -30,12 +30,12 @@ struct StoreLink {
     case closed
   }
 
-  private struct Opening {
+  private struct AwaitingChallenge {
     var hello: Hello
     var deadline: NIODeadline
   }
 
-  private struct Proving {
+  private struct AwaitingReady {
     var hello: Hello
     var challenge: Challenge
     var deadline: NIODeadline
@@ -44,7 +44,7 @@ struct StoreLink {
   private struct Open {
     var lastReceivedAt: NIODeadline
     /// Time at which an unanswered ping was sent; nil if bytes have arrived since.
-    var pinged: NIODeadline?
+    var pingSentAt: NIODeadline?
   }
 
   /// Session, which survives connections: the store's state for this client.
@@ -58,7 +58,7 @@ struct StoreLink {
 
   private var state = State.idle
   private var session: Session?
-  /// Store that answered last; nil before the first opening is done.
+  /// Store that answered last; nil before the first handshake is done.
   var store: SessionID? { session?.store }
   /// Time of the last byte from the session's store; nil without a session.
   var lastReceivedAt: NIODeadline? { session?.lastReceivedAt }
@@ -84,7 +84,7 @@ struct StoreLink {
     self.name = name
   }
 
-  /// Use these secrets for future openings.
+  /// Use these secrets for future handshakes.
   mutating func replaceSecrets(_ secrets: [[UInt8]]) { authenticator = StoreAuthenticator(secrets: secrets) }
 
   /// Whether new requests may be written to the connection.
@@ -96,7 +96,7 @@ struct StoreLink {
   var acceptsReplies: Bool {
     switch state {
     case .ready, .draining: true
-    case .idle, .waiting, .connecting, .challenged, .proving, .closed: false
+    case .idle, .waiting, .connecting, .awaitingChallenge, .awaitingReady, .closed: false
     }
   }
 
@@ -126,7 +126,8 @@ struct StoreLink {
     return .connect(addressIndex: addressIndex)
   }
 
-  /// Start the opening on a connected socket. Returns the hello to send, or nil if the link has been closed meanwhile.
+  /// Start the handshake on a connected socket. Returns the hello to send, or nil if the link has been closed
+  /// meanwhile.
   ///
   /// - Parameters:
   ///   - nonce: a fresh nonce.
@@ -141,7 +142,9 @@ struct StoreLink {
       nonce: nonce,
       name: name
     )
-    state = .challenged(Opening(hello: hello, deadline: now + StoreClientLimits.openingTimeout))
+    state = .awaitingChallenge(
+      AwaitingChallenge(hello: hello, deadline: now + StoreClientLimits.handshakeTimeout)
+    )
     return hello
   }
 
@@ -150,7 +153,7 @@ struct StoreLink {
   enum OnFrame: Equatable {
     case nothing
     case prove(Proof)
-    /// The opening is done, with the values that the challenge announced.
+    /// The handshake is done, with the values that the challenge announced.
     case ready(window: Int, shardCount: Int, frameLengthMax: UInt32)
     case drain
     /// Answer the ping with the same bytes and correlation id.
@@ -164,12 +167,12 @@ struct StoreLink {
     do throws(WireError) {
       if header.kind == .error { return .fail(.refused(try ErrorFrame(payload))) }
       switch state {
-      case .challenged(let opening):
+      case .awaitingChallenge(let handshake):
         guard header.kind == .challenge else { return .fail(.unexpected(header.kind)) }
-        return challengeReceived(try Challenge(payload), opening)
-      case .proving(let proving):
+        return challengeReceived(try Challenge(payload), handshake)
+      case .awaitingReady(let handshake):
         guard header.kind == .ready else { return .fail(.unexpected(header.kind)) }
-        return readyReceived(try Ready(payload), proving, now: now)
+        return readyReceived(try Ready(payload), handshake, now: now)
       case .ready(let open):
         return try openReceived(header, payload, open)
       case .draining(let open):
@@ -182,25 +185,28 @@ struct StoreLink {
     }
   }
 
-  private mutating func challengeReceived(_ challenge: Challenge, _ opening: Opening) -> OnFrame {
+  private mutating func challengeReceived(_ challenge: Challenge, _ handshake: AwaitingChallenge) -> OnFrame {
     guard challenge.version == Hello.version else { return .fail(.version(challenge.version)) }
     // The limits must allow at least one request that fits; otherwise the peer is not a usable store.
     guard challenge.window >= 1, challenge.frameLengthMax >= 1024 else { return .fail(.limits) }
-    guard case .prove(let proof) = authenticator.verify(challenge, hello: opening.hello) else {
-      return .fail(.unproven)
+    guard case .prove(let proof) = authenticator.verify(challenge, hello: handshake.hello) else {
+      return .fail(.unauthenticated)
     }
     if let session, session.store != challenge.store || session.shardCount != challenge.shardCount {
       return .fail(.otherStore)
     }
-    state = .proving(Proving(hello: opening.hello, challenge: challenge, deadline: opening.deadline))
+    state = .awaitingReady(
+      AwaitingReady(hello: handshake.hello, challenge: challenge, deadline: handshake.deadline)
+    )
     return .prove(proof)
   }
 
-  private mutating func readyReceived(_ ready: Ready, _ proving: Proving, now: NIODeadline) -> OnFrame {
-    let challenge = proving.challenge
+  private mutating func readyReceived(_ ready: Ready, _ handshake: AwaitingReady, now: NIODeadline) -> OnFrame
+  {
+    let challenge = handshake.challenge
     // If a known session was not resumed, the store has seen no command of it yet, so its id stays in use.
     session = Session(
-      id: proving.hello.session,
+      id: handshake.hello.session,
       lastReceivedAt: now,
       store: challenge.store,
       shardCount: challenge.shardCount
@@ -246,13 +252,13 @@ struct StoreLink {
     switch state {
     case .ready(var open):
       open.lastReceivedAt = now
-      open.pinged = nil
+      open.pingSentAt = nil
       state = .ready(open)
     case .draining(var open):
       open.lastReceivedAt = now
-      open.pinged = nil
+      open.pingSentAt = nil
       state = .draining(open)
-    case .idle, .waiting, .connecting, .challenged, .proving, .closed:
+    case .idle, .waiting, .connecting, .awaitingChallenge, .awaitingReady, .closed:
       return
     }
     session?.lastReceivedAt = now
@@ -271,10 +277,10 @@ struct StoreLink {
 
   mutating func tick(now: NIODeadline) -> OnTick {
     switch state {
-    case .challenged(let opening):
-      return now >= opening.deadline ? .fail(.openingTimeout) : .nothing
-    case .proving(let proving):
-      return now >= proving.deadline ? .fail(.openingTimeout) : .nothing
+    case .awaitingChallenge(let handshake):
+      return now >= handshake.deadline ? .fail(.handshakeTimeout) : .nothing
+    case .awaitingReady(let handshake):
+      return now >= handshake.deadline ? .fail(.handshakeTimeout) : .nothing
     case .ready(var open):
       let action = ping(&open, now: now)
       state = .ready(open)
@@ -289,11 +295,11 @@ struct StoreLink {
   }
 
   private mutating func ping(_ open: inout Open, now: NIODeadline) -> OnTick {
-    if let pinged = open.pinged {
-      return now - pinged >= pingInterval ? .fail(.silent) : .nothing
+    if let sentAt = open.pingSentAt {
+      return now - sentAt >= pingInterval ? .fail(.silent) : .nothing
     }
     guard now - open.lastReceivedAt >= pingInterval else { return .nothing }
-    open.pinged = now
+    open.pingSentAt = now
     pingsSent += 1
     return .ping(pingsSent)
   }
@@ -314,7 +320,7 @@ struct StoreLink {
     let wasOpen = acceptsReplies
     switch state {
     case .idle, .waiting, .closed: return .nothing
-    case .connecting, .challenged, .proving, .ready, .draining: state = .waiting
+    case .connecting, .awaitingChallenge, .awaitingReady, .ready, .draining: state = .waiting
     }
     let sessionEnded = failure.endsSession
     if sessionEnded { session = nil }
@@ -343,13 +349,13 @@ enum LinkFailure: Error, Equatable {
   case connectionLost
   /// The layer between socket and frames (the TLS handshake) failed before the store was ready.
   case transportFailed
-  case openingTimeout
+  case handshakeTimeout
   /// No bytes arrived, not even a reply to a ping.
   case silent
   /// The store announced its shutdown, and has answered everything.
   case drained
   /// A secret is configured, and the store did not prove that it knows it.
-  case unproven
+  case unauthenticated
   case version(UInt32)
   /// The challenge announces limits too small for any request.
   case limits
@@ -367,7 +373,8 @@ enum LinkFailure: Error, Equatable {
     switch self {
     case .refused(let error): error.code == .sessionExpired
     case .otherStore: true
-    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .unproven,
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained,
+      .unauthenticated,
       .version, .limits, .malformed, .unexpected, .unmatchedReply:
       false
     }
@@ -376,9 +383,9 @@ enum LinkFailure: Error, Equatable {
   /// Whether the two sides have different secrets, as found by this side or the store.
   var isSecretMismatch: Bool {
     switch self {
-    case .unproven: true
+    case .unauthenticated: true
     case .refused(let error): error.code == .authenticationFailed
-    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent, .drained, .version,
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent, .drained, .version,
       .limits, .otherStore, .malformed, .unexpected, .unmatchedReply:
       false
     }
@@ -387,8 +394,8 @@ enum LinkFailure: Error, Equatable {
   /// Whether the store itself reported or caused the failure.
   var isReportedByStore: Bool {
     switch self {
-    case .connectFailed, .connectionLost, .transportFailed, .openingTimeout, .silent: false
-    case .drained, .unproven, .version, .limits, .otherStore, .malformed, .unexpected, .unmatchedReply,
+    case .connectFailed, .connectionLost, .transportFailed, .handshakeTimeout, .silent: false
+    case .drained, .unauthenticated, .version, .limits, .otherStore, .malformed, .unexpected, .unmatchedReply,
       .refused:
       true
     }
@@ -400,16 +407,16 @@ enum LinkFailure: Error, Equatable {
     case .connectFailed: "connect_failed"
     case .connectionLost: "connection_lost"
     case .transportFailed: "tls_handshake_failed"
-    case .openingTimeout: "opening_timeout"
+    case .handshakeTimeout: "opening_timeout"
     case .silent: "silent"
     case .drained: "drained"
-    case .unproven: "unproven"
+    case .unauthenticated: "unproven"
     case .version: "version"
     case .limits: "limits"
     case .otherStore: "other_store"
     case .malformed: "malformed"
     case .unexpected: "unexpected_frame"
-    case .unmatchedReply: "stray_reply"
+    case .unmatchedReply: "unmatched_reply"
     case .refused: "refused"
     }
   }

@@ -6,8 +6,8 @@ import Testing
 
 @testable import StoreClient
 
-/// The opening: proofs, versions, refusals, and peers that are no store.
-struct OpeningTests {
+/// The handshake: proofs, versions, refusals, and peers that are no store.
+struct HandshakeTests {
   static let old = Array("old secret".utf8)
   static let new = Array("new secret".utf8)
 

@@ -16,7 +16,15 @@ extension ChannelRoutes {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
     let fanOut = loop.fanOuts.begin(context, match.route, count: 1, .value)
-    loop.fanOuts.send(.patchChannelType, home, match.subject, context, match.route, fanOut, 0) {
+    loop.fanOuts.send(
+      .patchChannelType,
+      shard: home,
+      name: match.subject,
+      context,
+      match.route,
+      entry: 0,
+      of: fanOut
+    ) {
       $0.writeOptionPatch(patch)
     }
     loop.fanOuts.finishSending(fanOut)
@@ -35,7 +43,15 @@ extension ChannelRoutes {
     guard loop.store.shardCount > 0 else { throw Problem(.storeUnavailable) }
     let fanOut = loop.fanOuts.begin(context, match.route, count: loop.store.shardCount, .channelTypes)
     for shard in 0..<loop.store.shardCount {
-      loop.fanOuts.send(.listChannelTypes, ShardID(UInt16(shard)), nil, context, match.route, fanOut, shard) {
+      loop.fanOuts.send(
+        .listChannelTypes,
+        shard: ShardID(UInt16(shard)),
+        name: nil,
+        context,
+        match.route,
+        entry: shard,
+        of: fanOut
+      ) {
         _ in
       }
     }

@@ -2,7 +2,7 @@ internal import HTTP2Session
 internal import ReceiptModel
 
 extension GatewayLoop {
-  /// Calls the handler of a route. Each handler validates its whole input before it sends anything to the store.
+  /// Call the handler of a route. Each handler validates its whole input before it sends anything to the store.
   func dispatch(
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -15,8 +15,8 @@ extension GatewayLoop {
       _ = try object(request, [])
     }
     switch match.route {
-    case .markRead: try markRead(match, context, request)
-    case .markUnread: try markUnread(match, context, request)
+    case .markRead: try MarkRoutes(loop: self).markRead(match, context, request)
+    case .markUnread: try MarkRoutes(loop: self).markUnread(match, context, request)
     case .markDelivered: try BatchRoutes(loop: self).markDelivered(match, context, request)
     case .markReadMany: try BatchRoutes(loop: self).markReadMany(match, context, request)
     case .registerMessage: try MessageRoutes(loop: self).registerMessage(match, context, request)
@@ -64,7 +64,7 @@ extension GatewayLoop {
     }
   }
 
-  /// Parses the body as a JSON object with known fields only; an empty body counts as `{}`.
+  /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`.
   ///
   /// - Throws: `content_type_not_supported` for a body of another type, `invalid_json`, `invalid_field`,
   ///   `unknown_field`, `not_implemented`.

@@ -5,7 +5,7 @@ internal import StoreClient
 
 /// `GET /v1/events` (Proto/openapi.yaml).
 extension EventStreams {
-  /// Opens an event stream. It is answered once its channels are subscribed to; a resuming stream, once they are
+  /// Open an event stream. It is answered once its channels are subscribed to; a resuming stream, once they are
   /// listed.
   func openEvents(
     _ match: borrowing RouteMatch,
@@ -26,10 +26,11 @@ extension EventStreams {
     }
     guard let name = loop.store.storeID else { throw Problem(.storeUnavailable) }
     if request.method == .head {
-      guard let connection = loop.connections.connection(context.connection) else { return }
-      loop.connections.markDirty(context.connection)
+      guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
+        return
+      }
       connection.startStreaming(context.stream, status: 200, contentType: .eventStream)
-      return loop.counters.answered(match.route.rawValue, status: 200)
+      return loop.counters.answered(match.route, status: 200)
     }
     let start = parameters.cursor?.start(store: name, now: loop.now) ?? .live
     let stream = EventHub.Request(
@@ -97,7 +98,7 @@ struct EventParameters {
     return cursor
   }
 
-  /// Adds a channel, unless it was named before.
+  /// Add a channel, unless it was named before.
   private mutating func add(_ cid: RawSpan, countMax: Int) throws(Problem) {
     guard Identifier.isCID(cid) else { throw Problem(.invalidCID) }
     let name = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }

@@ -1,0 +1,60 @@
+internal import HTTP2Session
+
+/// A job of several store requests, such as a scan over a user's channels. Its result is most often the answer to a
+/// client's request.
+protocol Job: AnyObject {
+  var request: ScanRequest { get }
+  /// Requests to the store in flight.
+  var inFlight: Int { get set }
+  /// Whether the job was answered, or its client has disconnected.
+  var isEnded: Bool { get }
+  /// Whether the result is the answer to ``request``.
+  var answersClient: Bool { get }
+
+  func end()
+}
+
+extension Job {
+  /// Whether the job's result is still wanted; ends the job where its client has disconnected.
+  func isStillWanted(on loop: GatewayLoop) -> Bool {
+    if isEnded { return false }
+    guard answersClient else { return true }
+    if loop.connections.connection(request.connection)?.isOpen(request.stream) ?? false { return true }
+    end()
+    return false
+  }
+
+  /// The registration of one of the job's store requests.
+  func pendingRequest(_ target: ReplyTarget) -> PendingRequest {
+    PendingRequest(target, route: request.route, isServer: request.isServer)
+  }
+}
+
+/// The jobs of one kind in progress. A job keeps its slot until its last reply has arrived, even if it has ended
+/// before.
+struct JobTable<Value: Job> {
+  private var jobs = SlotTable<Value>()
+
+  /// Jobs in progress.
+  var count: Int { jobs.count }
+
+  /// Jobs in progress of one user (``ScanRequest/userKey``).
+  func count(of userKey: UInt64) -> Int { jobs.indexes.count { jobs[$0]?.request.userKey == userKey } }
+
+  mutating func insert(_ job: Value) -> SlotIndex { jobs.insert(job) }
+
+  /// Remove a job whose first request was not sent.
+  mutating func remove(_ index: SlotIndex) { jobs.remove(index) }
+
+  /// The job of a store request that was answered or has failed, and is no longer in flight.
+  func requestEnded(_ index: SlotIndex) -> Value? {
+    guard let job = jobs[index] else { return nil }
+    job.inFlight -= 1
+    return job
+  }
+
+  /// Remove a job once it has ended and has no requests in flight.
+  mutating func removeIfDone(_ job: Value, _ index: SlotIndex) {
+    if job.isEnded, job.inFlight == 0 { jobs.remove(index) }
+  }
+}

@@ -1,0 +1,171 @@
+internal import CRocksDB
+import Foundation
+
+/// Options of one column family; those of the first one are also the database's.
+final class RocksDBOptions {
+  let pointer: OpaquePointer
+
+  /// RocksDB's log level *warn*; its C interface has no name for it.
+  private static let warnLevel: Int32 = 2
+
+  init(writeBufferBytes: Int, toleratesHoles: Bool = false, pageCacheBytes: Int? = nil) {
+    pointer = rocksdb_options_create()
+    rocksdb_options_set_create_if_missing(pointer, 1)
+    rocksdb_options_set_create_missing_column_families(pointer, 1)
+    rocksdb_options_set_write_buffer_size(pointer, writeBufferBytes)
+    // An incomplete record at the end of the log was never acknowledged and is dropped. Any other damage stops the
+    // start: the records after it were acknowledged, and point-in-time recovery would silently drop them. It is for a
+    // log that was not synced when the machine failed: its blocks may have reached the disk in any order.
+    let recovery =
+      toleratesHoles ? rocksdb_point_in_time_recovery : rocksdb_tolerate_corrupted_tail_records_recovery
+    rocksdb_options_set_wal_recovery_mode(pointer, Int32(recovery))
+    rocksdb_options_set_max_total_wal_size(pointer, 512 << 20)
+    rocksdb_options_set_info_log_level(pointer, Self.warnLevel)
+    rocksdb_options_set_keep_log_file_num(pointer, 2)
+    rocksdb_options_set_stats_dump_period_sec(pointer, 0)
+    rocksdb_options_set_max_background_jobs(pointer, 2)
+    // Event loops commit one after the other; and two writers could not use the log's vector anyway.
+    rocksdb_options_set_allow_concurrent_memtable_write(pointer, 0)
+    if let pageCacheBytes {
+      let table = rocksdb_block_based_options_create()
+      rocksdb_block_based_options_set_filter_policy(table, rocksdb_filterpolicy_create_bloom_full(10))
+      let cache = rocksdb_cache_create_lru(pageCacheBytes)
+      rocksdb_block_based_options_set_block_cache(table, cache)
+      rocksdb_cache_destroy(cache)
+      rocksdb_options_set_block_based_table_factory(pointer, table)
+      rocksdb_block_based_options_destroy(table)
+    }
+  }
+
+  deinit { rocksdb_options_destroy(pointer) }
+
+  /// Options of the column families of a store, in the order of ``RocksDBFamilies/names``.
+  ///
+  /// - Parameters:
+  ///   - toleratesHoles: whether the write-ahead log may have lost blocks in a machine failure.
+  ///   - pageCacheBytes: size of the cache for blocks of pages.
+  static func ofFamilies(toleratesHoles: Bool, pageCacheBytes: Int) -> [RocksDBOptions] {
+    // The log is written once, read at start and cut: with a large buffer most of it is deleted before it reaches a
+    // table.
+    let log = RocksDBOptions(writeBufferBytes: 128 << 20)
+    // Written in rising order and read only at start, so a vector is enough.
+    rocksdb_options_set_memtable_vector_rep(log.pointer)
+    return [
+      RocksDBOptions(writeBufferBytes: 64 << 20, toleratesHoles: toleratesHoles), log,
+      RocksDBOptions(writeBufferBytes: 64 << 20, pageCacheBytes: pageCacheBytes),
+    ]
+  }
+}
+
+/// Options of writes.
+final class RocksDBWriteOptions {
+  let pointer: OpaquePointer
+
+  init(isSynced: Bool) {
+    pointer = rocksdb_writeoptions_create()
+    rocksdb_writeoptions_set_sync(pointer, isSynced ? 1 : 0)
+  }
+
+  deinit { rocksdb_writeoptions_destroy(pointer) }
+}
+
+/// Options of reads.
+final class RocksDBReadOptions {
+  let pointer: OpaquePointer
+
+  /// - Parameter fillsCache: whether blocks that are read are kept in the cache.
+  init(fillsCache: Bool = true) {
+    pointer = rocksdb_readoptions_create()
+    if !fillsCache { rocksdb_readoptions_set_fill_cache(pointer, 0) }
+  }
+
+  deinit { rocksdb_readoptions_destroy(pointer) }
+}
+
+/// An open database. It is closed when it and all its column families have been released.
+final class RocksDBDatabase {
+  let pointer: OpaquePointer
+  private let options: RocksDBOptions
+
+  /// - Parameter options: released after the database is closed.
+  init(owned pointer: OpaquePointer, options: RocksDBOptions) {
+    self.pointer = pointer
+    self.options = options
+  }
+
+  deinit { rocksdb_close(pointer) }
+}
+
+/// A column family of an open database. It keeps the database open: RocksDB aborts if a family outlives it.
+final class RocksDBFamily {
+  let pointer: OpaquePointer
+  private let database: RocksDBDatabase
+
+  init(owned pointer: OpaquePointer, of database: RocksDBDatabase) {
+    self.pointer = pointer
+    self.database = database
+  }
+
+  deinit { rocksdb_column_family_handle_destroy(pointer) }
+}
+
+/// A store's open database with its column families.
+struct RocksDBFamilies {
+  /// RocksDB's text of why a database cannot be opened.
+  struct OpenFailure: Error {
+    let text: String
+
+    var isDamage: Bool { text.hasPrefix("Corruption") }
+    /// Whether another process has the directory open.
+    var isLocked: Bool { text.contains("LOCK") }
+  }
+
+  static let names = ["default", "log", "pages"]
+
+  let database: RocksDBDatabase
+  let meta: RocksDBFamily
+  let log: RocksDBFamily
+  let pages: RocksDBFamily
+
+  /// Opens a data directory.
+  ///
+  /// - Parameter options: of the column families, in the order of ``names``.
+  init(directory: String, options: [RocksDBOptions], isReadOnly: Bool = false) throws(OpenFailure) {
+    var handles = [OpaquePointer?](repeating: nil, count: Self.names.count)
+    var failure: UnsafeMutablePointer<CChar>?
+    let names = Self.names.map { strdup($0) }
+    defer { for name in names { free(name) } }
+    let namePointers = names.map { UnsafePointer($0) }
+    let opened = withExtendedLifetime(options) {
+      let count = Int32(names.count)
+      let optionPointers = options.map { Optional($0.pointer) }
+      return isReadOnly
+        ? rocksdb_open_for_read_only_column_families(
+          options[0].pointer,
+          directory,
+          count,
+          namePointers,
+          optionPointers,
+          &handles,
+          0,
+          &failure
+        )
+        : rocksdb_open_column_families(
+          options[0].pointer,
+          directory,
+          count,
+          namePointers,
+          optionPointers,
+          &handles,
+          &failure
+        )
+    }
+    guard let opened, let meta = handles[0], let log = handles[1], let pages = handles[2] else {
+      throw OpenFailure(text: RocksDBEngine.consumeError(&failure) ?? "unknown error")
+    }
+    database = RocksDBDatabase(owned: opened, options: options[0])
+    self.meta = RocksDBFamily(owned: meta, of: database)
+    self.log = RocksDBFamily(owned: log, of: database)
+    self.pages = RocksDBFamily(owned: pages, of: database)
+  }
+}

@@ -1,0 +1,186 @@
+import Foundation
+import LinkSecurity
+import Logging
+import Operations
+import StoreEngine
+import StoreRocksDB
+import StoreServer
+
+/// The settings of a store process, from flags, environment and file, validated before anything is opened.
+struct StoreSettings {
+  /// All keys.
+  static let keys: Set<String> = [
+    "data", "listen", "shards", "secret-file", "admin", "loops", "config", "log-level", "durability",
+    "memory", "event-interval-members", "event-interval",
+    "erasure-ledger", "clock-jump-max", "clock-start-max", "tls-cert", "tls-key", "tls-ca", "allow-plaintext",
+  ]
+  /// Keys that restrict the store; an empty value is refused.
+  private static let restrictions: Set<String> = [
+    "secret-file", "tls-ca", "tls-cert", "tls-key", "erasure-ledger", "memory", "clock-jump-max",
+    "clock-start-max",
+  ]
+  /// Keys that a running store reloads: paths of secrets and certificates, and the log level. Changes of other keys
+  /// take effect at a restart.
+  static let reloadedKeys: Set<String> = ["tls-cert", "tls-key", "tls-ca", "secret-file", "log-level"]
+  /// Keys that name files to reload.
+  static let fileKeys = ["config", "tls-cert", "tls-key", "tls-ca", "secret-file"]
+
+  /// The directory of the data.
+  let directory: String
+  let listen: Endpoint
+  /// Nil: that of the directory, or the default for a new one.
+  let shardCount: Int?
+  /// Nil: no operations listener.
+  let admin: Endpoint?
+  let durability: Durability
+  /// Memory for channels.
+  let memoryBytes: Int
+  /// Directory of the second erasure ledger; nil: none.
+  let erasureLedger: String?
+  var server: StoreServerConfiguration
+  var rocksDB = RocksDBSettings()
+
+  static func read(_ flags: [String: String]) async throws(SettingsError) -> Settings {
+    try await Settings(
+      flags: flags,
+      keys: keys,
+      restrictions: restrictions,
+      environment: ProcessInfo.processInfo.environment
+    )
+  }
+
+  init(_ settings: Settings, _ logger: Logger) throws(SettingsError) {
+    let mode = try settings.string("durability") ?? "sync"
+    guard let durability = Self.durability(mode) else {
+      throw SettingsError("durability", "\"\(mode)\": give sync, or interval:TIME from 1ms to 60s")
+    }
+    self.durability = durability
+    memoryBytes = try settings.byteCount("memory", in: 1 << 20...1 << 50) ?? AvailableMemory.byteCount / 2
+    directory = try settings.requiredString("data", for: "the directory that keeps the data")
+    guard let listen = try settings.endpoint("listen") ?? Endpoint("127.0.0.1:7410") else {
+      throw SettingsError("listen", "has to be HOST:PORT")
+    }
+    self.listen = listen
+    shardCount = try settings.integer("shards", in: 1...RocksDBEngine.shardCountMax)
+    admin = try settings.endpoint("admin")
+    erasureLedger = try settings.string("erasure-ledger")
+    let loops =
+      try settings.integer("loops", in: 1...64) ?? max(1, ProcessInfo.processInfo.activeProcessorCount / 2)
+    server = StoreServerConfiguration(host: listen.host, port: listen.port, loops: loops)
+    server.engine = try Self.engine(settings, server.engine)
+    server.clock = try Self.clock(settings, server.clock)
+    server.connections = Self.connections(server.connections)
+    server.secrets = try Self.secrets(settings, logger)
+    server.tls = try Self.tls(settings, listen, logger)
+    rocksDB.durability = durability
+    rocksDB.cacheBytes = min(max(memoryBytes / 8, 8 << 20), 256 << 20)
+  }
+
+  /// Logs what an operator should know of the settings.
+  func log(_ logger: Logger) {
+    logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
+    if let interval = durability.syncIntervalMilliseconds {
+      logger.warning(
+        """
+        Acknowledged commands are synced at intervals: if the machine fails, those since the last sync are \
+        lost; if only this process fails, none
+        """,
+        metadata: ["milliseconds": "\(interval)"]
+      )
+    }
+  }
+
+  /// Parses `sync`, or `interval:` with a time.
+  private static func durability(_ text: String) -> Durability? {
+    let prefix = "interval:"
+    guard text.hasPrefix(prefix) else { return Durability(text) }
+    let time = String(text.dropFirst(prefix.utf8.count))
+    return TimeSpan.milliseconds(time, unitless: 1).flatMap { Durability("\(prefix)\($0)") }
+  }
+
+  private static func engine(
+    _ settings: Settings,
+    _ defaults: StoreLoopConfiguration
+  ) throws(SettingsError) -> StoreLoopConfiguration {
+    var engine = defaults
+    if let members = try settings.integer("event-interval-members", in: 0...1 << 24) {
+      engine.eventIntervalMembers = members
+    }
+    if let interval = try settings.milliseconds("event-interval", in: 100...60_000) {
+      engine.eventIntervalMilliseconds = interval
+    }
+    return engine
+  }
+
+  private static func clock(
+    _ settings: Settings,
+    _ defaults: ClockGuard.Limits
+  ) throws(SettingsError) -> ClockGuard.Limits {
+    var clock = defaults
+    if let most = try settings.milliseconds("clock-jump-max", in: 1_000...36_500 * 86_400_000) {
+      clock.jumpMax = most
+    }
+    if let most = try settings.milliseconds("clock-start-max", in: 1_000...365_000 * 86_400_000) {
+      clock.startMax = most
+    }
+    // A jump that was accepted while the store ran must not stop its next start.
+    guard clock.jumpMax <= clock.startMax else {
+      throw SettingsError("clock-start-max must be at least clock-jump-max: give a larger clock-start-max")
+    }
+    return clock
+  }
+
+  /// Limits that the process's file descriptors allow.
+  private static func connections(_ defaults: ConnectionLimits) -> ConnectionLimits {
+    var connections = defaults
+    let descriptors = DescriptorLimit.forConnections(of: DescriptorLimit.raise()) / 2
+    connections.total = min(connections.total, descriptors)
+    connections.perAddress = connections.total
+    connections.unauthenticated = min(connections.unauthenticated, max(1, descriptors / 2))
+    return connections
+  }
+
+  static func secrets(_ settings: Settings, _ logger: Logger) throws(SettingsError) -> [[UInt8]] {
+    guard let path = try settings.string("secret-file") else {
+      logger.warning(
+        "No --secret-file: gateways are not authenticated: any process that reaches this port is served"
+      )
+      return []
+    }
+    return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
+  }
+
+  static func tlsFiles(_ settings: Settings) throws(SettingsError) -> LinkTLSFiles? {
+    try LinkTLSFiles(
+      certificate: try settings.string("tls-cert"),
+      privateKey: try settings.string("tls-key"),
+      authority: try settings.string("tls-ca")
+    )
+  }
+
+  /// TLS of the listener for gateways. Without it the store accepts only this machine's processes, unless the operator
+  /// allows more.
+  private static func tls(_ settings: Settings, _ listen: Endpoint, _ logger: Logger) throws(SettingsError)
+    -> LinkTLS?
+  {
+    if let files = try tlsFiles(settings) { return try LinkTLS(files, end: .store, logger: logger) }
+    guard !listen.isLoopback else {
+      logger.notice("TLS is off: only processes on this machine can reach the port")
+      return nil
+    }
+    guard try settings.flag("allow-plaintext") else {
+      throw SettingsError(
+        "listen",
+        "\(listen): other machines could reach the store there without TLS; "
+          + "give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or give --allow-plaintext"
+      )
+    }
+    logger.warning(
+      """
+      Frames are not encrypted (--allow-plaintext): anyone on the network between gateways and store can read and \
+      change everything
+      """
+    )
+    return nil
+  }
+}
