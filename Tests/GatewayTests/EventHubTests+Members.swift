@@ -18,18 +18,18 @@ extension EventHubTests {
     var hub = hub()
     let cids = Self.cids(1, 2)
     let alice = try open("alice", cids, &hub)
-    let places = try cids.map { try #require(hub.index(ofChannel: $0)) }
+    let indexes = try cids.map { try #require(hub.index(ofChannel: $0)) }
     // The index reports both changes before the channel reports either.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     hub.membership(user: 0, entry(cids[0], joined: 90), at: Self.time(90), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 90"])
     // For the other channel the index reports only the final state.
     hub.membership(user: 0, entry(cids[1], joined: 90), at: Self.time(90), isGone: false)
-    for place in places {
-      hub.detachAfter(removed("alice", at: 80), channel: place, to: [alice], later: [])
-      #expect(hub.refs(ofChannel: place) == [alice])
-      hub.detachAfter(removed("alice", at: 95), channel: place, to: [alice], later: [])
-      #expect(hub.refs(ofChannel: place) == [])
+    for index in indexes {
+      hub.detachAfter(removed("alice", at: 80), channel: index, to: [alice], later: [])
+      #expect(hub.refs(ofChannel: index) == [alice])
+      hub.detachAfter(removed("alice", at: 95), channel: index, to: [alice], later: [])
+      #expect(hub.refs(ofChannel: index) == [])
     }
     hub.tick()
     for _ in 0..<LeaveQueue.waitTicks { hub.tick() }
@@ -65,8 +65,8 @@ extension EventHubTests {
     #expect(text(&hub) == ["list 0 \(user)"])
     hub.membership(user: 0, entry(cids[1], joined: 70), at: Self.time(70), isGone: false)
     hub.listed(ref, entries([cids[0]]), next: nil)
-    let place = try #require(hub.index(ofChannel: cids[1]))
-    #expect(!hub.isLeaving(ref, place))
+    let index = try #require(hub.index(ofChannel: cids[1]))
+    #expect(!hub.isLeaving(ref, index))
     // A leaving member who is listed again has rejoined.
     hub.membership(user: 0, membership(cids[0], isMember: false), at: Self.time(80), isGone: true)
     _ = hub.takeSteps()

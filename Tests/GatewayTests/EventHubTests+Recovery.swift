@@ -40,8 +40,8 @@ extension EventHubTests {
     #expect(text(&hub) == ["subscribe 2: 1 since 5"])
     hub.subscribed(2, through: Self.time(399), isComplete: true)
     #expect(hub.hasID(ref) && hub.openings == 0)
-    let place = try #require(hub.index(ofChannel: cids[1]))
-    #expect(!hub.receives(.truncated(through: .zero, at: Self.time(1)), ref, channel: place))
+    let index = try #require(hub.index(ofChannel: cids[1]))
+    #expect(!hub.receives(.truncated(through: .zero, at: Self.time(1)), ref, channel: index))
   }
 
   @Test func lostEventsAreReplayed() throws {

@@ -71,7 +71,7 @@ import Testing
     for step in steps {
       switch step {
       case .unsubscribe(let frame): hub.unsubscribed(frame)
-      case .unsubscribeUser(let place, _): hub.userUnsubscribed(place)
+      case .unsubscribeUser(let index, _): hub.userUnsubscribed(index)
       default: break
       }
     }
@@ -122,7 +122,7 @@ import Testing
     for _ in 0..<5 {
       for step in hub.takeSteps() {
         switch step {
-        case .subscribeUser(let place, _): hub.userSubscribed(place, through: Self.time(through))
+        case .subscribeUser(let index, _): hub.userSubscribed(index, through: Self.time(through))
         case .list(let ref, _, _, _, _): hub.listed(ref, entries(cids), next: nil)
         case .subscribe(let frame, _): hub.subscribed(frame, through: Self.time(through), isComplete: true)
         default: break
@@ -182,11 +182,11 @@ import Testing
     #expect(text(&hub) == ["list 2 alice"])
     hub.listed(second, entries(cids), next: nil)
     #expect(text(&hub) == ["begin 2", "live 2"])
-    let place = hub.index(ofChannel: cids[0])!
-    #expect(hub.refs(ofChannel: place).map(\.slot) == [0, 1, 2])
+    let index = hub.index(ofChannel: cids[0])!
+    #expect(hub.refs(ofChannel: index).map(\.slot) == [0, 1, 2])
     // Channels of closed streams are unsubscribed with the next tick, if no other stream has them.
     hub.close(bob)
-    #expect(hub.refs(ofChannel: place).map(\.slot) == [0, 2])
+    #expect(hub.refs(ofChannel: index).map(\.slot) == [0, 2])
     #expect(Set(tickAndConfirmUnsubscribes(&hub)) == ["unsubscribe 1", "unsubscribe_user bob"])
     #expect(hub.channelCount == 3 && hub.userCount == 1)
     hub.close(second)
@@ -323,18 +323,18 @@ import Testing
     hub.userSubscribed(0, through: Self.time(200))
     hub.listed(ref, entries([cid], joined: 150), next: nil)
     _ = hub.takeSteps()
-    let place = try #require(hub.index(ofChannel: cid))
+    let index = try #require(hub.index(ofChannel: cid))
     let deleted = EventFields.channelDeleted(at: Self.time(150))
     let added = Self.added("alice", at: Self.time(150))
     #expect(hub.eventsToDeliver([deleted, added], by: hub.replayRecipients(of: 1)).count == 2)
-    hub.detachAfter(deleted, channel: place, to: [ref, server], later: [added])
-    #expect(hub.refs(ofChannel: place) == [server] && !hub.hasID(ref))
+    hub.detachAfter(deleted, channel: index, to: [ref, server], later: [added])
+    #expect(hub.refs(ofChannel: index) == [server] && !hub.hasID(ref))
     hub.subscribed(1, through: Self.time(200), isComplete: true)
     #expect(text(&hub) == ["list 0 alice"])
     hub.listed(ref, entries([cid], joined: 150), next: nil)
     #expect(text(&hub) == ["subscribe 2: 1 since 150"])
     hub.subscribed(2, through: Self.time(200), isComplete: true)
-    #expect(Set(hub.refs(ofChannel: place)) == [ref, server] && hub.hasID(ref))
+    #expect(Set(hub.refs(ofChannel: index)) == [ref, server] && hub.hasID(ref))
   }
 
   @Test func incompleteReplayResetsStream() throws {
@@ -379,9 +379,9 @@ import Testing
     #expect(text(&hub) == ["begin 0", "live 0"])
     #expect(hub.viewer(ref, subject: nil) == .server)
     // The channel may be created again.
-    let place = hub.index(ofChannel: cids[0])!
-    hub.detachAfter(.channelDeleted(at: Self.time(3)), channel: place, to: [ref], later: [])
-    #expect(hub.refs(ofChannel: place) == [ref])
+    let index = hub.index(ofChannel: cids[0])!
+    hub.detachAfter(.channelDeleted(at: Self.time(3)), channel: index, to: [ref], later: [])
+    #expect(hub.refs(ofChannel: index) == [ref])
   }
 
   @Test func subscribeFramesAreBounded() throws {
@@ -460,15 +460,15 @@ import Testing
     let cids = Self.cids(1, 3)
     let first = try open("alice", [cids[0]], &hub)
     let second = try open("alice", [cids[0]], &hub)
-    let place = try #require(hub.index(ofUser: "alice"))
-    hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
+    let index = try #require(hub.index(ofUser: "alice"))
+    hub.membership(user: index, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
     #expect(text(&hub) == ["subscribe 1: 1 since 70"])
     #expect(hub.replayRecipients(of: 1) == .newMembers([first, second]))
     #expect(!hub.hasID(first) && !hub.hasID(second))
     hub.subscribed(1, through: Self.time(100), isComplete: true)
     #expect(text(&hub) == [] && hub.hasID(first) && hub.hasID(second))
     // A membership that is known already has no effect.
-    hub.membership(user: place, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
+    hub.membership(user: index, membership(cids[1], isMember: true), at: Self.time(71), isGone: false)
     #expect(text(&hub) == [])
   }
 
@@ -477,36 +477,36 @@ import Testing
     let cid = Self.cids(1, 1)[0]
     let alice = try open("alice", [cid], &hub)
     let bob = try open("bob", [cid], &hub)
-    let place = try #require(hub.index(ofChannel: cid))
+    let index = try #require(hub.index(ofChannel: cid))
     let removed = EventFields.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1)
-    #expect(hub.receives(removed, alice, channel: place))
-    hub.detachAfter(removed, channel: place, to: [alice, bob], later: [])
-    #expect(hub.refs(ofChannel: place) == [bob])
+    #expect(hub.receives(removed, alice, channel: index))
+    hub.detachAfter(removed, channel: index, to: [alice, bob], later: [])
+    #expect(hub.refs(ofChannel: index) == [bob])
     // The index reports the removal later.
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: true)
     #expect(text(&hub) == [])
     // Removed and added again, in one batch of events.
     let added = Self.added("bob", at: Self.time(81))
     let bobRemoved = EventFields.memberRemoved(user: "bob", at: Self.time(81), memberCount: 0)
-    hub.detachAfter(bobRemoved, channel: place, to: [bob], later: [added])
-    #expect(hub.refs(ofChannel: place) == [bob])
-    hub.detachAfter(.channelDeleted(at: Self.time(90)), channel: place, to: [bob], later: [])
-    #expect(hub.refs(ofChannel: place) == [])
+    hub.detachAfter(bobRemoved, channel: index, to: [bob], later: [added])
+    #expect(hub.refs(ofChannel: index) == [bob])
+    hub.detachAfter(.channelDeleted(at: Self.time(90)), channel: index, to: [bob], later: [])
+    #expect(hub.refs(ofChannel: index) == [])
   }
 
   @Test func leavingMemberReceivesOnlyOwnRemoval() throws {
     var hub = hub()
     let cid = Self.cids(1, 1)[0]
     let alice = try open("alice", [cid], &hub)
-    let place = try #require(hub.index(ofChannel: cid))
+    let index = try #require(hub.index(ofChannel: cid))
     hub.membership(user: 0, membership(cid, isMember: false), at: Self.time(80), isGone: false)
     let message = EventFields.messageDeleted(thread: "", SequenceNumber(1), message: "m1", at: Self.time(81))
-    #expect(!hub.receives(message, alice, channel: place))
+    #expect(!hub.receives(message, alice, channel: index))
     #expect(
-      hub.receives(.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1), alice, channel: place)
+      hub.receives(.memberRemoved(user: "alice", at: Self.time(80), memberCount: 1), alice, channel: index)
     )
     #expect(
-      !hub.receives(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: place)
+      !hub.receives(.memberRemoved(user: "bob", at: Self.time(80), memberCount: 1), alice, channel: index)
     )
     // The channel's own event does not arrive.
     for _ in 1..<LeaveQueue.waitTicks {

@@ -15,23 +15,23 @@ import Testing
   /// A client that sends raw HTTP/2 frames, never opens a window, and records the received frames.
   private final class RawClient: Sendable {
     private let channel: any Channel
-    private let seen: ReceivedFrames
+    private let frames: ReceivedFrames
 
     static func connect(port: Int, on eventLoop: any EventLoop) async throws -> RawClient {
-      let seen = ReceivedFrames()
+      let frames = ReceivedFrames()
       let channel = try await ClientBootstrap(group: eventLoop)
         .channelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
-            try channel.pipeline.syncOperations.addHandler(FrameReader(seen))
+            try channel.pipeline.syncOperations.addHandler(FrameReader(frames))
           }
         }
         .connect(host: "127.0.0.1", port: port).get()
-      return RawClient(channel: channel, seen: seen)
+      return RawClient(channel: channel, frames: frames)
     }
 
-    private init(channel: any Channel, seen: ReceivedFrames) {
+    private init(channel: any Channel, frames: ReceivedFrames) {
       self.channel = channel
-      self.seen = seen
+      self.frames = frames
     }
 
     func close() async throws { try? await channel.close() }
@@ -84,10 +84,10 @@ import Testing
     }
 
     /// The error code of the RST_STREAM that ends the request.
-    func reset() async -> UInt32? { await seen.reset() }
+    func reset() async -> UInt32? { await frames.reset() }
 
     /// The number of bytes of the answer so far.
-    var answerBytes: Int { seen.answerBytes }
+    var answerBytes: Int { frames.answerBytes }
   }
 
   fileprivate final class ReceivedFrames: Sendable {
@@ -120,10 +120,10 @@ import Testing
 
   private final class FrameReader: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
-    private let seen: ReceivedFrames
+    private let frames: ReceivedFrames
     private var received = ByteBuffer()
 
-    init(_ seen: ReceivedFrames) { self.seen = seen }
+    init(_ frames: ReceivedFrames) { self.frames = frames }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       var bytes = unwrapInboundIn(data)
@@ -134,12 +134,12 @@ import Testing
       {
         received.moveReaderIndex(forwardBy: 9)
         if let payload = received.readSlice(length: Int(head >> 8)) {
-          seen.received(UInt8(truncatingIfNeeded: head), payload)
+          frames.received(UInt8(truncatingIfNeeded: head), payload)
         }
       }
     }
 
-    func channelInactive(context: ChannelHandlerContext) { seen.ended() }
+    func channelInactive(context: ChannelHandlerContext) { frames.ended() }
   }
 
   private static var limits: GatewayLimits {

@@ -27,8 +27,8 @@ import Testing
     }
 
     /// The reply to user_threads.
-    func threads(_ cid: String, _ question: ByteBuffer) throws -> ByteBuffer {
-      var reader = FieldReader(question.readableBytesSpan)
+    func threads(_ cid: String, _ request: ByteBuffer) throws -> ByteBuffer {
+      var reader = FieldReader(request.readableBytesSpan)
       #expect(try reader.text() == "alice")
       let wanted = try reader.byte()
       let limit = Int(try reader.varint())
@@ -69,10 +69,10 @@ import Testing
         var reader = FieldReader(page.readableBytesSpan)
         steps += try scan.located(&reader)
       case .query(let index):
-        var question = ByteBuffer()
-        scan.writeRequest(index, into: &question)
+        var request = ByteBuffer()
+        scan.writeRequest(index, into: &request)
         let cid = String(decoding: scan.channel(index), as: UTF8.self)
-        let reply = try channels.threads(cid, question)
+        let reply = try channels.threads(cid, request)
         steps += try scan.answered(index, reply.readableBytesSpan)
       }
     }
@@ -165,9 +165,9 @@ import Testing
     var failed = scan
     #expect(try failed.refused(1, Problem(.storeUnavailable)) == [])
     #expect(failed.isDone && failed.problem?.code == .storeUnavailable)
-    var question = ByteBuffer()
-    scan.writeRequest(1, into: &question)
-    let reply = try channels.threads("messaging:b", question)
+    var request = ByteBuffer()
+    scan.writeRequest(1, into: &request)
+    let reply = try channels.threads("messaging:b", request)
     let last = try scan.answered(1, reply.readableBytesSpan)
     #expect(last == [])
     #expect(scan.isDone && scan.shownCount == 1 && scan.next == nil)

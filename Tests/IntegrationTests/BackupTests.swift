@@ -43,7 +43,7 @@ extension RealProcesses {
           }
           #expect(answer == "ok \(remembered)", "round \(round)")
         }
-        #expect(kept > 0, "no table was taken over from the backup before")
+        #expect(kept > 0, "no table was reused from the previous backup")
         let folders = try Self.backups(in: to)
         #expect(folders.count == 10)
         for folder in folders {

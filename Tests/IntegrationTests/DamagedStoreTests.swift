@@ -37,10 +37,10 @@ extension RealProcesses {
           let path = pair.stack.files.data + "/" + file
           var bytes = try Data(contentsOf: URL(fileURLWithPath: path))
           guard !bytes.isEmpty else { continue }
-          let place = random.below(bytes.count)
-          bytes[place] ^= UInt8(1 << random.below(8))
+          let offset = random.below(bytes.count)
+          bytes[offset] ^= UInt8(1 << random.below(8))
           try bytes.write(to: URL(fileURLWithPath: path))
-          let name = "\(file), byte \(place), seed \(random.seed)"
+          let name = "\(file), byte \(offset), seed \(random.seed)"
           switch try await Self.start(pair) {
           case .refuses(let line):
             counts.refused += 1
@@ -259,8 +259,8 @@ struct SeededPlaces {
   private var state: UInt64
 
   init() {
-    let given = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
-    seed = given ?? .random(in: 1...1_000_000)
+    let environmentSeed = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
+    seed = environmentSeed ?? .random(in: 1...1_000_000)
     state = seed
   }
 

@@ -56,9 +56,9 @@ extension RealProcesses {
 
         // The commands that connect to a store.
         let address = "\(store)"
-        let place = ["--store", address, "--secret-file", pair.stack.files.frameSecret]
+        let storeFlags = ["--store", address, "--secret-file", pair.stack.files.frameSecret]
         let backups = pair.directory + "/backups"
-        for line in [["backup"] + place + own + [backups], ["rebuild-index"] + place + own] {
+        for line in [["backup"] + storeFlags + own + [backups], ["rebuild-index"] + storeFlags + own] {
           let output = try await Self.tidemark(line)
           #expect(output.status == 0, "\(line): \(output)")
         }
@@ -80,10 +80,10 @@ extension RealProcesses {
           let anonymous = try await Self.tidemark(probe + secret + ca)
           #expect(anonymous.status == 1, "\(anonymous)")
           let strange = Self.link(pair, "stranger", authority: "link", directory: "strange")
-          let foreign = try await Self.tidemark(["backup"] + place + strange + [backups])
+          let foreign = try await Self.tidemark(["backup"] + storeFlags + strange + [backups])
           #expect(foreign.status == 1, "\(foreign)")
           #expect(foreign.error.contains("the store refuses this side's certificate"), "\(foreign)")
-          let plain = try await Self.tidemark(["backup"] + place + [backups])
+          let plain = try await Self.tidemark(["backup"] + storeFlags + [backups])
           #expect(plain.status == 1 && plain.error.contains("this store speaks TLS"), "\(plain)")
           try await eventually("the store has counted three failed handshakes") {
             try await Self.failedHandshakes(pair) == before + 3

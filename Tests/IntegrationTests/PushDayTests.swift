@@ -19,7 +19,7 @@ extension RealProcesses {
         "messages": 10_000, "tickets": 10_000, "badges": 1_000, "acks ok": 10_000, "acks not_a_member": 1,
         "acks member_not_found": 1,
         "acks channel_not_found": 1, "left": 10, "came back": 1, "messages deleted": 10,
-        "channels made anew": 1,
+        "channels recreated": 1,
       ]
       for (what, least) in leasts {
         #expect(tally[what, default: 0] >= least, "\(what): \(tally)")

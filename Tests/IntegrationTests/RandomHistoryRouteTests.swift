@@ -32,8 +32,8 @@ extension RealProcesses {
       try await Pair.with { pair in
         let gateways = "\(pair.tlsURL),\(pair.h2cURL)"
         let client = [Pair.client("random_history.py"), gateways, pair.stack.files.jwtSecret]
-        let given = ["--ca", pair.certificate, "--seed", "\(seed)"]
-        let output = try await Command.run(Pair.python, client + given + options)
+        let commonOptions = ["--ca", pair.certificate, "--seed", "\(seed)"]
+        let output = try await Command.run(Pair.python, client + commonOptions + options)
         #expect(output.status == 0, "seed \(seed): \(output)")
         print(output.out, terminator: "")
       }

@@ -121,7 +121,7 @@ extension RealProcesses {
       try await Pair.with { pair in
         try await pair.makeChannel("messaging:a", message: "m1")
         let ports = try LoopbackPorts.free(2)
-        let places = [
+        let replacements = [
           ("127.0.0.1:7410", "\(pair.stack.plan.store)"), ("127.0.0.1:7499", "\(ports[0])"),
           ("/etc/tidemark/frame-secret", pair.stack.files.frameSecret),
           ("/var/backups/tidemark", pair.directory + "/backups"),
@@ -135,7 +135,9 @@ extension RealProcesses {
         for line in try Self.documented() {
           // A separate store, beside the one that is backed up.
           let isStore = line.hasPrefix("tidemark-store ")
-          let words = (isStore ? [("127.0.0.1:7410", "\(ports[1])")] + places : places).reduce(line) {
+          let words = (isStore ? [("127.0.0.1:7410", "\(ports[1])")] + replacements : replacements).reduce(
+            line
+          ) {
             $0.replacingOccurrences(of: $1.0, with: $1.1)
           }
           .split(separator: " ").map(String.init)

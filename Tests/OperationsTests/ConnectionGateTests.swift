@@ -23,14 +23,19 @@ import Testing
     channel.embeddedEventLoop.run()
   }
 
-  private func gate(total: Int = 100, perAddress: Int = 100, unproven: Int = 100, trusted: [String] = [])
+  private func gate(
+    total: Int = 100,
+    perAddress: Int = 100,
+    unauthenticated: Int = 100,
+    trusted: [String] = []
+  )
     -> ConnectionGate
   {
     ConnectionGate(
       limits: ConnectionLimits(
         total: total,
         perAddress: perAddress,
-        unauthenticated: unproven,
+        unauthenticated: unauthenticated,
         trusted: trusted.compactMap { AddressRange($0) }
       ),
       logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
@@ -77,7 +82,7 @@ import Testing
   }
 
   @Test func oldestUnauthenticatedPeerIsEvicted() throws {
-    let gate = gate(unproven: 2)
+    let gate = gate(unauthenticated: 2)
     let peers = try (1...5).map { try peer("10.0.0.\($0)") }
     #expect(gate.admits(peers[0]) && gate.admits(peers[1]))
     gate.markAuthenticated(peers[0])
@@ -92,7 +97,7 @@ import Testing
   }
 
   @Test func oneAddressCannotEvictPeersOfOthers() throws {
-    let gate = gate(total: 1_000, perAddress: 900, unproven: 400)
+    let gate = gate(total: 1_000, perAddress: 900, unauthenticated: 400)
     let newcomer = try peer("10.0.0.2")
     #expect(gate.admits(newcomer))
     let flood = try (0..<500).map { _ in try peer("10.0.0.1") }

@@ -141,12 +141,12 @@ class Picture:
     def _message(self, channel, kind, user, event):
         thread = event.get("thread_id", "")
         if kind == "message.new":
-            told = event["message"]
-            self._sent(channel, user, told, event["moves_position"], thread)
-            if told["id"] not in channel.messages:
-                receipt = "processing" if told["receipt"] else "none"
-                channel.messages[told["id"]] = Message(
-                    told["id"], told["seq"], user, told["silent"], told["receipt"], thread, receipt=receipt
+            fields = event["message"]
+            self._sent(channel, user, fields, event["moves_position"], thread)
+            if fields["id"] not in channel.messages:
+                receipt = "processing" if fields["receipt"] else "none"
+                channel.messages[fields["id"]] = Message(
+                    fields["id"], fields["seq"], user, fields["silent"], fields["receipt"], thread, receipt=receipt
                 )
         elif kind == "message.deleted":
             id = event["message_id"]
@@ -172,15 +172,15 @@ class Picture:
         else:
             raise ValueError(f"an event of no kind that is known: {event}")
 
-    def _sent(self, channel, user, told, moves, thread):
+    def _sent(self, channel, user, fields, moves, thread):
         """A message also moves its sender's positions."""
         if thread:
             return
         if (row := channel.rows.get(user)) is not None:
-            row.read = told["seq"] if moves["read"] else row.read
-            row.delivered = max(row.delivered, told["seq"] if moves["read"] or moves["delivered"] else 0)
+            row.read = fields["seq"] if moves["read"] else row.read
+            row.delivered = max(row.delivered, fields["seq"] if moves["read"] or moves["delivered"] else 0)
         if user == self.viewer and moves["read"]:
-            channel.own.read, channel.own.read_id = told["seq"], told["id"]
+            channel.own.read, channel.own.read_id = fields["seq"], fields["id"]
 
     def _move(self, channel, event):
         id = event.get("last_read_message_id", "")

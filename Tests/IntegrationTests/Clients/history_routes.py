@@ -251,7 +251,7 @@ def normalized(value, which, joined):
     return TIME.sub(side, text)
 
 
-def check_told(event, which, joined, what):
+def check_event(event, which, joined, what):
     """Checks that an event has no name, note, number or time from before the join."""
     text = json.dumps(event)
     assert "old-" not in text and "secret" not in text, f"{what}: {event}"
@@ -319,9 +319,9 @@ def main():
         for text in texts:
             # The answer to `statuses` repeats the requested ids.
             document = json.loads(text)[2]
-            told = [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
+            statuses = [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
             assert "BEFORE" not in text and "secret" not in text, f"{name}: {text}"
-            assert all("old-" not in json.dumps(entry) for entry in told), f"{name}: {told}"
+            assert all("old-" not in json.dumps(entry) for entry in statuses), f"{name}: {statuses}"
             if "statuses" not in name and "in a batch" not in name and "deliver" not in name and "acknowledge" not in name:
                 assert "old-" not in text, f"{name}: {text}"
         compared += 1
@@ -336,7 +336,7 @@ def main():
     resumed = Stream("?since=" + since)
     live.wait("all events on the live stream", lambda stream: not was_reset(stream) and missing(stream, {"message.read"}))
     resumed.wait("all events, the same in both channels, on the resumed stream", lambda stream: not was_reset(stream) and (missing(stream) or difference(stream, joined)))
-    told = 0
+    event_count = 0
     for name, stream in (("live", live), ("resumed", resumed)):
         # After a reset, as when a busy machine cuts the gateway's connection to the store, the client queries its
         # state instead: events from before it may be missing.
@@ -344,8 +344,8 @@ def main():
             print(f"the {name} stream was reset", file=sys.stderr)
         for which, cid in CHANNELS.items():
             for event in of_channel(stream, cid):
-                check_told(event, which, joined[which], f"{name} {which}")
-                told += 1
+                check_event(event, which, joined[which], f"{name} {which}")
+                event_count += 1
 
     # Controls: an old member of each channel sees the difference, and so does a server that names no user.
     for viewer in ("alice", None):
@@ -356,7 +356,7 @@ def main():
             assert status["seq"] == 7, status
     notes = expect("GET", f"/v1/channels/{CHANNELS['A']}/messages/{old_id('A', 4)}/readers", "alice")
     assert "a secret note" in json.dumps(notes), "the note is missing"
-    print(f"ok {compared} answers and {told} events compared")
+    print(f"ok {compared} answers and {event_count} events compared")
 
 
 main()

@@ -289,7 +289,7 @@ def bad_tokens(count=4):
     begin = time.monotonic()
     totals = guess([None] * count, guesses, begin + 3)
     seconds = time.monotonic() - begin
-    told = neighbour.finish()
+    neighbour_report = neighbour.finish()
     # The gateway verifies 200 at once and 100 a second, plus those in flight; a connection closes after 64
     # bad tokens in a row.
     check(totals.get(401, 0) <= 1200 + 100 * seconds and totals.get(429, 0) > 0, totals)
@@ -297,7 +297,7 @@ def bad_tokens(count=4):
     if count == 4:
         check(totals.get("closed", 0) > 0, totals)
         check(metric("tidemark_gateway_connections_ended_for_tokens_total") > 0, "no connection was ended")
-    return f"{told}; the attacker: {totals}"
+    return f"{neighbour_report}; the attacker: {totals}"
 
 
 def bad_tokens_of_many_connections():

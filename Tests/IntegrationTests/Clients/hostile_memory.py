@@ -246,16 +246,16 @@ def play(attack):
     before, kept, begin = {pid: resident(pid) for pid in pids}, [], time.monotonic()
     most = dict(before)
 
-    def look():
+    def sample():
         for pid in pids:
             most[pid] = max(most[pid], resident(pid))
 
     for connection in attack():
         kept.append(connection)
-        look()
+        sample()
     for _ in range(20):
         time.sleep(0.1)
-        look()
+        sample()
     for pid in pids:
         check(most[pid] - before[pid] <= limit, f"process {pid} grew by {(most[pid] - before[pid]) >> 20} MiB, from {before[pid] >> 20} MiB")
     for connection in kept:

@@ -68,17 +68,17 @@ async def eventually(holds, what, limit=120):
 
 
 async def all_of(streams, holds, what):
-    async def looked():
+    async def condition():
         return all(holds(stream) for stream in streams)
 
-    await eventually(looked, what)
+    await eventually(condition, what)
 
 
 async def metric_is(name, value, what):
-    async def looked():
+    async def condition():
         return (await metrics(admin)).get("tidemark_gateway_" + name) == value
 
-    await eventually(looked, f"{what}: {name} is not {value}")
+    await eventually(condition, f"{what}: {name} is not {value}")
 
 
 async def ask(method, path, body=None, connection=None):

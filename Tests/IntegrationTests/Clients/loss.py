@@ -31,7 +31,7 @@ class Stack:
     def __init__(self, world, admins):
         self.world, self.admins, self.random = world, admins, world.generator("the processes")
         self.queue_max = 0
-        self.told = collections.Counter()
+        self.counters = collections.Counter()
 
     async def order(self, line):
         say(line)
@@ -39,12 +39,12 @@ class Stack:
         if answer.strip() != "done":
             raise SystemExit(f"fault: {line}: {answer.strip() or 'nobody answers'}")
 
-    async def look(self, numbers):
+    async def collect_metrics(self, numbers):
         for number in numbers:
             found = await metrics(self.admins[number])
             self.queue_max = max(self.queue_max, found.get("tidemark_gateway_event_queue_entries_max", 0))
             for name in ("events_written", "events_conflated", "event_resets", "event_resumes"):
-                self.told[name] += int(found.get(f"tidemark_gateway_{name}_total", 0))
+                self.counters[name] += int(found.get(f"tidemark_gateway_{name}_total", 0))
 
     async def kill_some(self):
         """Kills one process after another, until the time is over."""
@@ -59,7 +59,7 @@ class Stack:
             if what == "store":
                 await self.order("kill store")
             else:
-                await self.look([number])
+                await self.collect_metrics([number])
                 await self.order(f"{'kill' if is_killed else 'stop'} gateway {number}")
                 what = f"gateway {number}"
             self.world.tally[f"{what.split()[0]}s ended"] += 1
@@ -112,7 +112,7 @@ async def compare(client):
     """The differences of a client's picture. Totals are sent at most once a second, so a difference of
     theirs may pass."""
     for _ in range(40):
-        differences = client.picture.differences(await client.asked())
+        differences = client.picture.differences(await client.queried_picture())
         if not differences or client.drops or any(not text.startswith("totals") for text in differences):
             return differences
         await asyncio.sleep(0.25)
@@ -155,7 +155,7 @@ async def main():
         raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
     stack = Stack(world, specification["admins"])
     if world.is_control:
-        await story.tell([client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"])
+        await story.play([client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"])
         work = []
     else:
         work = [start(Worker(world, number).live()) for number in range(WORKERS)]
@@ -172,7 +172,7 @@ async def main():
     left = await world.until(clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90)
     if left:
         raise SystemExit(f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last}, live {left[0].is_live}")
-    await stack.look(range(len(world.gateways)))
+    await stack.collect_metrics(range(len(world.gateways)))
 
     faults, missed = [], set()
     for start_at in range(0, len(clients), 10):
@@ -185,7 +185,7 @@ async def main():
     for task in lives:
         task.cancel()
     say("tally " + json.dumps(dict(sorted(world.tally.items()))))
-    say("gateways " + json.dumps(dict(stack.told, queue_entries_max=int(stack.queue_max))))
+    say("gateways " + json.dumps(dict(stack.counters, queue_entries_max=int(stack.queue_max))))
     unknown = sum(client.picture.unknown for client in clients)
     for fault in faults[:30]:
         say("fault: " + fault)

@@ -276,7 +276,7 @@ class Story:
             await self.world.ask("PUT", f"/v1/channels/{cid}", {"members": self.world.users})
             self.world.members[cid], self.world.messages[cid] = set(self.world.users), {}
 
-    async def tell(self, marks_unread):
+    async def play(self, marks_unread):
         """`marks_unread`: the users who mark unread at the end, where the others mark read."""
         world, users, path = self.world, self.world.users, f"/v1/channels/{self.HERE}"
         early = [world.new_message(user_id=users[0]) for _ in range(3)]

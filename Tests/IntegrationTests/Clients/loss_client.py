@@ -62,7 +62,7 @@ class Client:
                 self.world.tally["streams refused"] += 1
             if self.refusal in (403, 404) and self.channels is not None:
                 # The user has left a channel that the stream names.
-                mine = await self.ask_channels()
+                mine = await self.query_channels()
                 self.channels = self.channels & set(mine) or set(mine) or None
                 self.last = None
             elif self.refusal not in (None, 200, 503):
@@ -84,7 +84,7 @@ class Client:
         for event, id in self.blocks.feed(data):
             if self.last is None and id is not None:
                 # The stream begins with events from now on: the state before them has to be queried.
-                self.ask_all()
+                self.query_all()
             if event is not None:
                 self.take(event)
             if id is not None:
@@ -134,7 +134,7 @@ class Client:
             self.world.tally["ignored " + self.drops] += 1
             return
         if event["type"] == "stream.reset":
-            return self.ask_all()
+            return self.query_all()
         if self.waiting is not None:
             self.waiting.append(event)
         elif event.get("cid") in self.waiting_channels:
@@ -165,7 +165,7 @@ class Client:
 
     async def join(self, cid):
         turn = self.turn
-        channel = await self.ask_channel(cid)
+        channel = await self.query_channel(cid)
         if self.turn != turn:
             return
         if channel is None:
@@ -180,7 +180,7 @@ class Client:
                 self.waiting_channels[cid] += waiting
                 return
 
-    def ask_all(self):
+    def query_all(self):
         """Queries everything again; events in the meantime are applied afterwards."""
         for task in list(self.tasks):
             task.cancel()
@@ -191,7 +191,7 @@ class Client:
 
     async def install(self):
         turn = self.turn
-        picture = await self.asked()
+        picture = await self.queried_picture()
         if self.turn != turn:
             return
         unknown = self.picture.unknown
@@ -210,12 +210,12 @@ class Client:
             path += ("&" if "?" in path else "?") + "user_id=" + self.viewer
         return await self.caller.ask(method, path, token or self.token, body)
 
-    async def asked(self):
+    async def queried_picture(self):
         """A picture built from queries alone."""
         picture = Picture(self.viewer)
-        for cid in await self.ask_channels():
+        for cid in await self.query_channels():
             if self.channels is None or cid in self.channels:
-                channel = await self.ask_channel(cid)
+                channel = await self.query_channel(cid)
                 if channel is not None:
                     picture.channels[cid] = channel
         if "totals" in self.query:
@@ -223,7 +223,7 @@ class Client:
             picture.totals = tuple(answer[name] for name in ("total_unread_count", "unread_channels", "unread_threads"))
         return picture
 
-    async def ask_channels(self):
+    async def query_channels(self):
         if self.viewer is None:
             return sorted(self.channels)
         found, cursor = [], ""
@@ -234,7 +234,7 @@ class Client:
                 return found
             cursor = "&cursor=" + page["next"]
 
-    async def ask_channel(self, cid):
+    async def query_channel(self, cid):
         """Returns None where the channel does not exist, or the user may not see it."""
         status, answer = await self.ask("GET", f"/v1/channels/{cid}", token=self.world.server)
         if status != 200:

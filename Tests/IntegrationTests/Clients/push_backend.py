@@ -42,7 +42,7 @@ class Backend:
             raise Fault(f"{method} {path} answered {answer.status_code} {answer.text[:500]}")
         return answer.json()
 
-    def ask_all(self, questions):
+    def request_all(self, questions):
         """The answers to independent requests, in their order."""
         return list(self.threads.map(lambda question: self.ask(*question), questions))
 
@@ -66,11 +66,11 @@ class Backend:
                 found[user["user_id"]] = {name: user[name] for name in ("total_unread_count", "unread_channels", "unread_threads")}
         return found
 
-    def look_all(self, channels):
+    def channel_views(self, channels):
         """`channels`: (cid, ids, listed) of each. Returns the views by cid."""
-        return dict(zip([cid for cid, _, _ in channels], self.threads.map(lambda channel: self.look(*channel), channels)))
+        return dict(zip([cid for cid, _, _ in channels], self.threads.map(lambda channel: self.channel_view(*channel), channels)))
 
-    def look(self, cid, ids, listed):
+    def channel_view(self, cid, ids, listed):
         """The API's view of a channel: rows, the statuses of its messages, the lists of some of them."""
         path = f"/v1/channels/{cid}"
         view = {"rows": {row["user"]["id"]: row for row in self.pages(path + "/read-state", "read")}, "statuses": {}, "lists": {}}

@@ -70,7 +70,7 @@ class Day:
             size = min(self.random.randint(lows[size], highs[size]), len(self.users) // 2)
             self.model.create(f"messaging:room-{number}", self.random.sample(self.users, size))
         self.cids = sorted(self.model.rooms)
-        self.backend.ask_all([self.opening(cid, list(self.model.rooms[cid].rows)) for cid in self.cids])
+        self.backend.request_all([self.opening(cid, list(self.model.rooms[cid].rows)) for cid in self.cids])
         # Small channels get more messages.
         self.weights = [len(self.model.rooms[cid].rows) ** -0.7 for cid in self.cids]
 
@@ -112,7 +112,7 @@ class Day:
                 questions.append(("POST", "/v1/channels/delivered", {"user_id": user, "latest_delivered_messages": entries}, 201))
                 for room, seq in chosen:
                     room.rows[user].deliveries.append(seq)
-        for question, answer in zip(questions, self.backend.ask_all(questions)):
+        for question, answer in zip(questions, self.backend.request_all(questions)):
             if not all(result["ok"] for result in answer["results"]):
                 raise Fault(f"{question} was answered {answer}")
             self.tally["marks by apps"] += len(answer["results"])
@@ -236,17 +236,17 @@ class Day:
         self.backend.ask(*self.opening(cid, members))
         self.change(self.model.create, cid, members)
         self.left = [(other, user) for other, user in self.left if other != cid]
-        self.tally["channels made anew"] += 1
+        self.tally["channels recreated"] += 1
 
     # At the end.
 
-    def look(self):
+    def channel_views(self):
         """The API's view of every channel, and the lists of one message of each."""
         channels = []
         for cid, room in sorted(self.model.rooms.items()):
             there = [message for message, _ in room.messages if message not in room.deleted]
             channels.append((cid, [message for message, _ in room.messages], self.random.sample(there, min(len(there), 1))))
-        return self.backend.look_all(channels)
+        return self.backend.channel_views(channels)
 
     def times(self, found):
         """No delivery has a time in the future, whatever a worker's clock reported."""
@@ -272,7 +272,7 @@ def main():
         specification = json.load(file)
     day = Day(specification)
     day.live()
-    found = day.look()
+    found = day.channel_views()
     wrong = differences(day.model, found) + list(day.times(found))
     for user, badge in day.backend.badges(day.users).items():
         if badge != day.model.badge(user):

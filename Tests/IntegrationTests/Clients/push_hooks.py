@@ -7,14 +7,14 @@ from standardwebhooks import Webhook
 ADDRESS, SECRET, OTHER, TICKET = sys.argv[1:5]
 
 
-def post(webhook_id, secret, body, moved=0, told=None):
-    """Returns the answer's status and JSON. `moved`: seconds from now; `told`: a body other than the signed
+def post(webhook_id, secret, body, moved=0, sent_body=None):
+    """Returns the answer's status and JSON. `moved`: seconds from now; `sent_body`: a body other than the signed
     one."""
     time = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=moved)
     signature = Webhook(secret).sign(webhook_id, time, body)
     done = subprocess.run(
         ["curl", "-sS", "--http2-prior-knowledge", "-w", "\n%{http_code}", "-H", "content-type: application/json", "-H", "webhook-id: " + webhook_id,
-         "-H", f"webhook-timestamp: {int(time.timestamp())}", "-H", "webhook-signature: " + signature, "--data-binary", told or body,
+         "-H", f"webhook-timestamp: {int(time.timestamp())}", "-H", "webhook-signature: " + signature, "--data-binary", sent_body or body,
          ADDRESS + "/v1/push/hooks/relay"], capture_output=True, text=True, timeout=60, check=True)
     answer, status = done.stdout.rsplit("\n", 1)
     return int(status), json.loads(answer)
@@ -33,7 +33,7 @@ expect(post("msg_1", SECRET, delivery), 200, {"results": [{"ok": True}], "ignore
 expect(post("msg_1", SECRET, delivery), 409, {"code": "webhook_replayed"})
 expect(post("msg_2", SECRET, several), 200, {"results": [{"ok": True}, {"ok": False, "code": "ticket_invalid"}], "ignored": 1})
 expect(post("msg_3", OTHER, delivery), 401, {"code": "webhook_signature_invalid"})
-expect(post("msg_3", SECRET, delivery, told=delivery + " "), 401, {"code": "webhook_signature_invalid"})
+expect(post("msg_3", SECRET, delivery, sent_body=delivery + " "), 401, {"code": "webhook_signature_invalid"})
 expect(post("msg_3", SECRET, delivery, moved=-400), 400, {"code": "webhook_too_old"})
 expect(post("msg_3", SECRET, delivery, moved=400), 400, {"code": "webhook_too_old"})
 expect(post("msg_3", SECRET, delivery), 200, {"results": [{"ok": True}]})
