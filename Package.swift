@@ -267,7 +267,9 @@ let package = Package(
     ),
     .testTarget(
       name: "OperationsTests",
-      dependencies: ["Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle],
+      dependencies: [
+        "Operations", "TestPrograms", "TestSupport", nioCore, nioPosix, metrics, logging, lifecycle,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
