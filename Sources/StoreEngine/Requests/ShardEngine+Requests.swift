@@ -203,7 +203,7 @@ extension ShardEngine {
   private func perform(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     if request.kind.isCommand { try begin(&request) }
     if state[slot].isBeingDeleted { return try deletions.performDuringDeletion(&request, slot) }
-    clock.touch(slot)
+    eviction.touch(slot)
     state.refresh(slot)
     switch request.kind {
     case .markRead, .markUnread, .markDelivered: return try mark(&request, slot)

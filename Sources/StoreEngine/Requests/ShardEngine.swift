@@ -133,7 +133,7 @@ final class ShardEngine {
     case .channelAssigned(let cid, let created, let own) where known == nil:
       slot = state.insert(number, cid: cid, created: created, own: own)
       dirty.insert(slot)
-      clock.insert(slot)
+      eviction.insert(slot)
       deletions.nameReused(cid)
       unreadQueries.entered(state[slot].cid)
       if !events.isUnwatched { events.recordCreation(slot) }
