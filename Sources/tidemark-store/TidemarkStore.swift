@@ -166,7 +166,7 @@ struct TidemarkStore: AsyncParsableCommand {
     }
   }
 
-  /// Parses `sync`, or `interval:` with a time.
+  /// Parse `sync`, or `interval:` with a time.
   private static func durability(_ text: String) -> Durability? {
     let prefix = "interval:"
     guard text.hasPrefix(prefix) else { return Durability(text) }
@@ -230,7 +230,7 @@ struct TidemarkStore: AsyncParsableCommand {
     return try SecretFile.load(path, key: "secret-file", byteCountMin: 16) { logger.warning("\($0)") }.all
   }
 
-  /// Makes the service that reloads settings and files.
+  /// Make the service that reloads settings and files.
   private static func reloads(
     _ flags: [String: String],
     _ settings: Settings,

@@ -1,4 +1,4 @@
-package import NIOCore
+import NIOCore
 package import ReceiptModel
 
 /// A run of one sender's messages that now have the same status; other senders' messages in between do not end it.
