@@ -23,9 +23,9 @@ extension ShardState {
   ) -> [ChannelEvent]? {
     refresh(slot)
     var events = ChangedSince(time: since, limit: limit, statusesMax: statusesMax)
-    defer { left -= events.looked }
+    defer { left -= events.examined }
     guard append(slot, to: &events) else { return nil }
-    events.looked += self[slot].threads.count
+    events.examined += self[slot].threads.count
     for index in 0..<self[slot].threads.count where !self[slot].isClosed(index) {
       refresh(slot.thread(index))
       guard append(slot.thread(index), to: &events) else { return nil }
@@ -46,7 +46,7 @@ extension ShardState {
     /// How many more messages may be examined for their statuses.
     var statusesMax: Int
     /// The number of rows, messages, receipts and threads examined.
-    var looked = 0
+    var examined = 0
     /// The changes in the current channel or thread.
     var here: [(at: Timestamp, event: ChannelEvent)] = []
     /// The time of the newest event that others besides its member may see.
@@ -112,7 +112,7 @@ extension ShardState {
       }
       let messages = taken.reduce(0) { $0 + Int($1.through - $1.after) }
       let passes = max(0, taken.count - 1) * rows
-      looked += messages + passes
+      examined += messages + passes
       statusesMax -= messages + passes
       return statusesMax >= 0 ? taken : nil
     }
@@ -174,7 +174,7 @@ extension ShardState {
     let hasDeleted = !events.isPast(self[slot].messages.deletions.last)
     var sequence = hasDeleted ? truncated.next : max(first, truncated.next)
     while sequence <= self[slot].messages.newest, !events.isFull {
-      events.looked += 1
+      events.examined += 1
       if sequence < first,
         let end = self[slot].messages.deletions.endOfSegment(sequence, withoutDeletionSince: events.time)
       {
@@ -246,7 +246,7 @@ extension ShardState {
     _ optionsChangedAt: Timestamp,
     to events: inout ChangedSince
   ) -> Bool {
-    events.looked += self[slot].rows.rowCount
+    events.examined += self[slot].rows.rowCount
     var reached = Reached()
     for position in 0..<self[slot].rows.rowCount {
       let row = MemberOrdinal(UInt32(position))
@@ -408,7 +408,7 @@ extension ShardState {
   private func appendReceipts(_ slot: ChannelSlot, to events: inout ChangedSince) {
     for sequence in self[slot].receiptsAcknowledged(settings) {
       if events.isFull { return }
-      events.looked += 1
+      events.examined += 1
       let changedAt = self[slot].receipts.lastShown(sequence)
       guard events.changesReceipts || changedAt == .unknown || !events.isPast(changedAt) else {
         continue

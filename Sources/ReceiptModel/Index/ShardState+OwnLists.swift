@@ -62,11 +62,11 @@ extension ShardState {
     let options = options(slot)
     let viewer = ChannelViewer(row: row, user: self[slot].rows.user(row), isServer: false)
     var found: [OwnReceipt] = []
-    var looked = 0
+    var examined = 0
     for index in self[slot].receipts.indices(after: joined, through: last).reversed() {
       let sequence = self[slot].receipts.sequence(at: index)
-      if found.count == limit || looked == Self.receiptScanLimit { return (found, sequence.next) }
-      looked += 1
+      if found.count == limit || examined == Self.receiptScanLimit { return (found, sequence.next) }
+      examined += 1
       guard !self[slot].isGone(sequence), self[slot].receipts.isRequested(sequence),
         self[slot].messages.sender(sequence) != self[slot].rows.user(row)
       else { continue }

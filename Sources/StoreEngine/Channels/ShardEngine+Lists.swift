@@ -16,15 +16,15 @@ extension ShardEngine {
     }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var going: MemberListScan?
-    if case .list(let scan)? = request.attempt?.progress { going = scan }
+    var suspended: MemberListScan?
+    if case .list(let scan)? = request.attempt?.progress { suspended = scan }
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       // A reply's readers are those of its thread.
       let targetSlot = state.targetSlot(of: fields.message, in: slot)
       let viewer = state.viewer(asker, in: targetSlot)
       var scan: MemberListScan
-      if let known = going.take() {
+      if let known = suspended.take() {
         scan = known
       } else {
         scan = try state.beginList(
