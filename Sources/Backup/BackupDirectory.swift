@@ -94,14 +94,14 @@ struct BackupDirectory {
 final class FileLock: Sendable {
   private let descriptor: Int32
 
-  /// - Parameter taken: creates the error if another process holds the lock.
-  init(_ path: String, taken: (Int32) -> BackupFailure) throws(BackupFailure) {
+  /// - Parameter locked: creates the error if another process holds the lock.
+  init(_ path: String, locked: (Int32) -> BackupFailure) throws(BackupFailure) {
     descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     guard descriptor >= 0 else { throw LocalFiles.failure(path) }
     guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
       let code = errno
       close(descriptor)
-      throw code == EWOULDBLOCK ? taken(code) : LocalFiles.failure(path, code)
+      throw code == EWOULDBLOCK ? locked(code) : LocalFiles.failure(path, code)
     }
   }
 

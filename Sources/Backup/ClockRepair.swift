@@ -37,11 +37,11 @@ package struct ClockRepair: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      let kinds = changed.map { #""\#($0.kind)":\#($0.count)"# }.joined(separator: ",")
-      let former = formerStore.map { #""\#($0)""# } ?? "null"
-      return
-        #"{"repaired":\#(jsonString(directory)),"time":"\#(time)","dry_run":\#(isDryRun),"store":"\#(store)","#
-        + #""former_store":\#(former),"changed":{\#(kinds)}}"#
+      JSONValue.object([
+        ("repaired", .string(directory)), ("time", .string(time)), ("dry_run", .boolean(isDryRun)),
+        ("store", .string(store)), ("former_store", formerStore.map { .string($0) } ?? .null),
+        ("changed", .object(changed.map { ($0.kind, .integer($0.count)) })),
+      ]).text
     }
   }
 
@@ -105,7 +105,7 @@ package struct ClockRepair: Sendable {
       defer { engine.close() }
       try Marker.write(limit.milliseconds, directory)
       var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
-      try engine.rewrite { place, bytes throws(StorageError) in try rewriting.repaired(place, bytes) }
+      try engine.rewrite { entry, bytes throws(StorageError) in try rewriting.repaired(entry, bytes) }
       if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
       try engine.assignIdentity(store)
     }
@@ -184,18 +184,18 @@ private struct Rewriting {
 
   /// Return the repaired value, or nil if nothing changes.
   mutating func repaired(
-    _ place: RocksDBEngine.RewritableValue,
+    _ entry: RocksDBEngine.RewritableValue,
     _ bytes: ByteBuffer
   ) throws(StorageError) -> ByteBuffer? {
     values += 1
     if values % 1_024 == 0 { note("\(values) pages and batches \(progressVerb)") }
     do {
-      return switch place {
+      return switch entry {
       case .batch: try repaired(batch: bytes)
       case .page: try repaired(page: bytes)
       }
     } catch {
-      switch place {
+      switch entry {
       case .batch(let shard): throw .corrupt("shard \(shard.rawValue), a batch of its log: \(error)")
       case .page(let shard): throw .corrupt("shard \(shard.rawValue), a page: \(error)")
       }
@@ -207,8 +207,8 @@ private struct Rewriting {
     var repaired = batch
     repaired.time = repair.repairedBatchTime(batch.time)
     repaired.sessions = batch.sessions.map { repair.repaired($0) }
-    for place in repaired.effects.indices {
-      repaired.effects[place] = try repair.repaired(batch.effects[place])
+    for index in repaired.effects.indices {
+      repaired.effects[index] = try repair.repaired(batch.effects[index])
     }
     guard repaired != batch else { return nil }
     var effects = ByteBuffer()
@@ -228,8 +228,8 @@ private struct Rewriting {
   private mutating func repaired(page bytes: ByteBuffer) throws -> ByteBuffer? {
     let page = try Page(bytes.readableBytesSpan)
     var repaired = page
-    for place in repaired.effects.indices {
-      repaired.effects[place] = try repair.repaired(page.effects[place])
+    for index in repaired.effects.indices {
+      repaired.effects[index] = try repair.repaired(page.effects[index])
     }
     guard repaired != page else { return nil }
     var buffer = ByteBuffer()

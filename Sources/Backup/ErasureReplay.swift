@@ -59,8 +59,8 @@ struct ErasureReplay {
       try await stack.start()
       let token = try await TokenIssuer(secretFile: files.jwtSecret).server(lifetime: .seconds(24 * 3_600))
       let caller = try await AsyncHTTP2Client.connect(to: stack.plan.gateways[0].listen)
-      for (place, user) in users.enumerated() {
-        note("erasing: \(place) of \(users.count) users")
+      for (index, user) in users.enumerated() {
+        note("erasing: \(index) of \(users.count) users")
         try await erase(user, caller, token)
       }
       await caller.close()
@@ -94,7 +94,7 @@ struct ErasureReplay {
 final class ErasureSearch {
   private let search: ErasureRecords.Search
   private(set) var found: Set<String> = []
-  /// Recently checked users: a user occurs in many places.
+  /// Recently checked users: a user occurs many times.
   private var seen: Set<String> = []
   private static let seenMax = 1 << 20
 

@@ -36,8 +36,11 @@ package struct StoreBackup: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      #"{"backup":\#(jsonString(path)),"store":"\#(manifest.store)","time":"\#(manifest.time)","files":\#(manifest.files.count),"#
-        + #""bytes":\#(manifest.byteCount),"files_kept":\#(filesKept),"bytes_sent":\#(bytesSent)}"#
+      JSONValue.object([
+        ("backup", .string(path)), ("store", .string(manifest.store)), ("time", .string(manifest.time)),
+        ("files", .integer(manifest.files.count)), ("bytes", .integer(Int(manifest.byteCount))),
+        ("files_kept", .integer(filesKept)), ("bytes_sent", .integer(Int(bytesSent))),
+      ]).text
     }
   }
 
@@ -73,7 +76,7 @@ package struct StoreBackup: Sendable {
     var copy = Copy(connection: connection, data: data, bases: bases, contents: contents, note: note)
     do {
       try copy.checkSpace()
-      for place in contents.files.indices { try await copy.take(place) }
+      for index in contents.files.indices { try await copy.copyFile(index) }
     } catch let failure as BackupFailure where failure.isOutOfSpace {
       LocalFiles.remove(directory.new)
       throw failure
@@ -109,8 +112,8 @@ package struct StoreBackup: Sendable {
     _ files: [BackupManifest.File],
     _ note: (String) -> Void
   ) throws -> BackupManifest {
-    for (place, file) in files.enumerated() {
-      note("verifying: file \(place + 1) of \(files.count)")
+    for (index, file) in files.enumerated() {
+      note("verifying: file \(index + 1) of \(files.count)")
       let path = data + "/" + file.name
       guard LocalFiles.size(path) == file.size, try LocalFiles.digest(path).hex == file.sha256 else {
         throw BackupFailure(
@@ -170,14 +173,14 @@ package struct StoreBackup: Sendable {
       )
     }
 
-    mutating func take(_ place: Int) async throws {
-      let file = contents.files[place]
+    mutating func copyFile(_ index: Int) async throws {
+      let file = contents.files[index]
       guard BackupManifest.File.isPlain(file.name) else {
         throw BackupFailure("the store names \"\(file.name)\", which is no file of a store")
       }
       let path = data + "/" + file.name
-      var digest = try await keep(place, file, at: path)
-      if digest == nil { digest = try await fetch(place, file, to: path) }
+      var digest = try await keep(index, file, at: path)
+      if digest == nil { digest = try await fetch(index, file, to: path) }
       files.append(BackupManifest.File(name: file.name, size: file.size, sha256: digest!.hex))
       bytesDone += file.size
     }
@@ -195,13 +198,13 @@ package struct StoreBackup: Sendable {
     /// Reuse a table of an earlier copy if it has the same bytes as the store's.
     ///
     /// - Returns: its SHA-256; nil if there is none with that name and size, or the bytes differ.
-    private mutating func keep(_ place: Int, _ file: BackupContents.File, at path: String) async throws
+    private mutating func keep(_ index: Int, _ file: BackupContents.File, at path: String) async throws
       -> [UInt8]?
     {
       guard file.name.hasSuffix(".sst"), file.size > 0 else { return nil }
       for base in bases {
         let other = base + "/" + BackupDirectory.dataName + "/" + file.name
-        guard LocalFiles.size(other) == file.size, try await isSame(place, file, as: other) else { continue }
+        guard LocalFiles.size(other) == file.size, try await isSame(index, file, as: other) else { continue }
         try LocalFiles.link(other, to: path)
         filesKept += 1
         return try LocalFiles.digest(path)
@@ -209,12 +212,12 @@ package struct StoreBackup: Sendable {
       return nil
     }
 
-    private func isSame(_ place: Int, _ file: BackupContents.File, as other: String) async throws -> Bool {
+    private func isSame(_ index: Int, _ file: BackupContents.File, as other: String) async throws -> Bool {
       var at: UInt64 = 0
       while at < file.size {
         noteProgress(file, at)
         let part = BackupPart(
-          file: UInt32(place),
+          file: UInt32(index),
           offset: at,
           count: min(BackupLimits.digestBytesMax, file.size - at)
         )
@@ -228,7 +231,7 @@ package struct StoreBackup: Sendable {
       return true
     }
 
-    private mutating func fetch(_ place: Int, _ file: BackupContents.File, to path: String) async throws
+    private mutating func fetch(_ index: Int, _ file: BackupContents.File, to path: String) async throws
       -> [UInt8]
     {
       let sink = try FileSink(path)
@@ -240,7 +243,7 @@ package struct StoreBackup: Sendable {
       for number in 0..<count {
         while asked < count, asked < number + StoreBackup.readsAhead {
           let offset = UInt64(asked) * chunk
-          let part = BackupPart(file: UInt32(place), offset: offset, count: min(chunk, file.size - offset))
+          let part = BackupPart(file: UInt32(index), offset: offset, count: min(chunk, file.size - offset))
           let connection = connection
           reads.append(Task { try await connection.request(.backupRead) { part.write(into: &$0) } })
           asked += 1

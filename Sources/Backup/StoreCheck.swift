@@ -20,13 +20,15 @@ package struct StoreCheck: Sendable {
     package var shards = 0
     package var pages = 0
     package var batches = 0
-    /// Faults found, each with its place and a remedy.
+    /// Faults found, each with its location and a remedy.
     package var faults: [String] = []
 
     /// The report as one line of JSON.
     package var document: String {
-      #"{"checked":\#(jsonString(path)),"store":"\#(store)","shards":\#(shards),"pages":\#(pages),"#
-        + #""log_batches":\#(batches),"faults":\#(faults.count)}"#
+      JSONValue.object([
+        ("checked", .string(path)), ("store", .string(store)), ("shards", .integer(shards)),
+        ("pages", .integer(pages)), ("log_batches", .integer(batches)), ("faults", .integer(faults.count)),
+      ]).text
     }
   }
 
@@ -72,8 +74,8 @@ package struct StoreCheck: Sendable {
       return report
     }
     let data = backup + "/" + BackupDirectory.dataName
-    for (place, file) in manifest.files.enumerated() {
-      note("checksums: file \(place + 1) of \(manifest.files.count)")
+    for (index, file) in manifest.files.enumerated() {
+      note("checksums: file \(index + 1) of \(manifest.files.count)")
       try Task.checkCancellation()
       let path = data + "/" + file.name
       guard let size = LocalFiles.size(path) else {
@@ -201,21 +203,23 @@ struct StoreScan {
     let note = note
     try reader.scanLog { shard, index, bytes throws(StorageError) in
       guard found.count < StoreCheck.faultsMax else { return }
-      let place = "shard \(shard.rawValue), log index \(index.rawValue)"
-      guard Int(shard.rawValue) < last.count else { return found.append("\(place): there is no such shard") }
+      let location = "shard \(shard.rawValue), log index \(index.rawValue)"
+      guard Int(shard.rawValue) < last.count else {
+        return found.append("\(location): there is no such shard")
+      }
       let before = last[Int(shard.rawValue)]
       last[Int(shard.rawValue)] = index
       if before != .zero, index != before.next {
-        found.append("\(place): follows \(before.rawValue), batches between them are missing")
+        found.append("\(location): follows \(before.rawValue), batches between them are missing")
       }
       count += 1
       if count % 1_024 == 0 { note("log: \(count) records") }
       do throws(WireError) {
         let batch = try LogBatch(bytes.readableBytesSpan)
-        if batch.index != index { found.append("\(place): holds batch \(batch.index.rawValue)") }
+        if batch.index != index { found.append("\(location): holds batch \(batch.index.rawValue)") }
         for effect in batch.effects { visit(effect) }
       } catch {
-        found.append("\(place): \(error)")
+        found.append("\(location): \(error)")
       }
     }
     batches = count
@@ -241,9 +245,9 @@ struct StoreScan {
         }
         named[shard, default: []].insert(number)
       case .page(let key):
-        let place = "shard \(key.shard.rawValue), channel \(key.channel.rawValue), page \(key.page)"
+        let location = "shard \(key.shard.rawValue), channel \(key.channel.rawValue), page \(key.page)"
         guard Int(key.shard.rawValue) < last.count else {
-          return found.append("\(place): there is no such shard")
+          return found.append("\(location): there is no such shard")
         }
         count += 1
         if count % 1_024 == 0 { note("pages: \(count)") }
@@ -254,19 +258,19 @@ struct StoreScan {
           let page = try Page(bytes.readableBytesSpan)
           let end = last[Int(key.shard.rawValue)]
           if end != .zero, page.index > end {
-            found.append("\(place): is ahead of the log, which ends at \(end.rawValue)")
+            found.append("\(location): is ahead of the log, which ends at \(end.rawValue)")
           }
           for effect in page.effects {
             visit(effect)
             let isOfChannel =
               key.channel.rawValue == 0 ? effect.channel == nil : effect.channel == key.channel
             guard effect.page == key.page, isOfChannel else {
-              found.append("\(place): holds an effect of another page")
+              found.append("\(location): holds an effect of another page")
               break
             }
           }
         } catch {
-          found.append("\(place): \(error)")
+          found.append("\(location): \(error)")
         }
       }
     }
@@ -284,13 +288,15 @@ struct StoreScan {
 private final class ShardRecovery: StoreLoopDriver {
   static func recover(_ shard: ShardID, _ reader: RocksDBReader) throws(StorageError) {
     let driver = ShardRecovery()
-    _ = try StoreLoop(
-      configuration: StoreLoopConfiguration(),
-      shardCount: reader.identity.shardCount,
-      stored: [(shard, try reader.stored(shard))],
-      driver: driver
-    )
-    _ = driver
+    // The loop refers to its driver without owning it.
+    _ = try withExtendedLifetime(driver) { () throws(StorageError) in
+      try StoreLoop(
+        configuration: StoreLoopConfiguration(),
+        shardCount: reader.identity.shardCount,
+        stored: [(shard, try reader.stored(shard))],
+        driver: driver
+      )
+    }
   }
 
   // A loop without requests and turns calls none of these.

@@ -37,10 +37,13 @@ package struct StoreRestore: Sendable {
 
     /// The summary as one line of JSON.
     package var document: String {
-      #"{"restored":\#(jsonString(report.path)),"backup":\#(jsonString(backup)),"time":"\#(manifest.time)","store":"\#(store)","#
-        + #""former_store":"\#(manifest.store)","shards":\#(report.shards),"pages":\#(report.pages),"#
-        + #""log_batches":\#(report.batches),"#
-        + #""erased_again":\#(erased),"erasures_complete_through":"\#(erasuresThrough)"}"#
+      JSONValue.object([
+        ("restored", .string(report.path)), ("backup", .string(backup)), ("time", .string(manifest.time)),
+        ("store", .string(store)), ("former_store", .string(manifest.store)),
+        ("shards", .integer(report.shards)), ("pages", .integer(report.pages)),
+        ("log_batches", .integer(report.batches)), ("erased_again", .integer(erased)),
+        ("erasures_complete_through", .string(erasuresThrough)),
+      ]).text
     }
   }
 
@@ -111,10 +114,10 @@ package struct StoreRestore: Sendable {
     _ note: @Sendable (String) -> Void
   ) throws {
     var done: UInt64 = 0
-    for (place, file) in manifest.files.enumerated() {
+    for (index, file) in manifest.files.enumerated() {
       try Task.checkCancellation()
       note(
-        "copying: \(place) of \(manifest.files.count) files, \(done >> 20) of \(manifest.byteCount >> 20) MiB"
+        "copying: \(index) of \(manifest.files.count) files, \(done >> 20) of \(manifest.byteCount >> 20) MiB"
       )
       let path = "\(backup)/\(BackupDirectory.dataName)/\(file.name)"
       guard LocalFiles.exists(path) else { throw BackupFailure("\(path): is missing; use another backup") }

@@ -63,13 +63,13 @@ package struct ErasureRecords: Sendable {
   /// Parse a ledger. Throws if a line other than the last is damaged, or if erasures are missing at the end (a
   /// truncated copy).
   package init(_ bytes: [UInt8], name: String) throws(Fault) {
-    var place = 0
+    var position = 0
     var number = 0
     var expectedCount = 0
-    while let end = bytes[place...].firstIndex(of: UInt8(ascii: "\n")) {
+    while let end = bytes[position...].firstIndex(of: UInt8(ascii: "\n")) {
       number += 1
-      let text = String(decoding: bytes[place..<end], as: UTF8.self)
-      place = end + 1
+      let text = String(decoding: bytes[position..<end], as: UTF8.self)
+      position = end + 1
       // The second line is overwritten in place: if it is torn, it is ignored.
       guard let fields = Self.fields(text) else {
         if number == 2 { continue }
@@ -77,8 +77,8 @@ package struct ErasureRecords: Sendable {
           "\(name), line \(number): is damaged; use a copy of the ledger, such as that of the newest backup"
         )
       }
-      intactByteCount = place
-      guard take(fields, number, &expectedCount) else {
+      intactByteCount = position
+      guard parse(fields, number, &expectedCount) else {
         throw Fault("\(name), line \(number): is not a line of an erasure ledger that this version supports")
       }
     }
@@ -91,7 +91,7 @@ package struct ErasureRecords: Sendable {
     }
   }
 
-  private mutating func take(_ fields: [Substring], _ number: Int, _ expectedCount: inout Int) -> Bool {
+  private mutating func parse(_ fields: [Substring], _ number: Int, _ expectedCount: inout Int) -> Bool {
     switch (fields.first, fields.count) {
     case ("tidemark-erasures", 2):
       isFirstVersion = fields[1] == "1"
@@ -212,8 +212,8 @@ package struct ErasureRecords: Sendable {
   package func clamped(to limit: Int64) -> (records: ErasureRecords, changed: Int) {
     var clamped = self
     var changed = 0
-    for place in clamped.records.indices where clamped.records[place].time > limit {
-      clamped.records[place].time = limit
+    for index in clamped.records.indices where clamped.records[index].time > limit {
+      clamped.records[index].time = limit
       changed += 1
     }
     clamped.through = through.map { min($0, limit) }

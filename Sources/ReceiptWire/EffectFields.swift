@@ -53,7 +53,7 @@ enum EffectNumber: UInt8 {
 }
 
 extension ByteBuffer {
-  /// Writes an effect: byte kind, varint length, fields.
+  /// Write an effect: byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {
     switch effect {
     case .channel(let channel, let effect): writeEffect(effect, on: channel)
@@ -177,13 +177,13 @@ extension ByteBuffer {
           buffer.writeInteger(flags.what)
         }
       }
-    case .membershipAssigned(let place, let membership):
+    case .membershipAssigned(let position, let membership):
       writeEffect(.membershipAssigned, channel) { buffer in
-        buffer.writeVarint(place)
+        buffer.writeVarint(position)
         buffer.writeMembership(membership)
       }
-    case .membershipRemoved(let place):
-      writeEffect(.membershipRemoved, channel) { $0.writeVarint(place) }
+    case .membershipRemoved(let position):
+      writeEffect(.membershipRemoved, channel) { $0.writeVarint(position) }
     }
   }
 
@@ -198,7 +198,7 @@ extension ByteBuffer {
       writeEffect(.userAssigned) { buffer in
         buffer.writeVarint(number)
         buffer.writeUserSettings(settings)
-        buffer.writeTime(settings.takenAt)
+        buffer.writeTime(settings.appliedAt)
       }
     case .userSettled(let number, let version):
       writeEffect(.userSettled) { buffer in
@@ -208,7 +208,7 @@ extension ByteBuffer {
     case .channelTypeAssigned(let record):
       writeEffect(.channelTypeAssigned) { buffer in
         buffer.writeChannelTypeRecord(record)
-        buffer.writeTime(record.takenAt)
+        buffer.writeTime(record.appliedAt)
       }
     case .countersAssigned(let next, let time):
       writeEffect(.countersAssigned) { buffer in
@@ -255,7 +255,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes a mark, the most frequent effect. Its fields take at most 36 bytes, so its length fits in one byte.
+  /// Write a mark, the most frequent effect. Its fields take at most 36 bytes, so its length fits in one byte.
   private mutating func writeMove(
     _ number: EffectNumber,
     _ channel: ChannelNumber,
@@ -287,7 +287,7 @@ extension ByteBuffer {
     offset += 1
   }
 
-  /// Writes an effect on a channel: the channel's number comes first.
+  /// Write an effect on a channel: the channel's number comes first.
   private mutating func writeEffect(
     _ number: EffectNumber,
     _ channel: ChannelNumber,
@@ -299,7 +299,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes an effect on a member's row.
+  /// Write an effect on a member's row.
   private mutating func writeEffect(
     _ number: EffectNumber,
     _ channel: ChannelNumber,
@@ -312,7 +312,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes an effect on a message.
+  /// Write an effect on a message.
   private mutating func writeEffect(
     _ number: EffectNumber,
     _ channel: ChannelNumber,
@@ -344,7 +344,7 @@ extension ByteBuffer {
 }
 
 extension FieldReader {
-  /// Reads an effect. Throws ``WireError/badValue(_:)`` of `effect` for a kind that this version does not know.
+  /// Read an effect. Throws ``WireError/badValue(_:)`` of `effect` for a kind that this version does not know.
   @_lifetime(self: copy self)
   package mutating func effect() throws(WireError) -> Effect { try effect(isInThread: false) }
 
@@ -484,13 +484,13 @@ extension FieldReader {
       let number = try varint32()
       var settings = try userSettings()
       guard !settings.isErased else { throw .badValue(.flags) }
-      settings.takenAt = try time()
+      settings.appliedAt = try time()
       return .shard(.userAssigned(number, settings))
     case .userSettled:
       return .shard(.userSettled(try varint32(), version: try varint()))
     case .channelTypeAssigned:
       var record = try channelTypeRecord()
-      record.takenAt = try time()
+      record.appliedAt = try time()
       return .shard(.channelTypeAssigned(record))
     case .countersAssigned:
       return .shard(.countersAssigned(nextChannel: try channel(), time: try time()))
@@ -531,9 +531,9 @@ extension FieldReader {
     case .segmentFlagsAssigned:
       return .channel(try channel(), .segmentFlagsAssigned(try segmentFlags()))
     case .membershipAssigned:
-      return .channel(try channel(), .membershipAssigned(place: try varint32(), try membership()))
+      return .channel(try channel(), .membershipAssigned(position: try varint32(), try membership()))
     case .membershipRemoved:
-      return .channel(try channel(), .membershipRemoved(place: try varint32()))
+      return .channel(try channel(), .membershipRemoved(position: try varint32()))
     case .userErased:
       let number = try varint32()
       let version = try varint()

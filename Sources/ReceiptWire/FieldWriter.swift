@@ -24,7 +24,7 @@ extension ByteBuffer {
   package mutating func writeVarint(_ value: UInt32) { writeVarint(UInt64(value)) }
   package mutating func writeVarint(_ value: Int) { writeVarint(UInt64(value)) }
 
-  /// Writes an optional value: 0 for none, otherwise value + 1.
+  /// Write an optional value: 0 for none, otherwise value + 1.
   package mutating func writeOptional(_ value: UInt64?) { writeVarint(value.map { $0 + 1 } ?? 0) }
 
   package mutating func writeSequence(_ value: SequenceNumber) { writeVarint(UInt64(value.rawValue)) }

@@ -191,14 +191,14 @@ package struct FrameHeader: Hashable, Sendable {
 }
 
 extension ByteBuffer {
-  /// Writes a frame: the header, then the output of `fields`, then fills in the length.
+  /// Write a frame: the header, then the output of `fields`, then fill in the length.
   package mutating func writeFrame(_ header: FrameHeader, _ fields: (inout ByteBuffer) -> Void) {
     let start = beginFrame(header)
     fields(&self)
     endFrame(start)
   }
 
-  /// Writes a header whose length is not known yet; returns the frame's start, for `endFrame`.
+  /// Write a header whose length is not known yet; return the frame's start, for `endFrame`.
   package mutating func beginFrame(_ header: FrameHeader) -> Int {
     let start = writerIndex
     writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount) { target in
@@ -212,12 +212,12 @@ extension ByteBuffer {
     return start
   }
 
-  /// Fills in the length of the frame that began at `start`.
+  /// Fill in the length of the frame that began at `start`.
   package mutating func endFrame(_ start: Int) {
     setInteger(UInt32(writerIndex - start - 4), at: start)
   }
 
-  /// Writes an error frame; truncates the detail to 256 bytes.
+  /// Write an error frame; truncate the detail to 256 bytes.
   package mutating func writeError(
     _ code: ErrorCode,
     shard: ShardID = ShardID(0),
@@ -250,7 +250,7 @@ package struct FrameDecoder: Sendable {
     case needs(Int)
   }
 
-  /// Decodes the frame that starts at `offset` in `bytes`.
+  /// Decode the frame that starts at `offset` in `bytes`.
   ///
   /// - Throws: ``WireError`` if the header is refused; the stream cannot be read further.
   package func next(_ bytes: RawSpan, at offset: Int) throws(WireError) -> Next {

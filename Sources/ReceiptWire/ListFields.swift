@@ -65,7 +65,7 @@ extension ByteBuffer {
     writeField(entry.note)
   }
 
-  /// Writes one member with a status in the reply to *member_statuses*.
+  /// Write one member with a status in the reply to *member_statuses*.
   package mutating func writeMemberStatus(user: RawSpan, _ status: MemberStatus) {
     writeField(user)
     writeVarint(UInt64(0))
@@ -79,7 +79,7 @@ extension ByteBuffer {
     if isAcknowledged { writeTime(status.acknowledgedAt) }
   }
 
-  /// Writes one member without a status in the reply to *member_statuses*, with the reason.
+  /// Write one member without a status in the reply to *member_statuses*, with the reason.
   package mutating func writeMemberStatus(user: RawSpan, refused code: ErrorCode) {
     writeField(user)
     writeVarint(UInt64(code.rawValue))

@@ -31,7 +31,7 @@ package struct LogBatch: Hashable, Sendable {
     try reader.end()
   }
 
-  /// Writes a batch whose effects are already encoded.
+  /// Write a batch whose effects are already encoded.
   package static func write(
     index: LogIndex,
     time: Timestamp,

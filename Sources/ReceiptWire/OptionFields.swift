@@ -36,7 +36,7 @@ package enum OptionNumber: UInt64, CaseIterable, Sendable {
 }
 
 extension FieldReader {
-  /// Reads list(varint option; string value), rising, each at most once. Options of later versions are refused as
+  /// Read list(varint option; string value), rising, each at most once. Options of later versions are refused as
   /// ``WireError/badValue(_:)`` of `option`. A value that its option does not allow, or that has trailing bytes, is
   /// refused as `optionValue`.
   @_lifetime(self: copy self)
@@ -186,7 +186,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes only the options that differ from the defaults.
+  /// Write only the options that differ from the defaults.
   package mutating func writeOptions(_ options: ChannelTypeOptions) { writeOptionPatch(options.asPatch) }
 
   package mutating func writeChannelTypeRecord(_ record: ChannelTypeRecord) {

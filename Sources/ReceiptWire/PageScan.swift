@@ -32,7 +32,7 @@ package struct PageScan: ~Escapable {
     left = try reader.count(elementBytesMin: 2)
   }
 
-  /// Advances to the next effect.
+  /// Advance to the next effect.
   ///
   /// - Returns: false if there is none; the page must end there.
   @_lifetime(self: copy self)

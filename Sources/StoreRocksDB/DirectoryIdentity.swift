@@ -21,7 +21,7 @@ struct DirectoryIdentity: Hashable, Sendable {
   /// RocksDB's lock file, which it creates once and never removes.
   private let lock: File?
 
-  /// Records the identity of an open directory.
+  /// Record the identity of an open directory.
   init(_ path: String) {
     self.path = path
     directory = File(path)

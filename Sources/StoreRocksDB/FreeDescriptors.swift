@@ -9,7 +9,7 @@ enum FreeDescriptors {
   /// directories.
   static let forFiles = 24
 
-  /// Throws if fewer descriptors are free. They are counted rather than tried: while none is free, libdispatch may end
+  /// Throw if fewer descriptors are free. They are counted rather than tried: while none is free, libdispatch may end
   /// the process, because it reads its threads' files in /proc. Other code may take descriptors before they are used,
   /// but connections have a share of their own, which leaves these free.
   static func check(_ count: Int = forFiles, for directory: String) throws(StorageError) {

@@ -15,13 +15,13 @@ enum LogFileCheck {
   private static let recycledTypeMin: UInt8 = 5
   private static let recycledTypeMax: UInt8 = 8
 
-  /// Place and kind of damage in a log.
+  /// Location and kind of damage in a log.
   struct Fault: Error, Equatable {
     var offset: Int
     var reason: String
   }
 
-  /// Describes the damage in a directory's logs and manifest, with file and place; nil if there is none.
+  /// Describe the damage in a directory's logs and manifest, with file and location; nil if there is none.
   ///
   /// - Parameters:
   ///   - checksums: also verify each record's checksum, to locate damage that RocksDB has refused; reads every byte.
@@ -48,7 +48,7 @@ enum LogFileCheck {
     return nil
   }
 
-  /// Returns the first fault in one file's bytes.
+  /// Return the first fault in one file's bytes.
   static func fault(in bytes: UnsafeRawBufferPointer, checksums: Bool) -> Fault? {
     var offset = 0
     while offset < bytes.count {
@@ -101,7 +101,7 @@ enum LogFileCheck {
     }
   }
 
-  /// Checks a record that points past the end of the file: either the last one, cut off while it was written, or one
+  /// Check a record that points past the end of the file: either the last one, cut off while it was written, or one
   /// with a wrong length.
   private static func cutOff(_ offset: Int, _ length: Int, _ bytes: UnsafeRawBufferPointer) -> Fault? {
     let reason = "a record of \(length) bytes ends past the end of the file"
@@ -115,18 +115,18 @@ enum LogFileCheck {
     return Fault(offset: offset, reason: "\(reason), and a complete record follows at byte \(next)")
   }
 
-  /// Finds the next complete record after `offset`. A log is written in order, so that record was written later.
+  /// Find the next complete record after `offset`. A log is written in order, so that record was written later.
   private static func recordBehind(_ offset: Int, _ bytes: UnsafeRawBufferPointer) -> Int? {
-    var place = offset + headerBytes
-    while place + headerBytes <= bytes.count {
-      let (length, type) = header(bytes, place)
-      let inBlock = blockBytes - place % blockBytes
+    var position = offset + headerBytes
+    while position + headerBytes <= bytes.count {
+      let (length, type) = header(bytes, position)
+      let inBlock = blockBytes - position % blockBytes
       if (1...4).contains(type), length > 0, headerBytes + length <= inBlock,
-        place + headerBytes + length <= bytes.count, isWhole(bytes, place, length)
+        position + headerBytes + length <= bytes.count, isWhole(bytes, position, length)
       {
-        return place
+        return position
       }
-      place += 1
+      position += 1
     }
     return nil
   }

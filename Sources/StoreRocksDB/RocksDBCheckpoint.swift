@@ -15,13 +15,13 @@ final class RocksDBCheckpoint: StorageCheckpoint {
 
   private static func path(_ data: String) -> String { data + "/checkpoint" }
 
-  /// Removes leftovers of a process that ended during a backup. RocksDB builds a checkpoint under the second name, and
+  /// Remove leftovers of a process that ended during a backup. RocksDB builds a checkpoint under the second name, and
   /// renames it when it is complete.
   static func removeLeftovers(in data: String) {
     for path in [path(data), path(data) + ".tmp"] { try? FileManager.default.removeItem(atPath: path) }
   }
 
-  /// Makes the checkpoint of an open database whose memtables are flushed.
+  /// Make the checkpoint of an open database whose memtables are flushed.
   ///
   /// - Parameter name: a file of the data directory to copy too, if it exists. It is append-only, and covers what is in
   ///   the database.

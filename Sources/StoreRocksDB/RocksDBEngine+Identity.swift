@@ -39,7 +39,7 @@ extension RocksDBEngine {
     return stored
   }
 
-  /// Reads the directory's identity; nil if it was just created.
+  /// Read the directory's identity; nil if it was just created.
   static func storedIdentity(
     _ directory: String,
     in families: RocksDBFamilies,
@@ -78,7 +78,7 @@ extension RocksDBEngine {
     return Identity(shardCount: shards, store: SessionID(high: store[0], low: store[1]))
   }
 
-  /// Gives an open directory a new store id: it must not share event ids, tickets and sessions with the store that it
+  /// Give an open directory a new store id: it must not share event ids, tickets and sessions with the store that it
   /// was copied from.
   package func assignIdentity(_ store: SessionID) throws(StorageError) {
     try Self.put([("store", Self.text(of: store))], directory, database: database, meta: meta)

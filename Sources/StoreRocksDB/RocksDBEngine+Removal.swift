@@ -9,7 +9,7 @@ package import StoreEngine
 extension RocksDBEngine {
   // MARK: Drops
 
-  /// Deletes all keys of a channel, and its directory entry unless that names another channel, which was created since.
+  /// Delete all keys of a channel, and its directory entry unless that names another channel, which was created since.
   /// No other commit writes that entry meanwhile: a shard's commits run one after the other.
   func add(_ drop: CommitGroup.Drop, to batch: OpaquePointer?) throws(StorageError) {
     let first = StorageKey.pages(drop.shard, drop.channel)
@@ -28,7 +28,7 @@ extension RocksDBEngine {
 
   // MARK: Purge
 
-  /// Flushes all memtables, so that no earlier write-ahead file is needed any more, and compacts the log's tables, in
+  /// Flush all memtables, so that no earlier write-ahead file is needed any more, and compact the log's tables, in
   /// which cut batches are only marked as deleted. Returns when those files are gone.
   package func purge() throws(StorageError) {
     purging.lock()
@@ -88,7 +88,7 @@ extension RocksDBEngine {
     if let text = Self.consumeError(&failure) { throw recordFailure(text) }
   }
 
-  /// Triggers background compaction of page tables that are older than ``RocksDBSettings/oldValuesSecondsMax``, on
+  /// Trigger background compaction of page tables that are older than ``RocksDBSettings/oldValuesSecondsMax``, on
   /// whatever level: overwritten values are removed.
   ///
   /// A purge does not compact the pages of one user: compacting one channel's keys rewrites whole tables, and for many
@@ -112,7 +112,7 @@ extension RocksDBEngine {
     merge(pages)
   }
 
-  /// Sets the age at which tables count as old, which makes RocksDB search for them.
+  /// Set the age at which tables count as old, which makes RocksDB search for them.
   func triggerOldCompaction() {
     let (name, value) = (strdup("ttl"), strdup("\(settings.oldValuesSecondsMax)"))
     defer {
@@ -125,7 +125,7 @@ extension RocksDBEngine {
     _ = Self.consumeError(&failure)
   }
 
-  /// Compacts all tables of a family, including the lowest level.
+  /// Compact all tables of a family, including the lowest level.
   private func merge(_ family: OpaquePointer) {
     // After a failed compaction RocksDB accepts no more writes, so skip it: what it would have removed does no harm.
     guard (try? FreeDescriptors.check(for: directory)) != nil else { return }

@@ -15,7 +15,7 @@ extension RocksDBEngine {
   /// Bytes per write batch.
   private static let rewriteBytes = 1 << 20
 
-  /// Calls `body` with each batch of the log and each page, and replaces the value by its result. Durable before this
+  /// Call `body` with each batch of the log and each page, and replace the value by its result. Durable before this
   /// returns. If it throws, some values are rewritten and others are not.
   package func rewrite(
     _ body: (RewritableValue, ByteBuffer) throws(StorageError) -> ByteBuffer?
@@ -64,9 +64,9 @@ extension RocksDBEngine {
       let key = ByteBuffer(bytes: UnsafeRawBufferPointer(start: keyBytes, count: keyCount))
       let kind = isLog ? nil : key.getInteger(at: key.readerIndex, as: UInt8.self)
       let shard = key.getInteger(at: key.readerIndex + (isLog ? 0 : 1), as: UInt16.self)
-      if let shard, let place = value(ShardID(shard), kind, keyCount) {
+      if let shard, let entry = value(ShardID(shard), kind, keyCount) {
         let bytes = ByteBuffer(bytes: UnsafeRawBufferPointer(start: valueBytes, count: valueCount))
-        if let changed = try body(place, bytes) {
+        if let changed = try body(entry, bytes) {
           changed.withUnsafeReadableBytes { changed in
             rocksdb_writebatch_put_cf(
               batch,

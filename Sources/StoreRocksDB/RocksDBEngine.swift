@@ -53,7 +53,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// it would fail again at once. Undamaged data can be served only with compaction off.
   package var hasFoundDamage: Bool { foundDamage.withLockedValue { $0 } }
 
-  /// Opens a data directory; creates it if it does not exist.
+  /// Open a data directory; create it if it does not exist.
   ///
   /// - Parameters:
   ///   - shardCount: number of shards at creation; later nil or the same number.
@@ -102,7 +102,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if settings.durability == .sync { UnsyncedMark.remove(from: directory) }
   }
 
-  /// Creates a data directory if it does not exist, and checks its files before RocksDB reads them.
+  /// Create a data directory if it does not exist, and check its files before RocksDB reads them.
   ///
   /// - Returns: whether the write-ahead log may have lost blocks in a machine failure.
   private static func checkBeforeOpening(_ directory: String, isRepair: Bool) throws(StorageError) -> Bool {
@@ -160,7 +160,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   deinit { close() }
 
-  /// Closes the database. Requires that no call is in flight.
+  /// Close the database. Requires that no call is in flight.
   package func close() {
     guard handles != nil else { return }
     if settings.durability != .sync, (try? sync()) != nil { UnsyncedMark.remove(from: directory) }
@@ -247,7 +247,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     if let text = Self.consumeError(&failure) { throw recordFailure(text) }
   }
 
-  /// Throws after a failed operation: RocksDB must be reopened before further use. An operation after a failure may hit
+  /// Throw after a failed operation: RocksDB must be reopened before further use. An operation after a failure may hit
   /// an assertion (``FreeDescriptors``).
   func checkUsable() throws(StorageError) {
     guard !hasFailed.withLockedValue({ $0 }) else {
@@ -255,13 +255,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
   }
 
-  /// Records that a write or a flush has failed.
+  /// Record that a write or a flush has failed.
   func recordFailure(_ text: String) -> StorageError {
     hasFailed.withLockedValue { $0 = true }
     return .failed("\(directory): \(text)")
   }
 
-  /// Lets the current write-ahead log be closed safely if it fails later. Closing it flushes it. A librocksdb with
+  /// Let the current write-ahead log be closed safely if it fails later. Closing it flushes it. A librocksdb with
   /// assertions (Debian's 7.8) aborts the process if an operation follows a failed one, except in a log that this call
   /// synced once. Logs change every 64 MiB or so. A failure soon after a change still aborts, which does no harm to
   /// stored data: all of it is synced.
@@ -406,7 +406,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   /// information log, a librocksdb with assertions (Debian's) aborts the process.
   package static let freeBytesMin = 256 << 20
 
-  /// Throws if the disk has less than `bytesMin` available.
+  /// Throw if the disk has less than `bytesMin` available.
   static func checkSpace(_ directory: String, bytesMin: Int = freeBytesMin) throws(StorageError) {
     var state = statvfs()
     guard statvfs(directory, &state) == 0 else { return }
@@ -490,7 +490,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     text.hasPrefix("Corruption") ? .corrupt("\(directory): \(text)") : .failed("\(directory): \(text)")
   }
 
-  /// Returns and frees an error text that RocksDB has allocated; nil if there is none.
+  /// Return and free an error text that RocksDB has allocated; nil if there is none.
   static func consumeError(_ failure: inout UnsafeMutablePointer<CChar>?) -> String? {
     guard let text = failure else { return nil }
     failure = nil

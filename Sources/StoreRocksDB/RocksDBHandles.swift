@@ -127,7 +127,7 @@ struct RocksDBFamilies {
   let log: RocksDBFamily
   let pages: RocksDBFamily
 
-  /// Opens a data directory.
+  /// Open a data directory.
   ///
   /// - Parameter options: of the column families, in the order of ``names``.
   init(directory: String, options: [RocksDBOptions], isReadOnly: Bool = false) throws(OpenFailure) {

@@ -24,7 +24,7 @@ package final class RocksDBReader: @unchecked Sendable {
   fileprivate var log: OpaquePointer { handles!.families.log.pointer }
   fileprivate var pages: OpaquePointer { handles!.families.pages.pointer }
 
-  /// Throws if logs or tables are damaged, or the directory contains no store.
+  /// Throw if logs or tables are damaged, or the directory contains no store.
   package init(_ directory: String) throws(StorageError) {
     self.directory = directory
     guard FileManager.default.fileExists(atPath: directory + "/CURRENT") else {
@@ -68,7 +68,7 @@ package final class RocksDBReader: @unchecked Sendable {
     case directory(ShardID)
   }
 
-  /// Calls `body` with each log batch, by shard, in rising order of index.
+  /// Call `body` with each log batch, by shard, in rising order of index.
   package func scanLog(
     _ body: (ShardID, LogIndex, ByteBuffer) throws(StorageError) -> Void
   ) throws(StorageError) {
@@ -80,7 +80,7 @@ package final class RocksDBReader: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` with each page and each directory entry in key order: first the directory entries, then pages by
+  /// Call `body` with each page and each directory entry in key order: first the directory entries, then pages by
   /// shard and channel.
   package func scanPages(_ body: (Entry, ByteBuffer) throws(StorageError) -> Void) throws(StorageError) {
     try scan(pages) { key, value throws(StorageError) in

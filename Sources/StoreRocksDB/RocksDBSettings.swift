@@ -15,7 +15,7 @@ package enum Durability: Hashable, Sendable {
   /// Maximum interval: a minute.
   package static let intervalMillisecondsMax = 60_000
 
-  /// Parses `sync` or `interval:MS`; nil for anything else.
+  /// Parse `sync` or `interval:MS`; nil for anything else.
   package init?(_ text: String) {
     if text == "sync" {
       self = .sync

@@ -12,11 +12,11 @@ package final class RocksDBStorage: ReopenableStorage {
   private let settings: RocksDBSettings
   private let identity: RocksDBEngine.Identity
   private let engine: NIOLockedValueBox<RocksDBEngine?>
-  private let place: DirectoryIdentity
+  private let directoryIdentity: DirectoryIdentity
   /// Set once a compaction has met damage: compaction is off from then on.
   private let hasFoundDamage = NIOLockedValueBox(false)
 
-  /// Opens the directory; creates it if it does not exist. See
+  /// Open the directory; create it if it does not exist. See
   /// ``RocksDBEngine/init(directory:shardCount:newStore:settings:compactsTables:)``.
   package init(
     directory: String,
@@ -33,7 +33,7 @@ package final class RocksDBStorage: ReopenableStorage {
       settings: settings
     )
     identity = engine.identity
-    place = DirectoryIdentity(directory)
+    directoryIdentity = DirectoryIdentity(directory)
     self.engine = NIOLockedValueBox(engine)
     try Self.reserve(directory)
   }
@@ -42,13 +42,13 @@ package final class RocksDBStorage: ReopenableStorage {
   package var store: SessionID { identity.store }
   /// Warning for the operator about how the directory was opened; nil if there is none.
   package var warning: String? { engine.withLockedValue { $0?.warning } }
-  package var locationFault: String? { place.fault }
+  package var locationFault: String? { directoryIdentity.fault }
   package var syncIntervalMilliseconds: Int? { settings.durability.syncIntervalMilliseconds }
 
   package func open() throws(StorageError) -> any StorageEngine {
     if let opened = engine.withLockedValue({ $0 }) { return opened }
     // If the directory is gone, opening would create a new, empty one.
-    if let fault = place.fault { throw .unusable(fault) }
+    if let fault = directoryIdentity.fault { throw .unusable(fault) }
     // While commits would be refused for lack of space, do not reload the shards.
     try RocksDBEngine.checkSpace(directory)
     try? FileManager.default.removeItem(atPath: Self.reservePath(directory))

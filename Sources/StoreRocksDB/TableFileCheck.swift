@@ -32,7 +32,7 @@ enum TableFileCheck {
   /// Reads bytes of a file; nil if that fails, which RocksDB then reports.
   private typealias Read = (Range<Int>) -> [UInt8]?
 
-  /// Describes the damage in a directory's tables, with file and place; nil if there is none.
+  /// Describe the damage in a directory's tables, with file and location; nil if there is none.
   static func fault(in directory: String) -> String? {
     let names = (try? FileManager.default.contentsOfDirectory(atPath: directory)) ?? []
     for name in names.sorted() where name.hasSuffix(".sst") {
@@ -47,7 +47,7 @@ enum TableFileCheck {
     return nil
   }
 
-  /// Returns the place of a file's properties block without its trailer; nil if the file is no table or has no
+  /// Return the location of a file's properties block without its trailer; nil if the file is no table or has no
   /// properties.
   static func properties(at path: String) -> Result<Range<Int>?, Fault> {
     guard let file = FileHandle(forReadingAtPath: path),
@@ -82,15 +82,15 @@ enum TableFileCheck {
     guard let footer = read(end..<size), fixed(footer, 45, 8) == magic,
       versions.contains(UInt32(fixed(footer, 41, 4)))
     else { return nil }
-    var place = 1
+    var position = 1
     let handles = footer[..<(1 + handlesBytes)]
-    guard let metaindex = handle(handles, &place, end), handle(handles, &place, end) != nil else {
+    guard let metaindex = handle(handles, &position, end), handle(handles, &position, end) != nil else {
       throw Fault(offset: end, reason: "the footer points outside the file")
     }
     guard let bytes = try block(metaindex, "metaindex", read) else { return nil }
     for entry in try entries(bytes, at: metaindex.lowerBound, "metaindex") where entry.key == propertiesName {
-      var place = entry.value.lowerBound
-      guard let range = handle(bytes[..<entry.value.upperBound], &place, metaindex.lowerBound) else {
+      var position = entry.value.lowerBound
+      guard let range = handle(bytes[..<entry.value.upperBound], &position, metaindex.lowerBound) else {
         throw Fault(
           offset: metaindex.lowerBound + entry.value.lowerBound,
           reason: "the metaindex points outside the file"
@@ -110,7 +110,7 @@ enum TableFileCheck {
     return read(range)
   }
 
-  /// Decodes the entries of a block: three lengths (of the key's prefix shared with the previous key, of the rest of
+  /// Decode the entries of a block: three lengths (of the key's prefix shared with the previous key, of the rest of
   /// the key, of the value) and their bytes. After the entries follow the restart points of 4 bytes each, of which the
   /// first is the first entry, and their number.
   private static func entries(
@@ -135,47 +135,47 @@ enum TableFileCheck {
     }
     var found: [(key: [UInt8], value: Range<Int>)] = []
     var key: [UInt8] = []
-    var place = 0
-    while place < end {
-      let entry = place
-      guard end - place >= 3, let shared = varint(block[..<end], &place),
-        let own = varint(block[..<end], &place), let value = varint(block[..<end], &place),
-        shared <= key.count, own <= end - place, value <= end - place - Int(own)
+    var position = 0
+    while position < end {
+      let entry = position
+      guard end - position >= 3, let shared = varint(block[..<end], &position),
+        let own = varint(block[..<end], &position), let value = varint(block[..<end], &position),
+        shared <= key.count, own <= end - position, value <= end - position - Int(own)
       else {
         throw Fault(offset: start + entry, reason: "\(what) with an entry that exceeds the block")
       }
       key.removeSubrange(Int(shared)...)
-      key += block[place..<(place + Int(own))]
-      place += Int(own)
-      found.append((key, place..<(place + Int(value))))
-      place += Int(value)
+      key += block[position..<(position + Int(own))]
+      position += Int(own)
+      found.append((key, position..<(position + Int(value))))
+      position += Int(value)
     }
     return found
   }
 
-  /// Decodes a handle: offset and length of a block that ends, with its trailer, before `end`.
-  private static func handle(_ bytes: ArraySlice<UInt8>, _ place: inout Int, _ end: Int) -> Range<Int>? {
-    guard let offset = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
-      let count = varint(bytes, &place).flatMap({ Int(exactly: $0) }),
+  /// Decode a handle: offset and length of a block that ends, with its trailer, before `end`.
+  private static func handle(_ bytes: ArraySlice<UInt8>, _ position: inout Int, _ end: Int) -> Range<Int>? {
+    guard let offset = varint(bytes, &position).flatMap({ Int(exactly: $0) }),
+      let count = varint(bytes, &position).flatMap({ Int(exactly: $0) }),
       offset <= end - trailerBytes, count <= end - trailerBytes - offset
     else { return nil }
     return offset..<(offset + count)
   }
 
-  /// Decodes a varint: seven bits per byte, lowest first, at most ten bytes.
-  private static func varint(_ bytes: ArraySlice<UInt8>, _ place: inout Int) -> UInt64? {
+  /// Decode a varint: seven bits per byte, lowest first, at most ten bytes.
+  private static func varint(_ bytes: ArraySlice<UInt8>, _ position: inout Int) -> UInt64? {
     var value: UInt64 = 0
-    for shift in stride(from: 0, through: 63, by: 7) where place < bytes.endIndex {
-      let byte = bytes[place]
-      place += 1
+    for shift in stride(from: 0, through: 63, by: 7) where position < bytes.endIndex {
+      let byte = bytes[position]
+      position += 1
       value |= UInt64(byte & 0x7F) << UInt64(shift)
       if byte & 0x80 == 0 { return value }
     }
     return nil
   }
 
-  private static func fixed(_ bytes: [UInt8], _ place: Int, _ count: Int) -> UInt64 {
-    bytes[place..<(place + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
+  private static func fixed(_ bytes: [UInt8], _ position: Int, _ count: Int) -> UInt64 {
+    bytes[position..<(position + count)].reversed().reduce(0) { $0 << 8 | UInt64($1) }
   }
 
   /// Whether the manifest lists a file of this number and size. A file that was being written when the process or the

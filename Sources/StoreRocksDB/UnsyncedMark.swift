@@ -18,14 +18,14 @@ enum UnsyncedMark {
     return marked.isEmpty || marked != bootID
   }
 
-  /// Writes the mark durably; required before the first commit that is not synced.
+  /// Write the mark durably; required before the first commit that is not synced.
   static func write(to directory: String) throws(StorageError) {
     guard store(bootID, path(directory)), syncFile(directory) else {
       throw .unusable("--data \(directory): cannot be written to (\(String(cString: strerror(errno))))")
     }
   }
 
-  /// Removes the mark once everything is synced. If the mark stays, the next start only checks more than it needs to.
+  /// Remove the mark once everything is synced. If the mark stays, the next start only checks more than it needs to.
   static func remove(from directory: String) { _ = unlink(path(directory)) }
 
   private static func store(_ text: String, _ path: String) -> Bool {

@@ -23,7 +23,7 @@ final class BackupFrames {
     owner = backups.makeOwner()
   }
 
-  /// Receives one request. Throws where its payload does not parse.
+  /// Receive one request. Throws where its payload does not parse.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ serving: ServingState) throws(WireError) {
     guard unanswered < BackupLimits.inFlightMax else {
       let detail = "at most \(BackupLimits.inFlightMax) requests of a backup at once"
@@ -34,13 +34,13 @@ final class BackupFrames {
     switch header.kind {
     case .backupBegin:
       try FieldReader(payload).end()
-      take()
+      countRequest()
       backups.begin(owner, serving.current()?.hosts ?? []) { result in
         eventLoop.execute { bound.value.answer(header, result) { $0.write(into: &$1) } }
       }
     case .backupRead:
       let part = try BackupPart(payload)
-      take()
+      countRequest()
       backups.read(owner, part) { result in
         eventLoop.execute {
           bound.value.answer(header, result) { value, buffer in
@@ -51,13 +51,13 @@ final class BackupFrames {
       }
     case .backupDigest:
       let part = try BackupPart(payload)
-      take()
+      countRequest()
       backups.digest(owner, part) { result in
         eventLoop.execute { bound.value.answer(header, result) { $1.writeBytes($0) } }
       }
     case .backupEnd:
       try FieldReader(payload).end()
-      take()
+      countRequest()
       backups.end(owner, reason: "done") {
         eventLoop.execute { bound.value.answer(header, Result<Void, BackupRefusal>.success(())) { _, _ in } }
       }
@@ -65,13 +65,13 @@ final class BackupFrames {
     }
   }
 
-  /// Ends the backup of a closed connection.
+  /// End the backup of a closed connection.
   func close() {
     silence?.cancel()
     backups.end(owner, reason: "its connection was closed")
   }
 
-  private func take() {
+  private func countRequest() {
     unanswered += 1
     silence?.cancel()
     silence = nil

@@ -30,7 +30,7 @@ struct BackupOwnership {
     return true
   }
 
-  /// Records that the checkpoint was made, or failed.
+  /// Record that the checkpoint was made, or failed.
   ///
   /// - Returns: whether its owner still waits; if not, remove the checkpoint and then call ``removed()``.
   mutating func made(_ checkpoint: (any StorageCheckpoint)?) -> Bool {
@@ -51,7 +51,7 @@ struct BackupOwnership {
     return checkpoint
   }
 
-  /// Ends an owner's backup: finished, silent for too long, or disconnected.
+  /// End an owner's backup: finished, silent for too long, or disconnected.
   ///
   /// - Returns: a checkpoint to remove, after which ``removed()`` must be called.
   mutating func end(_ owner: Owner) -> (any StorageCheckpoint)? {
@@ -66,6 +66,6 @@ struct BackupOwnership {
     }
   }
 
-  /// Lets the next backup begin.
+  /// Let the next backup begin.
   mutating func removed() { state = .idle }
 }

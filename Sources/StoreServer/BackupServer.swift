@@ -37,7 +37,7 @@ final class BackupServer: Sendable {
     thread.start()
   }
 
-  /// Returns a new owner id for one connection.
+  /// Return a new owner id for one connection.
   func makeOwner() -> BackupOwnership.Owner {
     state.withLockedValue { state in
       state.lastOwner += 1
@@ -52,7 +52,7 @@ final class BackupServer: Sendable {
 
   func attach(_ storage: any StorageEngine) { state.withLockedValue { $0.storage = storage } }
 
-  /// Detaches the storage; returns when no backup work uses it any more.
+  /// Detach the storage; returns when no backup work uses it any more.
   func detach() async {
     state.withLockedValue { $0.storage = nil }
     // There is one thread, so all earlier work is done then.
@@ -65,7 +65,7 @@ final class BackupServer: Sendable {
 
   typealias Answer<Value> = @Sendable (Result<Value, BackupRefusal>) -> Void
 
-  /// Makes the checkpoint. It contains everything that is durable now.
+  /// Make the checkpoint. It contains everything that is durable now.
   func begin(_ owner: BackupOwnership.Owner, _ hosts: [LoopHost], _ answer: @escaping Answer<BackupContents>)
   {
     guard state.withLockedValue({ $0.turn.begin(owner) }) else {
@@ -117,7 +117,7 @@ final class BackupServer: Sendable {
     answer(result.map(\.1))
   }
 
-  /// Reads a part of a file and computes its SHA-256.
+  /// Read a part of a file and compute its SHA-256.
   func read(
     _ owner: BackupOwnership.Owner,
     _ part: BackupPart,
@@ -132,7 +132,7 @@ final class BackupServer: Sendable {
     }
   }
 
-  /// Computes the SHA-256 of a part of a file.
+  /// Compute the SHA-256 of a part of a file.
   func digest(_ owner: BackupOwnership.Owner, _ part: BackupPart, _ answer: @escaping Answer<[UInt8]>) {
     perform(owner, part, countMax: BackupLimits.digestBytesMax, answer) {
       checkpoint throws(StorageError) in
@@ -175,7 +175,7 @@ final class BackupServer: Sendable {
     }
   }
 
-  /// Removes the owner's checkpoint, if it has one, so that another backup may begin.
+  /// Remove the owner's checkpoint, if it has one, so that another backup may begin.
   ///
   /// - Parameter reason: text for the log.
   func end(_ owner: BackupOwnership.Owner, reason: String, _ answer: @escaping @Sendable () -> Void = {}) {

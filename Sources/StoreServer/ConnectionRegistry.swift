@@ -18,7 +18,7 @@ final class ConnectionRegistry: Sendable {
 
   private let state = NIOLockedValueBox(State())
 
-  /// Registers a session's connection; an older one gets an error frame and is closed.
+  /// Register a session's connection; an older one gets an error frame and is closed.
   ///
   /// - Returns: a serial number that identifies this entry for ``remove(_:serial:)``.
   func insert(_ session: SessionID, _ channel: any Channel) -> UInt64 {

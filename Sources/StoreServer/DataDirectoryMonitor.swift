@@ -16,7 +16,7 @@ package final class DataDirectoryMonitor: Sendable {
     self.logger = logger
   }
 
-  /// Checks the directory; blocks. Call periodically, never concurrently.
+  /// Check the directory; blocks. Call periodically, never concurrently.
   package func check() {
     let found = source.locationFault
     let before = fault.withLockedValue { fault in

@@ -21,7 +21,7 @@ final class FrameRoutes {
   private var routes: [Route] = []
   private var routeOfShard: [UInt8] = []
 
-  /// Opens a lane on each loop.
+  /// Open a lane on each loop.
   func open(
     _ hosts: [LoopHost],
     hostOfShard: [UInt8],
@@ -40,12 +40,12 @@ final class FrameRoutes {
     }
   }
 
-  /// Begins a turn of the connection's own loop.
+  /// Begin a turn of the connection's own loop.
   func beginTurn() {
     for route in routes where route.isLocal { route.host.readClock() }
   }
 
-  /// Passes a request on.
+  /// Pass a request on.
   ///
   /// - Parameter frame: the request with its header.
   @inline(__always)
@@ -63,12 +63,12 @@ final class FrameRoutes {
     }
   }
 
-  /// Ends the turn of the connection's own loop.
+  /// End the turn of the connection's own loop.
   func endTurn() {
     for route in routes where route.isLocal { route.host.loop.endTurn() }
   }
 
-  /// Ends a read: the turn of the connection's own loop, and forwards what is for others.
+  /// End a read: the turn of the connection's own loop, and forward what is for others.
   func endRead() {
     var position = 0
     // The end of a turn may close the connection: a write may fail.
@@ -83,7 +83,7 @@ final class FrameRoutes {
     }
   }
 
-  /// Closes all lanes.
+  /// Close all lanes.
   func close() {
     let closed = routes
     routes = []

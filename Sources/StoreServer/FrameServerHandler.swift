@@ -137,7 +137,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   // MARK: Frames
 
-  /// Handles the complete frames at the start of `bytes`; returns their total length.
+  /// Handle the complete frames at the start of `bytes`; return their total length.
   private func receive(_ bytes: RawSpan) throws(WireError) -> Int {
     var offset = 0
     while !isClosing {
@@ -278,7 +278,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
   }
 
-  /// Sends the connection an error frame, then closes it.
+  /// Send the connection an error frame, then close it.
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosing else { return }
     // Throttle the log before authentication: an unproven peer may connect as often as it likes.

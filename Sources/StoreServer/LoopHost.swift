@@ -41,7 +41,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     var reported: @Sendable (StorageError) -> Void
   }
 
-  /// Creates a host; call on `eventLoop`.
+  /// Create a host; call on `eventLoop`.
   init(
     eventLoop: any EventLoop,
     storage: any StorageEngine,
@@ -78,41 +78,41 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Sets the loop's time for this turn; call before any other use of the loop. The shards keep it from falling (R20).
+  /// Set the loop's time for this turn; call before any other use of the loop. The shards keep it from falling (R20).
   @inline(__always)
-  func readClock() { take(clock.now()) }
+  func readClock() { setClock(clock.now()) }
 
-  private func take(_ time: Timestamp) {
+  private func setClock(_ time: Timestamp) {
     loop.clock = time
     loop.commandRefusal = directory.isLost ? .dataDirectoryLost : clock.isHeld ? .clockJump : nil
   }
 
-  /// Sets the hosts of the same generation; call on the loop, before any other use.
+  /// Set the hosts of the same generation; call on the loop, before any other use.
   func connect(_ peers: [LoopHost], hostOfShard: [UInt8]) {
     guard stopped == nil else { return }
     self.peers = peers
     self.hostOfShard = hostOfShard
   }
 
-  /// Starts ticks, which write and read; call on the loop.
+  /// Start ticks, which write and read; call on the loop.
   func start() {
     guard stopped == nil else { return }
     readClock()
     pollNotifier?.open()
     every(.milliseconds(100)) { host in
-      host.take(host.clock.observe())
+      host.setClock(host.clock.observe())
       host.loop.tick()
     }
   }
 
-  /// Starts periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
+  /// Start periodic syncs of the storage, for all hosts; call on the loop. A failed sync halts this host like a failed
   /// commit.
   func startSync(everyMilliseconds interval: Int) {
     guard stopped == nil else { return }
     every(.milliseconds(Int64(interval))) { $0.sync() }
   }
 
-  /// Starts periodic compaction of old data, for all hosts; call on the loop.
+  /// Start periodic compaction of old data, for all hosts; call on the loop.
   func startCompactingOld() {
     guard stopped == nil else { return }
     every(.hours(1)) { $0.compactOld() }
@@ -149,7 +149,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Stops all use of the storage; call on the loop. When the future completes, nothing is in flight and the storage
+  /// Stop all use of the storage; call on the loop. When the future completes, nothing is in flight and the storage
   /// may be closed.
   func stop() -> EventLoopFuture<Void> {
     for timer in timers { timer.cancel() }
@@ -164,7 +164,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     return promise.futureResult
   }
 
-  /// Submits a read to the threads; it ends with ``finishedRead(isBackground:)``.
+  /// Submit a read to the threads; it ends with ``finishedRead(isBackground:)``.
   private func submitRead(isBackground: Bool, _ body: @escaping @Sendable () -> Void) {
     inFlight += 1
     if !isBackground || backgroundReads.starts(body) { readers.submit { _ in body() } }
@@ -182,7 +182,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: Requests of connections on other loops
 
-  /// Receives complete frames of one connection, for shards of this host.
+  /// Receive complete frames of one connection, for shards of this host.
   func receive(_ frames: ByteBuffer, lane: ReplyLane) {
     readClock()
     let decoder = FrameDecoder(lengthLimit: .max)
@@ -202,7 +202,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   // MARK: StoreLoopDriver
 
-  /// Commits on this loop if commits are quick and the group is small, else on a thread. On the loop a commit costs no
+  /// Commit on this loop if commits are quick and the group is small, else on a thread. On the loop a commit costs no
   /// wake-up, and requests that arrive meanwhile wait in their sockets and are then read together. A large group means
   /// that more is waiting already, and a slow disk would delay work that needs no commit: both use the thread, and the
   /// loop continues.
@@ -313,10 +313,10 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     }
   }
 
-  /// Sends each loop the items for its shards in one hop; this loop too, after its current turn. A stopped host ignores
+  /// Send each loop the items for its shards in one hop; this loop too, after its current turn. A stopped host ignores
   /// them.
   func deliver(_ deliveries: [MembershipDelivery]) {
-    post(deliveries, to: \.to) { host, deliveries in host.loop.take(deliveries) }
+    post(deliveries, to: \.to) { host, deliveries in host.loop.receive(deliveries) }
   }
 
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
@@ -367,7 +367,7 @@ struct BackgroundReads {
     return true
   }
 
-  /// Ends a read; returns the one that starts in its place.
+  /// End a read; return the one that starts in its place.
   mutating func finishedOne() -> Read? {
     if let next = waiting.popFirst() { return next }
     running -= 1

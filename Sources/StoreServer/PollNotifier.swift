@@ -49,7 +49,7 @@ final class PollNotifier {
     _ = Glibc.close(output)
   }
 
-  /// Schedules one callback.
+  /// Schedule one callback.
   func notify() {
     var byte: UInt8 = 0
     if descriptor >= 0, write(descriptor, &byte, 1) == 1 { return }

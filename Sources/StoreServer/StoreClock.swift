@@ -31,7 +31,7 @@ package final class StoreClock: Sendable {
     self.logger = logger
   }
 
-  /// Starts the guard once the storage was read. Later calls change nothing, because this process has watched the clock
+  /// Start the guard once the storage was read. Later calls change nothing, because this process has watched the clock
   /// since.
   ///
   /// - Parameter logged: last logged time of the newest shard.
@@ -46,7 +46,7 @@ package final class StoreClock: Sendable {
         "last_logged": "\(Self.text(logged))", "clock": "\(Self.text(wall))",
       ]
       switch made.start {
-      case .taken: break
+      case .accepted: break
       case .acceptedWithGap:
         logger.notice("The clock is far ahead of the last log entry and was accepted", metadata: times)
       case .behindLog:
@@ -66,19 +66,19 @@ package final class StoreClock: Sendable {
     }
   }
 
-  /// Returns the current time. It may fall, as the wall clock does; a loop's time does not.
+  /// Return the current time. It may fall, as the wall clock does; a loop's time does not.
   package func now() -> Timestamp {
     let (wall, boot) = Self.reading()
-    return wall.milliseconds - boot <= unlockedMax.load(ordering: .relaxed) ? wall : take(wall, boot)
+    return wall.milliseconds - boot <= unlockedMax.load(ordering: .relaxed) ? wall : accept(wall, boot)
   }
 
-  /// Returns the same, and also detects a clock that was set back; call periodically.
+  /// Return the same, and also detect a clock that was set back; call periodically.
   func observe() -> Timestamp {
     let (wall, boot) = Self.reading()
-    return take(wall, boot)
+    return accept(wall, boot)
   }
 
-  private func take(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
+  private func accept(_ wall: Timestamp, _ boot: Int64) -> Timestamp {
     state.withLockedValue { state in
       guard state != nil else { return wall }
       logChange(state!.read(wall: wall, boot: boot), at: wall)
@@ -135,12 +135,12 @@ package final class StoreClock: Sendable {
   }
 
   private func publish(_ made: ClockGuard) {
-    unlockedMax.store(made.isHeld ? .min : made.differenceTaken, ordering: .relaxed)
+    unlockedMax.store(made.isHeld ? .min : made.differenceAccepted, ordering: .relaxed)
   }
 
   private static func text(_ time: Timestamp) -> String { Times.text(time.milliseconds) }
 
-  /// Reads the wall clock first: a pause between the two readings makes it look late rather than ahead.
+  /// Read the wall clock first: a pause between the two readings makes it look late rather than ahead.
   private static func reading() -> (wall: Timestamp, boot: Int64) {
     let wall = milliseconds(CLOCK_REALTIME)
     return (Timestamp(milliseconds: wall), milliseconds(CLOCK_BOOTTIME))

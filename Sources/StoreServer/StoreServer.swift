@@ -95,12 +95,12 @@ package final class StoreServer: Sendable {
     for pool in committers + [readers, supervisor] { pool.start() }
   }
 
-  /// Replaces the secrets for future openings: the current one, then the previous one. Open connections stay.
+  /// Replace the secrets for future openings: the current one, then the previous one. Open connections stay.
   package func replaceSecrets(_ secrets: [[UInt8]]) { self.secrets.withLockedValue { $0 = secrets } }
 
   // MARK: Lifecycle
 
-  /// Opens and recovers the storage, then listens. Returns the listening address.
+  /// Open and recover the storage, then listen. Returns the listening address.
   package func start() async throws -> SocketAddress {
     let storage = try await supervisor.runIfActive { [source] in try source.open() }
     if !(try await startLoops(on: storage)) { await reload() }
@@ -161,7 +161,7 @@ package final class StoreServer: Sendable {
   private static let drainPollInterval = Duration.milliseconds(20)
   private static let drainPollsMax = 50
 
-  /// Drains gateways, waits for work in progress, and closes the storage.
+  /// Drain gateways, wait for work in progress, and close the storage.
   package func stop() async {
     let (listener, reload) = shared.state.withLockedValue { state in
       state.isStopping = true
@@ -272,7 +272,7 @@ package final class StoreServer: Sendable {
     return isUp
   }
 
-  /// Stops the loops, closes the connections that have routes into them, waits for their threads, and closes the
+  /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
   /// storage.
   private func stopLoops() async {
     let hosts = serving.replace(nil)?.hosts ?? []
@@ -289,7 +289,7 @@ package final class StoreServer: Sendable {
     if let storage { try? await supervisor.runIfActive { [source] in source.close(storage) } }
   }
 
-  /// Handles a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
+  /// Handle a failed commit of one loop. The memory of all loops may be ahead of storage, so everything is reloaded.
   private func halted(_ error: StorageError, generation: UInt64) {
     let isFirst = shared.state.withLockedValue { state in
       state.failedCommits += 1
@@ -313,7 +313,7 @@ package final class StoreServer: Sendable {
   private static let reloadPausesMin = 2
   private static let reloadPausesMax = 40
 
-  /// Reloads everything from storage, and retries until that succeeds.
+  /// Reload everything from storage, and retry until that succeeds.
   private func reload() async {
     let isStopping = { [shared] in shared.state.withLockedValue { $0.isStopping } }
     var pauses = Self.reloadPausesMin

@@ -27,8 +27,10 @@ struct StoreService: Service {
   func run() async throws {
     do {
       let address = try await server.start()
-      let place = "\(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
-      ProcessRunner.printLine("tidemark-store is listening on \(place) (\(tls == nil ? "plaintext" : "TLS"))")
+      let location = "\(address.ipAddress ?? listen.host):\(address.port ?? listen.port)"
+      ProcessRunner.printLine(
+        "tidemark-store is listening on \(location) (\(tls == nil ? "plaintext" : "TLS"))"
+      )
     } catch let error as StorageError {
       throw SettingsError(error.description)
     } catch {

@@ -173,7 +173,7 @@ struct TidemarkStore: AsyncParsableCommand {
     ].compactMapValues { $0 }
   }
 
-  /// Makes the service that reloads settings and files.
+  /// Make the service that reloads settings and files.
   private static func reloads(
     _ flags: [String: String],
     _ settings: Settings,

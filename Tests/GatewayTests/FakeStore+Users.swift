@@ -36,7 +36,7 @@ extension FakeModel {
       if before.hidesRead && !record.hidesRead { record.readShownSince = Timestamp(milliseconds: 7) }
       if record != before {
         record.version += 1
-        record.isSettled = false
+        record.isReplicated = false
       }
     case .assignUser:
       let version = try reader.varint()
@@ -60,7 +60,7 @@ extension FakeModel {
         readShownSince: try reader.time(),
         deliveredShownSince: try reader.time(),
         tokensRevokedBefore: try reader.time(),
-        isSettled: true,
+        isReplicated: true,
         isErasing: flags & 4 != 0
       )
       if version > record.version { record = assigned }
@@ -80,19 +80,19 @@ extension FakeModel {
     let known = valueKind == 0 ? types[shard]?[name]?.version : settings[shard]?[name]?.version
     if known == version {
       if valueKind == 0 {
-        types[shard]?[name]?.isSettled = true
+        types[shard]?[name]?.isReplicated = true
       } else {
-        settings[shard]?[name]?.isSettled = true
+        settings[shard]?[name]?.isReplicated = true
       }
     }
     fields.writeInteger(UInt8(known == version ? 1 : 0))
   }
 
   func listUnsettled(_ shard: UInt16, fields: inout ByteBuffer) {
-    let records = (types[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.name < $1.name }
+    let records = (types[shard] ?? [:]).values.filter { !$0.isReplicated }.sorted { $0.name < $1.name }
     fields.writeVarint(records.count)
     for record in records { fields.writeChannelTypeRecord(record) }
-    let users = (settings[shard] ?? [:]).values.filter { !$0.isSettled }.sorted { $0.user < $1.user }
+    let users = (settings[shard] ?? [:]).values.filter { !$0.isReplicated }.sorted { $0.user < $1.user }
     fields.writeVarint(users.count)
     for user in users { fields.writeUserSettings(user) }
   }
@@ -108,8 +108,8 @@ extension FakeModel {
   func unsettledNames() -> [String] {
     var names: [String] = []
     for shard in 0..<UInt16(shardCount) {
-      names += (types[shard] ?? [:]).values.filter { !$0.isSettled }.map(\.name)
-      names += (settings[shard] ?? [:]).values.filter { !$0.isSettled }.map(\.user)
+      names += (types[shard] ?? [:]).values.filter { !$0.isReplicated }.map(\.name)
+      names += (settings[shard] ?? [:]).values.filter { !$0.isReplicated }.map(\.user)
     }
     return names.sorted()
   }

@@ -492,10 +492,10 @@ final class FakeModel {
       let version = try reader.varint()
       let options = try reader.options()
       if version > record.version {
-        record = ChannelTypeRecord(name: name, version: version, options: options, isSettled: true)
+        record = ChannelTypeRecord(name: name, version: version, options: options, isReplicated: true)
       }
     }
-    if header.kind == .patchChannelType { record.isSettled = false }
+    if header.kind == .patchChannelType { record.isReplicated = false }
     if header.kind != .getChannelType { types[shard, default: [:]][name] = record }
     fields.writeChannelTypeRecord(record)
     try reader.end()

@@ -115,7 +115,7 @@ extension RealProcesses {
         }
         change(&entries)
         page.effects = entries.enumerated().map { place, entry in
-          .channel(index.number, .membershipAssigned(place: UInt32(place), entry))
+          .channel(index.number, .membershipAssigned(position: UInt32(place), entry))
         }
         var altered = ByteBuffer()
         page.write(into: &altered)

@@ -183,7 +183,7 @@ struct EventDerivedView {
     _ state: borrowing ShardState,
     _ slot: ChannelSlot
   ) -> ChannelSlot? {
-    thread == .zero ? slot : state[slot].threads.place(of: thread).map { slot.thread($0) }
+    thread == .zero ? slot : state[slot].threads.index(of: thread).map { slot.thread($0) }
   }
 
   private static func user(_ row: MemberOrdinal, _ state: borrowing ShardState, _ slot: ChannelSlot)

@@ -137,7 +137,7 @@ struct EventStory {
       thread == .zero ? "" : "\(shard.state[slot].messages.text(thread))/"
     }
     func place(_ thread: SequenceNumber) -> ChannelSlot {
-      thread == .zero ? slot : slot.thread(shard.state[slot].threads.place(of: thread)!)
+      thread == .zero ? slot : slot.thread(shard.state[slot].threads.index(of: thread)!)
     }
     func user(_ row: MemberOrdinal, _ place: ChannelSlot) -> String {
       shard.state[place].users.text(shard.state[place].rows.user(row))

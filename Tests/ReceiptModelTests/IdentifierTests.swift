@@ -235,8 +235,8 @@ struct IdentifierTests {
       (.shard(.membershipQueued(1, MembershipChange(user: "alice", membership))), false),
       (.shard(.membershipQueued(1, MembershipChange(user: "a|b", membership))), true),
       (.shard(.membershipQueued(1, MembershipChange(user: "alice", wideMembership))), true),
-      (.channel(number, .membershipAssigned(place: 0, membership)), false),
-      (.channel(number, .membershipAssigned(place: 0, wideMembership)), true),
+      (.channel(number, .membershipAssigned(position: 0, membership)), false),
+      (.channel(number, .membershipAssigned(position: 0, wideMembership)), true),
       (.channel(number, .rowLeft(MemberOrdinal(0), at: .none)), false),
     ]
   }()

@@ -26,15 +26,19 @@ struct MembershipTableTests {
   @Test("an entry keeps its place; freed places are reused")
   func places() {
     var table = MembershipTable()
-    #expect(table.nextPlace == 0 && table[0] == nil && table.byteCount == 0)
+    #expect(table.nextPosition == 0 && table[0] == nil && table.byteCount == 0)
     for number in 0..<5 as Range<UInt32> { table.assign(number, Self.membership("team:\(number)")) }
-    #expect(table.place(of: "team:3") == 3 && table.place(of: "team:9") == nil && table.nextPlace == 5)
+    #expect(
+      table.position(of: "team:3") == 3 && table.position(of: "team:9") == nil && table.nextPosition == 5
+    )
     table.remove(1)
     table.remove(3)
-    #expect(table[3] == nil && table.place(of: "team:3") == nil && table.count == 3 && table.nextPlace == 3)
+    #expect(
+      table[3] == nil && table.position(of: "team:3") == nil && table.count == 3 && table.nextPosition == 3
+    )
     check(table)
     table.assign(3, Self.membership("team:new"))
-    #expect(table.nextPlace == 1 && table[3] == Self.membership("team:new"))
+    #expect(table.nextPosition == 1 && table[3] == Self.membership("team:new"))
     table.assign(3, Self.membership("team:new", epoch: 8, isMember: false))
     #expect(table[3] == Self.membership("team:new", epoch: 8, isMember: false) && table.count == 4)
     check(table)
@@ -57,14 +61,14 @@ struct MembershipTableTests {
       }
     }
     check(again)
-    #expect(again.count == 336 && again.placeCount == 600)
+    #expect(again.count == 336 && again.positionCount == 600)
     for place in 0..<600 as Range<UInt32> { #expect(again[place] == table[place]) }
     // Log effects after the pages fill the places in the same order as before.
     again.assign(300, Self.membership("team:x"))
     again.assign(519, Self.membership("team:y"))
     check(again)
     var given: Set<UInt32> = []
-    while let place = again.nextPlace, place < 600 {
+    while let place = again.nextPosition, place < 600 {
       #expect(given.insert(place).inserted)
       again.assign(place, Self.membership("team:again\(place)"))
     }

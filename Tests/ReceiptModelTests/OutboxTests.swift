@@ -89,7 +89,7 @@ struct OutboxTests {
     var state = ShardState(id: ShardID(0), shardCount: 2)
     for effect in outbox.indexEffects { state.assign(effect) }
     #expect(state.outbox.last == 270_000 && state.outbox.epoch == 3)
-    #expect(state.outbox.taken(from: ShardID(1)) == 77 && state.outbox.sent(to: ShardID(1)) == 269_000)
+    #expect(state.outbox.received(from: ShardID(1)) == 77 && state.outbox.sent(to: ShardID(1)) == 269_000)
   }
 
   @Test("joins, leaves, rejoins and first sends are queued in the same batch; known users are not")

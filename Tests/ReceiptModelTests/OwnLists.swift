@@ -47,9 +47,9 @@ extension TestShard {
     func id(_ place: ChannelSlot, _ sequence: SequenceNumber) -> String {
       sequence == .zero ? "-" : state[place].messages.text(sequence)
     }
-    let newest = state[thread.place].messages.newest
-    return "thread \(id(slot, thread.parent)) \(thread.unreadReplies) \(id(thread.place, thread.lastRead)) "
-      + "\(id(thread.place, thread.firstUnread)) \(id(thread.place, newest))"
+    let newest = state[thread.slot].messages.newest
+    return "thread \(id(slot, thread.parent)) \(thread.unreadReplies) \(id(thread.slot, thread.lastRead)) "
+      + "\(id(thread.slot, thread.firstUnread)) \(id(thread.slot, newest))"
   }
 }
 

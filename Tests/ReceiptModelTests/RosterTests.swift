@@ -56,11 +56,11 @@ extension TestShard {
         func text(_ bytes: RawSpan) -> String {
           bytes.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
         }
-        let id = state.withMessage(entry.place, entry.sequence) { text($0) }
+        let id = state.withMessage(entry.slot, entry.sequence) { text($0) }
         let parent = state.withMessage(slot, entry.parent) { text($0) }
-        let sender = state.withSender(entry.place, of: entry.sequence) { text($0) }
-        let flags = state.flags(entry.place, of: entry.sequence)
-        let created = state.createdAt(entry.place, of: entry.sequence).milliseconds
+        let sender = state.withSender(entry.slot, of: entry.sequence) { text($0) }
+        let flags = state.flags(entry.slot, of: entry.sequence)
+        let created = state.createdAt(entry.slot, of: entry.sequence).milliseconds
         return
           "\(id) \(entry.sequence.rawValue) <\(sender)> <\(parent)> \(created) \(flags.contains(.silent)) \(flags.contains(.receipt))"
       }

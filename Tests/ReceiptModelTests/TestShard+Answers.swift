@@ -20,7 +20,7 @@ extension TestShard {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      let place = state.place(of: id.span.bytes, in: slot)
+      let place = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
       return .status(StatusView(try state.status(place, message: id.span.bytes, viewer: viewer)))
     } catch {
@@ -65,7 +65,7 @@ extension TestShard {
     let query = ShardState.ListQuery(MemberList(list), ListOrder(order), limit: limit)
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      let slot = state.place(of: id.span.bytes, in: slot)
+      let slot = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: slot)
       var times = MemberTimes(now: state.time)
       while true {
@@ -99,7 +99,7 @@ extension TestShard {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      let place = state.place(of: id.span.bytes, in: slot)
+      let place = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
       let message = try state.shownMessage(id.span.bytes, in: place, viewer)
       return .success(Int(state.total(MemberList(list), place, message, viewer: viewer)))
@@ -114,7 +114,7 @@ extension TestShard {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      let slot = state.place(of: id.span.bytes, in: slot)
+      let slot = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: slot)
       let message = try state.shownMessage(id.span.bytes, in: slot, viewer)
       return .success(users.map { memberStatus(slot, viewer, message, $0) })
@@ -592,5 +592,5 @@ extension ChannelTypeOptions {
 }
 
 extension MembershipTable {
-  var pageCount: UInt32 { (placeCount + PageID.membershipsPerPage - 1) / PageID.membershipsPerPage }
+  var pageCount: UInt32 { (positionCount + PageID.membershipsPerPage - 1) / PageID.membershipsPerPage }
 }

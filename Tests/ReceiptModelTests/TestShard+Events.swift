@@ -51,7 +51,7 @@ extension TestShard {
   /// The channel's slot, or the slot of the thread under a message; the channel's slot where that thread does not
   /// exist.
   func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot {
-    parent == .zero ? slot : state[slot].threads.place(of: parent).map { slot.thread($0) } ?? slot
+    parent == .zero ? slot : state[slot].threads.index(of: parent).map { slot.thread($0) } ?? slot
   }
 
   /// An event of a receipt, in words.

@@ -156,7 +156,7 @@ extension TestShard {
   func index(of user: String) -> [MembershipView] {
     let user = Array(user.utf8)
     guard let slot = state.index(of: user.span.bytes) else { return [] }
-    return (0..<state[slot].memberships.placeCount).compactMap { place in
+    return (0..<state[slot].memberships.positionCount).compactMap { place in
       state[slot].memberships[place].flatMap { entry in
         entry.isGone
           ? nil
@@ -174,7 +174,7 @@ extension TestShard {
 
   /// Applies changes from another shard as a store does: each new one in order, and the last number in the same batch.
   func take(_ changes: [Outbox.QueuedChange], from source: ShardID) {
-    let new = changes.drop { $0.number <= state.outbox.taken(from: source) }
+    let new = changes.drop { $0.number <= state.outbox.received(from: source) }
     guard let last = new.last else { return }
     for queued in new {
       var name = queued.change.user

@@ -34,7 +34,7 @@ extension TestShard {
         into: &effects
       )
       apply(effects)
-      let place = state.place(of: id.span.bytes, in: slot)
+      let place = state.targetSlot(of: id.span.bytes, in: slot)
       var isNew = false
       if case .created = registration { isNew = true }
       return .message(
@@ -177,7 +177,7 @@ extension TestShard {
     let (slot, id, user) = (slot(cid)!, Array(id.utf8), Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
       let asker = try state.viewer(user.span.bytes, isServer: viewer.isServer, in: slot)
-      let place = state.place(of: id.span.bytes, in: slot)
+      let place = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
       var scan = try state.beginList(
         place,
@@ -213,7 +213,7 @@ extension TestShard {
     let (asking, user) = (Array((viewer.user ?? "").utf8), Array(user.utf8))
     do throws(Refusal) {
       let asker = try state.viewer(asking.span.bytes, isServer: viewer.isServer, in: slot)
-      let place = state.place(of: id.span.bytes, in: slot)
+      let place = state.targetSlot(of: id.span.bytes, in: slot)
       let viewer = state.viewer(asker, in: place)
       let message = try state.shownMessage(id.span.bytes, in: place, viewer)
       var times = MemberTimes(now: state.time)

@@ -235,7 +235,7 @@ final class TestShard {
       case .created(let sequence):
         return .message(slot, sequence, isNew: true)
       case .known(let sequence):
-        return .message(state.place(of: id.span.bytes, in: slot), sequence, isNew: false)
+        return .message(state.targetSlot(of: id.span.bytes, in: slot), sequence, isNew: false)
       }
     case .delete(let cid, let id):
       let id = Array(id.utf8)

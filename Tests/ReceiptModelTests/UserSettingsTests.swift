@@ -38,7 +38,7 @@ struct UserSettingsTests {
     #expect(patch(&state, "bob", at: 30, UserSettingsPatch(showsRead: false)) == 0)
     #expect(
       state.userSettings("bob")
-        == UserSettings(user: "bob", version: 1, hidesRead: true, takenAt: Self.time(20))
+        == UserSettings(user: "bob", version: 1, hidesRead: true, appliedAt: Self.time(20))
     )
     #expect(patch(&state, "bob", at: 40, UserSettingsPatch(showsRead: true, showsDelivered: false)) == 1)
     #expect(
@@ -48,7 +48,7 @@ struct UserSettingsTests {
           version: 2,
           hidesDelivered: true,
           readShownSince: Self.time(40),
-          takenAt: Self.time(40)
+          appliedAt: Self.time(40)
         )
     )
     #expect(patch(&state, "bob", at: 50, UserSettingsPatch(tokensRevokedBefore: Self.time(45))) == 1)
@@ -61,7 +61,7 @@ struct UserSettingsTests {
           readShownSince: Self.time(40),
           deliveredShownSince: Self.time(60),
           tokensRevokedBefore: Self.time(45),
-          takenAt: Self.time(60)
+          appliedAt: Self.time(60)
         )
     )
     #expect(state.settings.count == 1)
@@ -73,8 +73,8 @@ struct UserSettingsTests {
     func assign(_ settings: UserSettings) -> Int {
       applyEffects(&state) { $0.decideAssign(user: settings, into: &$1) }
     }
-    #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isSettled: true)) == 1)
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(assign(UserSettings(user: "bob", version: 3, hidesRead: true, isReplicated: true)) == 1)
+    #expect(!state.userSettings("bob").isReplicated)
     #expect(assign(UserSettings(user: "bob", version: 3)) == 0)
     #expect(assign(UserSettings(user: "bob", version: 2)) == 0)
     #expect(state.userSettings("bob").hidesRead)
@@ -87,44 +87,44 @@ struct UserSettingsTests {
   @Test("settling a version works while it is the newest, until the next change")
   func settling() {
     var state = ShardState(id: ShardID(0))
-    var isSettled = false
+    var isReplicated = false
     func settle(_ version: UInt64) -> Int {
-      applyEffects(&state) { isSettled = $0.decideSettle(user: "bob", version: version, into: &$1) }
+      applyEffects(&state) { isReplicated = $0.decideMarkReplicated(user: "bob", version: version, into: &$1) }
     }
-    #expect(settle(0) == 0 && isSettled, "a user without settings has nothing to settle")
-    #expect(settle(1) == 0 && !isSettled)
+    #expect(settle(0) == 0 && isReplicated, "a user without settings has nothing to settle")
+    #expect(settle(1) == 0 && !isReplicated)
     #expect(patch(&state, "bob", at: 10, UserSettingsPatch(showsRead: false)) == 1)
-    #expect(settle(0) == 0 && !isSettled)
-    #expect(settle(1) == 1 && isSettled)
-    #expect(settle(1) == 0 && isSettled)
-    #expect(state.userSettings("bob").isSettled)
+    #expect(settle(0) == 0 && !isReplicated)
+    #expect(settle(1) == 1 && isReplicated)
+    #expect(settle(1) == 0 && isReplicated)
+    #expect(state.userSettings("bob").isReplicated)
     #expect(patch(&state, "bob", at: 20, UserSettingsPatch(showsRead: true)) == 1)
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(!state.userSettings("bob").isReplicated)
     // Decided before the change and assigned after it: it settles nothing.
     state.assign(.userSettled(0, version: 1))
-    #expect(!state.userSettings("bob").isSettled)
+    #expect(!state.userSettings("bob").isReplicated)
   }
 
   @Test("a channel type is settled in the same way")
   func types() {
     var state = ShardState(id: ShardID(0))
-    var isSettled = false
+    var isReplicated = false
     func settle(_ version: UInt64) -> Int {
-      applyEffects(&state) { isSettled = $0.decideSettle(type: "team", version: version, into: &$1) }
+      applyEffects(&state) { isReplicated = $0.decideMarkReplicated(type: "team", version: version, into: &$1) }
     }
     var off = OptionPatch()
     off.readEvents = false
-    #expect(settle(0) == 0 && isSettled)
+    #expect(settle(0) == 0 && isReplicated)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isSettled)
-    #expect(settle(2) == 0 && !isSettled)
-    #expect(settle(1) == 1 && isSettled)
-    #expect(state.channelType("team").isSettled)
+    #expect(!state.channelType("team").isReplicated)
+    #expect(settle(2) == 0 && !isReplicated)
+    #expect(settle(1) == 1 && isReplicated)
+    #expect(state.channelType("team").isReplicated)
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 0)
-    #expect(state.channelType("team").isSettled)
+    #expect(state.channelType("team").isReplicated)
     off.readEvents = true
     #expect(applyEffects(&state) { $0.decidePatch(type: "team", off, into: &$1) } == 1)
-    #expect(!state.channelType("team").isSettled)
+    #expect(!state.channelType("team").isReplicated)
   }
 
   @Test("a page holds 256 users, and restores the same table")
@@ -142,7 +142,7 @@ struct UserSettingsTests {
         )
       )
       if number % 5 == 0 {
-        _ = applyEffects(&state) { _ = $0.decideSettle(user: "user\(number)", version: 1, into: &$1) }
+        _ = applyEffects(&state) { _ = $0.decideMarkReplicated(user: "user\(number)", version: 1, into: &$1) }
       }
     }
     var copy = ShardState(id: ShardID(0))
@@ -158,7 +158,7 @@ struct UserSettingsTests {
     #expect(copy.settings.count == 600)
     for number in 0..<600 {
       #expect(copy.userSettings("user\(number)") == state.userSettings("user\(number)"))
-      #expect(copy.userSettings("user\(number)").isSettled == (number % 5 == 0))
+      #expect(copy.userSettings("user\(number)").isReplicated == (number % 5 == 0))
     }
     #expect(copy.settings.byteCount > 600 * 32)
   }
@@ -227,7 +227,7 @@ struct UserSettingsTests {
           version: 4,
           hidesRead: true,
           tokensRevokedBefore: Self.time(7_000),
-          takenAt: Self.time(7_100)
+          appliedAt: Self.time(7_100)
         )
     )
     #expect(isRevoked("bob", 6) && !isRevoked("bob", 7))

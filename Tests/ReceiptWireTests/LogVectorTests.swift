@@ -274,7 +274,7 @@ struct LogVectorTests {
             name: fields.text("type"),
             version: fields.number("version"),
             options: ChannelTypeOptions().applying(patch(fields.list("options"))),
-            takenAt: time(fields, "taken")
+            appliedAt: time(fields, "taken")
           )
         )
       )
@@ -343,7 +343,7 @@ struct LogVectorTests {
             deliveredShownSince: time(fields, "delivered_shown_since"),
             tokensRevokedBefore: time(fields, "tokens_revoked_before"),
             isErasing: fields.number("flags") & 4 != 0,
-            takenAt: time(fields, "taken")
+            appliedAt: time(fields, "taken")
           )
         )
       )
@@ -391,10 +391,10 @@ struct LogVectorTests {
     case "membership_assigned":
       return .channel(
         channel(),
-        .membershipAssigned(place: UInt32(fields.number("place")), membership(fields))
+        .membershipAssigned(position: UInt32(fields.number("place")), membership(fields))
       )
     case "membership_removed":
-      return .channel(channel(), .membershipRemoved(place: UInt32(fields.number("place"))))
+      return .channel(channel(), .membershipRemoved(position: UInt32(fields.number("place"))))
     case "membership_queued":
       let isGone = fields.number("gone") == 1
       let change = MembershipChange(user: fields.text("user"), membership(fields), isGone: isGone)

@@ -33,7 +33,7 @@ extension Simulation {
       switch next {
       case .changes(let deliveries):
         let own = deliveries.filter { isOwn($0.to) }
-        if !own.isEmpty { target.loop.take(own) }
+        if !own.isEmpty { target.loop.receive(own) }
       case .taken(let acknowledgements):
         let own = acknowledgements.filter { isOwn($0.to) }
         if !own.isEmpty { target.loop.acknowledged(own) }

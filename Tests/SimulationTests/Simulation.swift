@@ -74,7 +74,7 @@ final class Simulation {
     configuration.changesRetryMilliseconds = 50
     configuration.changesLoggedMilliseconds = random.pick([0, 30, 1_000])
     configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
-    configuration.evictionLooksMax = random.pick([1, 16, 256])
+    configuration.evictionScanMax = random.pick([1, 16, 256])
     // The oracle answers a query on arrival. So no query runs in slices with other requests in between, and large
     // queries do not wait.
     configuration.entriesPerTurn = .max

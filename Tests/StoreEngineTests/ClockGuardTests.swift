@@ -115,7 +115,7 @@ struct ClockGuardTests {
     )
     let start =
       switch clock.start {
-      case .taken: "taken"
+      case .accepted: "taken"
       case .acceptedWithGap(let gap): "gap of \(gap / Self.minute)"
       case .behindLog(let gap): "behind by \(gap / Self.minute)"
       case .held(let ahead): "held, \(ahead / Self.minute) ahead"
@@ -134,7 +134,7 @@ struct ClockGuardTests {
         case .released: "ended: \(shown)"
         }
       #expect(words == reading.expected, "at \(reading.boot)")
-      #expect(clock.isHeld || wall.milliseconds - boot <= clock.differenceTaken)
+      #expect(clock.isHeld || wall.milliseconds - boot <= clock.differenceAccepted)
     }
   }
 }

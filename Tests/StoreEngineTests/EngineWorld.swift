@@ -147,7 +147,7 @@ final class EngineWorld: StoreLoopDriver {
     let (changes, taken) = (deliveries, acknowledgements)
     deliveries = []
     acknowledgements = []
-    if !changes.isEmpty { loop.take(changes) }
+    if !changes.isEmpty { loop.receive(changes) }
     if !taken.isEmpty { loop.acknowledged(taken) }
   }
 

@@ -110,7 +110,7 @@ final class IndexWorld {
   }
 
   func deliver(_ deliveries: [MembershipDelivery]) {
-    for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.take([delivery]) }
+    for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.receive([delivery]) }
   }
 
   func deliver(_ acknowledgement: MembershipAcknowledgement) {

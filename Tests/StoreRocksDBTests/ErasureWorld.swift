@@ -76,7 +76,7 @@ final class ErasureWorld: StoreLoopDriver {
     }
   }
 
-  func deliver(_ deliveries: [MembershipDelivery]) { asked.append { [self] in loop.take(deliveries) } }
+  func deliver(_ deliveries: [MembershipDelivery]) { asked.append { [self] in loop.receive(deliveries) } }
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
     asked.append { [self] in loop.acknowledged(acknowledgements) }
   }

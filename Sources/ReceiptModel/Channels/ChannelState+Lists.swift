@@ -48,7 +48,7 @@ extension ChannelState {
   /// Maximum number of members of a channel whose lists can be ordered by time (R11).
   package static let timeOrderMembersMax = 1_000
 
-  /// Continues a list.
+  /// Continue a list.
   ///
   /// - Parameter budget: the number of rows that may be examined; reduced by those examined, and overdrawn by at most
   ///   one member.
@@ -81,7 +81,7 @@ extension ChannelState {
     }
     if scan.order == .joined { cutAtRow(&scan) } else { cutAtTime(&scan) }
     // Only now, because entries without a time sort after all those with one.
-    for place in scan.entries.indices { scan.entries[place].at = scan.times.latest(scan.entries[place].at) }
+    for index in scan.entries.indices { scan.entries[index].at = scan.times.latest(scan.entries[index].at) }
     return true
   }
 
@@ -126,7 +126,7 @@ extension ChannelState {
         at: time?.at ?? .none,
         isExact: time?.isExact ?? false,
         note: note(row, message),
-        place: time?.place
+        sortTime: time?.sortTime
       )
     case .delivered:
       let time = deliveredTime(row, message, options, .others, settings: settings, &scan.times)
@@ -134,7 +134,7 @@ extension ChannelState {
         row: row,
         at: time?.at ?? .none,
         isExact: time?.isExact ?? false,
-        place: time?.place
+        sortTime: time?.sortTime
       )
     case .acknowledged:
       let time = acknowledgementTime(row, message, .others, settings: settings)
@@ -143,7 +143,7 @@ extension ChannelState {
         at: time?.at ?? .none,
         isExact: time?.isExact ?? false,
         note: note(row, message),
-        place: time?.place
+        sortTime: time?.sortTime
       )
     case .unread, .unacknowledged:
       return ListEntry(row: row)
@@ -168,7 +168,7 @@ extension ChannelState {
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
   func row(behind user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> UInt32 {
     let time = max(time, start)
-    func joined(_ place: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(place))), start) }
+    func joined(_ index: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(index))), start) }
     // Rows are in order of join times.
     var (low, high) = (0, rows.rowCount)
     while low < high {
@@ -191,29 +191,29 @@ extension ChannelState {
     switch scan.cursor {
     case .entry(let time, let user):
       scan.entries.removeAll { entry in
-        entry.place < time
-          || entry.place == time && !Self.precedes(user.span.bytes, users.id(rows.user(entry.row)))
+        entry.sortTime < time
+          || entry.sortTime == time && !Self.precedes(user.span.bytes, users.id(rows.user(entry.row)))
       }
     case .earlier(let time, let user):
       scan.entries.removeAll { entry in
-        entry.place > time
-          || entry.place == time && !Self.precedes(users.id(rows.user(entry.row)), user.span.bytes)
+        entry.sortTime > time
+          || entry.sortTime == time && !Self.precedes(users.id(rows.user(entry.row)), user.span.bytes)
       }
     case .row, .joined, nil: break
     }
     let isDescending = scan.order == .timeDescending
     scan.entries.sort { first, second in
       let (a, b) = isDescending ? (second, first) : (first, second)
-      if a.place != b.place { return a.place < b.place }
+      if a.sortTime != b.sortTime { return a.sortTime < b.sortTime }
       return Self.precedes(users.id(rows.user(a.row)), users.id(rows.user(b.row)))
     }
     guard scan.entries.count > scan.limit, let last = scan.entries.prefix(scan.limit).last else { return }
     let user = users.id(rows.user(last.row)).withUnsafeBytes { Array($0) }
-    scan.next = isDescending ? .earlier(last.place, user: user) : .entry(last.place, user: user)
+    scan.next = isDescending ? .earlier(last.sortTime, user: user) : .entry(last.sortTime, user: user)
     scan.entries.removeSubrange(scan.limit...)
   }
 
-  /// Compares by bytes.
+  /// Compare by bytes.
   private static func precedes(_ a: RawSpan, _ b: RawSpan) -> Bool {
     a.withUnsafeBytes { a in b.withUnsafeBytes { b in a.lexicographicallyPrecedes(b) } }
   }

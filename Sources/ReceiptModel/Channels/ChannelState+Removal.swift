@@ -8,14 +8,14 @@ extension ChannelState {
 
   // MARK: Assignment
 
-  /// Deletes a message and its acknowledgements. The message still marks a position and counts towards the day's limit
+  /// Delete a message and its acknowledgements. The message still marks a position and counts towards the day's limit
   /// of receipts.
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     messages.delete(sequence, at: time)
     receipts.clear(sequence)
   }
 
-  /// Truncates the messages up to `sequence`. The head page says so and loads before the segments, so messages assigned
+  /// Truncate the messages up to `sequence`. The head page says so and loads before the segments, so messages assigned
   /// later are gone too.
   mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
     guard sequence > messages.truncatedThrough else { return }
@@ -25,7 +25,7 @@ extension ChannelState {
     messages.truncate(through: sequence, at: time)
   }
 
-  /// Assigns a message; it keeps the sender of its first assignment.
+  /// Assign a message; it keeps the sender of its first assignment.
   mutating func assignMessage(_ sequence: SequenceNumber, _ record: MessageRecord) {
     guard sequence > messages.newest else {
       return messages.assign(sequence, record, sender: messages.sender(sequence))
@@ -35,21 +35,21 @@ extension ChannelState {
     messages.assign(sequence, record, sender: sender)
   }
 
-  /// Assigns a message's receipt. Its page of acknowledgements may have loaded before, and may predate the message's
+  /// Assign a message's receipt. Its page of acknowledgements may have loaded before, and may predate the message's
   /// deletion.
   mutating func assignReceipt(of sequence: SequenceNumber, expiresAt: Timestamp) {
     receipts.insert(sequence, expiresAt: expiresAt)
     if isGone(sequence) { receipts.clear(sequence) }
   }
 
-  /// Marks the row as left and clears its user. If it was the last reference to the user's id, the id leaves memory.
+  /// Mark the row as left and clear its user. If it was the last reference to the user's id, the id leaves memory.
   mutating func eraseRow(_ row: MemberOrdinal, at time: Timestamp) {
     let user = rows.user(row)
     rows.erase(row, at: time)
     users.release(user)
   }
 
-  /// Clears a message's sender, likewise.
+  /// Clear a message's sender, likewise.
   mutating func eraseSender(_ sequence: SequenceNumber) {
     let user = messages.sender(sequence)
     messages.eraseSender(sequence)
@@ -58,7 +58,7 @@ extension ChannelState {
 
   // MARK: Deciding
 
-  /// Erases a user in the channel and all its threads: times and notes of their acknowledgements, the sender of their
+  /// Erase a user in the channel and all its threads: times and notes of their acknowledgements, the sender of their
   /// messages, and their rows; the channel's rows come last.
   ///
   /// - Returns: whether the erasure is complete.
@@ -124,9 +124,9 @@ extension ChannelState {
     into effects: inout [Effect]
   ) -> Bool {
     let rows = self.rows.rows(of: user)
-    for place in receipts.places(after: part.receipts, through: messages.newest) {
+    for index in receipts.indices(after: part.receipts, through: messages.newest) {
       guard scanBudget > 0 else { return false }
-      let sequence = receipts.sequence(at: place)
+      let sequence = receipts.sequence(at: index)
       for row in rows {
         scanBudget -= 1
         guard let record = receipts.record(sequence, row), record.at != .none else { continue }
@@ -177,7 +177,7 @@ extension ChannelState {
     return true
   }
 
-  /// Holds back the first of the effects that would remove the last reference to the user: until the end they stay
+  /// Hold back the first of the effects that would remove the last reference to the user: until the end they stay
   /// known.
   private func hold(_ effect: ChannelEffect, _ held: inout ChannelEffect?, into effects: inout [Effect]) {
     if held == nil { held = effect } else { effects.append(.channel(number, effect)) }
@@ -209,7 +209,7 @@ package struct EraseScan: Sendable {
   static let scansPerEffect = 16
 
   var own = Part()
-  /// Threads before this place are done; `inThread` is the progress in that one.
+  /// Threads before this index are done; `inThread` is the progress in that one.
   var threads = 0
   var inThread = Part()
   /// The held-back effect that removes the last reference to the user.
@@ -223,7 +223,7 @@ package struct EraseScan: Sendable {
 
 #if DEBUG
   extension ChannelState {
-    /// Checks that removals left nothing behind.
+    /// Check that removals left nothing behind.
     func checkRemoved() -> String? {
       var references = [Int](repeating: 0, count: users.count + 1)
       for row in 0..<UInt32(rows.rowCount) { references[Int(rows.user(MemberOrdinal(row)).rawValue)] += 1 }

@@ -4,11 +4,11 @@ extension ChannelState {
   package var isThread: Bool { parent != .zero }
 
   /// Whether a thread's parent is deleted: then its replies count as deleted, and none can be added.
-  func isClosed(_ place: Int) -> Bool { messages.flags(threads[place].parent).contains(.deleted) }
+  func isClosed(_ index: Int) -> Bool { messages.flags(threads[index].parent).contains(.deleted) }
 
-  /// Assigns an effect to a thread; the first effect creates the thread.
+  /// Assign an effect to a thread; the first effect creates the thread.
   mutating func assign(_ effect: ChannelEffect, inThread parent: SequenceNumber) {
-    threads.assign(effect, at: threads.place(of: parent) ?? makeThread(parent))
+    threads.assign(effect, at: threads.index(of: parent) ?? makeThread(parent))
   }
 
   private mutating func makeThread(_ parent: SequenceNumber) -> Int {
@@ -26,39 +26,39 @@ extension ChannelState {
 
   /// The effects that reproduce a page of a thread.
   func effects(of page: PageID, inThread parent: SequenceNumber) -> [Effect] {
-    guard let place = threads.place(of: parent) else { return [] }
-    var effects = threads[place].effects(of: page)
+    guard let index = threads.index(of: parent) else { return [] }
+    var effects = threads[index].effects(of: page)
     effects.wrapInThread(parent, from: 0)
     return effects
   }
 
-  /// Makes a member who leaves the channel leave its threads.
+  /// Make a member who leaves the channel leave its threads.
   func decideLeaveThreads(_ row: MemberOrdinal, at time: Timestamp, into effects: inout [Effect]) {
     if threads.isEmpty { return }
     let user = users.id(rows.user(row))
-    for place in threads.places(of: user) {
-      guard let row = threads[place].row(of: user) else { continue }
+    for index in threads.indices(of: user) {
+      guard let row = threads[index].row(of: user) else { continue }
       let start = effects.count
       effects.append(.channel(number, .rowLeft(row, at: time)))
-      effects.wrapInThread(threads[place].parent, from: start)
+      effects.wrapInThread(threads[index].parent, from: start)
     }
   }
 
-  /// Converts a viewer of this channel into a viewer of one of its threads.
-  func viewer(_ viewer: ChannelViewer, inThread place: Int) -> ChannelViewer {
+  /// Convert a viewer of this channel into a viewer of one of its threads.
+  func viewer(_ viewer: ChannelViewer, inThread index: Int) -> ChannelViewer {
     let user = users.id(viewer.user)
     return ChannelViewer(
-      row: threads[place].row(of: user),
+      row: threads[index].row(of: user),
       // `nobody` would make a server's viewer see everything.
-      user: threads[place].users.find(user) ?? .stranger,
+      user: threads[index].users.find(user) ?? .stranger,
       isServer: viewer.isServer,
       channelRow: viewer.channelRow,
-      hiddenThrough: viewer.joinedAt == .none ? .zero : threads[place].repliesBefore(viewer.joinedAt),
+      hiddenThrough: viewer.joinedAt == .none ? .zero : threads[index].repliesBefore(viewer.joinedAt),
       joinedAt: viewer.joinedAt
     )
   }
 
-  /// Rows newest first, below a place; the first page (no place) begins with the viewer's own row (R12). An unseen
+  /// Rows newest first, below an index; the first page (no index) begins with the viewer's own row (R12). An unseen
   /// member of the thread is shown only to themselves. The cursor names a row by its user, because its number would
   /// reveal how many came before it.
   func threadRows(
@@ -96,20 +96,20 @@ extension ChannelState {
   /// Later than any row joins, so that the first row that is not the viewer's own comes next.
   private static let endOfTime = Timestamp(milliseconds: Int64(Int32.max) * 1_000_000)
 
-  /// The place of the row with which a user joined at a time. If there is no such row any more, the end of the rows of
+  /// The index of the row with which a user joined at a time. If there is no such row any more, the end of the rows of
   /// that time, so that no row is skipped.
   ///
   /// - Parameter start: earlier joins count as made at this time for this viewer (R6).
-  func place(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
+  func index(before user: RawSpan, joinedAt time: Timestamp, from start: Timestamp) -> Int {
     let time = max(time, start)
-    func joined(_ place: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(place))), start) }
-    var place = rows.rowCount
-    while place > 0, joined(place - 1) > time { place -= 1 }
-    let end = place
-    while place > 0, joined(place - 1) == time {
-      place -= 1
-      let row = MemberOrdinal(UInt32(place))
-      if users.id(rows.user(row)).isEqual(to: user) { return place }
+    func joined(_ index: Int) -> Timestamp { max(rows.joinedAt(MemberOrdinal(UInt32(index))), start) }
+    var index = rows.rowCount
+    while index > 0, joined(index - 1) > time { index -= 1 }
+    let end = index
+    while index > 0, joined(index - 1) == time {
+      index -= 1
+      let row = MemberOrdinal(UInt32(index))
+      if users.id(rows.user(row)).isEqual(to: user) { return index }
     }
     return end
   }
@@ -120,8 +120,8 @@ extension ChannelState {
     guard threads.hasMentions else { return 0 }
     let user = users.id(rows.user(row))
     var count: UInt32 = 0
-    for place in threads.places(of: user) where !isClosed(place) {
-      if let row = threads[place].row(of: user) { count += threads[place].unreadMentions(row) }
+    for index in threads.indices(of: user) where !isClosed(index) {
+      if let row = threads[index].row(of: user) { count += threads[index].unreadMentions(row) }
     }
     return count
   }
@@ -131,9 +131,9 @@ extension ChannelState {
     if threads.isEmpty { return 0 }
     let user = users.id(rows.user(row))
     var count: UInt32 = 0
-    for place in threads.places(of: user) where !isClosed(place) {
-      guard let row = threads[place].row(of: user) else { continue }
-      if threads[place].unreadMessages(row) > 0 { count += 1 }
+    for index in threads.indices(of: user) where !isClosed(index) {
+      guard let row = threads[index].row(of: user) else { continue }
+      if threads[index].unreadMessages(row) > 0 { count += 1 }
     }
     return count
   }
@@ -141,32 +141,32 @@ extension ChannelState {
 
 #if DEBUG
   extension ChannelState {
-    /// Checks the threads, and that each user with a row in one is a member of the channel.
+    /// Check the threads, and that each user with a row in one is a member of the channel.
     func checkThreads() -> String? {
       if let fault = threads.checkInvariants(newest: messages.newest) { return fault }
-      for place in 0..<threads.count {
-        for position in 0..<threads[place].rows.rowCount {
+      for index in 0..<threads.count {
+        for position in 0..<threads[index].rows.rowCount {
           let row = MemberOrdinal(UInt32(position))
-          guard threads[place].rows.isActive(row) else { continue }
-          if self.row(of: threads[place].users.text(threads[place].rows.user(row))) == nil {
+          guard threads[index].rows.isActive(row) else { continue }
+          if self.row(of: threads[index].users.text(threads[index].rows.user(row))) == nil {
             return
-              "thread of \(threads[place].parent.rawValue), row \(position): its user is not a member of the channel"
+              "thread of \(threads[index].parent.rawValue), row \(position): its user is not a member of the channel"
           }
         }
-        for number in 0..<threads[place].messages.newest.rawValue
-        where threads[place].messages.withID(SequenceNumber(number + 1), { messages.find($0) }) != nil {
-          return "thread of \(threads[place].parent.rawValue): reply \(number + 1) has a message's id"
+        for number in 0..<threads[index].messages.newest.rawValue
+        where threads[index].messages.withID(SequenceNumber(number + 1), { messages.find($0) }) != nil {
+          return "thread of \(threads[index].parent.rawValue): reply \(number + 1) has a message's id"
         }
       }
       return nil
     }
 
-    /// Checks the part of a thread that an effect touched.
+    /// Check the part of a thread that an effect touched.
     func checkThread(_ parent: SequenceNumber, touchedBy effect: ChannelEffect) -> String? {
-      guard parent > .zero, parent <= messages.newest, let place = threads.place(of: parent) else {
+      guard parent > .zero, parent <= messages.newest, let index = threads.index(of: parent) else {
         return "thread of \(parent.rawValue): not there"
       }
-      return threads[place].checkInvariants(touchedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
+      return threads[index].checkInvariants(touchedBy: effect).map { "thread of \(parent.rawValue): \($0)" }
     }
   }
 #endif

@@ -5,19 +5,19 @@ struct ShownTime: Hashable, Sendable {
   var isExact: Bool
   /// The key for sorting by time: the time itself, or after all others if it is only a bound, because a bound moves
   /// with the member's later actions.
-  var place: Timestamp
+  var sortTime: Timestamp
 
   init(at: Timestamp, isExact: Bool, isBound: Bool = false) {
     self.at = at
     self.isExact = isExact
-    place = isBound ? .unknown : at
+    sortTime = isBound ? .unknown : at
   }
 
   /// The earlier of two times; of two equal times, an exact one.
   static func earlier(_ a: ShownTime?, _ b: ShownTime?) -> ShownTime? {
     guard let a, let b else { return a ?? b }
     var earlier = a.at < b.at || a.at == b.at && a.isExact ? a : b
-    earlier.place = min(a.place, b.place)
+    earlier.sortTime = min(a.sortTime, b.sortTime)
     return earlier
   }
 }
@@ -39,7 +39,7 @@ package struct MemberTimes: Sendable {
   /// The latest that a time may have been.
   func latest(_ time: Timestamp) -> Timestamp { time == .unknown ? now : time }
 
-  /// Records a missing range. Rows are processed page by page, so a repeated range is among the last.
+  /// Record a missing range. Rows are processed page by page, so a repeated range is among the last.
   mutating func needs(_ range: StepTime.SegmentRange) {
     for known in missing.reversed() {
       if known == range { return }

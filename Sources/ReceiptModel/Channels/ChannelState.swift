@@ -62,7 +62,7 @@ package struct ChannelState: ~Copyable, Sendable {
   /// column of a channel.
   package var isIndex: Bool { type == Self.noType }
 
-  /// Calls `body` with the id of the index's user.
+  /// Call `body` with the id of the index's user.
   package func withIndexOwner<Result>(_ body: (RawSpan) -> Result) -> Result {
     body(cid.span.bytes.extracting(droppingFirst: IndexName.userOffset(cid)))
   }
@@ -87,7 +87,7 @@ package struct ChannelState: ~Copyable, Sendable {
     return user.withUTF8 { row(of: $0.span.bytes) }
   }
 
-  /// Sets what a user hides from others, if the user is a member (R7).
+  /// Set what a user hides from others, if the user is a member (R7).
   mutating func hide(_ user: RawSpan, read: Bool, delivered: Bool) {
     guard let row = row(of: user) else { return }
     rows.hide(row, read: read, delivered: delivered)
@@ -245,7 +245,7 @@ package struct ChannelState: ~Copyable, Sendable {
 
   // MARK: Moving a row
 
-  /// Decides mark-read for one row (R2).
+  /// Decide mark-read for one row (R2).
   func decideRead(
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,
@@ -269,7 +269,7 @@ package struct ChannelState: ~Copyable, Sendable {
     }
   }
 
-  /// Decides mark-unread for one row (R4); does nothing if the message is above the watermark already.
+  /// Decide mark-unread for one row (R4); do nothing if the message is above the watermark already.
   func decideUnread(
     _ row: MemberOrdinal,
     from sequence: SequenceNumber,
@@ -285,7 +285,7 @@ package struct ChannelState: ~Copyable, Sendable {
     effects.append(.channel(number, .markerAssigned(row, marker: marker, epoch: epoch, at: time)))
   }
 
-  /// Flags the channel unread as a whole (R4); does nothing if the flag is set already.
+  /// Flag the channel unread as a whole (R4); do nothing if the flag is set already.
   func decideFlagUnread(
     _ row: MemberOrdinal,
     epoch: UInt32?,
@@ -297,7 +297,7 @@ package struct ChannelState: ~Copyable, Sendable {
     effects.append(.channel(number, .unreadFlagAssigned(row, isSet: true, epoch: epoch, at: time)))
   }
 
-  /// Clears the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
+  /// Clear the unread flag, as any read or send in the channel or one of its threads does, even one that moves nothing
   /// (R4).
   func decideUnflag(
     _ row: MemberOrdinal,
@@ -358,7 +358,7 @@ package struct ChannelState: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns an effect addressed to one of this channel's pages.
+  /// Assign an effect addressed to one of this channel's pages.
   mutating func assign(_ effect: ChannelEffect) {
     switch effect {
     case .channelAssigned(_, let created, let own):
@@ -445,10 +445,10 @@ package struct ChannelState: ~Copyable, Sendable {
       eraseRow(row, at: time)
     case .senderErased(let sequence):
       eraseSender(sequence)
-    case .membershipAssigned(let place, let membership):
-      memberships.assign(place, membership)
-    case .membershipRemoved(let place):
-      memberships.remove(place)
+    case .membershipAssigned(let position, let membership):
+      memberships.assign(position, membership)
+    case .membershipRemoved(let position):
+      memberships.remove(position)
     case .messageCountsAssigned, .segmentFlagsAssigned:
       // Only for readers of the head page alone; in memory the messages determine both.
       break

@@ -180,21 +180,21 @@ package struct ChannelTypeRecord: Hashable, Sendable {
   package var version: UInt64
   package var options: ChannelTypeOptions
   /// In the type's home shard: every shard has this version.
-  package var isSettled: Bool
+  package var isReplicated: Bool
   /// When this shard applied this version. Not replicated.
-  package var takenAt: Timestamp
+  package var appliedAt: Timestamp
 
   package init(
     name: String,
     version: UInt64 = 0,
     options: ChannelTypeOptions = ChannelTypeOptions(),
-    isSettled: Bool = false,
-    takenAt: Timestamp = .none
+    isReplicated: Bool = false,
+    appliedAt: Timestamp = .none
   ) {
     self.name = name
     self.version = version
     self.options = options
-    self.isSettled = isSettled
-    self.takenAt = takenAt
+    self.isReplicated = isReplicated
+    self.appliedAt = appliedAt
   }
 }

@@ -65,7 +65,7 @@ extension ReadVector {
     return isOfThread && end >= sequence.rawValue && bounds.countedAfter(row) < sequence
   }
 
-  /// Removes the sender from a message's counts (R1).
+  /// Remove the sender from a message's counts (R1).
   func exclude(
     _ sender: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -83,7 +83,7 @@ extension ReadVector {
     if !standing.hidesDelivered { counts.deliveredNotHiding -= 1 }
   }
 
-  /// Counts a row that has acknowledged a message as a reader (R9), unless its position does so already.
+  /// Count a row that has acknowledged a message as a reader (R9), unless its position does so already.
   func acknowledged(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
@@ -258,7 +258,7 @@ extension ReadVector {
   ) {
     guard let first = targets.first, let last = targets.last else { return }
     guard !isOfThread else {
-      for place in targets.indices { counts[place] = countsInThread(SequenceNumber(targets[place]), options) }
+      for index in targets.indices { counts[index] = countsInThread(SequenceNumber(targets[index]), options) }
       return
     }
     let span = Int(last - first)
@@ -362,9 +362,9 @@ private struct RankTable: PositionRanking {
     self.table = table
     table.initialize(repeating: 0)
     var next = 0
-    for place in table.indices {
-      while next < targets.count, Int(targets[next] - before) <= place { next += 1 }
-      table[place] = UInt8(next)
+    for index in table.indices {
+      while next < targets.count, Int(targets[next] - before) <= index { next += 1 }
+      table[index] = UInt8(next)
     }
   }
 

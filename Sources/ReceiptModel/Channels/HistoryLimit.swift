@@ -36,7 +36,7 @@ package struct HistoryLimit: Hashable, Sendable {
 /// The parts of an event that hidden history may hide.
 private struct EventSubject {
   /// The channel, or one of its threads.
-  var place: ChannelSlot
+  var slot: ChannelSlot
   /// The message that the event names, or the read position; nil: neither.
   var position: SequenceNumber?
   var delivered: SequenceNumber?
@@ -55,7 +55,7 @@ extension ShardState {
     guard self[slot].rows.hidingHistoryCount > 0 else { return [] }
     switch event {
     case .status(let thread, let run, let time):
-      return limits(ofSender: run.sender, place(ofThread: thread, in: slot), through: run.to, at: time)
+      return limits(ofSender: run.sender, targetSlot(ofThread: thread, in: slot), through: run.to, at: time)
     case .receipt(let sequence, _, let time):
       return limits(ofSender: self[slot].messages.sender(sequence), slot, through: sequence, at: time)
     case .row, .messageNew, .messageDeleted, .truncated, .updated, .memberAdded, .memberRemoved:
@@ -65,67 +65,67 @@ extension ShardState {
 
   /// Whether a row event includes the newest message at the member's join. Not if any member is under hidden history:
   /// each who joined later would have to see their own join there.
-  package func includesJoin(in place: ChannelSlot) -> Bool {
-    self[place.channel].rows.hidingHistoryCount == 0
+  package func includesJoin(in slot: ChannelSlot) -> Bool {
+    self[slot.channel].rows.hidingHistoryCount == 0
   }
 
-  private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
-    parent == .zero ? slot : self[slot].threads.place(of: parent).map { slot.thread($0) }
+  private func targetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+    parent == .zero ? slot : self[slot].threads.index(of: parent).map { slot.thread($0) }
   }
 
   private func subject(of event: ChannelEvent, in slot: ChannelSlot) -> EventSubject? {
     switch event {
     case .row(let row):
-      guard row.isForOthers, let place = place(ofThread: row.thread, in: slot) else { return nil }
-      let shown = shownRow(place, row.row, withOwnDetails: false)
+      guard row.isForOthers, let targetSlot = targetSlot(ofThread: row.thread, in: slot) else { return nil }
+      let shown = shownRow(targetSlot, row.row, withOwnDetails: false)
       return EventSubject(
-        place: place,
+        slot: targetSlot,
         position: shown.lastReadSequence,
         delivered: shown.lastDeliveredSequence,
         showsJoin: row.showsRow,
-        farthest: row.showsRow ? farthest(row, in: place) : nil,
+        farthest: row.showsRow ? farthest(row, in: targetSlot) : nil,
         at: row.at
       )
     case .messageNew(let thread, let sequence, _):
-      guard let place = place(ofThread: thread, in: slot) else { return nil }
+      guard let targetSlot = targetSlot(ofThread: thread, in: slot) else { return nil }
       return EventSubject(
-        place: place,
+        slot: targetSlot,
         position: sequence,
-        at: self[place].messages.registeredAt(sequence)
+        at: self[targetSlot].messages.registeredAt(sequence)
       )
     case .messageDeleted(let thread, let sequence, let time):
-      guard let place = place(ofThread: thread, in: slot) else { return nil }
-      return EventSubject(place: place, position: sequence, at: time)
-    case .truncated(let sequence, let time): return EventSubject(place: slot, position: sequence, at: time)
+      guard let targetSlot = targetSlot(ofThread: thread, in: slot) else { return nil }
+      return EventSubject(slot: targetSlot, position: sequence, at: time)
+    case .truncated(let sequence, let time): return EventSubject(slot: slot, position: sequence, at: time)
     case .updated(let time):
-      return EventSubject(place: slot, position: self[slot].messages.newest, at: time)
+      return EventSubject(slot: slot, position: self[slot].messages.newest, at: time)
     case .memberAdded(let row, let time):
       let position = self[slot].positionOfJoining(row)
       return EventSubject(
-        place: slot,
+        slot: slot,
         position: position == .zero ? nil : position,
         showsJoin: true,
         at: time
       )
-    case .memberRemoved(_, let time): return EventSubject(place: slot, at: time)
+    case .memberRemoved(_, let time): return EventSubject(slot: slot, at: time)
     case .status, .receipt: return nil
     }
   }
 
-  private func farthest(_ event: ChannelEvent.RowEvent, in place: ChannelSlot) -> SequenceNumber? {
-    let hidesRead = self[place].rows.hidesRead(event.row)
-    let hidesDelivered = self[place].rows.hidesDelivered(event.row)
+  private func farthest(_ event: ChannelEvent.RowEvent, in slot: ChannelSlot) -> SequenceNumber? {
+    let hidesRead = self[slot].rows.hidesRead(event.row)
+    let hidesDelivered = self[slot].rows.hidesDelivered(event.row)
     // Moves made while hidden must not influence what is reported (R7).
     if event.hasNewSettings, hidesRead || hidesDelivered { return nil }
-    let read = hidesRead ? .zero : self[place].rows.read[event.row]
+    let read = hidesRead ? .zero : self[slot].rows.read[event.row]
     // Deliveries are reported separately.
     let isApart = event.showsDelivered || hidesDelivered
-    return isApart ? read : max(read, self[place].rows.delivered[event.row])
+    return isApart ? read : max(read, self[slot].rows.delivered[event.row])
   }
 
-  /// Computes the limits. Rows are in join order, so the members with hidden parts are among the last rows.
+  /// Compute the limits. Rows are in join order, so the members with hidden parts are among the last rows.
   private func limits(_ subject: EventSubject) -> [HistoryLimit] {
-    let channel = subject.place.channel
+    let channel = subject.slot.channel
     var limits: [HistoryLimit] = []
     /// No member without a limit joined since the last of the limits.
     var isAdjacent = false
@@ -142,7 +142,7 @@ extension ShardState {
         continue
       }
       var limit = HistoryLimit(from: joinedAt, through: joinedAt, hidden: hidden)
-      if subject.showsJoin { limit.joined = hiddenThrough(subject.place, member) }
+      if subject.showsJoin { limit.joined = hiddenThrough(subject.slot, member) }
       if isAdjacent, let last = limits.last, last.hidden == limit.hidden, last.joined == limit.joined {
         limits[limits.count - 1].from = joinedAt
       } else {
@@ -162,18 +162,18 @@ extension ShardState {
     var hidden: HistoryLimit.Hidden = []
     if subject.at < joinedAt { hidden.insert(.event) }
     // A thread exists for the member from its first reply after the join on.
-    if subject.place.isThread,
-      isHidden(self[subject.place].messages.newest, subject.place, fromRow: row, joinedAt)
+    if subject.slot.isThread,
+      isHidden(self[subject.slot].messages.newest, subject.slot, fromRow: row, joinedAt)
     {
       hidden.insert(.event)
     }
-    if let farthest = subject.farthest, isHidden(farthest, subject.place, fromRow: row, joinedAt) {
+    if let farthest = subject.farthest, isHidden(farthest, subject.slot, fromRow: row, joinedAt) {
       hidden.insert(.row)
     }
-    if let position = subject.position, isHidden(position, subject.place, fromRow: row, joinedAt) {
+    if let position = subject.position, isHidden(position, subject.slot, fromRow: row, joinedAt) {
       hidden.insert(.position)
     }
-    if let delivered = subject.delivered, isHidden(delivered, subject.place, fromRow: row, joinedAt) {
+    if let delivered = subject.delivered, isHidden(delivered, subject.slot, fromRow: row, joinedAt) {
       hidden.insert(.delivered)
     }
     return hidden
@@ -182,48 +182,48 @@ extension ShardState {
   /// Whether a position is hidden from the row's member. If nothing precedes the join, no position is hidden.
   private func isHidden(
     _ position: SequenceNumber,
-    _ place: ChannelSlot,
+    _ slot: ChannelSlot,
     fromRow row: MemberOrdinal,
     _ joinedAt: Timestamp
   ) -> Bool {
     let first = max(position, SequenceNumber(1))
-    guard place.isThread else { return first <= self[place].rows.joined(row) }
-    return first <= self[place].messages.newest && self[place].messages.registeredAt(first) < joinedAt
+    guard slot.isThread else { return first <= self[slot].rows.joined(row) }
+    return first <= self[slot].messages.newest && self[slot].messages.registeredAt(first) < joinedAt
   }
 
   /// The limits of an event that only its message's sender receives.
   private func limits(
     ofSender sender: UserNumber,
-    _ place: ChannelSlot?,
+    _ slot: ChannelSlot?,
     through sequence: SequenceNumber,
     at time: Timestamp
   ) -> [HistoryLimit] {
-    guard let place, let member = member(sender, in: place) else { return [] }
-    let joinedAt = self[place.channel].rows.joinedAt(member)
-    guard self[place.channel].rows.hidesHistory(member),
-      sequence <= hiddenThrough(place, member) || time < joinedAt
+    guard let slot, let member = member(sender, in: slot) else { return [] }
+    let joinedAt = self[slot.channel].rows.joinedAt(member)
+    guard self[slot.channel].rows.hidesHistory(member),
+      sequence <= hiddenThrough(slot, member) || time < joinedAt
     else { return [] }
     return [HistoryLimit(from: joinedAt, through: joinedAt, hidden: .event)]
   }
 
   /// The channel row of a user of the channel or of one of its threads.
-  private func member(_ user: UserNumber, in place: ChannelSlot) -> MemberOrdinal? {
+  private func member(_ user: UserNumber, in slot: ChannelSlot) -> MemberOrdinal? {
     guard user != .nobody else { return nil }
-    return place.isThread
-      ? withUser(place, user) { self[place.channel].row(of: $0) } : self[place].rows.row(of: user)
+    return slot.isThread
+      ? withUser(slot, user) { self[slot.channel].row(of: $0) } : self[slot].rows.row(of: user)
   }
 
-  /// Splits status runs at the position up to which hidden history hides messages from their sender (R6).
-  func cutAtJoin(_ runs: [ChannelEvent.StatusRun], _ place: ChannelSlot) -> [ChannelEvent.StatusRun] {
-    guard self[place.channel].rows.hidingHistoryCount > 0 else { return runs }
+  /// Split status runs at the position up to which hidden history hides messages from their sender (R6).
+  func cutAtJoin(_ runs: [ChannelEvent.StatusRun], _ slot: ChannelSlot) -> [ChannelEvent.StatusRun] {
+    guard self[slot.channel].rows.hidingHistoryCount > 0 else { return runs }
     return runs.flatMap { run -> [ChannelEvent.StatusRun] in
-      guard let member = member(run.sender, in: place) else { return [run] }
-      let end = hiddenThrough(place, member)
+      guard let member = member(run.sender, in: slot) else { return [run] }
+      let end = hiddenThrough(slot, member)
       guard run.from <= end, end < run.to,
-        let next = self[place].messages.first(sentBy: run.sender, after: end, through: run.to)
+        let next = self[slot].messages.first(sentBy: run.sender, after: end, through: run.to)
       else { return [run] }
       var last = end
-      while self[place].messages.sender(last) != run.sender { last = SequenceNumber(last.rawValue - 1) }
+      while self[slot].messages.sender(last) != run.sender { last = SequenceNumber(last.rawValue - 1) }
       var (before, since) = (run, run)
       (before.to, since.from) = (last, next)
       return [before, since]

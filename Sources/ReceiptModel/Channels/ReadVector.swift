@@ -144,7 +144,7 @@ package struct ReadVector: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns a whole row. Rows may be assigned in any order; unassigned rows count as left.
+  /// Assign a whole row. Rows may be assigned in any order; unassigned rows count as left.
   mutating func assign(_ row: MemberOrdinal, _ record: RowRecord, user: UserNumber) {
     while rowCount <= Int(row.rawValue) { appendVacant() }
     roster.assign(row, record, user: user)
@@ -168,7 +168,7 @@ package struct ReadVector: ~Copyable, Sendable {
     acknowledge(row, through: .zero)
   }
 
-  /// Marks a row as left and clears its user (R16).
+  /// Mark a row as left and clear its user (R16).
   mutating func erase(_ row: MemberOrdinal, at time: Timestamp) {
     leave(row, at: time)
     read.clear(row, at: time)
@@ -195,7 +195,7 @@ package struct ReadVector: ~Copyable, Sendable {
     flags.assignDeliveredIsHidden(row, isHidden)
   }
 
-  /// Sets the shown time of the last delivered move (R20).
+  /// Set the shown time of the last delivered move (R20).
   mutating func assignAcked(_ row: MemberOrdinal, at time: Timestamp) {
     ackedTimes.assign(row, stepCount: delivered.stepCount(row), at: time)
   }
@@ -204,7 +204,7 @@ package struct ReadVector: ~Copyable, Sendable {
     acknowledged[Int(row.rawValue)] = sequence.rawValue
   }
 
-  /// Sets what the member's user hides from others (R7).
+  /// Set what the member's user hides from others (R7).
   mutating func hide(_ row: MemberOrdinal, read: Bool, delivered: Bool) {
     flags.hide(row, read: read, delivered: delivered)
   }
@@ -245,7 +245,7 @@ package struct ReadVector: ~Copyable, Sendable {
 
 #if DEBUG
   extension ReadVector {
-    /// Checks that all columns have a value for each row, and what each part derives from its columns.
+    /// Check that all columns have a value for each row, and what each part derives from its columns.
     func checkColumns() -> String? {
       if acknowledged.count != rowCount { return "acknowledged positions: not one for each row" }
       return roster.checkInvariants(activeCount: activeCount) ?? flags.checkInvariants(rowCount: rowCount)

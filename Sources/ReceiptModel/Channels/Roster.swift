@@ -57,7 +57,7 @@ struct Roster: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Appends a row of nobody.
+  /// Append a row of nobody.
   mutating func append() {
     users.append(0)
     // Keeps the column rising while rows are assigned out of order.
@@ -84,14 +84,14 @@ struct Roster: ~Copyable, Sendable {
     if isMuted { mutedRows.insert(row.rawValue) } else { mutedRows.remove(row.rawValue) }
   }
 
-  /// Ends the membership of a row; its user and join stay.
+  /// End the membership of a row; its user and join stay.
   mutating func leave(_ row: MemberOrdinal) {
     forget(row)
     assignRole(row, "")
     assignMuted(row, false)
   }
 
-  /// Clears the user of a row that was left (R16).
+  /// Clear the user of a row that was left (R16).
   mutating func eraseUser(_ row: MemberOrdinal) { users[Int(row.rawValue)] = UserNumber.nobody.rawValue }
 
   private mutating func remember(_ row: MemberOrdinal, _ user: UserNumber) {
@@ -116,7 +116,7 @@ struct Roster: ~Copyable, Sendable {
   }
 
   #if DEBUG
-    /// Checks the columns, and that as many rows are found by their users as there are members.
+    /// Check the columns, and that as many rows are found by their users as there are members.
     func checkInvariants(activeCount: Int) -> String? {
       if joined.count != users.count || joinedAt.count != users.count {
         return "roster: columns of different lengths"
@@ -126,7 +126,7 @@ struct Roster: ~Copyable, Sendable {
       return roles.keys.contains { $0 >= UInt32(users.count) } ? "a role without a row" : nil
     }
 
-    /// Checks the place of one row in the join order.
+    /// Check the position of one row in the join order.
     func checkOrder(_ row: MemberOrdinal) -> String? {
       let position = Int(row.rawValue)
       return position > 0 && joined[position - 1] > joined[position]

@@ -71,7 +71,7 @@ struct RowFlags: ~Copyable, Sendable {
     }
   }
 
-  /// Calls `body` with the flags of all rows, for a pass over them.
+  /// Call `body` with the flags of all rows, for a pass over them.
   @inline(__always)
   func withFlags<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
     flags.withUnsafeBufferPointer(body)
@@ -79,13 +79,13 @@ struct RowFlags: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Appends a row that counts as left.
+  /// Append a row that counts as left.
   mutating func append() {
     if flags.count & 63 == 0 { awaited.append(0) }
     flags.append(Self.left)
   }
 
-  /// Assigns a row. What its user hides is assigned separately.
+  /// Assign a row. What its user hides is assigned separately.
   mutating func assign(_ row: MemberOrdinal, _ record: RowRecord) {
     if isActive(row) { discount(row) }
     flags[Int(row.rawValue)] =
@@ -100,7 +100,7 @@ struct RowFlags: ~Copyable, Sendable {
     recordAwaited(row)
   }
 
-  /// Marks the row of a current member as left.
+  /// Mark the row of a current member as left.
   mutating func leave(_ row: MemberOrdinal) {
     discount(row)
     let position = Int(row.rawValue)
@@ -108,7 +108,7 @@ struct RowFlags: ~Copyable, Sendable {
     recordAwaited(row)
   }
 
-  /// Sets what the member's user hides from others (R7).
+  /// Set what the member's user hides from others (R7).
   mutating func hide(_ row: MemberOrdinal, read: Bool, delivered: Bool) {
     if hidesRead(row) != read { hidingReadCount += read ? 1 : -1 }
     if hidesDelivered(row) != delivered { hidingDeliveredCount += delivered ? 1 : -1 }
@@ -117,7 +117,7 @@ struct RowFlags: ~Copyable, Sendable {
     recordAwaited(row)
   }
 
-  /// Sets whether the last read was made while the member hid reads.
+  /// Set whether the last read was made while the member hid reads.
   @inline(__always)
   mutating func assignReadIsHidden(_ row: MemberOrdinal, _ isHidden: Bool) {
     set(Self.readMovedHidden, row, isHidden)
@@ -129,7 +129,7 @@ struct RowFlags: ~Copyable, Sendable {
     set(Self.deliveredMovedHidden, row, isHidden)
   }
 
-  /// Takes a current member's row out of the counters.
+  /// Take a current member's row out of the counters.
   private mutating func discount(_ row: MemberOrdinal) {
     hide(row, read: false, delivered: false)
     activeCount -= 1
@@ -156,7 +156,7 @@ struct RowFlags: ~Copyable, Sendable {
   var byteCount: Int { heapBytes(flags) + heapBytes(awaited) }
 
   #if DEBUG
-    /// Checks the counters and the awaited bits against the flags.
+    /// Check the counters and the awaited bits against the flags.
     func checkInvariants(rowCount: Int) -> String? {
       if flags.count != rowCount { return "flags: not one for each row" }
       for position in flags.indices {

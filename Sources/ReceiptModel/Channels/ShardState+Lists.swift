@@ -14,7 +14,7 @@ extension ShardState {
     }
   }
 
-  /// Begins a page of a list; ``advance(_:slot:viewer:budget:)`` fills it.
+  /// Begin a page of a list; ``advance(_:slot:viewer:budget:)`` fills it.
   ///
   /// - Parameters:
   ///   - cursor: empty for the first page.
@@ -47,7 +47,7 @@ extension ShardState {
     return scan
   }
 
-  /// Continues a page. Throws if the list must not be shown any more, which may have changed since the last slice.
+  /// Continue a page. Throws if the list must not be shown any more, which may have changed since the last slice.
   ///
   /// - Parameter budget: the number of rows that may be examined; reduced by those examined.
   /// - Returns: whether the page is complete.

@@ -3,7 +3,7 @@
 extension ShardState {
   // MARK: Channels
 
-  /// Removes the messages before `message`, or all if it is empty. Their ids still mark positions and are never reused.
+  /// Remove the messages before `message`, or all if it is empty. Their ids still mark positions and are never reused.
   package func decideTruncate(
     _ slot: ChannelSlot,
     before message: RawSpan,
@@ -19,7 +19,7 @@ extension ShardState {
     effects.append(.channel(self[slot].number, .truncated(through: through, at: time)))
   }
 
-  /// Deletes a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
+  /// Delete a channel and everything in it, one slice of its users at a time. If one slice is not enough, the channel
   /// can no longer be found from the first slice on. The slot is free once the last slice's effects are assigned.
   ///
   /// - Parameter limit: maximum number of users; reduced by those processed.
@@ -39,7 +39,7 @@ extension ShardState {
     return true
   }
 
-  /// Removes every trace of a user's id from a channel, one slice at a time. The user leaves it, and their rows and
+  /// Remove every trace of a user's id from a channel, one slice at a time. The user leaves it, and their rows and
   /// messages lose their user. Until the last slice the channel knows the user, so that a repeat finishes an
   /// interrupted erasure.
   ///
@@ -66,7 +66,7 @@ extension ShardState {
     return true
   }
 
-  /// Queues the change that a channel no longer knows a user.
+  /// Queue the change that a channel no longer knows a user.
   private func decideMembershipRemoved(
     _ slot: ChannelSlot,
     _ user: String,
@@ -108,7 +108,7 @@ extension ShardState {
     for member in members where isErasing(member.user) { throw .userErased }
   }
 
-  /// Marks a user as being erased: the first part of an erasure, in the home shard. The caller replicates the version
+  /// Mark a user as being erased: the first part of an erasure, in the home shard. The caller replicates the version
   /// to all other shards.
   package func decideBeginErasure(user: String, into effects: inout [Effect]) {
     let current = userSettings(user)
@@ -116,12 +116,12 @@ extension ShardState {
     var erasing = current
     erasing.isErasing = true
     erasing.isErased = false
-    erasing.isSettled = false
+    erasing.isReplicated = false
     erasing.version += 1
     effects.append(.shard(.userAssigned(number(of: user), erasing)))
   }
 
-  /// Removes a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
+  /// Remove a user's id from the settings, unless this shard has newer ones. Later assignments with a version up to
   /// this one are ignored.
   package func decideFinishErasure(
     user: String,

@@ -50,7 +50,7 @@ extension ShardState {
   /// A registered message that is not deleted.
   package struct ListedMessage: Hashable, Sendable {
     /// The channel, or for a reply the thread.
-    package var place: ChannelSlot
+    package var slot: ChannelSlot
     package var sequence: SequenceNumber
     /// For a reply, its parent message.
     package var parent: SequenceNumber
@@ -72,8 +72,8 @@ extension ShardState {
     var reply = cursor?.reply
     while message > self[slot].messages.truncatedThrough {
       let isDeleted = self[slot].messages.flags(message).contains(.deleted)
-      if !isDeleted, let place = self[slot].threads.place(of: message) {
-        let thread = slot.thread(place)
+      if !isDeleted, let index = self[slot].threads.index(of: message) {
+        let thread = slot.thread(index)
         var next = min(reply ?? self[thread].messages.newest, self[thread].messages.newest)
         while next > .zero {
           guard messages.count < limit, scanBudget > 0 else {
@@ -81,7 +81,7 @@ extension ShardState {
           }
           scanBudget -= 1
           if !self[thread].messages.flags(next).contains(.deleted) {
-            messages.append(ListedMessage(place: thread, sequence: next, parent: message))
+            messages.append(ListedMessage(slot: thread, sequence: next, parent: message))
           }
           next = SequenceNumber(next.rawValue - 1)
         }
@@ -90,7 +90,7 @@ extension ShardState {
         return (messages, MessageListCursor(message: message, reply: .zero))
       }
       scanBudget -= 1
-      if !isDeleted { messages.append(ListedMessage(place: slot, sequence: message, parent: .zero)) }
+      if !isDeleted { messages.append(ListedMessage(slot: slot, sequence: message, parent: .zero)) }
       message = SequenceNumber(message.rawValue - 1)
       reply = nil
     }

@@ -15,13 +15,13 @@ extension ShardState {
   ) throws(Refusal) -> ChannelSlot? {
     if let member { try checkParent(parent, in: slot, for: member) }
     let sequence = try self.parent(parent, in: slot)
-    guard let place = self[slot].threads.place(of: sequence) else { return nil }
-    let thread = slot.thread(place)
+    guard let index = self[slot].threads.index(of: sequence) else { return nil }
+    let thread = slot.thread(index)
     refresh(thread)
     return thread
   }
 
-  /// Refuses a parent message that does not exist for a member, deleted or not.
+  /// Refuse a parent message that does not exist for a member, deleted or not.
   private func checkParent(
     _ parent: RawSpan,
     in slot: ChannelSlot,
@@ -31,10 +31,10 @@ extension ShardState {
     guard hidden > .zero else { return }
     if let sequence = self[slot].messages.find(parent) {
       if sequence > hidden { return }
-      guard let place = self[slot].threads.place(of: sequence), exists(slot.thread(place), for: member)
+      guard let index = self[slot].threads.index(of: sequence), exists(slot.thread(index), for: member)
       else { throw .messageNotFound }
-    } else if let place = self[slot].threads.place(ofReply: parent) {
-      let thread = slot.thread(place)
+    } else if let index = self[slot].threads.index(ofReply: parent) {
+      let thread = slot.thread(index)
       guard find(parent, in: thread, hiddenThrough: hiddenThrough(thread, member)) != nil else {
         throw .messageNotFound
       }
@@ -43,8 +43,8 @@ extension ShardState {
 
   /// The thread that contains a reply, by the reply's id. Nil if there is no such reply.
   package mutating func thread(withReply id: RawSpan, in slot: ChannelSlot) -> ChannelSlot? {
-    guard let place = self[slot].threads.place(ofReply: id) else { return nil }
-    let thread = slot.thread(place)
+    guard let index = self[slot].threads.index(ofReply: id) else { return nil }
+    let thread = slot.thread(index)
     refresh(thread)
     return thread
   }
@@ -59,7 +59,7 @@ extension ShardState {
 
   /// The slot that contains a message: a thread's slot if the message is a reply, otherwise the channel's, also if the
   /// message is unknown.
-  package mutating func place(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
+  package mutating func targetSlot(of message: RawSpan, in slot: ChannelSlot) -> ChannelSlot {
     if self[slot].threads.isEmpty || self[slot].messages.find(message) != nil { return slot }
     return thread(withReply: message, in: slot) ?? slot
   }
@@ -67,7 +67,7 @@ extension ShardState {
   /// The message that a thread can hang under: a message of the channel itself, not deleted.
   private func parent(_ id: RawSpan, in slot: ChannelSlot) throws(Refusal) -> SequenceNumber {
     guard let sequence = self[slot].messages.find(id) else {
-      throw self[slot].threads.place(ofReply: id) == nil ? .messageNotFound : .nestedReply
+      throw self[slot].threads.index(ofReply: id) == nil ? .messageNotFound : .nestedReply
     }
     guard !self[slot].messages.flags(sequence).contains(.deleted) else { throw .messageDeleted }
     return sequence
@@ -85,7 +85,7 @@ extension ShardState {
 
   // MARK: Positions
 
-  /// Marks a thread read, up to a reply, or up to the newest if `message` is empty. A member of the channel without a
+  /// Mark a thread read, up to a reply, or up to the newest if `message` is empty. A member of the channel without a
   /// row in the thread takes part from then on; what they have read of it counts too.
   ///
   /// - Parameter thread: from ``thread(of:in:)`` or ``thread(withReply:in:)``.
@@ -120,7 +120,7 @@ extension ShardState {
     self[thread.channel].decideUnflag(member, epoch: nil, at: time, into: &effects)
   }
 
-  /// Marks a thread delivered. Does nothing for a member of the channel without a row in the thread.
+  /// Mark a thread delivered. Does nothing for a member of the channel without a row in the thread.
   package func decideDelivered(
     inThread thread: ChannelSlot,
     user: RawSpan,
@@ -139,7 +139,7 @@ extension ShardState {
     effects.wrapInThread(self[thread].parent, from: start)
   }
 
-  /// Marks a thread unread from a reply on, or as a whole if `message` is empty. A user without a row in the thread is
+  /// Mark a thread unread from a reply on, or as a whole if `message` is empty. A user without a row in the thread is
   /// refused.
   package func decideUnread(
     inThread thread: ChannelSlot,
@@ -159,7 +159,7 @@ extension ShardState {
     effects.wrapInThread(self[thread].parent, from: start)
   }
 
-  /// Checks a mark under a message that has no replies yet. A permitted mark changes nothing.
+  /// Check a mark under a message that has no replies yet. A permitted mark changes nothing.
   ///
   /// - Parameter isUnread: the mark is mark-unread.
   package func checkMark(
@@ -217,7 +217,7 @@ extension ShardState {
 
   // MARK: Replies
 
-  /// Registers a reply (R15). The first reply creates the thread. Does nothing if the channel or one of its threads
+  /// Register a reply (R15). The first reply creates the thread. Does nothing if the channel or one of its threads
   /// knows the id.
   ///
   /// - Parameters:
@@ -267,7 +267,7 @@ extension ShardState {
     if wantsReceipt { record.flags.insert(.receiptNotAllowed) }
     if !movesPosition { record.flags.insert(.keepsSenderPosition) }
     let start = effects.count
-    let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
+    let thread = self[slot].threads.index(of: parent).map { slot.thread($0) }
     if let thread {
       guard self[thread].messages.hasRoom else { throw .limitReached(.messagesPerChannel) }
     } else {
@@ -289,7 +289,7 @@ extension ShardState {
     return .created(sequence)
   }
 
-  /// Appends the effects of a reply: first the rows of users who take part from it on, then the reply, then its
+  /// Append the effects of a reply: first the rows of users who take part from it on, then the reply, then its
   /// sender's positions.
   ///
   /// - Parameters:
@@ -381,7 +381,7 @@ extension ShardState {
     return members
   }
 
-  /// Makes a member take part in a thread, visible to all.
+  /// Make a member take part in a thread, visible to all.
   ///
   /// - Parameters:
   ///   - thread: nil: the thread begins with this row.
@@ -426,7 +426,7 @@ extension ShardState {
     return row
   }
 
-  /// Moves the sender's row in a thread to the reply just sent (R5).
+  /// Move the sender's row in a thread to the reply just sent (R5).
   ///
   /// - Parameters:
   ///   - thread: nil: the thread begins with the reply.
@@ -466,27 +466,27 @@ extension ShardState {
     _ id: RawSpan,
     in slot: ChannelSlot
   ) throws(Refusal) -> (thread: ChannelSlot, sequence: SequenceNumber)? {
-    guard let place = self[slot].threads.place(ofReply: id),
-      let sequence = self[slot].threads[place].messages.find(id)
+    guard let index = self[slot].threads.index(ofReply: id),
+      let sequence = self[slot].threads[index].messages.find(id)
     else { return nil }
-    guard !isDeleted(sequence, in: slot.thread(place)) else { throw .messageDeleted }
-    return (slot.thread(place), sequence)
+    guard !isDeleted(sequence, in: slot.thread(index)) else { throw .messageDeleted }
+    return (slot.thread(index), sequence)
   }
 
-  /// Deletes a reply (R16); nil if there is no such reply. In a closed thread the reply counts as deleted already.
+  /// Delete a reply (R16); nil if there is no such reply. In a closed thread the reply counts as deleted already.
   func decideDelete(
     reply id: RawSpan,
     in slot: ChannelSlot,
     at time: Timestamp,
     into effects: inout [Effect]
   ) -> SequenceNumber? {
-    guard let place = self[slot].threads.place(ofReply: id),
-      let sequence = self[slot].threads[place].messages.find(id)
+    guard let index = self[slot].threads.index(ofReply: id),
+      let sequence = self[slot].threads[index].messages.find(id)
     else { return nil }
-    guard !isDeleted(sequence, in: slot.thread(place)) else { return sequence }
+    guard !isDeleted(sequence, in: slot.thread(index)) else { return sequence }
     let start = effects.count
     effects.append(.channel(self[slot].number, .messageDeleted(sequence, at: time)))
-    effects.wrapInThread(self[slot].threads[place].parent, from: start)
+    effects.wrapInThread(self[slot].threads[index].parent, from: start)
     return sequence
   }
 
@@ -510,7 +510,7 @@ extension ShardState {
       guard case .joined(let time, let user) = try ListCursor(cursor, order: .joined, isThread: true) else {
         throw .invalidCursor
       }
-      below = self[thread].place(before: user.span.bytes, joinedAt: time, from: viewer.joinedAt)
+      below = self[thread].index(before: user.span.bytes, joinedAt: time, from: viewer.joinedAt)
     }
     return self[thread].threadRows(
       viewer,
@@ -521,7 +521,7 @@ extension ShardState {
     )
   }
 
-  /// Converts a channel's viewer into a viewer of the slot's thread; a channel's slot returns it unchanged.
+  /// Convert a channel's viewer into a viewer of the slot's thread; a channel's slot returns it unchanged.
   ///
   /// - Parameter viewer: from ``viewer(_:isServer:in:)`` with the channel's slot.
   package func viewer(_ viewer: ChannelViewer, in slot: ChannelSlot) -> ChannelViewer {
@@ -573,27 +573,27 @@ extension ShardState {
 }
 
 extension [Effect] {
-  /// Wraps effects decided on a thread into effects on its channel; the only place that does so.
+  /// Wrap effects decided on a thread into effects on its channel; the only function that does so.
   ///
   /// - Parameter start: the number of effects before them.
   mutating func wrapInThread(_ parent: SequenceNumber, from start: Int) {
-    for place in start..<count {
+    for index in start..<count {
       // A log with any other effect in a thread is refused when it is read again.
-      guard case .channel(let number, let effect) = self[place], effect.traits.contains(.threadable) else {
+      guard case .channel(let number, let effect) = self[index], effect.traits.contains(.threadable) else {
         preconditionFailure("an effect that a thread cannot have")
       }
-      self[place] = .channel(number, .inThread(parent, effect))
+      self[index] = .channel(number, .inThread(parent, effect))
     }
   }
 }
 
 #if DEBUG
   extension ShardState {
-    /// Checks that the rows of a channel's threads hide what their users hide, as in the channel (R7).
+    /// Check that the rows of a channel's threads hide what their users hide, as in the channel (R7).
     func checkThreads(_ slot: ChannelSlot) -> String? {
-      for place in 0..<self[slot].threads.count {
-        if let fault = checkHidden(slot.thread(place)) {
-          return "thread of \(self[slot].threads[place].parent.rawValue): \(fault)"
+      for index in 0..<self[slot].threads.count {
+        if let fault = checkHidden(slot.thread(index)) {
+          return "thread of \(self[slot].threads[index].parent.rawValue): \(fault)"
         }
       }
       return self[slot].checkThreads()

@@ -39,7 +39,7 @@ struct ThreadBounds: ~Copyable, Sendable {
   var byteCount: Int { heapBytes(counted) + heapBytes(unread) }
 
   #if DEBUG
-    /// Checks that the columns have a value for each row of a thread.
+    /// Check that the columns have a value for each row of a thread.
     func checkColumns(rowCount: Int) -> String? {
       let expected = isOfThread ? rowCount : 0
       return counted.count == expected && unread.count == expected

@@ -56,7 +56,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
   /// When the flag was last set or cleared; none: never.
   func flaggedAt(_ row: MemberOrdinal) -> Timestamp { flags[row.rawValue]?.at ?? .none }
 
-  /// Calls `body` with the markers of all rows, for a pass over them; the maximum stands for no marker.
+  /// Call `body` with the markers of all rows, for a pass over them; the maximum stands for no marker.
   @inline(__always)
   func withMarkers<Result>(_ body: (UnsafeBufferPointer<UInt32>) -> Result) -> Result {
     markers.withUnsafeBufferPointer(body)
@@ -64,7 +64,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Appends a row without a marker.
+  /// Append a row without a marker.
   mutating func append() {
     markers.append(Self.noMarker)
     epochs.append(0)
@@ -86,7 +86,7 @@ struct UnreadMarkers: ~Copyable, Sendable {
     flags[row.rawValue] = time == .none ? nil : Flag(isSet: isSet, at: time)
   }
 
-  /// Clears the row of a member who leaves.
+  /// Clear the row of a member who leaves.
   mutating func clear(_ row: MemberOrdinal) {
     assign(row, nil, epoch: 0, at: .none)
     flags[row.rawValue] = nil
@@ -98,13 +98,13 @@ struct UnreadMarkers: ~Copyable, Sendable {
   }
 
   #if DEBUG
-    /// Checks that the columns have a value for each row.
+    /// Check that the columns have a value for each row.
     func checkColumns(rowCount: Int) -> String? {
       markers.count == rowCount && epochs.count == rowCount
         ? nil : "unread markers: columns of different lengths"
     }
 
-    /// Checks the row of a current member.
+    /// Check the row of a current member.
     ///
     /// - Parameter read: the row's read watermark.
     func check(_ row: MemberOrdinal, read: SequenceNumber) -> String? {

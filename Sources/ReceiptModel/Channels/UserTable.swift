@@ -14,7 +14,7 @@ struct UserTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   /// The location of each id: its first byte's offset above, its length in the lower 24 bits; for number n at index
   /// n−1.
-  private var places: [UInt64] = []
+  private var locations: [UInt64] = []
   private var index = HashIndex()
   /// Reference counts by number, for owners that use ``retain(_:)``.
   private var references: [UInt32] = []
@@ -35,15 +35,15 @@ struct UserTable: ~Copyable, Sendable {
   /// The number of this user; assigns a new one if needed.
   mutating func intern(_ id: RawSpan) -> UserNumber {
     if let known = find(id) { return known }
-    places.append(append(id))
-    index.insert(StableHash.hash(id), UInt32(places.count - 1))
-    return UserNumber(UInt32(places.count))
+    locations.append(append(id))
+    index.insert(StableHash.hash(id), UInt32(locations.count - 1))
+    return UserNumber(UInt32(locations.count))
   }
 
   private mutating func append(_ id: RawSpan) -> UInt64 {
-    let place = UInt64(bytes.count) << Self.lengthBits | UInt64(id.byteCount)
+    let location = UInt64(bytes.count) << Self.lengthBits | UInt64(id.byteCount)
     id.withUnsafeBytes { bytes.append(contentsOf: $0) }
-    return place
+    return location
   }
 
   /// The number of this user, assigning a new one if needed; nobody for the empty string.
@@ -66,12 +66,12 @@ struct UserTable: ~Copyable, Sendable {
   }
 
   /// Size in bytes.
-  var byteCount: Int { heapBytes(bytes) + heapBytes(places) + heapBytes(references) + index.byteCount }
+  var byteCount: Int { heapBytes(bytes) + heapBytes(locations) + heapBytes(references) + index.byteCount }
 
   private func range(_ position: Int) -> Range<Int> {
-    let place = places[position]
-    let start = Int(place >> Self.lengthBits)
-    return start..<(start + Int(place & (1 << Self.lengthBits - 1)))
+    let location = locations[position]
+    let start = Int(location >> Self.lengthBits)
+    return start..<(start + Int(location & (1 << Self.lengthBits - 1)))
   }
 
   private func matches(_ position: UInt32, _ other: RawSpan) -> Bool {
@@ -81,21 +81,21 @@ struct UserTable: ~Copyable, Sendable {
   // MARK: Erasing (R16)
 
   /// Number of assigned numbers, including those without an id.
-  var count: Int { places.count }
+  var count: Int { locations.count }
 
   /// Whether a number's id was erased.
   func isErased(_ number: UserNumber) -> Bool {
     number != .nobody && range(Int(number.rawValue) - 1).isEmpty
   }
 
-  /// Adds a reference to this user.
+  /// Add a reference to this user.
   mutating func retain(_ number: UserNumber) {
     guard number != .nobody else { return }
-    while references.count < places.count { references.append(0) }
+    while references.count < locations.count { references.append(0) }
     references[Int(number.rawValue) - 1] += 1
   }
 
-  /// Removes a reference to this user. Erases the id when the last reference is gone.
+  /// Remove a reference to this user. Erases the id when the last reference is gone.
   mutating func release(_ number: UserNumber) {
     guard number != .nobody else { return }
     let position = Int(number.rawValue) - 1
@@ -109,27 +109,27 @@ struct UserTable: ~Copyable, Sendable {
     return position < references.count ? Int(references[position]) : 0
   }
 
-  /// Erases a user's id from memory; the number stays, without an id. Idempotent.
+  /// Erase a user's id from memory; the number stays, without an id. Idempotent.
   mutating func erase(_ number: UserNumber) {
     guard number != .nobody, !isErased(number) else { return }
     let position = Int(number.rawValue) - 1
     let range = range(position)
     index.remove(StableHash.hash(bytes.span.bytes.extracting(range)), UInt32(position))
     for offset in range { bytes[offset] = 0 }
-    places[position] = 0
+    locations[position] = 0
     holeBytes += range.count
     if holeBytes > Self.holeBytesMin, holeBytes * 2 > bytes.count { closeHoles() }
   }
 
-  /// Appends a number without an id.
-  mutating func appendErased() { places.append(0) }
+  /// Append a number without an id.
+  mutating func appendErased() { locations.append(0) }
 
   /// Reassigns an erased user's number to another user, who has none.
   mutating func assign(_ number: UserNumber, _ id: String) {
     precondition(isErased(number), "the number belongs to a user")
     var id = id
     id.withUTF8 { id in
-      places[Int(number.rawValue) - 1] = append(id.span.bytes)
+      locations[Int(number.rawValue) - 1] = append(id.span.bytes)
       index.insert(StableHash.hash(id.span.bytes), number.rawValue - 1)
     }
   }
@@ -137,10 +137,10 @@ struct UserTable: ~Copyable, Sendable {
   private mutating func closeHoles() {
     var closed: [UInt8] = []
     closed.reserveCapacity(bytes.count - holeBytes)
-    for position in places.indices {
+    for position in locations.indices {
       let range = range(position)
       guard !range.isEmpty else { continue }
-      places[position] = UInt64(closed.count) << Self.lengthBits | UInt64(range.count)
+      locations[position] = UInt64(closed.count) << Self.lengthBits | UInt64(range.count)
       closed.append(contentsOf: bytes[range])
     }
     bytes = closed

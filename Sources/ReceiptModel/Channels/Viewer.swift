@@ -83,7 +83,7 @@ extension ShardState {
       || self[thread].messages.newest > hiddenThrough(thread, member)
   }
 
-  /// Advances the shard's time to the join time of members added now. The join time is later than every existing
+  /// Advance the shard's time to the join time of members added now. The join time is later than every existing
   /// message, so that comparing times of joins and registrations gives their order, in threads too.
   ///
   /// - Parameter slot: nil: the channel is new.

@@ -18,7 +18,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
   @inline(__always)
   func stepCount(_ row: MemberOrdinal) -> UInt32 { stepCounts[Int(row.rawValue)] }
 
-  /// Calls `body` with the positions of all rows, for a pass over them.
+  /// Call `body` with the positions of all rows, for a pass over them.
   @inline(__always)
   func withPositions<Result>(_ body: (UnsafeBufferPointer<UInt32>) -> Result) -> Result {
     positions.withUnsafeBufferPointer(body)
@@ -26,7 +26,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Appends a row without a position.
+  /// Append a row without a position.
   mutating func append() {
     positions.append(0)
     times.append(0)
@@ -44,7 +44,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
     stepCounts[Int(row.rawValue)] = stepCount
   }
 
-  /// Moves a row's watermark by one step.
+  /// Move a row's watermark by one step.
   mutating func move(_ row: MemberOrdinal, to sequence: SequenceNumber, at time: Timestamp) {
     let position = Int(row.rawValue)
     positions[position] = sequence.rawValue
@@ -52,7 +52,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
     stepCounts[position] &+= 1
   }
 
-  /// Clears the position of a row that is left, so that counts do not include it.
+  /// Clear the position of a row that is left, so that counts do not include it.
   ///
   /// - Parameter time: the time to keep.
   mutating func clear(_ row: MemberOrdinal, at time: Timestamp) {
@@ -63,7 +63,7 @@ struct WatermarkColumn: ~Copyable, Sendable {
   var byteCount: Int { heapBytes(positions) + heapBytes(times) + heapBytes(stepCounts) }
 
   #if DEBUG
-    /// Checks that the columns have a value for each row.
+    /// Check that the columns have a value for each row.
     func checkColumns(rowCount: Int) -> String? {
       [positions.count, times.count, stepCounts.count].contains { $0 != rowCount }
         ? "watermarks: columns of different lengths" : nil

@@ -8,7 +8,7 @@ struct KeyedList<Key: Hashable & Sendable, Element: Sendable>: Sendable {
   /// The element with this key; nil: there is none.
   subscript(key: Key) -> Element? { indexes[key].map { elements[$0] } }
 
-  /// Changes the element with this key in place; appends `new` first if there is none.
+  /// Change the element with this key in place; append `new` first if there is none.
   @inline(__always)
   mutating func update(_ key: Key, default new: () -> Element, _ change: (inout Element) -> Void) {
     let index: Int
@@ -22,12 +22,12 @@ struct KeyedList<Key: Hashable & Sendable, Element: Sendable>: Sendable {
     change(&elements[index])
   }
 
-  /// Changes the element with this key in place, if there is one.
+  /// Change the element with this key in place, if there is one.
   mutating func updateExisting(_ key: Key, _ change: (inout Element) -> Void) {
     guard let index = indexes[key] else { return }
     change(&elements[index])
   }
 
-  /// Appends an element that is never looked up.
+  /// Append an element that is never looked up.
   mutating func append(_ element: Element) { elements.append(element) }
 }

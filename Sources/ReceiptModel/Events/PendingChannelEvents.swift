@@ -7,7 +7,7 @@ package struct PendingChannelEvents: Sendable {
   /// such change.
   private(set) var newestShown = Timestamp.none
 
-  /// Events with their place in the order of changes.
+  /// Events with their position in the order of changes.
   private(set) var happened: [(order: Int, event: ChannelEvent)] = []
   /// Changed rows, by thread and row.
   private var changedRows = KeyedList<UInt64, PendingRowChange>()
@@ -47,7 +47,7 @@ package struct PendingChannelEvents: Sendable {
     var before: RowAnswer?
   }
 
-  /// The time of a change, and its place in the order of changes.
+  /// The time of a change, and its position in the order of changes.
   struct Moment: Sendable {
     var order: Int
     var at: Timestamp
@@ -91,13 +91,13 @@ package struct PendingChannelEvents: Sendable {
   var receipts: [PendingReceiptChange] { changedReceipts.elements }
   var statuses: [PendingStatusChange] { changedStatuses.elements }
 
-  /// Extends the pending period back to `time`, because the recorded changes follow from an earlier event. Until they
+  /// Extend the pending period back to `time`, because the recorded changes follow from an earlier event. Until they
   /// are reported, the shard is not complete from then on.
   package mutating func extendPendingPeriod(since time: Timestamp) {
     if !isEmpty { oldest = min(oldest, time) }
   }
 
-  /// Removes and returns the changes that are reported at once in channels of any size: messages, members, options and
+  /// Remove and return the changes that are reported at once in channels of any size: messages, members, options and
   /// removals. Rows, receipts and statuses stay. They are reported from the state at that later time, so their order
   /// relative to these does not matter.
   ///
@@ -118,7 +118,7 @@ package struct PendingChannelEvents: Sendable {
     happened.append((next(time), event))
   }
 
-  /// Records a change of a row.
+  /// Record a change of a row.
   ///
   /// - Parameters:
   ///   - audience: the recipients of the change.
@@ -154,7 +154,7 @@ package struct PendingChannelEvents: Sendable {
     sendingKey == Self.key(row, thread)
   }
 
-  /// Records that the last recorded message moves its sender's positions. The message's event then covers these moves
+  /// Record that the last recorded message moves its sender's positions. The message's event then covers these moves
   /// and the earlier recorded ones (R5). A mark-unread to report to the row's own devices stays recorded, because no
   /// message carries its epoch.
   mutating func send(
@@ -224,22 +224,22 @@ package struct PendingChannelEvents: Sendable {
     }
   }
 
-  /// Records that a message's receipt has expired without being done.
+  /// Record that a message's receipt has expired without being done.
   mutating func expire(_ sequence: SequenceNumber, at time: Timestamp) {
     changedReceipts.append(PendingReceiptChange(sequence: sequence, row: nil, order: next(time), at: time))
   }
 
-  /// Records that a member leaves, so that no receipt waits for them any more.
+  /// Record that a member leaves, so that no receipt waits for them any more.
   ///
   /// - Parameter done: the receipts that are done before that; called only the first time.
   mutating func leave(done: () -> Set<SequenceNumber>) {
     if doneBefore == nil { doneBefore = done() }
   }
 
-  /// Records that the set of members that receipts wait for has changed.
+  /// Record that the set of members that receipts wait for has changed.
   mutating func reportAllReceipts() { reportsAllReceipts = true }
 
-  /// Records that all rows look different, or may.
+  /// Record that all rows look different, or may.
   mutating func expose(before options: ChannelTypeOptions) {
     if optionsBefore == nil { optionsBefore = options }
   }

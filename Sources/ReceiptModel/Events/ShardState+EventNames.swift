@@ -1,13 +1,13 @@
 /// Look-ups for encoding events: names and marks of users and messages, in the channel or thread of the slot.
 extension ShardState {
-  /// Calls `body` with a user's id, as bytes; empty for nobody.
+  /// Call `body` with a user's id, as bytes; empty for nobody.
   package func withUser<Result>(_ slot: ChannelSlot, _ user: UserNumber, _ body: (RawSpan) -> Result)
     -> Result
   {
     body(self[slot].users.id(user))
   }
 
-  /// Calls `body` with the id of a message's sender, as bytes; empty for nobody.
+  /// Call `body` with the id of a message's sender, as bytes; empty for nobody.
   package func withSender<Result>(
     _ slot: ChannelSlot,
     of sequence: SequenceNumber,
@@ -60,8 +60,8 @@ extension ShardState {
   /// thread.
   package mutating func thread(under parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
-    guard let place = self[slot].threads.place(of: parent) else { return nil }
-    let thread = slot.thread(place)
+    guard let index = self[slot].threads.index(of: parent) else { return nil }
+    let thread = slot.thread(index)
     refresh(thread)
     return thread
   }

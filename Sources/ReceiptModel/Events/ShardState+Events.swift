@@ -3,7 +3,7 @@
 extension ShardState {
   // MARK: Recording changes
 
-  /// Records an effect on a channel. Call this before the effect is assigned: a row's position before the effect
+  /// Record an effect on a channel. Call this before the effect is assigned: a row's position before the effect
   /// decides which messages' statuses may change.
   ///
   /// - Parameter time: the command's time.
@@ -17,43 +17,43 @@ extension ShardState {
       return record(effect, in: slot, thread: .zero, at: time, &pending)
     }
     // A thread's first reply creates it, so the thread may not exist yet.
-    let thread = self[slot].threads.place(of: parent).map { slot.thread($0) }
+    let thread = self[slot].threads.index(of: parent).map { slot.thread($0) }
     record(effect, in: thread, thread: parent, at: time, &pending)
   }
 
   private func record(
     _ effect: ChannelEffect,
-    in place: ChannelSlot?,
+    in slot: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
     _ pending: inout PendingChannelEvents
   ) {
-    let newest = place.map { self[$0].messages.newest } ?? .zero
+    let newest = slot.map { self[$0].messages.newest } ?? .zero
     switch effect {
     case .readMoved(let row, let sequence, _, _)
-    where isSend(to: sequence, of: row, in: place, thread: thread, pending):
-      recordSend(.read, row, to: sequence, in: place, thread: thread, at: time, &pending)
+    where isSend(to: sequence, of: row, in: slot, thread: thread, pending):
+      recordSend(.read, row, to: sequence, in: slot, thread: thread, at: time, &pending)
     case .deliveredMoved(let row, let sequence, _, _)
-    where isSend(to: sequence, of: row, in: place, thread: thread, pending):
-      recordSend(.delivered, row, to: sequence, in: place, thread: thread, at: time, &pending)
+    where isSend(to: sequence, of: row, in: slot, thread: thread, pending):
+      recordSend(.delivered, row, to: sequence, in: slot, thread: thread, at: time, &pending)
     case .markerAssigned(let row, nil, _, _) where pending.isSending(row, inThread: thread):
       // Sending cleared the marker; the message event implies that.
-      guard let place, self[place].rows.shows(.marker, row, options(place)) else { return }
-      recordStatuses(row, in: place, thread: thread, at: time, &pending)
+      guard let slot, self[slot].rows.shows(.marker, row, options(slot)) else { return }
+      recordStatuses(row, in: slot, thread: thread, at: time, &pending)
     case .readMoved(let row, _, _, _):
-      recordMove(.read, row, in: place, thread: thread, at: time, &pending) { $0.isRead = true }
+      recordMove(.read, row, in: slot, thread: thread, at: time, &pending) { $0.isRead = true }
     case .deliveredMoved(let row, _, _, _), .deliveredAcked(let row, _, _, _, _):
-      recordMove(.delivered, row, in: place, thread: thread, at: time, &pending) { $0.isDelivered = true }
+      recordMove(.delivered, row, in: slot, thread: thread, at: time, &pending) { $0.isDelivered = true }
     case .markerAssigned(let row, let marker, let epoch, _):
       // Mark-unread raises the epoch. Once the epoch has reached its maximum, the marker's direction decides: mark-read
       // never sets or lowers a marker.
       var isUnread = true
-      if let place {
-        let known = self[place].rows.marker(row)
+      if let slot {
+        let known = self[slot].rows.marker(row)
         let isLower = marker.map { marker in known.map { marker < $0 } ?? true } ?? false
-        isUnread = epoch != self[place].rows.epoch(row) || isLower
+        isUnread = epoch != self[slot].rows.epoch(row) || isLower
       }
-      recordMove(.marker, row, in: place, thread: thread, at: time, &pending) {
+      recordMove(.marker, row, in: slot, thread: thread, at: time, &pending) {
         if isUnread { $0.isUnread = true } else { $0.isRead = true }
       }
     case .muteAssigned(let row, _):
@@ -64,7 +64,7 @@ extension ShardState {
         inThread: thread,
         at: time,
         for: .own,
-        before: { shownBefore(row, in: place, options) },
+        before: { shownBefore(row, in: slot, options) },
         { $0.isRead = true }
       )
     case .unreadFlagAssigned(let row, false, _, _) where pending.isSending(row, inThread: thread):
@@ -78,15 +78,15 @@ extension ShardState {
         inThread: thread,
         at: time,
         for: .own,
-        before: { shownBefore(row, in: place, options) },
+        before: { shownBefore(row, in: slot, options) },
         { if isSet { $0.isUnread = true } else { $0.isRead = true } }
       )
     case .rowAssigned(let row, let record):
       // A user who had only read the thread and now takes part keeps their row.
-      if let place, Int(row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(row) { return }
+      if let slot, Int(row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(row) { return }
       if thread == .zero { pending.add(.memberAdded(row, at: time), at: time) }
       let hides = settings.find(record.user).map { settings.hides($0).read } ?? false
-      let isUnseen = record.joinedByReading && (hides || !(place.map { options($0).readEvents } ?? true))
+      let isUnseen = record.joinedByReading && (hides || !(slot.map { options($0).readEvents } ?? true))
       // Others get no event for a thread's row before it moves.
       pending.touch(
         row,
@@ -101,17 +101,17 @@ extension ShardState {
       pending.changeStatuses(inThread: thread, newest: newest, at: time) { $0.before[row] = RowEnds.none }
     case .rowLeft(let row, let time), .rowErased(let row, let time):
       // A thread member whom others did not see leaves without an event.
-      guard let place, self[place].rows.isActive(row), !self[place].rows.isUnseen(row, options(place)) else {
+      guard let slot, self[slot].rows.isActive(row), !self[slot].rows.isUnseen(row, options(slot)) else {
         return
       }
       if thread == .zero {
-        let user = self[place].users.text(self[place].rows.user(row))
+        let user = self[slot].users.text(self[slot].rows.user(row))
         pending.add(.memberRemoved(user: user, at: time), at: time)
         pending.leave {
-          Set(self[place].receiptsAcknowledged(settings).filter { self[place].receiptProgress($0).isDone })
+          Set(self[slot].receiptsAcknowledged(settings).filter { self[slot].receiptProgress($0).isDone })
         }
       }
-      let start = self[place].rows.firstCounted(row)
+      let start = self[slot].rows.firstCounted(row)
       pending.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.alwaysReported.include(StatusSpan(after: start))
       }
@@ -124,7 +124,7 @@ extension ShardState {
       pending.add(.truncated(through: sequence, at: time), at: time)
     case .acknowledged(let sequence, let acknowledgement):
       // An acknowledgement made while hidden changes nothing for others (R7).
-      guard let place, !acknowledgement.isHidden, !self[place].rows.hidesRead(acknowledgement.row) else {
+      guard let slot, !acknowledgement.isHidden, !self[slot].rows.hidesRead(acknowledgement.row) else {
         return
       }
       pending.acknowledge(sequence, acknowledgement.row, at: time)
@@ -132,9 +132,9 @@ extension ShardState {
         $0.acknowledged[sequence, default: []].insert(acknowledgement.row)
       }
     case .channelAssigned(_, _, let own):
-      guard let place, own != self[place].ownOptions else { return }
-      let now = types.options(self[place].type).applying(own)
-      recordOptionsChange(from: options(place), to: now, in: place, at: time, &pending)
+      guard let slot, own != self[slot].ownOptions else { return }
+      let now = types.options(self[slot].type).applying(own)
+      recordOptionsChange(from: options(slot), to: now, in: slot, at: time, &pending)
     default:
       break
     }
@@ -146,13 +146,13 @@ extension ShardState {
   private func recordMove(
     _ move: Move,
     _ row: MemberOrdinal,
-    in place: ChannelSlot?,
+    in slot: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
     _ pending: inout PendingChannelEvents,
     _ change: (inout PendingChannelEvents.PendingRowChange) -> Void
   ) {
-    guard let place, Int(row.rawValue) < self[place].rows.rowCount else {
+    guard let slot, Int(row.rawValue) < self[slot].rows.rowCount else {
       // The row is assigned by an earlier effect of the same command, which is recorded already.
       let isShown = pending.change(of: row, inThread: thread)?.shown != nil
       return pending.touch(
@@ -164,8 +164,8 @@ extension ShardState {
         change
       )
     }
-    let now = options(place)
-    let isShown = self[place].rows.shows(move, row, now)
+    let now = options(slot)
+    let isShown = self[slot].rows.shows(move, row, now)
     // Own devices get no event for a delivery.
     if move == .delivered, !isShown { return }
     var audience: PendingChannelEvents.Audience = move == .delivered ? [] : .own
@@ -176,11 +176,11 @@ extension ShardState {
       inThread: thread,
       at: time,
       for: audience,
-      before: { shownBefore(row, in: place, options) },
+      before: { shownBefore(row, in: slot, options) },
       change
     )
     // A move that others cannot see changes no status.
-    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &pending) }
+    if isShown { recordStatuses(row, in: slot, thread: thread, at: time, &pending) }
   }
 
   /// A row as others saw it before the change that is being recorded.
@@ -188,24 +188,24 @@ extension ShardState {
   /// - Parameter options: the options before, if they changed.
   private func shownBefore(
     _ row: MemberOrdinal,
-    in place: ChannelSlot?,
+    in slot: ChannelSlot?,
     _ options: ChannelTypeOptions?
   ) -> RowAnswer? {
-    guard let place, Int(row.rawValue) < self[place].rows.rowCount else { return nil }
-    let options = options ?? self.options(place)
-    return self[place].shownRow(row, options: options, settings: settings, withOwnDetails: false)
+    guard let slot, Int(row.rawValue) < self[slot].rows.rowCount else { return nil }
+    let options = options ?? self.options(slot)
+    return self[slot].shownRow(row, options: options, settings: settings, withOwnDetails: false)
   }
 
-  /// Records the messages whose statuses a row's move may change.
+  /// Record the messages whose statuses a row's move may change.
   private func recordStatuses(
     _ row: MemberOrdinal,
-    in place: ChannelSlot,
+    in slot: ChannelSlot,
     thread: SequenceNumber,
     at time: Timestamp,
     _ pending: inout PendingChannelEvents
   ) {
-    pending.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
-      if $0.before[row] == nil { $0.before[row] = self[place].rows.ends(row, options(place)) }
+    pending.changeStatuses(inThread: thread, newest: self[slot].messages.newest, at: time) {
+      if $0.before[row] == nil { $0.before[row] = self[slot].rows.ends(row, options(slot)) }
     }
   }
 
@@ -213,33 +213,33 @@ extension ShardState {
   private func isSend(
     to sequence: SequenceNumber,
     of row: MemberOrdinal,
-    in place: ChannelSlot?,
+    in slot: ChannelSlot?,
     thread: SequenceNumber,
     _ pending: PendingChannelEvents
   ) -> Bool {
-    guard let place, pending.isNewest(sequence, inThread: thread) else { return false }
-    return self[place].isSender(row, of: sequence)
+    guard let slot, pending.isNewest(sequence, inThread: thread) else { return false }
+    return self[slot].isSender(row, of: sequence)
   }
 
-  /// Records a move of the sender's row that a message made.
+  /// Record a move of the sender's row that a message made.
   private func recordSend(
     _ move: Move,
     _ row: MemberOrdinal,
     to sequence: SequenceNumber,
-    in place: ChannelSlot?,
+    in slot: ChannelSlot?,
     thread: SequenceNumber,
     at time: Timestamp,
     _ pending: inout PendingChannelEvents
   ) {
-    guard let place else { return }
-    let isShown = self[place].rows.shows(move, row, options(place))
+    guard let slot else { return }
+    let isShown = self[slot].rows.shows(move, row, options(slot))
     var moves: ChannelEvent.SenderMoves = move == .read ? .read : .delivered
     if isShown { moves.insert(move == .read ? .readShown : .deliveredShown) }
     pending.send(row, inThread: thread, to: sequence, at: time, moves)
-    if isShown { recordStatuses(row, in: place, thread: thread, at: time, &pending) }
+    if isShown { recordStatuses(row, in: slot, thread: thread, at: time, &pending) }
   }
 
-  /// Records a change of the options of the channel's type. Call this after the change is assigned.
+  /// Record a change of the options of the channel's type. Call this after the change is assigned.
   package func recordOptionsChange(
     in slot: ChannelSlot,
     at time: Timestamp,
@@ -262,16 +262,16 @@ extension ShardState {
     pending.changeStatuses(inThread: .zero, newest: self[slot].messages.newest, at: time) {
       $0.alwaysReported.include(StatusSpan(after: 0))
     }
-    for place in 0..<self[slot].threads.count {
-      let thread = self[slot].threads[place].parent
-      let newest = self[slot].threads[place].messages.newest
+    for index in 0..<self[slot].threads.count {
+      let thread = self[slot].threads[index].parent
+      let newest = self[slot].threads[index].messages.newest
       pending.changeStatuses(inThread: thread, newest: newest, at: time) {
         $0.alwaysReported.include(StatusSpan(after: 0))
       }
     }
   }
 
-  /// Records that a change of a user's settings changed what others see of the user's row, in the channel and its
+  /// Record that a change of a user's settings changed what others see of the user's row, in the channel and its
   /// threads (R7). Call this after the change is assigned.
   package mutating func recordSettingsChange(
     of user: RawSpan,
@@ -283,8 +283,8 @@ extension ShardState {
     recordSettingsChange(of: user, in: slot, thread: .zero, at: time, &pending)
     if self[slot].row(of: user) != nil { pending.reportAllReceipts() }
     guard !self[slot].threads.isEmpty else { return }
-    for place in self[slot].threads.places(of: user) {
-      let thread = slot.thread(place)
+    for index in self[slot].threads.indices(of: user) {
+      let thread = slot.thread(index)
       // A thread member whom others could not see before and cannot see now changed for no one.
       let wasSeen = isSeen(user, in: thread)
       refresh(thread)
@@ -300,15 +300,15 @@ extension ShardState {
 
   private func recordSettingsChange(
     of user: RawSpan,
-    in place: ChannelSlot,
+    in slot: ChannelSlot,
     thread: SequenceNumber,
     at time: Timestamp,
     _ pending: inout PendingChannelEvents
   ) {
-    guard let row = self[place].row(of: user) else { return }
+    guard let row = self[slot].row(of: user) else { return }
     pending.touch(row, inThread: thread, at: time, for: .others, before: { nil }) { $0.isShownAnew = true }
-    let start = self[place].rows.firstCounted(row)
-    pending.changeStatuses(inThread: thread, newest: self[place].messages.newest, at: time) {
+    let start = self[slot].rows.firstCounted(row)
+    pending.changeStatuses(inThread: thread, newest: self[slot].messages.newest, at: time) {
       $0.alwaysReported.include(StatusSpan(after: start))
     }
   }
@@ -323,9 +323,9 @@ extension ShardState {
     refresh(slot)
     var ordered = pending.happened
     for change in pending.rows {
-      guard let place = place(ofThread: change.thread, in: slot) else { continue }
-      refresh(place)
-      append(change, in: place, to: &ordered)
+      guard let targetSlot = targetSlot(ofThread: change.thread, in: slot) else { continue }
+      refresh(targetSlot)
+      append(change, in: targetSlot, to: &ordered)
     }
     for change in pending.receipts where !self[slot].isGone(change.sequence) {
       let row = change.row.flatMap { self[slot].isSeenAcknowledging($0) ? $0 : nil }
@@ -341,28 +341,28 @@ extension ShardState {
     appendReceipts(slot, pending, to: &events)
     if let before = pending.optionsBefore { appendExposed(slot, before, pending, to: &events) }
     for change in pending.statuses {
-      guard let place = place(ofThread: change.thread, in: slot) else { continue }
-      refresh(place)
-      let runs = cutAtJoin(self[place].statusRuns(change.changes, options(place)), place)
+      guard let targetSlot = targetSlot(ofThread: change.thread, in: slot) else { continue }
+      refresh(targetSlot)
+      let runs = cutAtJoin(self[targetSlot].statusRuns(change.changes, options(targetSlot)), targetSlot)
       for run in runs { events.append(.status(thread: change.thread, run, at: pending.newestShown)) }
     }
     return events
   }
 
   /// The slot of the channel or of one of its threads; nil if the thread does not exist or its parent is deleted.
-  private func place(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
+  private func targetSlot(ofThread parent: SequenceNumber, in slot: ChannelSlot) -> ChannelSlot? {
     if parent == .zero { return slot }
-    guard let place = self[slot].threads.place(of: parent), !self[slot].isClosed(place) else { return nil }
-    return slot.thread(place)
+    guard let index = self[slot].threads.index(of: parent), !self[slot].isClosed(index) else { return nil }
+    return slot.thread(index)
   }
 
-  /// Appends the events for a row.
+  /// Append the events for a row.
   private func append(
     _ change: PendingChannelEvents.PendingRowChange,
-    in place: ChannelSlot,
+    in slot: ChannelSlot,
     to ordered: inout [(order: Int, event: ChannelEvent)]
   ) {
-    guard Int(change.row.rawValue) < self[place].rows.rowCount, self[place].rows.isActive(change.row) else {
+    guard Int(change.row.rawValue) < self[slot].rows.rowCount, self[slot].rows.isActive(change.row) else {
       return
     }
     // A change that others see for a reason other than a visible move takes effect now.
@@ -383,15 +383,15 @@ extension ShardState {
     )
     event.hasNewSettings = change.isShownAnew
     // Others get no event for an unseen thread member, except to retract what they saw before.
-    if !change.isShownAnew, !self[place].rows.isUnseen(change.row, options(place)) {
-      let shown = shownRow(place, change.row, withOwnDetails: false)
+    if !change.isShownAnew, !self[slot].rows.isUnseen(change.row, options(slot)) {
+      let shown = shownRow(slot, change.row, withOwnDetails: false)
       event.show(
         shown,
-        before: change.before ?? self[place].joinedRow(change.row),
+        before: change.before ?? self[slot].joinedRow(change.row),
         isDelivered: change.isDelivered
       )
       // A new thread member who shows no reads has the position of the join, having read nothing (R7, R8).
-      if event.showsRead, !self[place].rows.shows(.read, change.row, options(place)) {
+      if event.showsRead, !self[slot].rows.shows(.read, change.row, options(slot)) {
         (event.showsRead, event.showsRow) = (false, true)
       }
     }
@@ -402,7 +402,7 @@ extension ShardState {
     }
   }
 
-  /// Appends the receipts that changed because a member left, hid or became visible again.
+  /// Append the receipts that changed because a member left, hid or became visible again.
   private func appendReceipts(
     _ slot: ChannelSlot,
     _ pending: PendingChannelEvents,
@@ -418,27 +418,27 @@ extension ShardState {
     }
   }
 
-  /// Appends rows that look different than under the previous options and have no event for another reason.
+  /// Append rows that look different than under the previous options and have no event for another reason.
   private mutating func appendExposed(
     _ slot: ChannelSlot,
     _ before: ChannelTypeOptions,
     _ pending: PendingChannelEvents,
     to events: inout [ChannelEvent]
   ) {
-    var places = [slot]
-    for place in 0..<self[slot].threads.count where !self[slot].isClosed(place) {
-      places.append(slot.thread(place))
+    var targetSlots = [slot]
+    for index in 0..<self[slot].threads.count where !self[slot].isClosed(index) {
+      targetSlots.append(slot.thread(index))
     }
-    for place in places {
-      refresh(place)
-      let thread = self[place].parent
-      for position in 0..<self[place].rows.rowCount {
+    for targetSlot in targetSlots {
+      refresh(targetSlot)
+      let thread = self[targetSlot].parent
+      for position in 0..<self[targetSlot].rows.rowCount {
         let row = MemberOrdinal(UInt32(position))
-        guard self[place].rows.isActive(row), pending.change(of: row, inThread: thread) == nil else {
+        guard self[targetSlot].rows.isActive(row), pending.change(of: row, inThread: thread) == nil else {
           continue
         }
-        let then = self[place].shownRow(row, options: before, settings: settings, withOwnDetails: false)
-        let now = shownRow(place, row, withOwnDetails: false)
+        let then = self[targetSlot].shownRow(row, options: before, settings: settings, withOwnDetails: false)
+        let now = shownRow(targetSlot, row, withOwnDetails: false)
         guard then != now else { continue }
         events.append(
           .row(ChannelEvent.RowEvent(thread: thread, row: row, showsRow: true, at: pending.newestShown))
@@ -449,7 +449,7 @@ extension ShardState {
 }
 
 extension ChannelEvent.RowEvent {
-  /// Sets the flags that describe how the row visible to others changed.
+  /// Set the flags that describe how the row visible to others changed.
   fileprivate mutating func show(_ now: RowAnswer, before: RowAnswer, isDelivered: Bool) {
     if now.lastReadSequence < before.lastReadSequence
       || now.lastDeliveredSequence < before.lastDeliveredSequence

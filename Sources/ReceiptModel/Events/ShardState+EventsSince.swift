@@ -23,12 +23,12 @@ extension ShardState {
   ) -> [ChannelEvent]? {
     refresh(slot)
     var events = ChangedSince(time: since, limit: limit, statusesMax: statusesMax)
-    defer { left -= events.looked }
+    defer { left -= events.examined }
     guard append(slot, to: &events) else { return nil }
-    events.looked += self[slot].threads.count
-    for place in 0..<self[slot].threads.count where !self[slot].isClosed(place) {
-      refresh(slot.thread(place))
-      guard append(slot.thread(place), to: &events) else { return nil }
+    events.examined += self[slot].threads.count
+    for index in 0..<self[slot].threads.count where !self[slot].isClosed(index) {
+      refresh(slot.thread(index))
+      guard append(slot.thread(index), to: &events) else { return nil }
     }
     return events.all
   }
@@ -46,7 +46,7 @@ extension ShardState {
     /// How many more messages may be examined for their statuses.
     var statusesMax: Int
     /// The number of rows, messages, receipts and threads examined.
-    var looked = 0
+    var examined = 0
     /// The changes in the current channel or thread.
     var here: [(at: Timestamp, event: ChannelEvent)] = []
     /// The time of the newest event that others besides its member may see.
@@ -72,8 +72,9 @@ extension ShardState {
       if isShown { newestShown = max(newestShown, time) }
     }
 
-    /// Appends the current room's events in order of time; events of the same time stay in the order found.
-    mutating func endRoom() {
+    /// Append the events of the current channel or thread in order of time; events of the same time stay in the order
+    /// found.
+    mutating func flushCurrent() {
       all += here.enumerated().sorted { ($0.element.at, $0.offset) < ($1.element.at, $1.offset) }
         .map(\.element.event)
       here = []
@@ -111,83 +112,83 @@ extension ShardState {
       }
       let messages = taken.reduce(0) { $0 + Int($1.through - $1.after) }
       let passes = max(0, taken.count - 1) * rows
-      looked += messages + passes
+      examined += messages + passes
       statusesMax -= messages + passes
       return statusesMax >= 0 ? taken : nil
     }
   }
 
-  /// Appends the changes of the channel, or of one of its threads.
+  /// Append the changes of the channel, or of one of its threads.
   ///
   /// - Returns: false if the changes are incomplete.
-  private func append(_ place: ChannelSlot, to events: inout ChangedSince) -> Bool {
-    let thread = self[place].parent
+  private func append(_ slot: ChannelSlot, to events: inout ChangedSince) -> Bool {
+    let thread = self[slot].parent
     var optionsChangedAt = max(
-      types[self[place].type].takenAt,
-      self[place.channel].optionsChangedAt
+      types[self[slot].type].appliedAt,
+      self[slot.channel].optionsChangedAt
     )
     if events.isPast(optionsChangedAt) { optionsChangedAt = .none }
     // For a client, a new channel begins with an event about its state.
-    if !place.isThread, isNew(place, since: events.time), self[place].created != optionsChangedAt {
-      events.add(.updated(at: self[place].created), at: self[place].created)
+    if !slot.isThread, isNew(slot, since: events.time), self[slot].created != optionsChangedAt {
+      events.add(.updated(at: self[slot].created), at: self[slot].created)
     }
     if optionsChangedAt != .none {
       events.changeStatuses(after: 0)
-      if !place.isThread { events.add(.updated(at: optionsChangedAt), at: optionsChangedAt) }
+      if !slot.isThread { events.add(.updated(at: optionsChangedAt), at: optionsChangedAt) }
     }
-    if !place.isThread, !events.isPast(self[place].messages.deletions.truncatedAt) {
-      let through = self[place].messages.truncatedThrough
+    if !slot.isThread, !events.isPast(self[slot].messages.deletions.truncatedAt) {
+      let through = self[slot].messages.truncatedThrough
       events.add(
-        .truncated(through: through, at: self[place].messages.deletions.truncatedAt),
-        at: self[place].messages.deletions.truncatedAt
+        .truncated(through: through, at: self[slot].messages.deletions.truncatedAt),
+        at: self[slot].messages.deletions.truncatedAt
       )
     }
-    appendMessages(place, to: &events)
-    guard appendRows(place, optionsChangedAt, to: &events), !events.isFull else { return false }
-    if !place.isThread { appendReceipts(place, to: &events) }
+    appendMessages(slot, to: &events)
+    guard appendRows(slot, optionsChangedAt, to: &events), !events.isFull else { return false }
+    if !slot.isThread { appendReceipts(slot, to: &events) }
     guard !events.isFull,
       let spans = events.takeSpans(
         between: StatusSpan(
-          after: self[place].messages.truncatedThrough.rawValue,
-          through: self[place].messages.newest.rawValue
+          after: self[slot].messages.truncatedThrough.rawValue,
+          through: self[slot].messages.newest.rawValue
         ),
-        rows: self[place].rows.rowCount
+        rows: self[slot].rows.rowCount
       )
     else { return false }
     let last = max(events.newestShown, events.time)
-    events.endRoom()
+    events.flushCurrent()
     for span in spans {
-      let changes = StatusChanges(alwaysReported: span, newestBefore: self[place].messages.newest)
-      for run in cutAtJoin(self[place].statusRuns(changes, options(place)), place) {
+      let changes = StatusChanges(alwaysReported: span, newestBefore: self[slot].messages.newest)
+      for run in cutAtJoin(self[slot].statusRuns(changes, options(slot)), slot) {
         events.all.append(.status(thread: thread, run, at: last))
       }
     }
     return !events.isFull
   }
 
-  /// Appends messages registered or deleted since then.
-  private func appendMessages(_ place: ChannelSlot, to events: inout ChangedSince) {
-    let thread = self[place].parent
-    let truncated = self[place].messages.truncatedThrough
-    let first = self[place].messages.first(registeredSince: events.time)
-    let hasDeleted = !events.isPast(self[place].messages.deletions.last)
+  /// Append messages registered or deleted since then.
+  private func appendMessages(_ slot: ChannelSlot, to events: inout ChangedSince) {
+    let thread = self[slot].parent
+    let truncated = self[slot].messages.truncatedThrough
+    let first = self[slot].messages.first(registeredSince: events.time)
+    let hasDeleted = !events.isPast(self[slot].messages.deletions.last)
     var sequence = hasDeleted ? truncated.next : max(first, truncated.next)
-    while sequence <= self[place].messages.newest, !events.isFull {
-      events.looked += 1
+    while sequence <= self[slot].messages.newest, !events.isFull {
+      events.examined += 1
       if sequence < first,
-        let end = self[place].messages.deletions.endOfSegment(sequence, withoutDeletionSince: events.time)
+        let end = self[slot].messages.deletions.endOfSegment(sequence, withoutDeletionSince: events.time)
       {
         sequence = min(first, end.next)
         continue
       }
-      let isDeleted = self[place].messages.flags(sequence).contains(.deleted)
-      let deletedAt = self[place].messages.deletedAt(sequence)
+      let isDeleted = self[slot].messages.flags(sequence).contains(.deleted)
+      let deletedAt = self[slot].messages.deletedAt(sequence)
       if isDeleted, deletedAt >= events.time {
         events.add(.messageDeleted(thread: thread, sequence, at: deletedAt), at: deletedAt)
       } else if !isDeleted, sequence >= first {
-        let registeredAt = self[place].messages.registeredAt(sequence)
-        let sender = self[place].rows.row(of: self[place].messages.sender(sequence))
-        let moves = sender.map { sent($0, sequence, in: place) } ?? ChannelEvent.SenderMoves()
+        let registeredAt = self[slot].messages.registeredAt(sequence)
+        let sender = self[slot].rows.row(of: self[slot].messages.sender(sequence))
+        let moves = sender.map { sent($0, sequence, in: slot) } ?? ChannelEvent.SenderMoves()
         events.add(.messageNew(thread: thread, sequence, moves: moves), at: registeredAt)
       }
       sequence = sequence.next
@@ -195,21 +196,21 @@ extension ShardState {
   }
 
   /// The sender's positions that a message moved and that are still at the message.
-  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in place: ChannelSlot)
+  private func sent(_ row: MemberOrdinal, _ sequence: SequenceNumber, in slot: ChannelSlot)
     -> ChannelEvent.SenderMoves
   {
     var moves = ChannelEvent.SenderMoves()
-    guard self[place].isSender(row, of: sequence) else { return moves }
-    let options = options(place)
-    let isSeen = !self[place].rows.isUnseen(row, options)
-    if self[place].rows.read[row] == sequence {
+    guard self[slot].isSender(row, of: sequence) else { return moves }
+    let options = options(slot)
+    let isSeen = !self[slot].rows.isUnseen(row, options)
+    if self[slot].rows.read[row] == sequence {
       moves.insert(.read)
-      let isHidden = self[place].rows.hidesRead(row) || self[place].rows.readIsHidden(row)
+      let isHidden = self[slot].rows.hidesRead(row) || self[slot].rows.readIsHidden(row)
       if isSeen, options.readEvents, !isHidden { moves.insert(.readShown) }
     }
-    if self[place].rows.delivered[row] == sequence {
+    if self[slot].rows.delivered[row] == sequence {
       moves.insert(.delivered)
-      let isHidden = self[place].rows.hidesDelivered(row) || self[place].rows.deliveredIsHidden(row)
+      let isHidden = self[slot].rows.hidesDelivered(row) || self[slot].rows.deliveredIsHidden(row)
       if isSeen, options.deliveryEvents, !isHidden { moves.insert(.deliveredShown) }
     }
     return moves
@@ -222,49 +223,49 @@ extension ShardState {
   private func sent(
     _ row: MemberOrdinal,
     at sequence: SequenceNumber,
-    in place: ChannelSlot,
+    in slot: ChannelSlot,
     since: Timestamp
   )
     -> ChannelEvent.SenderMoves
   {
-    guard sequence > self[place].messages.truncatedThrough, self[place].isSender(row, of: sequence),
-      !self[place].messages.flags(sequence).contains(.deleted),
-      self[place].messages.registeredAt(sequence) >= since,
+    guard sequence > self[slot].messages.truncatedThrough, self[slot].isSender(row, of: sequence),
+      !self[slot].messages.flags(sequence).contains(.deleted),
+      self[slot].messages.registeredAt(sequence) >= since,
       // A message from before the join would be reported before `memberAdded`. A thread has no such event.
-      place.isThread
-        || self[place].rows.joinedAt(row) < self[place].messages.registeredAt(sequence)
+      slot.isThread
+        || self[slot].rows.joinedAt(row) < self[slot].messages.registeredAt(sequence)
     else { return ChannelEvent.SenderMoves() }
-    return sent(row, sequence, in: place)
+    return sent(row, sequence, in: slot)
   }
 
-  /// Appends rows that joined, left, moved or look different.
+  /// Append rows that joined, left, moved or look different.
   ///
   /// - Parameter optionsChangedAt: none: not since.
   private func appendRows(
-    _ place: ChannelSlot,
+    _ slot: ChannelSlot,
     _ optionsChangedAt: Timestamp,
     to events: inout ChangedSince
   ) -> Bool {
-    events.looked += self[place].rows.rowCount
+    events.examined += self[slot].rows.rowCount
     var reached = Reached()
-    for position in 0..<self[place].rows.rowCount {
+    for position in 0..<self[slot].rows.rowCount {
       let row = MemberOrdinal(UInt32(position))
-      guard self[place].rows.isActive(row) else {
-        let leftAt = self[place].rows.leftAt(row)
-        if events.isPast(leftAt) || wasTakenOver(row, in: place) { continue }
-        events.changeStatuses(after: self[place].rows.firstCounted(row))
+      guard self[slot].rows.isActive(row) else {
+        let leftAt = self[slot].rows.leftAt(row)
+        if events.isPast(leftAt) || wasTakenOver(row, in: slot) { continue }
+        events.changeStatuses(after: self[slot].rows.firstCounted(row))
         events.changesReceipts = true
-        if place.isThread { continue }
-        let user = self[place].rows.user(row)
+        if slot.isThread { continue }
+        let user = self[slot].rows.user(row)
         if user == .nobody { return false }
-        events.add(.memberRemoved(user: self[place].users.text(user), at: leftAt), at: leftAt)
+        events.add(.memberRemoved(user: self[slot].users.text(user), at: leftAt), at: leftAt)
         continue
       }
-      let joinedAt = self[place].rows.joinedAt(row)
-      if !place.isThread, !events.isPast(joinedAt) {
+      let joinedAt = self[slot].rows.joinedAt(row)
+      if !slot.isThread, !events.isPast(joinedAt) {
         events.add(.memberAdded(row, at: joinedAt), at: joinedAt)
       }
-      appendChanged(place, row, optionsChangedAt, &reached, to: &events)
+      appendChanged(slot, row, optionsChangedAt, &reached, to: &events)
       if events.isFull { return false }
     }
     return true
@@ -303,42 +304,42 @@ extension ShardState {
     }
   }
 
-  /// Appends a row's changes: for its member's own devices with the time of the change, and for others with the time of
+  /// Append a row's changes: for its member's own devices with the time of the change, and for others with the time of
   /// the part that they may see (R4, R7).
   private func appendChanged(
-    _ place: ChannelSlot,
+    _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ optionsChangedAt: Timestamp,
     _ reached: inout Reached,
     to events: inout ChangedSince
   ) {
-    let joinedAt = self[place].rows.joinedAt(row)
-    var readAt = self[place].rows.read.time(row)
+    let joinedAt = self[slot].rows.joinedAt(row)
+    var readAt = self[slot].rows.read.time(row)
     // A user who joins a thread by marking it read has read it at that time.
-    if place.isThread, readAt == .none, self[place].rows.read[row] > .zero { readAt = joinedAt }
-    let deliveredAt = self[place].rows.delivered.time(row)
-    let markedAt = self[place].rows.markedAt(row)
-    let takenAt = settings.isEmpty ? .none : withUser(place, row) { settings.takenAt($0) }
-    let flaggedAt = self[place].rows.flaggedAt(row)
+    if slot.isThread, readAt == .none, self[slot].rows.read[row] > .zero { readAt = joinedAt }
+    let deliveredAt = self[slot].rows.delivered.time(row)
+    let markedAt = self[slot].rows.markedAt(row)
+    let appliedAt = settings.isEmpty ? .none : withUser(slot, row) { settings.appliedAt($0) }
+    let flaggedAt = self[slot].rows.flaggedAt(row)
     let (isRead, isMarked) = (!events.isPast(readAt), !events.isPast(markedAt))
     let isFlagged = !events.isPast(flaggedAt)
     let isDelivered = !events.isPast(deliveredAt)
-    let isShownAnew = !events.isPast(takenAt) || optionsChangedAt != .none
+    let isShownAnew = !events.isPast(appliedAt) || optionsChangedAt != .none
     // A new row in a thread has an epoch that the own devices may not know.
-    let isNewRow = place.isThread && !events.isPast(joinedAt)
+    let isNewRow = slot.isThread && !events.isPast(joinedAt)
     guard isRead || isMarked || isFlagged || isDelivered || isShownAnew || isNewRow else { return }
     /// Evaluated for each watermark separately, so that a hidden read does not influence what is reported of deliveries
     /// (R7).
     func reportedMoves(of watermark: SequenceNumber, _ isMoved: Bool) -> ChannelEvent.SenderMoves {
       isMoved
-        ? sent(row, at: watermark, in: place, since: events.time) : ChannelEvent.SenderMoves()
+        ? sent(row, at: watermark, in: slot, since: events.time) : ChannelEvent.SenderMoves()
     }
-    let readMoves = reportedMoves(of: self[place].rows.read[row], isRead)
-    let deliveredMoves = reportedMoves(of: self[place].rows.delivered[row], isDelivered)
-    if !events.isPast(takenAt) { events.changesReceipts = true }
-    let staysUnread = self[place].rows.marker(row) != nil || self[place].rows.isFlaggedUnread(row)
+    let readMoves = reportedMoves(of: self[slot].rows.read[row], isRead)
+    let deliveredMoves = reportedMoves(of: self[slot].rows.delivered[row], isDelivered)
+    if !events.isPast(appliedAt) { events.changesReceipts = true }
+    let staysUnread = self[slot].rows.marker(row) != nil || self[slot].rows.isFlaggedUnread(row)
     let own = ChannelEvent.RowEvent(
-      thread: self[place].parent,
+      thread: self[slot].parent,
       row: row,
       // The kind of marker change is not stored: a marker that is set is reported as unread, a cleared one as read. The
       // same holds for the flag.
@@ -346,52 +347,52 @@ extension ShardState {
       isUnread: (isMarked || isFlagged) && staysUnread,
       at: max(isRead ? readAt : .none, isMarked ? markedAt : .none, isFlagged ? flaggedAt : .none)
     )
-    var shown = ChannelEvent.RowEvent(thread: self[place].parent, row: row, at: .none)
+    var shown = ChannelEvent.RowEvent(thread: self[slot].parent, row: row, at: .none)
     // The first message that can count for the row.
-    let start = self[place].rows.firstCounted(row)
-    if self[place].rows.isUnseen(row, options(place)) {
+    let start = self[slot].rows.firstCounted(row)
+    if self[slot].rows.isUnseen(row, options(slot)) {
       // Others may have seen the member here before the member hid, but not if the member joined after that.
-      let neverShown = self[place].rows.read.stepCount(row) == 1 && self[place].rows.readIsHidden(row)
-      if !events.isPast(takenAt), joinedAt < takenAt || joinedAt == takenAt && !neverShown {
+      let neverShown = self[slot].rows.read.stepCount(row) == 1 && self[slot].rows.readIsHidden(row)
+      if !events.isPast(appliedAt), joinedAt < appliedAt || joinedAt == appliedAt && !neverShown {
         events.changeStatuses(after: start)
       }
     } else {
-      let options = options(place)
-      let showsRead = self[place].rows.showsRead(row, options)
+      let options = options(slot)
+      let showsRead = self[slot].rows.showsRead(row, options)
       let showsMarker = isMarked && showsRead && options.markUnread == .public
       // A marker cleared by a read is reported as that read, whether or not the read also moved the watermark.
-      let showsUnread = showsMarker && self[place].rows.marker(row) != nil
+      let showsUnread = showsMarker && self[slot].rows.marker(row) != nil
       let showsReadOn = showsMarker && !showsUnread
       let movedRead = isRead && showsRead
-      let movedDelivered = isDelivered && self[place].rows.showsDelivered(row, options)
+      let movedDelivered = isDelivered && self[slot].rows.showsDelivered(row, options)
       shown.showsRead = (movedRead || showsReadOn) && !readMoves.contains(.readShown)
       // A read that a marker hides from others still counts as a delivery (R4).
-      let isHeldDown = options.markUnread == .public && self[place].rows.marker(row) != nil
+      let isHeldDown = options.markUnread == .public && self[slot].rows.marker(row) != nil
       // A delivery below the read position shows as read.
-      let isBelowRead = showsRead && self[place].rows.delivered[row] < self[place].rows.read[row]
-      let tellsDelivered = movedDelivered && !isBelowRead && !deliveredMoves.contains(.deliveredShown)
-      shown.showsDelivered = tellsDelivered || shown.showsRead && isHeldDown
+      let isBelowRead = showsRead && self[slot].rows.delivered[row] < self[slot].rows.read[row]
+      let reportsDelivered = movedDelivered && !isBelowRead && !deliveredMoves.contains(.deliveredShown)
+      shown.showsDelivered = reportsDelivered || shown.showsRead && isHeldDown
       // A row at the start of a thread may have had a position before its member left or hid.
       let isAtStart = isNewRow && !movedRead && !movedDelivered
       shown.showsRow = isShownAnew || showsUnread || isAtStart
-      shown.hasNewSettings = !events.isPast(takenAt)
+      shown.hasNewSettings = !events.isPast(appliedAt)
       let times = [
-        shown.showsRead ? readAt : .none, tellsDelivered ? deliveredAt : .none,
-        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, takenAt, optionsChangedAt,
+        shown.showsRead ? readAt : .none, reportsDelivered ? deliveredAt : .none,
+        showsUnread || showsReadOn && shown.showsRead ? markedAt : .none, appliedAt, optionsChangedAt,
         isAtStart ? joinedAt : .none,
       ]
       shown.at = times.filter { !events.isPast($0) }.max() ?? .none
       if isShownAnew { events.changeStatuses(after: start) }
       if movedRead {
-        let from = reached.position(.read, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[place].rows.read[row].rawValue)
+        let from = reached.position(.read, row, self[slot].steps, before: events.time)
+        events.changeStatuses(after: max(start, from), through: self[slot].rows.read[row].rawValue)
       }
       if movedDelivered {
-        let from = reached.position(.delivered, row, self[place].steps, before: events.time)
-        events.changeStatuses(after: max(start, from), through: self[place].rows.delivered[row].rawValue)
+        let from = reached.position(.delivered, row, self[slot].steps, before: events.time)
+        events.changeStatuses(after: max(start, from), through: self[slot].rows.delivered[row].rawValue)
       }
       // The marker's previous position is unknown.
-      if showsMarker { events.changeStatuses(after: start, through: self[place].rows.read[row].rawValue) }
+      if showsMarker { events.changeStatuses(after: start, through: self[slot].rows.read[row].rawValue) }
     }
     for event in ChannelEvent.RowEvent.events(own: own, shown: shown) {
       events.add(.row(event), at: event.at, isShown: event.isForOthers)
@@ -402,21 +403,21 @@ extension ShardState {
   /// state.
   private static let namedMax = 100
 
-  /// Appends receipts that were acknowledged or expired since, or that may have changed state because a member left or
+  /// Append receipts that were acknowledged or expired since, or that may have changed state because a member left or
   /// hid.
-  private func appendReceipts(_ place: ChannelSlot, to events: inout ChangedSince) {
-    for sequence in self[place].receiptsAcknowledged(settings) {
+  private func appendReceipts(_ slot: ChannelSlot, to events: inout ChangedSince) {
+    for sequence in self[slot].receiptsAcknowledged(settings) {
       if events.isFull { return }
-      events.looked += 1
-      let changedAt = self[place].receipts.lastShown(sequence)
+      events.examined += 1
+      let changedAt = self[slot].receipts.lastShown(sequence)
       guard events.changesReceipts || changedAt == .unknown || !events.isPast(changedAt) else {
         continue
       }
       events.changeStatuses(after: sequence.rawValue - 1, through: sequence.rawValue)
       // If the time must not be shown, use a time that is not before the message.
-      let earliest = max(events.time, self[place].messages.registeredAt(sequence))
+      let earliest = max(events.time, self[slot].messages.registeredAt(sequence))
       let at = changedAt == .unknown || events.isPast(changedAt) ? earliest : changedAt
-      let made = self[place].acknowledgements(of: sequence, since: events.time)
+      let made = self[slot].acknowledgements(of: sequence, since: events.time)
       if made.isEmpty || made.count > Self.namedMax {
         events.add(.receipt(sequence, by: nil, at: at), at: at)
       } else {
@@ -424,9 +425,9 @@ extension ShardState {
       }
     }
     guard events.time <= time else { return }
-    for sequence in self[place].expired(in: events.time...time) {
+    for sequence in self[slot].expired(in: events.time...time) {
       if events.isFull { return }
-      let at = self[place].receipts.expiresAt(sequence)
+      let at = self[slot].receipts.expiresAt(sequence)
       events.add(.receipt(sequence, by: nil, at: at), at: at)
     }
   }

@@ -1,5 +1,5 @@
-/// A user's channel index (R13, R14). Contains every channel that knows the user's id, at a place that does not change
-/// while the entry exists. Free places are reused, the last freed first.
+/// A user's channel index (R13, R14). Contains every channel that knows the user's id, at a position that does not
+/// change while the entry exists. Free positions are reused, the last freed first.
 ///
 /// For deleted channels it keeps the time of the deletion, for clients that were away (docs/architecture.md, "Events"):
 /// in a tombstone, or with a later channel of the same name. Deletions are kept for ``deletionsKeptMilliseconds``, and
@@ -7,7 +7,7 @@
 package struct MembershipTable: ~Copyable, Sendable {
   /// One entry; its cid is in `bytes`.
   private struct Entry {
-    /// 0: the place is free.
+    /// 0: the position is free.
     var channel: UInt64
     var joinedAt: Int64
     var epoch: UInt64
@@ -32,16 +32,16 @@ package struct MembershipTable: ~Copyable, Sendable {
     )
   }
 
-  /// The deletion of a channel whose name has this place.
+  /// The deletion of a channel whose name has this position.
   package struct Deletion: Hashable, Comparable, Sendable {
     package var at: Timestamp
-    package var place: UInt32
+    package var position: UInt32
 
-    package static func < (a: Deletion, b: Deletion) -> Bool { (a.at, a.place) < (b.at, b.place) }
+    package static func < (a: Deletion, b: Deletion) -> Bool { (a.at, a.position) < (b.at, b.position) }
   }
 
   /// Maximum number of channels of one user; further ones are not recorded.
-  package static let placesMax: UInt32 = 1 << 22
+  package static let positionsMax: UInt32 = 1 << 22
   /// Maximum number of kept deletions; the oldest is dropped. A resume reply never has more events than this.
   package static let deletionsMax = 1_024
   /// How long deletions are reported: 7 days.
@@ -52,8 +52,8 @@ package struct MembershipTable: ~Copyable, Sendable {
   private var bytes: [UInt8] = []
   private var deadBytes = 0
   private var index = HashIndex()
-  /// Free places; the next to assign is the last. May still contain a place that was assigned out of order when pages
-  /// were read back.
+  /// Free positions; the next to assign is the last. May still contain a position that was assigned out of order when
+  /// pages were read back.
   private var free: [UInt32] = []
   /// The kept deletions, oldest first.
   package private(set) var deletions: [Deletion] = []
@@ -65,8 +65,8 @@ package struct MembershipTable: ~Copyable, Sendable {
   package var count: Int { index.count }
   /// Number of channels that know the user.
   package var knownCount: Int { index.count - goneCount }
-  /// Number of places, including free ones.
-  package var placeCount: UInt32 { UInt32(entries.count) }
+  /// Number of positions, including free ones.
+  package var positionCount: UInt32 { UInt32(entries.count) }
 
   /// Size in bytes.
   var byteCount: Int {
@@ -76,29 +76,29 @@ package struct MembershipTable: ~Copyable, Sendable {
         + index.byteCount
   }
 
-  /// The place of a channel.
-  package func place(of cid: RawSpan) -> UInt32? {
+  /// The position of a channel.
+  package func position(of cid: RawSpan) -> UInt32? {
     index.find(StableHash.hash(cid)) { self.cid($0).isEqual(to: cid) }
   }
 
-  /// The place of a channel.
-  package func place(of cid: String) -> UInt32? {
+  /// The position of a channel.
+  package func position(of cid: String) -> UInt32? {
     var cid = cid
-    return cid.withUTF8 { place(of: $0.span.bytes) }
+    return cid.withUTF8 { position(of: $0.span.bytes) }
   }
 
-  /// The place for a new entry; nil: the table is full.
-  package var nextPlace: UInt32? {
-    if let place = free.last { return place }
-    return placeCount < Self.placesMax ? placeCount : nil
+  /// The position for a new entry; nil: the table is full.
+  package var nextPosition: UInt32? {
+    if let position = free.last { return position }
+    return positionCount < Self.positionsMax ? positionCount : nil
   }
 
-  /// The entry at a place; nil if the place is free.
-  package subscript(place: UInt32) -> Membership? {
-    guard place < placeCount, entries[Int(place)].channel != 0 else { return nil }
-    let entry = entries[Int(place)]
+  /// The entry at a position; nil if the position is free.
+  package subscript(position: UInt32) -> Membership? {
+    guard position < positionCount, entries[Int(position)].channel != 0 else { return nil }
+    let entry = entries[Int(position)]
     return Membership(
-      cid: cid(place).withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      cid: cid(position).withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
       channel: ChannelNumber(entry.channel),
       row: entry.row == 0 ? nil : MemberOrdinal(entry.row - 1),
       isMember: entry.isMember,
@@ -110,14 +110,14 @@ package struct MembershipTable: ~Copyable, Sendable {
   }
 
   /// Whether there is an entry of a channel that the user is a member of.
-  package func isMember(_ place: UInt32) -> Bool { entries[Int(place)].isMember }
+  package func isMember(_ position: UInt32) -> Bool { entries[Int(position)].isMember }
 
   /// Whether there is an entry of a channel that knows the user.
-  package func isKnown(_ place: UInt32) -> Bool { isOccupied(place) && !entries[Int(place)].isGone }
+  package func isKnown(_ position: UInt32) -> Bool { isOccupied(position) && !entries[Int(position)].isGone }
 
   /// When an earlier channel of an entry's name was deleted; none: never, or no longer kept.
-  package func deletedAt(_ place: UInt32) -> Timestamp {
-    Timestamp(milliseconds: entries[Int(place)].deletedAt)
+  package func deletedAt(_ position: UInt32) -> Timestamp {
+    Timestamp(milliseconds: entries[Int(position)].deletedAt)
   }
 
   /// Whether all deletions at or after a time are kept.
@@ -127,73 +127,72 @@ package struct MembershipTable: ~Copyable, Sendable {
   }
 
   /// Whether there is an entry, or a tombstone.
-  package func isOccupied(_ place: UInt32) -> Bool { entries[Int(place)].channel != 0 }
+  package func isOccupied(_ position: UInt32) -> Bool { entries[Int(position)].channel != 0 }
 
   /// The epoch of an entry.
-  package func epoch(_ place: UInt32) -> UInt64 { entries[Int(place)].epoch }
+  package func epoch(_ position: UInt32) -> UInt64 { entries[Int(position)].epoch }
 
   @_lifetime(borrow self)
-  private borrowing func cid(_ place: UInt32) -> RawSpan {
-    let entry = entries[Int(place)]
+  private borrowing func cid(_ position: UInt32) -> RawSpan {
+    let entry = entries[Int(position)]
     let start = Int(entry.offset)
     return bytes.span.bytes.extracting(start..<start + Int(entry.length))
   }
 
   // MARK: Assignment
 
-  /// Assigns an entry to a free place or to its own; creates free places before it as needed.
-  mutating func assign(_ place: UInt32, _ membership: Membership) {
-    while placeCount <= place {
-      if placeCount < place { free.append(placeCount) }
+  /// Assign an entry to a free position or to its own; create free positions before it as needed.
+  mutating func assign(_ position: UInt32, _ membership: Membership) {
+    while positionCount <= position {
+      if positionCount < position { free.append(positionCount) }
       entries.append(.vacant)
     }
-    let position = Int(place)
     var text = membership.cid
     text.withUTF8 { name in
-      let isSame = isOccupied(place) && cid(place).isEqual(to: name.span.bytes)
+      let isSame = isOccupied(position) && cid(position).isEqual(to: name.span.bytes)
       if isSame { return }
-      // Only for damaged data: two entries of one channel, or another channel in a taken place.
-      if let other = self.place(of: name.span.bytes) { remove(other) }
-      if isOccupied(place) { remove(place) }
+      // Only for damaged data: two entries of one channel, or another channel in a taken position.
+      if let other = self.position(of: name.span.bytes) { remove(other) }
+      if isOccupied(position) { remove(position) }
       makeRoom(name.count)
-      entries[position].offset = UInt32(bytes.count)
-      entries[position].length = UInt16(name.count)
+      entries[Int(position)].offset = UInt32(bytes.count)
+      entries[Int(position)].length = UInt16(name.count)
       bytes.append(contentsOf: name)
-      index.insert(StableHash.hash(name.span.bytes), place)
+      index.insert(StableHash.hash(name.span.bytes), position)
     }
-    forgetDeletion(place)
-    if membership.deletedAt != .none { keep(Deletion(at: membership.deletedAt, place: place)) }
-    goneCount += (membership.isGone ? 1 : 0) - (entries[position].isGone ? 1 : 0)
-    entries[position].deletedAt = membership.deletedAt.milliseconds
-    entries[position].isGone = membership.isGone
-    entries[position].channel = membership.channel.rawValue
-    entries[position].joinedAt = membership.joinedAt.milliseconds
-    entries[position].epoch = membership.epoch
-    entries[position].row = membership.row.map { $0.rawValue + 1 } ?? 0
-    entries[position].isMember = membership.isMember
+    forgetDeletion(position)
+    if membership.deletedAt != .none { keep(Deletion(at: membership.deletedAt, position: position)) }
+    goneCount += (membership.isGone ? 1 : 0) - (entries[Int(position)].isGone ? 1 : 0)
+    entries[Int(position)].deletedAt = membership.deletedAt.milliseconds
+    entries[Int(position)].isGone = membership.isGone
+    entries[Int(position)].channel = membership.channel.rawValue
+    entries[Int(position)].joinedAt = membership.joinedAt.milliseconds
+    entries[Int(position)].epoch = membership.epoch
+    entries[Int(position)].row = membership.row.map { $0.rawValue + 1 } ?? 0
+    entries[Int(position)].isMember = membership.isMember
     trimFree()
   }
 
-  /// Removes an entry and frees its place.
-  mutating func remove(_ place: UInt32) {
-    guard place < placeCount, isOccupied(place) else { return }
-    index.remove(StableHash.hash(cid(place)), place)
-    deadBytes += Int(entries[Int(place)].length)
-    forgetDeletion(place)
-    if entries[Int(place)].isGone { goneCount -= 1 }
-    entries[Int(place)] = .vacant
-    free.append(place)
+  /// Remove an entry and free its position.
+  mutating func remove(_ position: UInt32) {
+    guard position < positionCount, isOccupied(position) else { return }
+    index.remove(StableHash.hash(cid(position)), position)
+    deadBytes += Int(entries[Int(position)].length)
+    forgetDeletion(position)
+    if entries[Int(position)].isGone { goneCount -= 1 }
+    entries[Int(position)] = .vacant
+    free.append(position)
   }
 
   // Deletions mostly come in order of time.
   private mutating func keep(_ deletion: Deletion) {
-    var place = deletions.count
-    while place > 0, deletions[place - 1] > deletion { place -= 1 }
-    deletions.insert(deletion, at: place)
+    var index = deletions.count
+    while index > 0, deletions[index - 1] > deletion { index -= 1 }
+    deletions.insert(deletion, at: index)
   }
 
-  private mutating func forgetDeletion(_ place: UInt32) {
-    let known = Deletion(at: deletedAt(place), place: place)
+  private mutating func forgetDeletion(_ position: UInt32) {
+    let known = Deletion(at: deletedAt(position), position: position)
     guard known.at != .none, let position = deletions.firstIndex(of: known) else { return }
     deletions.remove(at: position)
   }
@@ -202,7 +201,7 @@ package struct MembershipTable: ~Copyable, Sendable {
     while let last = free.last, isOccupied(last) { free.removeLast() }
   }
 
-  /// Compacts the cids if more than half of the bytes belong to removed entries.
+  /// Compact the cids if more than half of the bytes belong to removed entries.
   private mutating func makeRoom(_ count: Int) {
     guard deadBytes > 1_024, deadBytes > bytes.count / 2 else { return }
     var kept: [UInt8] = []
@@ -219,10 +218,10 @@ package struct MembershipTable: ~Copyable, Sendable {
   // MARK: Pages
 
   func effects(of page: UInt32, number: ChannelNumber) -> [Effect] {
-    let first = min(page * PageID.membershipsPerPage, placeCount)
-    let end = min(first + PageID.membershipsPerPage, placeCount)
-    return (first..<end).compactMap { place in
-      self[place].map { .channel(number, .membershipAssigned(place: place, $0)) }
+    let first = min(page * PageID.membershipsPerPage, positionCount)
+    let end = min(first + PageID.membershipsPerPage, positionCount)
+    return (first..<end).compactMap { position in
+      self[position].map { .channel(number, .membershipAssigned(position: position, $0)) }
     }
   }
 
@@ -230,29 +229,31 @@ package struct MembershipTable: ~Copyable, Sendable {
     func checkInvariants() -> String? {
       var taken = 0
       var living = 0
-      for place in 0..<placeCount where isOccupied(place) {
+      for position in 0..<positionCount where isOccupied(position) {
         taken += 1
-        living += Int(entries[Int(place)].length)
-        if self.place(of: cid(place)) != place { return "membership \(place): not found by its cid" }
-        if entries[Int(place)].isMember, entries[Int(place)].row == 0 {
-          return "membership \(place): a member without a row"
+        living += Int(entries[Int(position)].length)
+        if self.position(of: cid(position)) != position {
+          return "membership \(position): not found by its cid"
         }
-        if entries[Int(place)].isGone, isMember(place) || deletedAt(place) == .none {
-          return "membership \(place): no tombstone"
+        if entries[Int(position)].isMember, entries[Int(position)].row == 0 {
+          return "membership \(position): a member without a row"
+        }
+        if entries[Int(position)].isGone, isMember(position) || deletedAt(position) == .none {
+          return "membership \(position): no tombstone"
         }
       }
-      let kept = (0..<placeCount).filter { isOccupied($0) && deletedAt($0) != .none }
-        .map { Deletion(at: deletedAt($0), place: $0) }
+      let kept = (0..<positionCount).filter { isOccupied($0) && deletedAt($0) != .none }
+        .map { Deletion(at: deletedAt($0), position: $0) }
       if kept.sorted() != deletions { return "the kept deletions differ from those of the entries" }
-      let gone = (0..<placeCount).count { isOccupied($0) && !isKnown($0) }
+      let gone = (0..<positionCount).count { isOccupied($0) && !isKnown($0) }
       if gone != goneCount { return "\(gone) tombstones, \(goneCount) are counted" }
       if taken != count { return "\(taken) memberships, \(count) are found by their cids" }
       if living + deadBytes != bytes.count { return "the cids of memberships are not those counted" }
       if let last = free.last, isOccupied(last) {
-        return "membership \(last): is taken, but is the next free place"
+        return "membership \(last): is taken, but is the next free position"
       }
       let vacant = Set(free.filter { !isOccupied($0) })
-      return vacant.count == entries.count - taken ? nil : "a free place is missing from the free list"
+      return vacant.count == entries.count - taken ? nil : "a free position is missing from the free list"
     }
   #endif
 }

@@ -25,12 +25,12 @@ package struct Outbox: ~Copyable, Sendable {
     /// The other shard has applied the changes addressed to it up to here.
     var sent: UInt64 = 0
     /// This shard's index includes the other shard's changes up to here.
-    var taken: UInt64 = 0
+    var received: UInt64 = 0
     /// Changes were queued since the last ``Outbox/takeQueued()``.
     var isQueued = false
 
     /// The index of the first of `changes` whose number is above `number`.
-    func place(after number: UInt64) -> Int {
+    func index(after number: UInt64) -> Int {
       var low = head
       var high = changes.count
       while low < high {
@@ -81,11 +81,11 @@ package struct Outbox: ~Copyable, Sendable {
   package func sent(to shard: ShardID) -> UInt64 { peer(shard)?.sent ?? 0 }
 
   /// The number up to which changes from another shard are in the index.
-  package func taken(from shard: ShardID) -> UInt64 { peer(shard)?.taken ?? 0 }
+  package func received(from shard: ShardID) -> UInt64 { peer(shard)?.received ?? 0 }
 
   // MARK: Pending changes
 
-  /// Returns the shards for which changes were queued since the last call.
+  /// Return the shards for which changes were queued since the last call.
   package mutating func takeQueued() -> [ShardID] {
     guard !queued.isEmpty else { return [] }
     for shard in queued { peers[Int(shard.rawValue)].isQueued = false }
@@ -98,15 +98,15 @@ package struct Outbox: ~Copyable, Sendable {
     -> [QueuedChange]
   {
     guard Int(shard.rawValue) < peers.count else { return [] }
-    let start = peers[Int(shard.rawValue)].place(after: first)
-    let stop = max(start, min(peers[Int(shard.rawValue)].place(after: end), start + max(0, limit)))
+    let start = peers[Int(shard.rawValue)].index(after: first)
+    let stop = max(start, min(peers[Int(shard.rawValue)].index(after: end), start + max(0, limit)))
     return Array(peers[Int(shard.rawValue)].changes[start..<stop])
   }
 
   /// Number of changes for a shard with numbers above `first` and up to `end`.
   package func count(for shard: ShardID, after first: UInt64, through end: UInt64) -> Int {
     guard Int(shard.rawValue) < peers.count, first < end else { return 0 }
-    return peers[Int(shard.rawValue)].place(after: end) - peers[Int(shard.rawValue)].place(after: first)
+    return peers[Int(shard.rawValue)].index(after: end) - peers[Int(shard.rawValue)].index(after: first)
   }
 
   /// Whether a change with this number or a lower one is kept, applied or not.
@@ -122,7 +122,7 @@ package struct Outbox: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Queues a change. Ignores a change that was applied already: pages keep changes until they are written again.
+  /// Queue a change. Ignores a change that was applied already: pages keep changes until they are written again.
   ///
   /// - Returns: whether the change is now pending.
   @discardableResult
@@ -137,9 +137,9 @@ package struct Outbox: ~Copyable, Sendable {
         peer.changes.append(queued)
       } else {
         // Pages are read back in ring order, not in order of numbers.
-        let place = peer.place(after: number)
-        if place > peer.head, peer.changes[place - 1].number == number { return false }
-        peer.changes.insert(queued, at: place)
+        let index = peer.index(after: number)
+        if index > peer.head, peer.changes[index - 1].number == number { return false }
+        peer.changes.insert(queued, at: index)
       }
       isNew = !peer.isQueued
       peer.isQueued = true
@@ -150,15 +150,15 @@ package struct Outbox: ~Copyable, Sendable {
     return isQueued
   }
 
-  /// Records that a shard has applied the changes for it up to `number`.
+  /// Record that a shard has applied the changes for it up to `number`.
   mutating func assignSent(_ shard: ShardID, through number: UInt64) {
     last = max(last, number)
     let dropped = withPeer(shard) { peer in
       guard number > peer.sent else { return 0 }
       peer.sent = number
-      let place = peer.place(after: number)
-      let dropped = place - peer.head
-      peer.head = place
+      let index = peer.index(after: number)
+      let dropped = index - peer.head
+      peer.head = index
       if peer.head == peer.changes.count {
         peer.changes.removeAll(keepingCapacity: peer.changes.capacity <= 1_024)
         peer.head = 0
@@ -171,9 +171,9 @@ package struct Outbox: ~Copyable, Sendable {
     count -= dropped
   }
 
-  /// Records that the index includes a shard's changes up to `number`.
+  /// Record that the index includes a shard's changes up to `number`.
   mutating func assignReceived(_ shard: ShardID, through number: UInt64) {
-    withPeer(shard) { $0.taken = max($0.taken, number) }
+    withPeer(shard) { $0.received = max($0.received, number) }
   }
 
   mutating func assign(epoch: UInt64) { self.epoch = max(self.epoch, epoch) }
@@ -186,11 +186,11 @@ package struct Outbox: ~Copyable, Sendable {
     guard Int(shard.rawValue) < peers.count else { return [] }
     let changes = peers[Int(shard.rawValue)].changes
     var pages: [UInt32] = []
-    var place = peers[Int(shard.rawValue)].head
-    while place < changes.count, changes[place].number <= number {
-      let page = PageID.outboxPage(of: changes[place].number)
+    var index = peers[Int(shard.rawValue)].head
+    while index < changes.count, changes[index].number <= number {
+      let page = PageID.outboxPage(of: changes[index].number)
       if pages.last != page { pages.append(page) }
-      place += 1
+      index += 1
     }
     return pages
   }
@@ -209,10 +209,10 @@ package struct Outbox: ~Copyable, Sendable {
     var found: [QueuedChange] = []
     while first <= last {
       for peer in peers where peer.head < peer.changes.count {
-        var place = first == 0 ? peer.head : peer.place(after: first - 1)
-        while place < peer.changes.count, peer.changes[place].number < first + size {
-          found.append(peer.changes[place])
-          place += 1
+        var index = first == 0 ? peer.head : peer.index(after: first - 1)
+        while index < peer.changes.count, peer.changes[index].number < first + size {
+          found.append(peer.changes[index])
+          index += 1
         }
       }
       first += round
@@ -227,7 +227,7 @@ package struct Outbox: ~Copyable, Sendable {
     for (position, peer) in peers.enumerated() {
       let shard = ShardID(UInt16(position))
       if peer.sent > 0 { effects.append(.shard(.membershipsSent(to: shard, through: peer.sent))) }
-      if peer.taken > 0 { effects.append(.shard(.membershipsTaken(from: shard, through: peer.taken))) }
+      if peer.received > 0 { effects.append(.shard(.membershipsTaken(from: shard, through: peer.received))) }
     }
     return effects
   }

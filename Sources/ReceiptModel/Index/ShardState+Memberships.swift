@@ -3,7 +3,7 @@
 extension ShardState {
   // MARK: In the channel's shard
 
-  /// Queues a change of a user's index entry for a channel. Every command must call this when its channel gains a user,
+  /// Queue a change of a user's index entry for a channel. Every command must call this when its channel gains a user,
   /// loses one, or changes a membership.
   ///
   /// - Parameters:
@@ -33,7 +33,7 @@ extension ShardState {
     return outbox.last + 1
   }
 
-  /// Queues an index entry for a sender who is new to the channel, although they are no member.
+  /// Queue an index entry for a sender who is new to the channel, although they are no member.
   ///
   /// - Parameter slot: the channel's, or that of the thread of their reply.
   func decideSender(_ sender: RawSpan, in slot: ChannelSlot, into effects: inout [Effect]) {
@@ -59,7 +59,7 @@ extension ShardState {
     !user.isEmpty && self[slot].users.find(user) == nil
   }
 
-  /// Queues the change for a member who left; their index keeps the channel.
+  /// Queue the change for a member who left; their index keeps the channel.
   func decideMembershipLeft(
     _ user: String,
     _ row: MemberOrdinal,
@@ -82,7 +82,7 @@ extension ShardState {
 
   // MARK: In the user's home shard
 
-  /// Applies a queued change to the index of a user of this shard. The caller ensures that a user without a slot has no
+  /// Apply a queued change to the index of a user of this shard. The caller ensures that a user without a slot has no
   /// index.
   package func decideApplyMembership(
     _ change: MembershipChange,
@@ -101,54 +101,54 @@ extension ShardState {
           .channelAssigned(cid: IndexName.text(of: change.user), created: time, own: OptionPatch())
         )
       )
-      effects.append(.channel(nextChannel, .membershipAssigned(place: 0, change.membership)))
+      effects.append(.channel(nextChannel, .membershipAssigned(position: 0, change.membership)))
       return
     }
     let number = self[slot].number
-    let known = self[slot].memberships.place(of: change.membership.cid)
+    let known = self[slot].memberships.position(of: change.membership.cid)
     let start = effects.count
     if change.isGone {
       guard let known else { return }
       decideApplyMembershipRemoval(change, slot, known, at: time, into: &effects)
     } else {
-      guard let place = known ?? self[slot].memberships.nextPlace else { return }
+      guard let position = known ?? self[slot].memberships.nextPosition else { return }
       var membership = change.membership
       // The deletion of an earlier channel of this name is reported with this entry.
       membership.deletedAt = known.map { deletion($0, of: slot, keptAt: time) } ?? .none
-      guard self[slot].memberships[place] != membership else { return }
-      effects.append(.channel(number, .membershipAssigned(place: place, membership)))
+      guard self[slot].memberships[position] != membership else { return }
+      effects.append(.channel(number, .membershipAssigned(position: position, membership)))
     }
     decideForget(slot, behind: start, at: time, into: &effects)
   }
 
-  /// Applies the change that a channel no longer knows the user. If it was deleted, and the user was a member of it or
+  /// Apply the change that a channel no longer knows the user. If it was deleted, and the user was a member of it or
   /// of an earlier channel of its name, the deletion is kept. It is not kept for a user who is being erased (R16).
   private func decideApplyMembershipRemoval(
     _ change: MembershipChange,
     _ slot: ChannelSlot,
-    _ place: UInt32,
+    _ position: UInt32,
     at time: Timestamp,
     into effects: inout [Effect]
   ) {
-    guard let known = self[slot].memberships[place], !known.isGone else { return }
+    guard let known = self[slot].memberships[position], !known.isGone else { return }
     var deletedAt = change.membership.deletedAt
     if Self.isForgotten(deletedAt, at: time) { deletedAt = .none }
-    deletedAt = max(deletedAt, deletion(place, of: slot, keptAt: time))
+    deletedAt = max(deletedAt, deletion(position, of: slot, keptAt: time))
     let isErased = isErasing(change.user)
     guard isErased || deletedAt == .none else {
       effects.append(
-        .channel(self[slot].number, .membershipAssigned(place: place, known.tombstone(at: deletedAt)))
+        .channel(self[slot].number, .membershipAssigned(position: position, known.tombstone(at: deletedAt)))
       )
       return
     }
-    effects.append(.channel(self[slot].number, .membershipRemoved(place: place)))
+    effects.append(.channel(self[slot].number, .membershipRemoved(position: position)))
     let isLast = self[slot].memberships.knownCount == 1
     if isErased && isLast { effects.append(.channel(self[slot].number, .channelDeleted(cid: change.user))) }
   }
 
   /// The deletion kept with an entry; none: there is none, or it has expired.
-  private func deletion(_ place: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
-    let at = self[slot].memberships.deletedAt(place)
+  private func deletion(_ position: UInt32, of slot: ChannelSlot, keptAt time: Timestamp) -> Timestamp {
+    let at = self[slot].memberships.deletedAt(position)
     return Self.isForgotten(at, at: time) ? .none : at
   }
 
@@ -160,7 +160,7 @@ extension ShardState {
   /// Maximum number of deletions that one change drops; more than a change can add.
   private static let forgottenPerChange = 2
 
-  /// Drops the oldest deletions of an index, if they have expired or there are too many. Drops the index itself if it
+  /// Drop the oldest deletions of an index, if they have expired or there are too many. Drops the index itself if it
   /// becomes empty, because it would keep the name of an erased user.
   ///
   /// - Parameter start: where the change's effects begin.
@@ -175,35 +175,35 @@ extension ShardState {
     var room = MembershipTable.deletionsMax - self[slot].memberships.deletions.count
     for effect in effects[start...] {
       switch effect {
-      case .channel(_, .membershipAssigned(let place, let membership)):
-        changed = place
-        if self[slot].memberships.place(of: membership.cid) == nil { left += 1 }
+      case .channel(_, .membershipAssigned(let position, let membership)):
+        changed = position
+        if self[slot].memberships.position(of: membership.cid) == nil { left += 1 }
         let isCounted =
-          place < self[slot].memberships.placeCount
-          && self[slot].memberships.deletedAt(place) != .none
+          position < self[slot].memberships.positionCount
+          && self[slot].memberships.deletedAt(position) != .none
         if membership.deletedAt != .none, !isCounted { room -= 1 }
-      case .channel(_, .membershipRemoved(let place)):
-        changed = place
+      case .channel(_, .membershipRemoved(let position)):
+        changed = position
         left -= 1
       default: return
       }
     }
     for deletion in self[slot].memberships.deletions.prefix(Self.forgottenPerChange)
-    where deletion.place != changed && (room < 0 || Self.isForgotten(deletion.at, at: time)) {
-      guard var entry = self[slot].memberships[deletion.place] else { continue }
+    where deletion.position != changed && (room < 0 || Self.isForgotten(deletion.at, at: time)) {
+      guard var entry = self[slot].memberships[deletion.position] else { continue }
       room += 1
       if entry.isGone {
         left -= 1
-        effects.append(.channel(self[slot].number, .membershipRemoved(place: deletion.place)))
+        effects.append(.channel(self[slot].number, .membershipRemoved(position: deletion.position)))
       } else {
         entry.deletedAt = .none
-        effects.append(.channel(self[slot].number, .membershipAssigned(place: deletion.place, entry)))
+        effects.append(.channel(self[slot].number, .membershipAssigned(position: deletion.position, entry)))
       }
     }
     if left == 0 { effects.append(.channel(self[slot].number, .channelDeleted(cid: text(of: slot)))) }
   }
 
-  /// Drops the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
+  /// Drop the index of a user who is being erased, if it contains nothing but deletions: the erasure looks for
   /// channels that know the user, and finds none.
   package func decideDropErasedIndex(_ slot: ChannelSlot, into effects: inout [Effect]) {
     guard self[slot].memberships.knownCount == 0, self[slot].withIndexOwner({ isErasing($0) }) else { return }
@@ -229,7 +229,7 @@ extension ShardState {
   /// Number of users examined that cost as much as one change.
   private static let scansPerChange = 16
 
-  /// Queues the index entries of a channel for some of its users.
+  /// Queue the index entries of a channel for some of its users.
   ///
   /// - Parameters:
   ///   - isGone: the channel is being deleted, and no longer knows any of them.
@@ -302,34 +302,34 @@ extension ShardState {
 
   // MARK: Rebuilding
 
-  /// Removes the index entries that a rebuild has not confirmed, and expired tombstones. Other tombstones stay: no
+  /// Remove the index entries that a rebuild has not confirmed, and expired tombstones. Other tombstones stay: no
   /// channel confirms them.
   ///
   /// - Parameters:
-  ///   - place: the first place to examine; advanced.
-  ///   - limit: maximum number of places to examine.
-  /// - Returns: whether all places were examined.
+  ///   - position: the first position to examine; advanced.
+  ///   - limit: maximum number of positions to examine.
+  /// - Returns: whether all positions were examined.
   package func decideRemoveUnconfirmed(
     _ slot: ChannelSlot,
-    from place: inout UInt32,
+    from position: inout UInt32,
     epoch: UInt64,
     limit: Int,
     into effects: inout [Effect]
   ) -> Bool {
-    let end = self[slot].memberships.placeCount
+    let end = self[slot].memberships.positionCount
     var left = limit
-    while place < end, left > 0 {
+    while position < end, left > 0 {
       let isWrong =
-        self[slot].memberships.isKnown(place)
-        ? self[slot].memberships.epoch(place) < epoch
-        : self[slot].memberships.isOccupied(place) && deletion(place, of: slot, keptAt: time) == .none
+        self[slot].memberships.isKnown(position)
+        ? self[slot].memberships.epoch(position) < epoch
+        : self[slot].memberships.isOccupied(position) && deletion(position, of: slot, keptAt: time) == .none
       if isWrong {
-        effects.append(.channel(self[slot].number, .membershipRemoved(place: place)))
+        effects.append(.channel(self[slot].number, .membershipRemoved(position: position)))
       }
-      place += 1
+      position += 1
       left -= 1
     }
-    return place >= end
+    return position >= end
   }
 
   // MARK: Pages

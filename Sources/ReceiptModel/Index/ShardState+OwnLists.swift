@@ -31,7 +31,7 @@ extension ShardState {
   /// A thread in which a member takes part.
   package struct OwnThread: Hashable, Sendable {
     /// The thread's own slot.
-    package let place: ChannelSlot
+    package let slot: ChannelSlot
     package let parent: SequenceNumber
     package let unreadReplies: UInt32
     package let lastRead: SequenceNumber
@@ -62,11 +62,11 @@ extension ShardState {
     let options = options(slot)
     let viewer = ChannelViewer(row: row, user: self[slot].rows.user(row), isServer: false)
     var found: [OwnReceipt] = []
-    var looked = 0
-    for place in self[slot].receipts.places(after: joined, through: last).reversed() {
-      let sequence = self[slot].receipts.sequence(at: place)
-      if found.count == limit || looked == Self.receiptScanLimit { return (found, sequence.next) }
-      looked += 1
+    var examined = 0
+    for index in self[slot].receipts.indices(after: joined, through: last).reversed() {
+      let sequence = self[slot].receipts.sequence(at: index)
+      if found.count == limit || examined == Self.receiptScanLimit { return (found, sequence.next) }
+      examined += 1
       guard !self[slot].isGone(sequence), self[slot].receipts.isRequested(sequence),
         self[slot].messages.sender(sequence) != self[slot].rows.user(row)
       else { continue }
@@ -106,21 +106,21 @@ extension ShardState {
     limit: Int
   ) throws(Refusal) -> (threads: [OwnThread], next: SequenceNumber?) {
     let member = try member(user, in: slot)
-    var places = self[slot].threads.places(of: user)
-    if let below { places.removeAll { self[slot].threads[$0].parent >= below } }
-    places.sort { self[slot].threads[$0].parent > self[slot].threads[$1].parent }
+    var indices = self[slot].threads.indices(of: user)
+    if let below { indices.removeAll { self[slot].threads[$0].parent >= below } }
+    indices.sort { self[slot].threads[$0].parent > self[slot].threads[$1].parent }
     var found: [OwnThread] = []
-    for place in places where !self[slot].isClosed(place) {
-      let thread = slot.thread(place)
-      guard let row = self[slot].threads[place].row(of: user), exists(thread, for: member) else { continue }
-      let parent = self[slot].threads[place].parent
-      let unread = self[slot].threads[place].unreadMessages(row)
+    for index in indices where !self[slot].isClosed(index) {
+      let thread = slot.thread(index)
+      guard let row = self[slot].threads[index].row(of: user), exists(thread, for: member) else { continue }
+      let parent = self[slot].threads[index].parent
+      let unread = self[slot].threads[index].unreadMessages(row)
       guard wanted == .all || (unread > 0) == (wanted == .unread) else { continue }
       if found.count == limit { return (found, parent.next) }
-      let own = self[slot].threads[place].ownRow(row)
+      let own = self[slot].threads[index].ownRow(row)
       found.append(
         OwnThread(
-          place: thread,
+          slot: thread,
           parent: parent,
           unreadReplies: unread,
           // A reply from before the join has no id for the member (R6).

@@ -55,14 +55,14 @@ struct CountableMessages: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Adds the message after `newest`, which is not countable yet.
+  /// Add the message after `newest`, which is not countable yet.
   mutating func append(after newest: SequenceNumber) {
     guard newest.rawValue % PageID.messagesPerSegment == 0 else { return }
     before.append(count(through: newest))
     words.append(contentsOf: repeatElement(0, count: Self.wordsPerSegment))
   }
 
-  /// Makes a message countable or not; the caller ensures that this is a change.
+  /// Make a message countable or not; the caller ensures that this is a change.
   mutating func toggle(_ position: Int) {
     words[position >> 6] ^= 1 << UInt64(position & 63)
     let isCountable = contains(position)
@@ -72,7 +72,7 @@ struct CountableMessages: ~Copyable, Sendable {
     }
   }
 
-  /// Makes the messages at these positions uncountable: one pass over all segments.
+  /// Make the messages at these positions uncountable: one pass over all segments.
   mutating func remove(_ positions: Range<Int>) {
     for position in positions { words[position >> 6] &= ~(1 << UInt64(position & 63)) }
     var total: UInt32 = 0
@@ -88,7 +88,7 @@ struct CountableMessages: ~Copyable, Sendable {
   var byteCount: Int { heapBytes(words) + heapBytes(before) }
 
   #if DEBUG
-    /// Checks the segments and their prefix counts against the bits.
+    /// Check the segments and their prefix counts against the bits.
     func checkInvariants(newest: SequenceNumber) -> String? {
       if segmentCount != (Int(newest.rawValue) + 255) / 256
         || words.count != segmentCount * Self.wordsPerSegment

@@ -30,8 +30,8 @@ struct MentionTable: ~Copyable, Sendable {
   /// The mentions of a message; `nobody` if it was deleted or is not countable.
   func mentions(_ sequence: SequenceNumber) -> MessageMentions {
     if let rows = rowsOf[sequence.rawValue] { return .rows(rows) }
-    let place = toAll.countThrough(sequence.rawValue - 1)
-    return place < toAll.count && toAll[place] == sequence.rawValue ? .all : .nobody
+    let index = toAll.countThrough(sequence.rawValue - 1)
+    return index < toAll.count && toAll[index] == sequence.rawValue ? .all : .nobody
   }
 
   /// Number of messages above `floor` that mention a row individually.
@@ -52,7 +52,7 @@ struct MentionTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Adds the mentions of a countable message; does nothing if they are known.
+  /// Add the mentions of a countable message; do nothing if they are known.
   mutating func insert(_ sequence: SequenceNumber, _ mentions: MessageMentions) {
     guard self.mentions(sequence) == .nobody else { return }
     switch mentions {
@@ -61,14 +61,14 @@ struct MentionTable: ~Copyable, Sendable {
     case .rows(let rows):
       rowsOf[sequence.rawValue] = rows
       for row in rows {
-        let place = byRow[row]?.countThrough(sequence.rawValue) ?? 0
-        byRow[row, default: []].insert(sequence.rawValue, at: place)
+        let index = byRow[row]?.countThrough(sequence.rawValue) ?? 0
+        byRow[row, default: []].insert(sequence.rawValue, at: index)
       }
       entryCount += 2 * rows.count
     }
   }
 
-  /// Removes a message.
+  /// Remove a message.
   mutating func remove(_ sequence: SequenceNumber) {
     switch mentions(sequence) {
     case .nobody: break
@@ -76,15 +76,15 @@ struct MentionTable: ~Copyable, Sendable {
     case .rows(let rows):
       rowsOf[sequence.rawValue] = nil
       for row in rows {
-        guard let place = byRow[row]?.countThrough(sequence.rawValue) else { continue }
-        byRow[row]?.remove(at: place - 1)
+        guard let index = byRow[row]?.countThrough(sequence.rawValue) else { continue }
+        byRow[row]?.remove(at: index - 1)
         if byRow[row]?.isEmpty == true { byRow[row] = nil }
       }
       entryCount -= 2 * rows.count
     }
   }
 
-  /// Removes the messages up to `sequence`.
+  /// Remove the messages up to `sequence`.
   mutating func remove(through sequence: SequenceNumber) {
     guard !isEmpty else { return }
     toAll.removeFirst(toAll.countThrough(sequence.rawValue))

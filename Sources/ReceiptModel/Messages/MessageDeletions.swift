@@ -18,7 +18,7 @@ struct MessageDeletions: ~Copyable, Sendable {
     return SequenceNumber(UInt32(segment + 1) * PageID.messagesPerSegment)
   }
 
-  /// Records that a message was deleted individually.
+  /// Record that a message was deleted individually.
   mutating func delete(_ sequence: SequenceNumber, at time: Timestamp) {
     last = max(last, time)
     let segment = Self.segment(sequence)
@@ -27,7 +27,7 @@ struct MessageDeletions: ~Copyable, Sendable {
     lastOfSegments[segment] = max(lastOfSegments[segment], time.milliseconds)
   }
 
-  /// Records a truncation.
+  /// Record a truncation.
   ///
   /// - Returns: the end of the last truncation; nil if it was not before `sequence`, and nothing is recorded.
   mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) -> SequenceNumber? {

@@ -21,14 +21,14 @@ struct MessageIDColumn: ~Copyable, Sendable {
     .map { SequenceNumber($0 + 1) }
   }
 
-  /// Calls `body` with a message's id; an empty one for position 0.
+  /// Call `body` with a message's id; an empty one for position 0.
   @inline(__always)
   func withID<Result>(_ sequence: SequenceNumber, _ body: (RawSpan) -> Result) -> Result {
     guard sequence > .zero else { return body(RawSpan()) }
     return body(bytes.span.bytes.extracting(range(Int(sequence.rawValue) - 1)))
   }
 
-  /// Appends the id of the next message.
+  /// Append the id of the next message.
   mutating func append(_ id: String) {
     let position = UInt32(ends.count)
     bytes.append(contentsOf: id.utf8)
@@ -45,7 +45,7 @@ struct MessageIDColumn: ~Copyable, Sendable {
   var byteCount: Int { heapBytes(bytes) + heapBytes(ends) + index.byteCount }
 
   #if DEBUG
-    /// Checks that a message is found by its id.
+    /// Check that a message is found by its id.
     func check(_ sequence: SequenceNumber) -> String? {
       withID(sequence) { find($0) } == sequence
         ? nil : "message \(sequence.rawValue): not found by its id"

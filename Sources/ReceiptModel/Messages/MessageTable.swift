@@ -32,7 +32,7 @@ package struct MessageTable: ~Copyable, Sendable {
   /// The sequence number of a message id, including deleted messages.
   func find(_ id: RawSpan) -> SequenceNumber? { ids.find(id) }
 
-  /// Calls `body` with a message's id; an empty one for position 0.
+  /// Call `body` with a message's id; an empty one for position 0.
   func withID<Result>(_ sequence: SequenceNumber, _ body: (RawSpan) -> Result) -> Result {
     ids.withID(sequence, body)
   }
@@ -123,7 +123,7 @@ package struct MessageTable: ~Copyable, Sendable {
       .map { SequenceNumber(UInt32($0) + 1) }
   }
 
-  /// Tracks the countable messages that `user` sent after `marker`, because the user's own row needs them repeatedly
+  /// Track the countable messages that `user` sent after `marker`, because the user's own row needs them repeatedly
   /// while a marker is set. Each message is examined once per such user while the channel is loaded, however often the
   /// marker moves.
   mutating func trackOwn(_ user: UserNumber, after marker: SequenceNumber) {
@@ -155,7 +155,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns a message. New messages come in rising order without gaps; an older one may be assigned again only with
+  /// Assign a message. New messages come in rising order without gaps; an older one may be assigned again only with
   /// the same id.
   mutating func assign(_ sequence: SequenceNumber, _ record: MessageRecord, sender: UserNumber) {
     let position = Self.position(sequence)
@@ -204,7 +204,7 @@ package struct MessageTable: ~Copyable, Sendable {
     mentions.remove(sequence)
   }
 
-  /// Deletes the messages up to `sequence`, whether assigned already or later: one pass over the assigned ones.
+  /// Delete the messages up to `sequence`, whether assigned already or later: one pass over the assigned ones.
   mutating func truncate(through sequence: SequenceNumber, at time: Timestamp) {
     guard let before = deletions.truncate(through: sequence, at: time) else { return }
     mentions.remove(through: sequence)
@@ -216,7 +216,7 @@ package struct MessageTable: ~Copyable, Sendable {
     own.remove(through: sequence)
   }
 
-  /// Clears a message's sender.
+  /// Clear a message's sender.
   mutating func eraseSender(_ sequence: SequenceNumber) {
     let position = Self.position(sequence)
     if countable.contains(position), !own.isEmpty {
@@ -243,7 +243,7 @@ package struct MessageTable: ~Copyable, Sendable {
 
 #if DEBUG
   extension MessageTable {
-    /// Checks all messages: segments in order, prefix counts, bits and ids.
+    /// Check all messages: segments in order, prefix counts, bits and ids.
     func checkInvariants() -> String? {
       if let fault = countable.checkInvariants(newest: newest) { return fault }
       for position in 0..<newest.rawValue {
@@ -252,7 +252,7 @@ package struct MessageTable: ~Copyable, Sendable {
       return nil
     }
 
-    /// Checks one message.
+    /// Check one message.
     func checkMessage(_ sequence: SequenceNumber) -> String? {
       guard sequence > .zero, sequence <= newest else { return "message \(sequence.rawValue): not there" }
       if let fault = ids.check(sequence) { return fault }

@@ -12,7 +12,7 @@ struct OwnMessageTable: ~Copyable, Sendable {
   /// Number of a user's messages after `sequence`.
   func count(of user: UserNumber, after sequence: SequenceNumber) -> UInt32 {
     guard let own = byUser[user.rawValue] else { return 0 }
-    return UInt32(own.sequences.count - own.place(after: sequence))
+    return UInt32(own.sequences.count - own.index(after: sequence))
   }
 
   /// The end of the run of countable messages after `sequence` that are all this user's: its last message, or
@@ -38,7 +38,7 @@ struct OwnMessageTable: ~Copyable, Sendable {
     return Int(start.rawValue)..<max(Int(start.rawValue), Int(end.rawValue))
   }
 
-  /// Tracks a user's messages after `start`.
+  /// Track a user's messages after `start`.
   ///
   /// - Parameter sequences: those in the range that ``untracked(_:after:through:)`` returned, rising.
   mutating func track(_ user: UserNumber, after start: SequenceNumber, _ sequences: [UInt32]) {
@@ -48,24 +48,24 @@ struct OwnMessageTable: ~Copyable, Sendable {
     byUser[user.rawValue] = OwnMessages(after: start, sequences: sequences + (known?.sequences ?? []))
   }
 
-  /// Adds or removes a message that became countable, or is no longer, if its sender's messages are tracked.
+  /// Add or remove a message that became countable, or is no longer, if its sender's messages are tracked.
   mutating func assign(_ sequence: SequenceNumber, sender: UserNumber, isCountable: Bool) {
     let found = byUser[sender.rawValue].flatMap { known in
-      known.after < sequence ? known.place(after: SequenceNumber(sequence.rawValue - 1)) : nil
+      known.after < sequence ? known.index(after: SequenceNumber(sequence.rawValue - 1)) : nil
     }
-    guard let place = found else { return }
+    guard let index = found else { return }
     if isCountable {
-      byUser[sender.rawValue]!.sequences.insert(sequence.rawValue, at: place)
+      byUser[sender.rawValue]!.sequences.insert(sequence.rawValue, at: index)
       byteCount += MemoryLayout<UInt32>.stride
     } else {
-      byUser[sender.rawValue]!.sequences.remove(at: place)
+      byUser[sender.rawValue]!.sequences.remove(at: index)
     }
   }
 
-  /// Removes all messages up to `sequence`.
+  /// Remove all messages up to `sequence`.
   mutating func remove(through sequence: SequenceNumber) {
     for user in byUser.keys {
-      byUser[user]!.sequences.removeFirst(byUser[user]!.place(after: sequence))
+      byUser[user]!.sequences.removeFirst(byUser[user]!.index(after: sequence))
     }
   }
 }
@@ -79,7 +79,7 @@ private struct OwnMessages: Sendable {
   var sequences: [UInt32]
 
   /// Number of messages at or below `sequence`.
-  func place(after sequence: SequenceNumber) -> Int {
+  func index(after sequence: SequenceNumber) -> Int {
     var low = 0
     var high = sequences.count
     while low < high {
@@ -94,7 +94,7 @@ private struct OwnMessages: Sendable {
   ///
   /// - Parameter countable: number of countable messages through a position.
   func endOfRun(after sequence: SequenceNumber, countable: (SequenceNumber) -> UInt32) -> SequenceNumber {
-    let first = place(after: sequence)
+    let first = index(after: sequence)
     let before = Int(countable(sequence))
     // Within the run, the number of countable messages equals the number of own ones.
     var low = first

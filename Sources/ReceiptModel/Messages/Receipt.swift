@@ -11,13 +11,13 @@ struct Receipt: ~Copyable, Sendable {
   /// Rows that have acknowledged, including those whose record was dropped.
   private(set) var count = 0
 
-  // Kept records, in order of acknowledgement. A dropped record leaves ``gone`` in its place until more than half are
+  // Kept records, in order of acknowledgement. A dropped record leaves ``gone`` in its index until more than half are
   // gone, so that each removal costs amortised constant time.
   /// Row numbers, with ``hiddenBit`` set if the member acknowledged while hidden.
   private var rows: [UInt32] = []
   private var times: [Int64] = []
   /// From a row to its index in ``rows``.
-  private var places = HashIndex()
+  private var byRow = HashIndex()
   /// Notes by row. Sparse, as notes are rare.
   private var notes: [UInt32: String] = [:]
   private var noteBytes = 0
@@ -46,30 +46,30 @@ struct Receipt: ~Copyable, Sendable {
   /// The row's acknowledgement, without time and note if its record was dropped; nil if it has not acknowledged.
   func record(_ row: MemberOrdinal) -> Acknowledgement? {
     guard hasAcknowledged(row) else { return nil }
-    guard let place = place(row.rawValue) else { return Acknowledgement(row: row, at: .none) }
-    return record(at: place)
+    guard let index = index(ofRow: row.rawValue) else { return Acknowledgement(row: row, at: .none) }
+    return record(at: index)
   }
 
   /// The time of the last visible acknowledgement; unknown if a record was dropped, none if there is none.
   var lastShown: Timestamp {
     if count > visibleCount + hiddenCount { return .unknown }
-    let place = rows.indices.last { isKept($0, isHidden: false) }
-    return place.map { Timestamp(milliseconds: times[$0]) } ?? .none
+    let index = rows.indices.last { isKept($0, isHidden: false) }
+    return index.map { Timestamp(milliseconds: times[$0]) } ?? .none
   }
 
   /// The rows of the `wanted` oldest kept records (or all), either of those made while hidden or of the visible ones.
   func oldest(_ wanted: Int, isHidden: Bool) -> [MemberOrdinal] {
     let left = min(wanted, isHidden ? hiddenCount : visibleCount)
     var oldest: [MemberOrdinal] = []
-    var place = isHidden ? firstHidden : firstVisible
+    var index = isHidden ? firstHidden : firstVisible
     while oldest.count < left {
-      if isKept(place, isHidden: isHidden) { oldest.append(MemberOrdinal(rows[place] & ~Self.hiddenBit)) }
-      place += 1
+      if isKept(index, isHidden: isHidden) { oldest.append(MemberOrdinal(rows[index] & ~Self.hiddenBit)) }
+      index += 1
     }
     return oldest
   }
 
-  /// Calls `body` with each row that has acknowledged, in rising order.
+  /// Call `body` with each row that has acknowledged, in rising order.
   func forEachAcknowledged(_ body: (MemberOrdinal) -> Void) {
     for word in acknowledged.indices {
       var bits = acknowledged[word]
@@ -86,28 +86,28 @@ struct Receipt: ~Copyable, Sendable {
     var all: [Acknowledgement] = []
     all.reserveCapacity(count)
     forEachAcknowledged { row in
-      if place(row.rawValue) == nil { all.append(Acknowledgement(row: row, at: .none)) }
+      if index(ofRow: row.rawValue) == nil { all.append(Acknowledgement(row: row, at: .none)) }
     }
-    for place in rows.indices where rows[place] != Self.gone { all.append(record(at: place)) }
+    for index in rows.indices where rows[index] != Self.gone { all.append(record(at: index)) }
     return all
   }
 
-  private func record(at place: Int) -> Acknowledgement {
-    let row = rows[place] & ~Self.hiddenBit
+  private func record(at index: Int) -> Acknowledgement {
+    let row = rows[index] & ~Self.hiddenBit
     return Acknowledgement(
       row: MemberOrdinal(row),
-      at: Timestamp(milliseconds: times[place]),
-      isHidden: rows[place] & Self.hiddenBit != 0,
+      at: Timestamp(milliseconds: times[index]),
+      isHidden: rows[index] & Self.hiddenBit != 0,
       note: notes[row] ?? ""
     )
   }
 
-  private func place(_ row: UInt32) -> Int? {
-    places.find(Self.hash(row)) { rows[Int($0)] & ~Self.hiddenBit == row }.map { Int($0) }
+  private func index(ofRow row: UInt32) -> Int? {
+    byRow.find(Self.hash(row)) { rows[Int($0)] & ~Self.hiddenBit == row }.map { Int($0) }
   }
 
-  private func isKept(_ place: Int, isHidden: Bool) -> Bool {
-    rows[place] != Self.gone && (rows[place] & Self.hiddenBit != 0) == isHidden
+  private func isKept(_ index: Int, isHidden: Bool) -> Bool {
+    rows[index] != Self.gone && (rows[index] & Self.hiddenBit != 0) == isHidden
   }
 
   /// Fibonacci hashing: rows are small consecutive numbers.
@@ -115,7 +115,7 @@ struct Receipt: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns a row's acknowledgement. Idempotent.
+  /// Assign a row's acknowledgement. Idempotent.
   mutating func assign(_ acknowledgement: Acknowledgement) {
     let row = acknowledgement.row.rawValue
     if !hasAcknowledged(acknowledgement.row) {
@@ -126,7 +126,7 @@ struct Receipt: ~Copyable, Sendable {
       acknowledged[word] |= 1 << UInt64(row & 63)
       count += 1
     }
-    let known = place(row)
+    let known = index(ofRow: row)
     if acknowledgement.at == .none {
       if let known { remove(known) }
       return
@@ -142,40 +142,40 @@ struct Receipt: ~Copyable, Sendable {
     } else {
       rows.append(entry)
       times.append(acknowledgement.at.milliseconds)
-      places.insert(Self.hash(row), UInt32(rows.count - 1))
+      byRow.insert(Self.hash(row), UInt32(rows.count - 1))
       recordKept(rows.count - 1, 1)
     }
     setNote(row, acknowledgement.note)
     restoreFirsts()
   }
 
-  /// Drops a row's time and note; the acknowledgement itself stays.
+  /// Drop a row's time and note; the acknowledgement itself stays.
   mutating func forget(_ row: MemberOrdinal) {
-    if let place = place(row.rawValue) { remove(place) }
+    if let index = index(ofRow: row.rawValue) { remove(index) }
   }
 
-  /// Removes all acknowledgements.
+  /// Remove all acknowledgements.
   mutating func clear() {
     (acknowledged, count) = ([], 0)
     (rows, times) = ([], [])
-    places = HashIndex()
+    byRow = HashIndex()
     (notes, noteBytes, goneCount) = ([:], 0, 0)
     (visibleCount, hiddenCount, firstVisible, firstHidden) = (0, 0, 0, 0)
   }
 
-  private mutating func remove(_ place: Int) {
-    let row = rows[place] & ~Self.hiddenBit
-    recordKept(place, -1)
-    places.remove(Self.hash(row), UInt32(place))
+  private mutating func remove(_ index: Int) {
+    let row = rows[index] & ~Self.hiddenBit
+    recordKept(index, -1)
+    byRow.remove(Self.hash(row), UInt32(index))
     setNote(row, "")
-    rows[place] = Self.gone
-    times[place] = 0
+    rows[index] = Self.gone
+    times[index] = 0
     goneCount += 1
     if goneCount >= Self.goneMin, goneCount * 2 > rows.count { closeGaps() } else { restoreFirsts() }
   }
 
-  private mutating func recordKept(_ place: Int, _ change: Int) {
-    if rows[place] & Self.hiddenBit != 0 { hiddenCount += change } else { visibleCount += change }
+  private mutating func recordKept(_ index: Int, _ change: Int) {
+    if rows[index] & Self.hiddenBit != 0 { hiddenCount += change } else { visibleCount += change }
   }
 
   private mutating func setNote(_ row: UInt32, _ note: String) {
@@ -184,7 +184,7 @@ struct Receipt: ~Copyable, Sendable {
     if note.isEmpty { notes[row] = nil } else { notes[row] = note }
   }
 
-  /// Advances the indices of the oldest records. Both only rise, except when a record is assigned again, so the cost is
+  /// Advance the indices of the oldest records. Both only rise, except when a record is assigned again, so the cost is
   /// one pass over the records in total.
   private mutating func restoreFirsts() {
     while firstVisible < rows.count, !isKept(firstVisible, isHidden: false) { firstVisible += 1 }
@@ -194,8 +194,8 @@ struct Receipt: ~Copyable, Sendable {
   private mutating func closeGaps() {
     let kept = rows.indices.filter { rows[$0] != Self.gone }
     (rows, times) = (kept.map { rows[$0] }, kept.map { times[$0] })
-    places = HashIndex()
-    for place in rows.indices { places.insert(Self.hash(rows[place] & ~Self.hiddenBit), UInt32(place)) }
+    byRow = HashIndex()
+    for index in rows.indices { byRow.insert(Self.hash(rows[index] & ~Self.hiddenBit), UInt32(index)) }
     (goneCount, firstVisible, firstHidden) = (0, 0, 0)
     restoreFirsts()
   }
@@ -203,14 +203,14 @@ struct Receipt: ~Copyable, Sendable {
   /// Heap bytes, without the receipt's own slot in the table.
   var heapByteCount: Int {
     // A dictionary entry is its key, a string and their share of empty slots.
-    heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + places.byteCount + notes.capacity * 32
+    heapBytes(acknowledged) + heapBytes(rows) + heapBytes(times) + byRow.byteCount + notes.capacity * 32
       + noteBytes
   }
 }
 
 #if DEBUG
   extension Receipt {
-    /// Compares the counters with a recount.
+    /// Compare the counters with a recount.
     func checkInvariants() -> String? {
       var bits = 0
       var (visible, hidden) = (0, 0)
@@ -218,11 +218,11 @@ struct Receipt: ~Copyable, Sendable {
       forEachAcknowledged { _ in bits += 1 }
       if bits != count { return "\(bits) rows have acknowledged, \(count) are counted" }
       if rows.count != times.count { return "records of different lengths" }
-      for place in rows.indices where rows[place] != Self.gone {
-        let row = rows[place] & ~Self.hiddenBit
-        if rows[place] & Self.hiddenBit != 0 { hidden += 1 } else { visible += 1 }
-        if times[place] == 0 { return "row \(row): a record without a time" }
-        if self.place(row) != place { return "row \(row): its record is not found" }
+      for index in rows.indices where rows[index] != Self.gone {
+        let row = rows[index] & ~Self.hiddenBit
+        if rows[index] & Self.hiddenBit != 0 { hidden += 1 } else { visible += 1 }
+        if times[index] == 0 { return "row \(row): a record without a time" }
+        if self.index(ofRow: row) != index { return "row \(row): its record is not found" }
         if !hasAcknowledged(MemberOrdinal(row)) {
           return "row \(row): has a record, but has not acknowledged"
         }
@@ -236,7 +236,7 @@ struct Receipt: ~Copyable, Sendable {
       }
       for (row, note) in notes {
         bytes += note.utf8.count
-        if place(row) == nil { return "row \(row): a note without a record" }
+        if index(ofRow: row) == nil { return "row \(row): a note without a record" }
       }
       return bytes == noteBytes ? nil : "\(bytes) bytes of notes, \(noteBytes) are counted"
     }

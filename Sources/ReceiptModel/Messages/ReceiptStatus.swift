@@ -21,7 +21,7 @@ extension ChannelState {
     return expiry != .none && time >= expiry
   }
 
-  /// Compares the rows that joined before the message, 64 at a time, up to the first that has not acknowledged it.
+  /// Compare the rows that joined before the message, 64 at a time, up to the first that has not acknowledged it.
   func receiptProgress(_ sequence: SequenceNumber) -> ReceiptTable.Progress {
     receipts.progress(
       sequence,

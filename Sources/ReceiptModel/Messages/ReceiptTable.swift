@@ -28,63 +28,63 @@ package struct ReceiptTable: ~Copyable, Sendable {
 
   // MARK: Looking up
 
-  /// The places of the messages with receipts after `start` and up to `end`.
-  func places(after start: SequenceNumber, through end: SequenceNumber) -> Range<Int> {
-    let first = place(after: start)
-    return first..<max(first, place(after: end))
+  /// The indices of the messages with receipts after `start` and up to `end`.
+  func indices(after start: SequenceNumber, through end: SequenceNumber) -> Range<Int> {
+    let first = index(after: start)
+    return first..<max(first, index(after: end))
   }
 
-  /// The message at a place.
-  func sequence(at place: Int) -> SequenceNumber { SequenceNumber(sequences[place]) }
+  /// The message at an index.
+  func sequence(at index: Int) -> SequenceNumber { SequenceNumber(sequences[index]) }
 
   /// When the message's receipt expires; none: never, or it has no receipt.
   package func expiresAt(_ sequence: SequenceNumber) -> Timestamp {
-    place(of: sequence).map { receipts[$0].expiresAt } ?? .none
+    index(of: sequence).map { receipts[$0].expiresAt } ?? .none
   }
 
   /// Whether the message was registered with a receipt.
   func isRequested(_ sequence: SequenceNumber) -> Bool {
-    place(of: sequence).map { receipts[$0].isRequested } ?? false
+    index(of: sequence).map { receipts[$0].isRequested } ?? false
   }
 
   /// Whether this row has acknowledged the message, visibly or hidden; also if the record was dropped.
   func hasAcknowledged(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Bool {
-    place(of: sequence).map { receipts[$0].hasAcknowledged(row) } ?? false
+    index(of: sequence).map { receipts[$0].hasAcknowledged(row) } ?? false
   }
 
-  /// Calls `body` with each row that has acknowledged the message, including rows that were left.
+  /// Call `body` with each row that has acknowledged the message, including rows that were left.
   func forEachAcknowledged(_ sequence: SequenceNumber, _ body: (MemberOrdinal) -> Void) {
-    if let place = place(of: sequence) { receipts[place].forEachAcknowledged(body) }
+    if let index = index(of: sequence) { receipts[index].forEachAcknowledged(body) }
   }
 
   /// All of a message's acknowledgements, as stored in its page: first those whose record was dropped, then the others
   /// in order of acknowledgement.
   func acknowledgements(of sequence: SequenceNumber) -> [Acknowledgement] {
-    place(of: sequence).map { receipts[$0].acknowledgements } ?? []
+    index(of: sequence).map { receipts[$0].acknowledgements } ?? []
   }
 
   /// The row's acknowledgement of the message, without time and note if its record was dropped; nil if it has not
   /// acknowledged the message.
   func record(_ sequence: SequenceNumber, _ row: MemberOrdinal) -> Acknowledgement? {
-    place(of: sequence).flatMap { receipts[$0].record(row) }
+    index(of: sequence).flatMap { receipts[$0].record(row) }
   }
 
   /// Number of the message's kept records, either those made while hidden or the visible ones.
   func keptCount(_ sequence: SequenceNumber, isHidden: Bool) -> Int {
-    guard let place = place(of: sequence) else { return 0 }
-    return isHidden ? receipts[place].hiddenCount : receipts[place].visibleCount
+    guard let index = index(of: sequence) else { return 0 }
+    return isHidden ? receipts[index].hiddenCount : receipts[index].visibleCount
   }
 
   /// The rows of the message's `wanted` oldest kept records (or all), either those made while hidden or the visible
   /// ones.
   func oldest(_ wanted: Int, of sequence: SequenceNumber, isHidden: Bool) -> [MemberOrdinal] {
-    place(of: sequence).map { receipts[$0].oldest(wanted, isHidden: isHidden) } ?? []
+    index(of: sequence).map { receipts[$0].oldest(wanted, isHidden: isHidden) } ?? []
   }
 
   /// The time of the last visible acknowledgement of the message; unknown if a record was dropped, none if there is
   /// none.
   func lastShown(_ sequence: SequenceNumber) -> Timestamp {
-    place(of: sequence).map { receipts[$0].lastShown } ?? .none
+    index(of: sequence).map { receipts[$0].lastShown } ?? .none
   }
 
   /// The messages whose receipts expire in a range of times, in rising order.
@@ -96,23 +96,23 @@ package struct ReceiptTable: ~Copyable, Sendable {
   /// When the next receipt after a time expires; none: no receipt does.
   func nextExpiry(after time: Timestamp) -> Timestamp {
     var next = Timestamp.none
-    for place in sequences.indices where isExpiring(place) && receipts[place].expiresAt > time {
-      next = next == .none ? receipts[place].expiresAt : min(next, receipts[place].expiresAt)
+    for index in sequences.indices where isExpiring(index) && receipts[index].expiresAt > time {
+      next = next == .none ? receipts[index].expiresAt : min(next, receipts[index].expiresAt)
     }
     return next
   }
 
-  private func isExpiring(_ place: Int) -> Bool {
-    receipts[place].isRequested && receipts[place].expiresAt != .none
+  private func isExpiring(_ index: Int) -> Bool {
+    receipts[index].isRequested && receipts[index].expiresAt != .none
   }
 
-  private func place(of sequence: SequenceNumber) -> Int? {
-    let place = place(after: sequence) - 1
-    return place >= 0 && sequences[place] == sequence.rawValue ? place : nil
+  private func index(of sequence: SequenceNumber) -> Int? {
+    let index = index(after: sequence) - 1
+    return index >= 0 && sequences[index] == sequence.rawValue ? index : nil
   }
 
-  /// The place of the first message after `sequence`.
-  private func place(after sequence: SequenceNumber) -> Int {
+  /// The index of the first message after `sequence`.
+  private func index(after sequence: SequenceNumber) -> Int {
     var low = 0
     var high = sequences.count
     while low < high {
@@ -144,7 +144,7 @@ package struct ReceiptTable: ~Copyable, Sendable {
     rowCount: Int,
     excluding sender: MemberOrdinal?
   ) -> Progress {
-    guard let place = place(of: sequence), receipts[place].count > 0 else {
+    guard let index = index(of: sequence), receipts[index].count > 0 else {
       return Progress(isDone: false, wordsVisited: 0)
     }
     let senderRow = sender.map { Int($0.rawValue) } ?? -1
@@ -154,7 +154,7 @@ package struct ReceiptTable: ~Copyable, Sendable {
       var bits = awaited[word]
       if word == words - 1 { bits &= UInt64.max >> UInt64(words * 64 - rowCount) }
       if senderRow >> 6 == word { bits &= ~(1 << UInt64(senderRow & 63)) }
-      let have = word < receipts[place].acknowledged.count ? receipts[place].acknowledged[word] : 0
+      let have = word < receipts[index].acknowledged.count ? receipts[index].acknowledged[word] : 0
       if bits & ~have != 0 { return Progress(isDone: false, wordsVisited: word + 1) }
       if bits != 0 { isAwaited = true }
     }
@@ -164,63 +164,63 @@ package struct ReceiptTable: ~Copyable, Sendable {
   // MARK: Assignment
 
   mutating func insert(_ sequence: SequenceNumber, expiresAt: Timestamp) {
-    let place = makePlace(sequence)
-    receipts[place].isRequested = true
-    receipts[place].expiresAt = expiresAt
+    let index = makeIndex(of: sequence)
+    receipts[index].isRequested = true
+    receipts[index].expiresAt = expiresAt
   }
 
   mutating func assign(_ sequence: SequenceNumber, _ acknowledgement: Acknowledgement) {
-    let place = makePlace(sequence)
-    receiptBytes -= receipts[place].heapByteCount
-    receipts[place].assign(acknowledgement)
-    receiptBytes += receipts[place].heapByteCount
+    let index = makeIndex(of: sequence)
+    receiptBytes -= receipts[index].heapByteCount
+    receipts[index].assign(acknowledgement)
+    receiptBytes += receipts[index].heapByteCount
   }
 
   mutating func forget(_ sequence: SequenceNumber, _ row: MemberOrdinal) {
-    guard let place = place(of: sequence) else { return }
-    receiptBytes -= receipts[place].heapByteCount
-    receipts[place].forget(row)
-    receiptBytes += receipts[place].heapByteCount
+    guard let index = index(of: sequence) else { return }
+    receiptBytes -= receipts[index].heapByteCount
+    receipts[index].forget(row)
+    receiptBytes += receipts[index].heapByteCount
   }
 
-  /// Removes all acknowledgements of a message (R16); the receipt request stays.
+  /// Remove all acknowledgements of a message (R16); the receipt request stays.
   mutating func clear(_ sequence: SequenceNumber) {
-    guard let place = place(of: sequence), receipts[place].count > 0 else { return }
-    receiptBytes -= receipts[place].heapByteCount
-    receipts[place].clear()
-    receiptBytes += receipts[place].heapByteCount
+    guard let index = index(of: sequence), receipts[index].count > 0 else { return }
+    receiptBytes -= receipts[index].heapByteCount
+    receipts[index].clear()
+    receiptBytes += receipts[index].heapByteCount
   }
 
   /// The acknowledged messages after `start` and up to `end`.
   func acknowledged(after start: SequenceNumber, through end: SequenceNumber) -> [SequenceNumber] {
-    places(after: start, through: end).filter { receipts[$0].count > 0 }.map { sequence(at: $0) }
+    indices(after: start, through: end).filter { receipts[$0].count > 0 }.map { sequence(at: $0) }
   }
 
-  /// The place of a message, inserted if missing. Messages come in rising order, but a page of acknowledgements may
+  /// The index of a message, inserted if missing. Messages come in rising order, but a page of acknowledgements may
   /// load before its message.
-  private mutating func makePlace(_ sequence: SequenceNumber) -> Int {
-    if let known = place(of: sequence) { return known }
-    let place = place(after: sequence)
-    sequences.insert(sequence.rawValue, at: place)
-    if place == receipts.count {
+  private mutating func makeIndex(of sequence: SequenceNumber) -> Int {
+    if let known = index(of: sequence) { return known }
+    let index = index(after: sequence)
+    sequences.insert(sequence.rawValue, at: index)
+    if index == receipts.count {
       receipts.append(Receipt())
     } else {
-      receipts.insert(Receipt(), at: place)
+      receipts.insert(Receipt(), at: index)
     }
-    return place
+    return index
   }
 }
 
 #if DEBUG
   extension ReceiptTable {
-    /// Compares everything with a recount.
+    /// Compare everything with a recount.
     func checkInvariants() -> String? {
       if sequences.count != receipts.count { return "receipts of different lengths" }
       var bytes = 0
-      for place in sequences.indices {
-        if place > 0, sequences[place - 1] >= sequences[place] { return "receipts are not in order" }
-        if let fault = receipts[place].checkInvariants() { return "receipt of \(sequences[place]): \(fault)" }
-        bytes += receipts[place].heapByteCount
+      for index in sequences.indices {
+        if index > 0, sequences[index - 1] >= sequences[index] { return "receipts are not in order" }
+        if let fault = receipts[index].checkInvariants() { return "receipt of \(sequences[index]): \(fault)" }
+        bytes += receipts[index].heapByteCount
       }
       return bytes == receiptBytes ? nil : "receipts occupy \(bytes) bytes, \(receiptBytes) are counted"
     }

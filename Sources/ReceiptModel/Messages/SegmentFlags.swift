@@ -19,7 +19,7 @@ package struct SegmentFlags: Hashable, Sendable {
 
   package var isEmpty: Bool { what == 0 }
 
-  /// Decodes the flags of a segment.
+  /// Decode the flags of a segment.
   ///
   /// - Returns: nil for unknown or no flags.
   package init?(segment: UInt32, what: UInt8) {
@@ -49,12 +49,12 @@ struct FlaggedSegments: ~Copyable, Sendable {
     }
   }
 
-  /// Records that a message did not move its sender's position.
+  /// Record that a message did not move its sender's position.
   mutating func recordUnmovedSender(of sequence: SequenceNumber) {
     unmovedSenders.setBit(Self.segment(sequence))
   }
 
-  /// Records that a message mentions somebody.
+  /// Record that a message mentions somebody.
   mutating func recordMention(in sequence: SequenceNumber) { mentions.setBit(Self.segment(sequence)) }
 
   private static func segment(_ sequence: SequenceNumber) -> Int {

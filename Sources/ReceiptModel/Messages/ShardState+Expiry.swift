@@ -1,7 +1,7 @@
 /// Expiring receipts (R9). The shard's time (R20) expires a receipt, not an effect. A channel's subscribers are
 /// notified once that time has come.
 extension ShardState {
-  /// Records the receipts of a channel that have expired between two times without being done.
+  /// Record the receipts of a channel that have expired between two times without being done.
   ///
   /// - Parameters:
   ///   - after: receipts that expired up to then were recorded before.

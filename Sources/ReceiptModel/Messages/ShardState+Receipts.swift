@@ -9,7 +9,7 @@ extension ShardState {
     var expiresAt: Timestamp
   }
 
-  /// Decides whether a message that is being registered gets the receipt that it requests.
+  /// Decide whether a message that is being registered gets the receipt that it requests.
   func receiptGrant(_ slot: ChannelSlot, sender: RawSpan, at time: Timestamp) -> ReceiptGrant {
     let options = self.options(slot)
     if let roles = options.receiptRequestRoles {
@@ -35,7 +35,7 @@ extension ShardState {
 
   // MARK: Acknowledging
 
-  /// Acknowledges one message. Assign the effects of each acknowledgement before deciding the next: a batch may contain
+  /// Acknowledge one message. Assign the effects of each acknowledgement before deciding the next: a batch may contain
   /// a message twice.
   ///
   /// A message that the member has acknowledged before, or that was registered before they joined, is not refused and
@@ -64,8 +64,8 @@ extension ShardState {
     into effects: inout [Effect]
   ) throws(Refusal) {
     guard let sequence = find(message, in: slot, hiddenThrough: hiddenThrough(slot, row)) else {
-      if let place = self[slot].threads.place(ofReply: message) {
-        let thread = slot.thread(place)
+      if let index = self[slot].threads.index(ofReply: message) {
+        let thread = slot.thread(index)
         guard find(message, in: thread, hiddenThrough: hiddenThrough(thread, row)) != nil else {
           throw .messageNotFound
         }
@@ -84,7 +84,7 @@ extension ShardState {
     self[slot].messages.find(message).map { self[slot].receipts.expiresAt($0) } ?? .none
   }
 
-  /// Acknowledges receipts for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
+  /// Acknowledge receipts for a mark-read (`read_acks_receipts`): every message up to `sequence` that could be
   /// acknowledged individually. These are not examined again.
   func decideReadAcknowledges(
     _ slot: ChannelSlot,
@@ -96,7 +96,7 @@ extension ShardState {
     guard !self[slot].receipts.isEmpty else { return }
     let through = self[slot].rows.acknowledgedThrough(row)
     guard sequence > through,
-      !self[slot].receipts.places(after: through, through: sequence).isEmpty
+      !self[slot].receipts.indices(after: through, through: sequence).isEmpty
     else { return }
     let options = self.options(slot)
     switch options.readAcksReceipts {
@@ -107,8 +107,8 @@ extension ShardState {
     // Messages registered before the member joined do not wait for them.
     let joined = self[slot].rows.joined(row)
     let keptMax = options.receiptMembersMax.map { Int($0) }
-    for place in self[slot].receipts.places(after: max(through, joined), through: sequence) {
-      let message = self[slot].receipts.sequence(at: place)
+    for index in self[slot].receipts.indices(after: max(through, joined), through: sequence) {
+      let message = self[slot].receipts.sequence(at: index)
       guard self[slot].refusesAcknowledgement(of: message, by: row, at: time) == nil,
         !self[slot].receipts.hasAcknowledged(message, row)
       else { continue }
@@ -149,7 +149,7 @@ extension ChannelState {
     return isExpired(sequence, at: time) ? .receiptExpired : nil
   }
 
-  /// Records an acknowledgement. Beyond `keptMax`, drops the oldest records of visible acknowledgements.
+  /// Record an acknowledgement. Beyond `keptMax`, drops the oldest records of visible acknowledgements.
   ///
   /// An acknowledgement made while hidden drops no record and is not dropped. Its effect on another record would reveal
   /// it: to that record's member by their own time, even if they hide too, or to everybody once they are visible again

@@ -45,7 +45,7 @@ struct StatusSpan: Hashable, Sendable {
     sequence.rawValue > after && sequence.rawValue <= through
   }
 
-  /// Extends this span to cover both spans and the messages between them.
+  /// Extend this span to cover both spans and the messages between them.
   mutating func include(_ other: StatusSpan) {
     if other.isEmpty { return }
     self = isEmpty ? other : StatusSpan(after: min(after, other.after), through: max(through, other.through))
@@ -113,8 +113,8 @@ extension ChannelState {
         sequence > changes.newestBefore
         ? .sent : ReadVector.Counts(tallyBefore).status(options.statusRule)
       let isReported = changes.alwaysReported.contains(sequence) || status != statusBefore
-      if let place = open[sender], runs[place].status == status {
-        if isReported { runs[place].to = sequence }
+      if let index = open[sender], runs[index].status == status {
+        if isReported { runs[index].to = sequence }
       } else if isReported {
         open[sender] = runs.count
         runs.append(ChannelEvent.StatusRun(sender: sender, from: sequence, to: sequence, status: status))
@@ -164,7 +164,7 @@ extension ChannelState {
     let (first, last) = (range.lowerBound, range.upperBound)
     var now = [Tally](repeating: .zero, count: range.count + 1)
     var difference = changes.before.isEmpty ? [] : [Tally](repeating: .zero, count: range.count + 1)
-    /// Adds a row with these ends to the messages after `start` and up to `end`, which all count for it.
+    /// Add a row with these ends to the messages after `start` and up to `end`, which all count for it.
     func add(
       _ row: MemberOrdinal,
       _ ends: RowEnds,

@@ -20,7 +20,7 @@ extension ChannelState {
     return answer(sequence, rows.counts(sequence, options), options, at: time)
   }
 
-  /// Fills in the answers for several messages. On entry, each successful answer holds its sequence number only.
+  /// Fill in the answers for several messages. On entry, each successful answer holds its sequence number only.
   func statuses(
     _ answers: inout [Result<StatusAnswer, Refusal>],
     _ viewer: ChannelViewer,
@@ -28,37 +28,37 @@ extension ChannelState {
     at time: Timestamp
   ) {
     guard answers.count >= Self.batchMin else {
-      for place in answers.indices {
-        guard case .success(let asked) = answers[place] else { continue }
-        answers[place] = .success(status(asked.sequence, viewer, options, at: time))
+      for index in answers.indices {
+        guard case .success(let asked) = answers[index] else { continue }
+        answers[index] = .success(status(asked.sequence, viewer, options, at: time))
       }
       return
     }
     // Sorted by sequence number: sequence number in the upper half, index of its answer in the lower.
     withUnsafeTemporaryAllocation(of: UInt64.self, capacity: answers.count) { order in
       var count = 0
-      for place in answers.indices {
-        guard case .success(let asked) = answers[place] else { continue }
+      for index in answers.indices {
+        guard case .success(let asked) = answers[index] else { continue }
         guard showsCounts(of: asked.sequence, to: viewer, options) else {
-          answers[place] = .success(statusWithoutCounts(asked.sequence, options, at: time))
+          answers[index] = .success(statusWithoutCounts(asked.sequence, options, at: time))
           continue
         }
-        order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(place))
+        order.initializeElement(at: count, to: UInt64(asked.sequence.rawValue) << 32 | UInt64(index))
         count += 1
       }
       var asked = order.extracting(0..<count)
       asked.sort()
       withUnsafeTemporaryAllocation(of: UInt32.self, capacity: count) { targets in
-        for place in 0..<count {
-          targets.initializeElement(at: place, to: UInt32(truncatingIfNeeded: asked[place] >> 32))
+        for index in 0..<count {
+          targets.initializeElement(at: index, to: UInt32(truncatingIfNeeded: asked[index] >> 32))
         }
         withUnsafeTemporaryAllocation(of: ReadVector.Counts.self, capacity: count) { counts in
           counts.initialize(repeating: ReadVector.Counts())
           rows.counts(UnsafeBufferPointer(targets), options, into: counts)
-          for place in 0..<count {
-            let sequence = SequenceNumber(targets[place])
-            answers[Int(UInt32(truncatingIfNeeded: asked[place]))] =
-              .success(answer(sequence, counts[place], options, at: time))
+          for index in 0..<count {
+            let sequence = SequenceNumber(targets[index])
+            answers[Int(UInt32(truncatingIfNeeded: asked[index]))] =
+              .success(answer(sequence, counts[index], options, at: time))
           }
         }
       }

@@ -63,7 +63,7 @@ struct StepWriter: Sendable {
 
   init() {}
 
-  /// Continues after existing steps.
+  /// Continue after existing steps.
   ///
   /// - Returns: the latest ``Step/time`` in them; nil if the bytes are not valid steps.
   mutating func resume(_ bytes: [UInt8]) -> Timestamp? {
@@ -98,7 +98,7 @@ struct StepWriter: Sendable {
     count += 1
   }
 
-  /// Clears the steps and keeps the capacity: a tail that filled up once will do so again.
+  /// Clear the steps and keep the capacity: a tail that filled up once will do so again.
   mutating func reset() {
     let room = bytes.count
     self = StepWriter()
@@ -204,7 +204,7 @@ package enum StepBytes {
   /// Maximum number of steps in a segment made by ``merge(_:keeping:)``; more than a tail ever seals.
   static let mergedMax = 512
 
-  /// Merges segments into fewer ones with only the steps to keep, in order.
+  /// Merge segments into fewer ones with only the steps to keep, in order.
   ///
   /// Segments are filled from the back. A merged segment that replaces an old one therefore holds no step later than
   /// that one's last. So the times by which segments are selected stay valid.

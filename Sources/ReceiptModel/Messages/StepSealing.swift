@@ -1,6 +1,6 @@
 /// Sealing tails and trimming segments (R17).
 extension ShardState {
-  /// Seals the tail of the row's page into a segment if this move would exceed the tail's maximum. Call this before the
+  /// Seal the tail of the row's page into a segment if this move would exceed the tail's maximum. Call this before the
   /// move's effect is appended. A position that does not move seals nothing.
   @inline(__always)
   func decideCloseSegment(
@@ -47,7 +47,7 @@ extension ShardState {
     return count > 2 * needed + 2
   }
 
-  /// Rewrites a row page's segments as fewer ones, without the steps that are no longer kept. The new segments are
+  /// Rewrite a row page's segments as fewer ones, without the steps that are no longer kept. The new segments are
   /// numbered at the end of the same range, so that segments sealed meanwhile follow them.
   ///
   /// - Parameters:

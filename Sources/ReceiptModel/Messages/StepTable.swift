@@ -39,10 +39,10 @@ package struct ReadSegments: Sendable {
   /// Whether no more segments may be read. A step that is in none of them has only a latest possible time.
   package var isFull: Bool { isClosed || stepCount >= Self.stepsMax }
 
-  /// Stops further reads for this query.
+  /// Stop further reads for this query.
   package mutating func close() { isClosed = true }
 
-  /// Adds a segment's bytes.
+  /// Add a segment's bytes.
   ///
   /// - Returns: false if the bytes are not valid steps.
   @discardableResult
@@ -117,12 +117,12 @@ package struct StepTable: ~Copyable, Sendable {
     }
 
     func unwrittenBytes(_ segment: UInt32) -> [UInt8]? {
-      let place = unwrittenPlace(segment)
-      return place < unwritten.count && unwritten[place].segment == segment ? unwritten[place].bytes : nil
+      let index = unwrittenIndex(segment)
+      return index < unwritten.count && unwritten[index].segment == segment ? unwritten[index].bytes : nil
     }
 
     /// The index of the first unwritten segment not before `segment`.
-    func unwrittenPlace(_ segment: UInt32) -> Int {
+    func unwrittenIndex(_ segment: UInt32) -> Int {
       var low = 0
       var high = unwritten.count
       while low < high {
@@ -135,7 +135,7 @@ package struct StepTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Appends a move. `number` counts the moves of this watermark of this row, from 1. Works in place: a few bytes at
+  /// Append a move. `number` counts the moves of this watermark of this row, from 1. Works in place: a few bytes at
   /// the end of an array.
   @inline(__always)
   mutating func append(
@@ -179,23 +179,23 @@ package struct StepTable: ~Copyable, Sendable {
     byteCount += pages[page].byteCount
   }
 
-  /// Assigns a segment's bytes, kept until the segment is on storage (``drop(_:_:)``). The segment is the tail's, or
+  /// Assign a segment's bytes, kept until the segment is on storage (``drop(_:_:)``). The segment is the tail's, or
   /// replaces an older one.
   mutating func seal(_ rowPage: UInt32, _ segment: UInt32, _ bytes: [UInt8]) {
     change(rowPage) { page in
       // A segment read back from the log may have been trimmed since.
       guard segment >= page.first else { return }
-      let place = page.unwrittenPlace(segment)
+      let index = page.unwrittenIndex(segment)
       let new = Page.Unwritten(segment: segment, bytes: bytes)
-      if place < page.unwritten.count, page.unwritten[place].segment == segment {
-        page.unwritten[place] = new
+      if index < page.unwritten.count, page.unwritten[index].segment == segment {
+        page.unwritten[index] = new
       } else {
-        page.unwritten.insert(new, at: place)
+        page.unwritten.insert(new, at: index)
       }
     }
   }
 
-  /// Turns the tail into a segment.
+  /// Turn the tail into a segment.
   mutating func cutTail(_ rowPage: UInt32, end: Timestamp) {
     change(rowPage) { page in
       page.ends.append(max(end, page.ends.last ?? .none))
@@ -203,7 +203,7 @@ package struct StepTable: ~Copyable, Sendable {
     }
   }
 
-  /// Drops the segments before `first`, and the tail too if `first` lies after it.
+  /// Drop the segments before `first`, and the tail too if `first` lies after it.
   mutating func trim(_ rowPage: UInt32, before first: UInt32) {
     change(rowPage) { page in
       guard first > page.first else { return }
@@ -215,7 +215,7 @@ package struct StepTable: ~Copyable, Sendable {
     }
   }
 
-  /// Assigns the step state of a row page. Damaged steps count as none; ``LoadedContent`` refuses them before.
+  /// Assign the step state of a row page. Damaged steps count as none; ``LoadedContent`` refuses them before.
   mutating func assign(_ rowPage: UInt32, _ record: StepTailRecord) {
     change(rowPage) { page in
       page.first = record.first
@@ -226,7 +226,7 @@ package struct StepTable: ~Copyable, Sendable {
     }
   }
 
-  /// Drops a segment's bytes from memory, once they are on storage.
+  /// Drop a segment's bytes from memory, once they are on storage.
   mutating func drop(_ rowPage: UInt32, _ segment: UInt32) {
     change(rowPage) { page in page.unwritten.removeAll { $0.segment == segment } }
   }

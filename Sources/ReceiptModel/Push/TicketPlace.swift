@@ -41,9 +41,9 @@ package struct TicketPlace: Hashable, Sendable {
   }
 
   @inline(__always)
-  private static func copy(_ name: RawSpan, to place: UnsafeMutableRawPointer) {
+  private static func copy(_ name: RawSpan, to destination: UnsafeMutableRawPointer) {
     name.withUnsafeBytes { source in
-      if let start = source.baseAddress { place.copyMemory(from: start, byteCount: source.count) }
+      if let start = source.baseAddress { destination.copyMemory(from: start, byteCount: source.count) }
     }
   }
 }

@@ -37,7 +37,7 @@ package struct WebhookTable: Sendable {
     return Timestamp(milliseconds: first.until + 1)
   }
 
-  /// Adds a webhook, and removes the expired ones.
+  /// Add a webhook, and remove the expired ones.
   mutating func record(_ key: UInt64, until: Timestamp, at time: Timestamp) {
     while let first = order.first, first.until < time.milliseconds { forgetFirst() }
     if pages.isEmpty { pages = Array(repeating: [:], count: Int(PageID.webhookPages)) }
@@ -61,10 +61,10 @@ package struct WebhookTable: Sendable {
 
   private mutating func insert(_ entry: Entry) {
     order.append(entry)
-    var place = order.count - 1
-    while place > 0, order[(place - 1) / 2].until > order[place].until {
-      order.swapAt(place, (place - 1) / 2)
-      place = (place - 1) / 2
+    var index = order.count - 1
+    while index > 0, order[(index - 1) / 2].until > order[index].until {
+      order.swapAt(index, (index - 1) / 2)
+      index = (index - 1) / 2
     }
   }
 
@@ -73,16 +73,16 @@ package struct WebhookTable: Sendable {
     let entry = order.removeLast()
     let page = Int(PageID.webhookPage(of: entry.key))
     if pages[page][entry.key] == entry.until { pages[page][entry.key] = nil }
-    var place = 0
+    var index = 0
     while true {
-      var least = place
-      for child in [2 * place + 1, 2 * place + 2]
+      var least = index
+      for child in [2 * index + 1, 2 * index + 2]
       where child < order.count && order[child].until < order[least].until {
         least = child
       }
-      if least == place { return }
-      order.swapAt(place, least)
-      place = least
+      if least == index { return }
+      order.swapAt(index, least)
+      index = least
     }
   }
 }

@@ -81,12 +81,12 @@ struct ChannelDirectory: ~Copyable, Sendable {
       : slot(of: name.span.bytes)
   }
 
-  /// Spreads consecutive channel numbers over all bits.
+  /// Spread consecutive channel numbers over all bits.
   private static func hash(_ number: ChannelNumber) -> UInt64 { number.rawValue &* 0x9E37_79B9_7F4A_7C15 }
 
   // MARK: Assignment
 
-  /// Takes a channel or a user's index in.
+  /// Take a channel or a user's index in.
   mutating func insert(_ channel: consuming ChannelState) -> ChannelSlot {
     residentBytes += channel.byteCount
     let slot: UInt32
@@ -106,7 +106,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
     return ChannelSlot(slot)
   }
 
-  /// Frees a channel's slot.
+  /// Free a channel's slot.
   mutating func remove(_ slot: ChannelSlot) {
     if self[slot].isIndex {
       indexes.remove(self[slot].withIndexOwner { StableHash.hash($0) }, slot.rawValue)
@@ -119,7 +119,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
     freeSlots.append(slot.rawValue)
   }
 
-  /// Assigns an effect of a mark to a channel: it appends a few bytes to its page's tail of steps, which may grow.
+  /// Assign an effect of a mark to a channel: it appends a few bytes to its page's tail of steps, which may grow.
   @inline(__always)
   mutating func assignMark(_ effect: ChannelEffect, to slot: ChannelSlot) {
     let before = channels[Int(slot.rawValue)].steps.byteCount
@@ -127,14 +127,14 @@ struct ChannelDirectory: ~Copyable, Sendable {
     residentBytes += channels[Int(slot.rawValue)].steps.byteCount - before
   }
 
-  /// Assigns an effect that may change the channel's size.
+  /// Assign an effect that may change the channel's size.
   mutating func assign(_ effect: ChannelEffect, to slot: ChannelSlot) {
     residentBytes -= channels[Int(slot.rawValue)].byteCount
     channels[Int(slot.rawValue)].assign(effect)
     residentBytes += channels[Int(slot.rawValue)].byteCount
   }
 
-  /// Drops a step segment's bytes from memory, once they are on storage.
+  /// Drop a step segment's bytes from memory, once they are on storage.
   mutating func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
     let before = self[slot].steps.byteCount
     self[slot].steps.drop(rowPage, segment)
@@ -144,7 +144,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
 
 #if DEBUG
   extension ChannelDirectory {
-    /// Checks that each channel is found by its name and number, and the counts.
+    /// Check that each channel is found by its name and number, and the counts.
     func checkInvariants() -> String? {
       var (loaded, bytes) = (0, 0)
       for position in 0..<channels.count {

@@ -39,7 +39,7 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
   var effects: [Effect] {
     setRecords.flatMap { record -> [Effect] in
       let assigned = Effect.shard(.channelTypeAssigned(record))
-      return record.isSettled
+      return record.isReplicated
         ? [assigned, .shard(.typeSettled(name: record.name, version: record.version))] : [assigned]
     }
   }
@@ -60,9 +60,9 @@ package struct ChannelTypeTable: ~Copyable, Sendable {
     records[position] = record
   }
 
-  /// Records that all shards have a version of a type.
-  mutating func settle(_ name: String, version: UInt64) {
+  /// Record that all shards have a version of a type.
+  mutating func markReplicated(_ name: String, version: UInt64) {
     let position = position(name)
-    if records[position].version == version { records[position].isSettled = true }
+    if records[position].version == version { records[position].isReplicated = true }
   }
 }

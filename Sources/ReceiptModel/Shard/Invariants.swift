@@ -1,5 +1,5 @@
 extension ChannelState {
-  /// Checks the invariants after a newly decided effect was assigned. Not for use while pages and log are read back: a
+  /// Check the invariants after a newly decided effect was assigned. Not for use while pages and log are read back: a
   /// row may then name a message whose segment is not loaded yet. Does nothing in release builds.
   @inline(__always)
   package func assertInvariants(touchedBy effect: ChannelEffect) {
@@ -17,7 +17,7 @@ extension ChannelState {
   ///
   /// They do not hold while a channel loads page by page: a row may name a message whose segment is not loaded yet.
   extension ShardState {
-    /// Checks the whole memory of this shard, channel by channel. Slow: looks up every message by its id.
+    /// Check the whole memory of this shard, channel by channel. Slow: looks up every message by its id.
     package func checkInvariants() -> String? {
       if let fault = directory.checkInvariants() { return fault }
       for position in 0..<slotCount {
@@ -40,7 +40,7 @@ extension ChannelState {
       return settings.checkInvariants() ?? outbox.checkInvariants()
     }
 
-    /// Checks that the rows of an up-to-date channel hide what their users hide (R7).
+    /// Check that the rows of an up-to-date channel hide what their users hide (R7).
     func checkHidden(_ slot: ChannelSlot) -> String? {
       guard self[slot].settingsSeen == settings.changeCount else {
         return self[slot].settingsSeen < settings.changeCount
@@ -62,14 +62,14 @@ extension ChannelState {
   }
 
   extension ChannelState {
-    /// Checks the whole channel.
+    /// Check the whole channel.
     package func checkInvariants() -> String? {
       if steps.byteCount != steps.countBytes() { return "steps: byteCount differs from the recount" }
       return rows.checkColumns() ?? checkRows() ?? messages.checkInvariants() ?? receipts.checkInvariants()
         ?? checkReceipts() ?? checkRemoved() ?? memberships.checkInvariants()
     }
 
-    /// Checks that messages and receipts agree, and that each acknowledgement was allowed.
+    /// Check that messages and receipts agree, and that each acknowledgement was allowed.
     private func checkReceipts() -> String? {
       var requested = 0
       for number in 0..<messages.newest.rawValue {
@@ -99,7 +99,7 @@ extension ChannelState {
         ? "message \(sequence.rawValue): acknowledged by its sender" : nil
     }
 
-    /// Checks only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
+    /// Check only what an effect touched: a few comparisons, cheap enough after every assignment of a running shard.
     package func checkInvariants(touchedBy effect: ChannelEffect) -> String? {
       switch effect {
       case .acknowledged(let sequence, let acknowledgement):
@@ -110,12 +110,12 @@ extension ChannelState {
           ? nil : "message \(sequence.rawValue): row \(row.rawValue) its record was not dropped"
       case .inThread(let parent, let effect):
         return checkThread(parent, touchedBy: effect)
-      case .membershipAssigned(let place, let membership):
-        return memberships.place(of: membership.cid) == place
-          ? nil : "membership \(place): not found by its cid"
-      case .membershipRemoved(let place):
-        return place < memberships.placeCount && memberships.isOccupied(place)
-          ? "membership \(place): is still there" : nil
+      case .membershipAssigned(let position, let membership):
+        return memberships.position(of: membership.cid) == position
+          ? nil : "membership \(position): not found by its cid"
+      case .membershipRemoved(let position):
+        return position < memberships.positionCount && memberships.isOccupied(position)
+          ? "membership \(position): is still there" : nil
       default:
         return check(effect.part)
       }

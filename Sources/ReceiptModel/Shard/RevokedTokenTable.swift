@@ -84,7 +84,7 @@ package struct RevokedTokenTable: Sendable {
     return found
   }
 
-  /// Assigns a change, whose version is higher than all before it.
+  /// Assign a change, whose version is higher than all before it.
   mutating func assign(_ revocation: TokenRevocation, at time: Timestamp) {
     version = revocation.version
     if nextEnd <= time { removeEnded(at: time) }

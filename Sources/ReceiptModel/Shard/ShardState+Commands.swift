@@ -26,7 +26,7 @@ extension ShardState {
   }
 
   /// The result of a mark in a channel.
-  package struct MarkedPlace {
+  package struct MarkResult {
     package let row: MemberOrdinal
     /// The target position of a read or a delivery, even if the watermark had reached it already; zero: no position.
     package let sequence: SequenceNumber
@@ -39,12 +39,12 @@ extension ShardState {
 
   /// Why a successful read or delivery in a channel does not count: the message precedes the member's join (R6). Nil:
   /// it counts, as far as the member's privacy settings show it.
-  package func uncounted(_ marked: MarkedPlace, in slot: ChannelSlot) -> Uncounted? {
+  package func uncounted(_ marked: MarkResult, in slot: ChannelSlot) -> Uncounted? {
     let joined = self[slot].rows.joined(marked.row)
     return marked.sequence == .zero || marked.sequence > joined ? nil : .registeredBefore
   }
 
-  /// Marks a channel read up to a message, or up to the newest if `message` is empty (R2).
+  /// Mark a channel read up to a message, or up to the newest if `message` is empty (R2).
   ///
   /// - Parameter epoch: the unread epoch that the caller knows; an older one leaves the marker unchanged (R4).
   /// - Returns: the member's row and the target position.
@@ -55,23 +55,23 @@ extension ShardState {
     epoch: UInt32?,
     at time: Timestamp,
     into effects: inout [Effect]
-  ) throws(Refusal) -> MarkedPlace {
+  ) throws(Refusal) -> MarkResult {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     decideCloseSegment(slot, row, .read, to: sequence, into: &effects)
     self[slot].decideRead(row, to: sequence, epoch: epoch, at: time, into: &effects)
     decideReadAcknowledges(slot, row, through: sequence, at: time, into: &effects)
-    return MarkedPlace(row: row, sequence: sequence)
+    return MarkResult(row: row, sequence: sequence)
   }
 
-  /// Marks messages delivered up to `message`, or up to the newest if it is empty (R3).
+  /// Mark messages delivered up to `message`, or up to the newest if it is empty (R3).
   package func decideDelivered(
     _ slot: ChannelSlot,
     user: RawSpan,
     message: RawSpan,
     at time: Timestamp,
     into effects: inout [Effect]
-  ) throws(Refusal) -> MarkedPlace {
+  ) throws(Refusal) -> MarkResult {
     let row = try member(user, in: slot)
     let sequence = try position(message, in: slot, hiddenThrough: hiddenThrough(slot, ofRow: row))
     if sequence > self[slot].rows.delivered[row] {
@@ -81,10 +81,10 @@ extension ShardState {
         .channel(self[slot].number, .deliveredMoved(row, to: sequence, at: time, isHidden: isHidden))
       )
     }
-    return MarkedPlace(row: row, sequence: sequence)
+    return MarkResult(row: row, sequence: sequence)
   }
 
-  /// Marks a channel unread from a message on (R4).
+  /// Mark a channel unread from a message on (R4).
   package func decideUnread(
     _ slot: ChannelSlot,
     user: RawSpan,
@@ -101,32 +101,32 @@ extension ShardState {
     return row
   }
 
-  /// Marks a channel or thread unread from the first visible message created at or after `since`. Does nothing if there
+  /// Mark a channel or thread unread from the first visible message created at or after `since`. Does nothing if there
   /// is none (R4).
   ///
-  /// - Parameter place: the channel, or one of its threads.
+  /// - Parameter slot: the channel, or one of its threads.
   package func decideUnread(
-    _ place: ChannelSlot,
+    _ slot: ChannelSlot,
     user: RawSpan,
     since: Timestamp,
     epoch: UInt32?,
     into effects: inout [Effect]
   ) throws(Refusal) {
     let start = effects.count
-    let member = try member(user, in: place.channel)
-    guard options(place).markUnread != .off else { throw .markUnreadOff }
-    if place.isThread, isClosed(place) { throw .messageDeleted }
-    guard let row = self[place].row(of: user) else { throw .notInThread }
+    let member = try member(user, in: slot.channel)
+    guard options(slot).markUnread != .off else { throw .markUnreadOff }
+    if slot.isThread, isClosed(slot) { throw .messageDeleted }
+    guard let row = self[slot].row(of: user) else { throw .notInThread }
     // Messages from before the join do not exist for the member (R6).
-    let hidden = hiddenThrough(place, member)
-    guard let first = self[place].messages.first(createdSince: since, after: hidden) else {
+    let hidden = hiddenThrough(slot, member)
+    guard let first = self[slot].messages.first(createdSince: since, after: hidden) else {
       return
     }
-    self[place].decideUnread(row, from: first, epoch: epoch, at: time, into: &effects)
-    if place.isThread { effects.wrapInThread(self[place].parent, from: start) }
+    self[slot].decideUnread(row, from: first, epoch: epoch, at: time, into: &effects)
+    if slot.isThread { effects.wrapInThread(self[slot].parent, from: start) }
   }
 
-  /// Flags a channel unread as a whole for one of its members (R4).
+  /// Flag a channel unread as a whole for one of its members (R4).
   package func decideFlagUnread(
     _ slot: ChannelSlot,
     user: RawSpan,
@@ -181,7 +181,7 @@ extension ShardState {
     }
   }
 
-  /// Registers a message. If the sender is a member, marks it read and delivered for them (R5). Repeating it with the
+  /// Register a message. If the sender is a member, marks it read and delivered for them (R5). Repeating it with the
   /// same id and fields changes nothing.
   ///
   /// - Parameters:
@@ -251,7 +251,7 @@ extension ShardState {
     return .created(sequence)
   }
 
-  /// Refuses a repeated registration whose fields differ from the first: the caller means another message.
+  /// Refuse a repeated registration whose fields differ from the first: the caller means another message.
   ///
   /// - Parameters:
   ///   - slot: the channel's, or that of the reply's thread.
@@ -271,7 +271,7 @@ extension ShardState {
     else { throw .messageConflict }
   }
 
-  /// Deletes a message: it no longer counts and has no status, but still marks a position (R16).
+  /// Delete a message: it no longer counts and has no status, but still marks a position (R16).
   package func decideDelete(
     _ slot: ChannelSlot,
     id: RawSpan,
@@ -290,7 +290,7 @@ extension ShardState {
 
   // MARK: Channels and members
 
-  /// Creates a channel. The caller ensures that the shard has no channel of that name.
+  /// Create a channel. The caller ensures that the shard has no channel of that name.
   package func decideCreate(
     cid: String,
     options: OptionPatch,
@@ -318,7 +318,7 @@ extension ShardState {
     )
   }
 
-  /// Merges options into a channel's own and adds members; never removes or resets any.
+  /// Merge options into a channel's own and add members; never remove or reset any.
   package func decideUpdate(
     _ slot: ChannelSlot,
     options: OptionPatch,
@@ -349,7 +349,7 @@ extension ShardState {
     )
   }
 
-  /// Adds and removes members. A user in both lists is removed first and joins again, with a new row (R6).
+  /// Add and remove members. A user in both lists is removed first and joins again, with a new row (R6).
   package func decideMembers(
     _ slot: ChannelSlot,
     add: [NewMember],
@@ -382,7 +382,7 @@ extension ShardState {
     )
   }
 
-  /// Updates one member's role and mute setting in a channel.
+  /// Update one member's role and mute setting in a channel.
   ///
   /// - Parameters:
   ///   - role: empty: unchanged.
@@ -470,7 +470,7 @@ extension ShardState {
 
   // MARK: Channel types
 
-  /// Merges options into a channel type's: the home shard's part of a PUT.
+  /// Merge options into a channel type's: the home shard's part of a PUT.
   package func decidePatch(type name: String, _ patch: OptionPatch, into effects: inout [Effect]) {
     let current = channelType(name)
     let options = current.options.applying(patch)
@@ -478,18 +478,18 @@ extension ShardState {
     effects.append(
       .shard(
         .channelTypeAssigned(
-          ChannelTypeRecord(name: name, version: current.version + 1, options: options, takenAt: time)
+          ChannelTypeRecord(name: name, version: current.version + 1, options: options, appliedAt: time)
         )
       )
     )
   }
 
-  /// Applies a channel type's value from its home shard, unless this shard has a newer one.
+  /// Apply a channel type's value from its home shard, unless this shard has a newer one.
   package func decideAssign(type record: ChannelTypeRecord, into effects: inout [Effect]) {
     guard record.version > channelType(record.name).version else { return }
-    var taken = record
-    taken.takenAt = time
-    effects.append(.shard(.channelTypeAssigned(taken)))
+    var applied = record
+    applied.appliedAt = time
+    effects.append(.shard(.channelTypeAssigned(applied)))
   }
 
   static func text(_ bytes: RawSpan) -> String {

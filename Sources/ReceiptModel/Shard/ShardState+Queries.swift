@@ -74,7 +74,7 @@ extension ShardState {
     self[slot].status(sequence, viewer, options(slot), at: time)
   }
 
-  /// Begins the answer for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
+  /// Begin the answer for one of several messages; ``statuses(_:viewer:_:)`` completes it with the counts.
   ///
   /// - Parameter viewer: the viewer of the channel.
   package mutating func askedStatus(
@@ -82,10 +82,12 @@ extension ShardState {
     message: RawSpan,
     viewer: ChannelViewer
   ) -> Result<StatusAnswer, Refusal> {
-    let place = place(of: message, in: slot)
+    let targetSlot = targetSlot(of: message, in: slot)
     do throws(Refusal) {
-      let viewer = self.viewer(viewer, in: place)
-      return .success(StatusAnswer(asked: try shownMessage(message, in: place, viewer), thread: place.thread))
+      let viewer = self.viewer(viewer, in: targetSlot)
+      return .success(
+        StatusAnswer(asked: try shownMessage(message, in: targetSlot, viewer), thread: targetSlot.thread)
+      )
     } catch {
       return .failure(error)
     }
@@ -103,16 +105,16 @@ extension ShardState {
       return self[slot].statuses(&answers, viewer, options(slot), at: time)
     }
     // Replies are counted individually, in their threads.
-    var replies: [(place: Int, asked: StatusAnswer)] = []
-    for place in answers.indices {
-      guard case .success(let asked) = answers[place], asked.thread > 0 else { continue }
-      replies.append((place, asked))
-      answers[place] = .failure(.messageNotFound)
+    var replies: [(index: Int, asked: StatusAnswer)] = []
+    for index in answers.indices {
+      guard case .success(let asked) = answers[index], asked.thread > 0 else { continue }
+      replies.append((index, asked))
+      answers[index] = .failure(.messageNotFound)
     }
     self[slot].statuses(&answers, viewer, options(slot), at: time)
-    for (place, asked) in replies {
+    for (index, asked) in replies {
       let thread = slot.thread(Int(asked.thread) - 1)
-      answers[place] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
+      answers[index] = .success(status(thread, asked.sequence, viewer: self.viewer(viewer, in: thread)))
     }
   }
 

@@ -1,5 +1,5 @@
 /// Users' settings (R7), and the replication of settings and channel types: a change is made in the home shard,
-/// assigned to all other shards, then settled at home.
+/// assigned to all other shards, then marked as replicated at home.
 extension ShardState {
   /// A user's settings; version 0 and the defaults if none were ever set. A user who was erased and has no settings
   /// since has the defaults too, with tokens from before the erasure revoked. A new user of that id inherits this
@@ -15,7 +15,7 @@ extension ShardState {
     )
   }
 
-  /// Changes some of a user's settings: the home shard's part of a PUT. Positions moved while hidden count from the
+  /// Change some of a user's settings: the home shard's part of a PUT. Positions moved while hidden count from the
   /// time when the user is visible again. Does nothing for a user who is being erased (``isErasing(_:)``).
   package func decidePatch(
     user: String,
@@ -32,57 +32,60 @@ extension ShardState {
     guard changed != current else { return }
     if current.hidesRead, !changed.hidesRead { changed.readShownSince = time }
     if current.hidesDelivered, !changed.hidesDelivered { changed.deliveredShownSince = time }
-    if !changed.showsAs(current) { changed.takenAt = time }
+    if !changed.showsAs(current) { changed.appliedAt = time }
     changed.version += 1
-    changed.isSettled = false
+    changed.isReplicated = false
     changed.isErased = false
     effects.append(.shard(.userAssigned(number(of: user), changed)))
   }
 
-  /// Applies a user's settings from their home shard, unless this shard has newer ones.
+  /// Apply a user's settings from their home shard, unless this shard has newer ones.
   package func decideAssign(user settings: UserSettings, into effects: inout [Effect]) {
     guard settings.version > userSettings(settings.user).version else { return }
     var assigned = settings
     let current = userSettings(settings.user)
-    assigned.takenAt = assigned.showsAs(current) ? current.takenAt : time
-    assigned.isSettled = false
+    assigned.appliedAt = assigned.showsAs(current) ? current.appliedAt : time
+    assigned.isReplicated = false
     assigned.isErased = false
     effects.append(.shard(.userAssigned(number(of: settings.user), assigned)))
   }
 
-  /// Records that subscribers were notified of the user's new settings now. A client that resumes from a time between
+  /// Record that subscribers were notified of the user's new settings now. A client that resumes from a time between
   /// the assignment and this would have missed the events, so the change counts as applied now.
   package func decideAnnounced(user: String, into effects: inout [Effect]) {
     guard let number = settings.find(user) else { return }
     var announced = settings[number]
-    guard announced.takenAt != .none, announced.takenAt < time else { return }
-    let isSettled = announced.isSettled
-    announced.takenAt = time
-    announced.isSettled = false
+    guard announced.appliedAt != .none, announced.appliedAt < time else { return }
+    let isReplicated = announced.isReplicated
+    announced.appliedAt = time
+    announced.isReplicated = false
     effects.append(.shard(.userAssigned(number, announced)))
-    if isSettled { effects.append(.shard(.userSettled(number, version: announced.version))) }
+    if isReplicated { effects.append(.shard(.userSettled(number, version: announced.version))) }
   }
 
-  /// Marks a version of a user's settings as settled: every shard has it.
+  /// Mark a version of a user's settings as replicated: every shard has it.
   ///
-  /// - Returns: whether it is settled now. False if there is a newer version, or if the user is being erased, which
-  ///   settles only when the erasure is done.
-  package func decideSettle(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+  /// - Returns: whether it is replicated now. False if there is a newer version, or if the user is being erased, which
+  ///   counts as replicated only when the erasure is done.
+  package func decideMarkReplicated(user: String, version: UInt64, into effects: inout [Effect]) -> Bool {
     let current = userSettings(user)
     guard current.version == version, !current.isErasing else { return false }
-    if let number = settings.find(user), !current.isSettled {
+    if let number = settings.find(user), !current.isReplicated {
       effects.append(.shard(.userSettled(number, version: version)))
     }
     return true
   }
 
-  /// Marks a version of a channel type as settled: every shard has it.
+  /// Mark a version of a channel type as replicated: every shard has it.
   ///
-  /// - Returns: whether it is settled now; false if there is a newer version.
-  package func decideSettle(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool {
+  /// - Returns: whether it is replicated now; false if there is a newer version.
+  package func decideMarkReplicated(type name: String, version: UInt64, into effects: inout [Effect]) -> Bool
+  {
     let current = channelType(name)
     guard current.version == version else { return false }
-    if version > 0, !current.isSettled { effects.append(.shard(.typeSettled(name: name, version: version))) }
+    if version > 0, !current.isReplicated {
+      effects.append(.shard(.typeSettled(name: name, version: version)))
+    }
     return true
   }
 

@@ -9,7 +9,7 @@ extension ShardState {
     case limitReached
   }
 
-  /// Revokes a token until a time. Does nothing if it is revoked until then already.
+  /// Revoke a token until a time. Does nothing if it is revoked until then already.
   package func decideRevoke(
     token id: String,
     until: Timestamp,

@@ -19,7 +19,7 @@ package struct ChannelSlot: Hashable, Sendable {
   /// The slot of the channel itself.
   package var channel: ChannelSlot { ChannelSlot(rawValue) }
   /// The slot of one of this channel's threads.
-  package func thread(_ place: Int) -> ChannelSlot { ChannelSlot(rawValue, thread: UInt32(place) + 1) }
+  package func thread(_ index: Int) -> ChannelSlot { ChannelSlot(rawValue, thread: UInt32(index) + 1) }
 }
 
 /// One shard: a deterministic state machine (docs/architecture.md). It reads no clock, draws no random number and does
@@ -87,7 +87,7 @@ package struct ShardState: ~Copyable, Sendable {
   /// The slot of the channel or the user's index with this name.
   package func slot(named name: [UInt8]) -> ChannelSlot? { directory.slot(named: name) }
 
-  /// Returns the shards for which changes were queued since the last call.
+  /// Return the shards for which changes were queued since the last call.
   package mutating func takeQueued() -> [ShardID] { outbox.takeQueued() }
 
   /// A loaded channel, or one of its threads.
@@ -99,7 +99,7 @@ package struct ShardState: ~Copyable, Sendable {
     unsafeMutableAddress { directory.mutableAddress(of: slot) }
   }
 
-  /// Loads a channel with nothing but its head, as given by its `channelAssigned` effect.
+  /// Load a channel with nothing but its head, as given by its `channelAssigned` effect.
   package mutating func insert(_ number: ChannelNumber, cid: String, created: Timestamp, own: OptionPatch)
     -> ChannelSlot
   {
@@ -117,7 +117,7 @@ package struct ShardState: ~Copyable, Sendable {
     return directory.insert(channel)
   }
 
-  /// Evicts a channel from memory.
+  /// Evict a channel from memory.
   package mutating func remove(_ slot: ChannelSlot) { directory.remove(slot) }
 
   /// The effective options of a channel: its type's, overridden by its own. A thread has its channel's options, except
@@ -144,13 +144,13 @@ package struct ShardState: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns an effect that is addressed to a channel in memory, not to the shard.
+  /// Assign an effect that is addressed to a channel in memory, not to the shard.
   package mutating func assign(_ effect: ChannelEffect, to slot: ChannelSlot) {
     guard effect.traits.contains(.takesRoom) else { return directory.assignMark(effect, to: slot) }
     assignLarge(effect, to: slot)
   }
 
-  /// Assigns an effect that may change the channel's size.
+  /// Assign an effect that may change the channel's size.
   @inline(never)
   private mutating func assignLarge(_ effect: ChannelEffect, to slot: ChannelSlot) {
     if case .channelDeleted = effect { return remove(slot) }
@@ -158,23 +158,23 @@ package struct ShardState: ~Copyable, Sendable {
     guard !settings.isEmpty else { return }
     if case .rowAssigned(let row, _) = effect { applySettings(row, slot) }
     if case .inThread(let parent, .rowAssigned(let row, _)) = effect,
-      let place = self[slot].threads.place(of: parent)
+      let index = self[slot].threads.index(of: parent)
     {
-      applySettings(row, slot.thread(place))
+      applySettings(row, slot.thread(index))
     }
   }
 
-  /// Assigns an effect addressed to the shard's own pages.
+  /// Assign an effect addressed to the shard's own pages.
   package mutating func assign(_ effect: ShardEffect) {
     switch effect {
     case .channelTypeAssigned(let record):
       types.assign(record)
     case .typeSettled(let name, let version):
-      types.settle(name, version: version)
+      types.markReplicated(name, version: version)
     case .userAssigned(let number, let record):
       settings.assign(number, record)
     case .userSettled(let number, let version):
-      settings.settle(number, version)
+      settings.markReplicated(number, version)
     case .userErased(let number, let version, let hash, let time):
       settings.erase(number, version: version, hash: hash, at: time)
     case .countersAssigned(let next, let time):
@@ -200,7 +200,7 @@ package struct ShardState: ~Copyable, Sendable {
     }
   }
 
-  /// Advances the shard's time to that of a batch or page that is read back.
+  /// Advance the shard's time to that of a batch or page that is read back.
   package mutating func assign(time: Timestamp) { self.time = max(self.time, time) }
 
   // MARK: Numbers to names
@@ -238,14 +238,14 @@ package struct ShardState: ~Copyable, Sendable {
   /// The effects that reproduce the page of revoked tokens.
   package var tokenEffects: [Effect] { revokedTokens.effects }
 
-  /// Drops a step segment's bytes from memory, once they are on storage.
+  /// Drop a step segment's bytes from memory, once they are on storage.
   package mutating func dropSegment(_ slot: ChannelSlot, _ rowPage: UInt32, _ segment: UInt32) {
     directory.dropSegment(slot, rowPage, segment)
   }
 
   // MARK: Users' settings in channels
 
-  /// Copies its members' changed settings into a channel (R7). Call this before any decision or query on the channel.
+  /// Copy its members' changed settings into a channel (R7). Call this before any decision or query on the channel.
   /// Costs one comparison if nothing has changed.
   @inline(__always)
   package mutating func refresh(_ slot: ChannelSlot) {

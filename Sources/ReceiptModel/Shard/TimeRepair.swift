@@ -36,7 +36,7 @@ package struct TimeRepair: Sendable {
     if count > 0 { counts[kind, default: 0] += count }
   }
 
-  /// Repairs the time of a batch.
+  /// Repair the time of a batch.
   package mutating func repairedBatchTime(_ time: Timestamp) -> Timestamp {
     if time > limit { count(.shardTimes) }
     return clamped(time)
@@ -49,7 +49,7 @@ package struct TimeRepair: Sendable {
     return session
   }
 
-  /// Repairs an effect.
+  /// Repair an effect.
   ///
   /// - Throws: ``Damage`` if its steps cannot be read.
   package mutating func repaired(_ effect: Effect) throws(Damage) -> Effect {
@@ -104,7 +104,7 @@ package struct TimeRepair: Sendable {
     settings.readShownSince = clamped(settings.readShownSince)
     settings.deliveredShownSince = clamped(settings.deliveredShownSince)
     settings.tokensRevokedBefore = clamped(settings.tokensRevokedBefore)
-    settings.takenAt = clamped(settings.takenAt)
+    settings.appliedAt = clamped(settings.appliedAt)
     return settings
   }
 

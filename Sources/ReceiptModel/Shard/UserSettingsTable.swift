@@ -7,10 +7,10 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     var readShownSince: Int64
     var deliveredShownSince: Int64
     var tokensRevokedBefore: Int64
-    var takenAt: Int64
+    var appliedAt: Int64
     var hidesRead: Bool
     var hidesDelivered: Bool
-    var isSettled: Bool
+    var isReplicated: Bool
     var isErasing: Bool
   }
 
@@ -78,19 +78,19 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: Timestamp(milliseconds: record.readShownSince),
       deliveredShownSince: Timestamp(milliseconds: record.deliveredShownSince),
       tokensRevokedBefore: Timestamp(milliseconds: record.tokensRevokedBefore),
-      isSettled: record.isSettled,
+      isReplicated: record.isReplicated,
       isErasing: record.isErasing,
-      takenAt: Timestamp(milliseconds: record.takenAt)
+      appliedAt: Timestamp(milliseconds: record.appliedAt)
     )
   }
 
   /// When this shard last applied or announced a change of the user's privacy settings; none: they were never set.
-  func takenAt(_ user: RawSpan) -> Timestamp {
-    find(user).map { Timestamp(milliseconds: records[Int($0)].takenAt) } ?? .none
+  func appliedAt(_ user: RawSpan) -> Timestamp {
+    find(user).map { Timestamp(milliseconds: records[Int($0)].appliedAt) } ?? .none
   }
 
   /// Whether every shard has this user's settings, as far as this shard knows.
-  package func isSettled(_ number: UInt32) -> Bool { records[Int(number)].isSettled }
+  package func isReplicated(_ number: UInt32) -> Bool { records[Int(number)].isReplicated }
 
   func hides(_ number: UInt32) -> (read: Bool, delivered: Bool) {
     (records[Int(number)].hidesRead, records[Int(number)].hidesDelivered)
@@ -164,7 +164,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
 
   // MARK: Assignment
 
-  /// Assigns a user's settings. Numbers are assigned without gaps, or reused once their user was erased.
+  /// Assign a user's settings. Numbers are assigned without gaps, or reused once their user was erased.
   mutating func assign(_ number: UInt32, _ settings: UserSettings) {
     if let tombstone = tombstones.removeValue(forKey: number) {
       remove(tombstone)
@@ -178,10 +178,10 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: settings.readShownSince.milliseconds,
       deliveredShownSince: settings.deliveredShownSince.milliseconds,
       tokensRevokedBefore: settings.tokensRevokedBefore.milliseconds,
-      takenAt: settings.takenAt.milliseconds,
+      appliedAt: settings.appliedAt.milliseconds,
       hidesRead: settings.hidesRead,
       hidesDelivered: settings.hidesDelivered,
-      isSettled: settings.isSettled,
+      isReplicated: settings.isReplicated,
       isErasing: settings.isErasing
     )
     var before = (read: false, delivered: false)
@@ -201,12 +201,12 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     changeCount += 1
   }
 
-  /// Marks a version as settled (every shard has it), unless there is a newer one.
-  mutating func settle(_ number: UInt32, _ version: UInt64) {
-    if records[Int(number)].version == version { records[Int(number)].isSettled = true }
+  /// Mark a version as replicated (every shard has it), unless there is a newer one.
+  mutating func markReplicated(_ number: UInt32, _ version: UInt64) {
+    if records[Int(number)].version == version { records[Int(number)].isReplicated = true }
   }
 
-  /// Removes everything of a user but a hash of the id and the version; their number then has no user (R16).
+  /// Remove everything of a user but a hash of the id and the version; their number then has no user (R16).
   mutating func erase(_ number: UInt32, version: UInt64, hash: UInt64, at time: Timestamp) {
     let position = Int(number)
     let nothing = Record(
@@ -214,10 +214,10 @@ package struct UserSettingsTable: ~Copyable, Sendable {
       readShownSince: 0,
       deliveredShownSince: 0,
       tokensRevokedBefore: 0,
-      takenAt: 0,
+      appliedAt: 0,
       hidesRead: false,
       hidesDelivered: false,
-      isSettled: true,
+      isReplicated: true,
       isErasing: false
     )
     if position < records.count {
@@ -242,7 +242,7 @@ package struct UserSettingsTable: ~Copyable, Sendable {
     if oldestTombstone.map({ Self.precedes(tombstone, $0) }) ?? true { oldestTombstone = tombstone }
   }
 
-  /// Unregisters a tombstone.
+  /// Unregister a tombstone.
   private mutating func remove(_ tombstone: Tombstone) {
     if numbersErased[tombstone.hash] == tombstone.number { numbersErased[tombstone.hash] = nil }
     guard oldestTombstone == tombstone else { return }
@@ -266,11 +266,11 @@ package struct UserSettingsTable: ~Copyable, Sendable {
         ]
       }
       var record = self[number]
-      // The settled state is an effect of its own.
-      let isSettled = record.isSettled
-      record.isSettled = false
+      // The replicated state is an effect of its own.
+      let isReplicated = record.isReplicated
+      record.isReplicated = false
       let assigned = Effect.shard(.userAssigned(number, record))
-      return isSettled ? [assigned, .shard(.userSettled(number, version: record.version))] : [assigned]
+      return isReplicated ? [assigned, .shard(.userSettled(number, version: record.version))] : [assigned]
     }
   }
 

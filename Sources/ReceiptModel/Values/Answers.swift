@@ -101,18 +101,18 @@ package struct ListEntry: Hashable, Sendable {
   /// The note of a visible acknowledgement; empty: no note.
   package var note: String
   /// The time that the list is sorted by.
-  var place: Timestamp
+  var sortTime: Timestamp
 
   package init(row: MemberOrdinal, at: Timestamp = .none, isExact: Bool = true, note: String = "") {
-    self.init(row: row, at: at, isExact: isExact, note: note, place: nil)
+    self.init(row: row, at: at, isExact: isExact, note: note, sortTime: nil)
   }
 
-  init(row: MemberOrdinal, at: Timestamp, isExact: Bool, note: String = "", place: Timestamp?) {
+  init(row: MemberOrdinal, at: Timestamp, isExact: Bool, note: String = "", sortTime: Timestamp?) {
     self.row = row
     self.at = at
     self.isExact = isExact
     self.note = note
-    self.place = place ?? at
+    self.sortTime = sortTime ?? at
   }
 }
 

@@ -63,8 +63,8 @@ package enum ChannelEffect: Hashable, Sendable {
 
   // The index of a user's channels (R13, R14)
   /// An entry of a user's index, which is stored like a channel, under the user's id.
-  indirect case membershipAssigned(place: UInt32, Membership)
-  case membershipRemoved(place: UInt32)
+  indirect case membershipAssigned(position: UInt32, Membership)
+  case membershipRemoved(position: UInt32)
 }
 
 extension ChannelEffect {
@@ -140,7 +140,7 @@ extension ChannelEffect {
     case message(SequenceNumber)
     /// A message's acknowledgements.
     case receipt(SequenceNumber)
-    /// A place in a user's index.
+    /// A position in a user's index.
     case membership(UInt32)
   }
 
@@ -160,7 +160,7 @@ extension ChannelEffect {
     case .messageAssigned(let sequence, _), .messageDeleted(let sequence, _), .senderErased(let sequence):
       .message(sequence)
     case .acknowledged(let sequence, _), .acknowledgementForgotten(let sequence, _): .receipt(sequence)
-    case .membershipAssigned(let place, _), .membershipRemoved(let place): .membership(place)
+    case .membershipAssigned(let position, _), .membershipRemoved(let position): .membership(position)
     case .inThread(_, let effect): effect.part
     }
   }
@@ -175,7 +175,7 @@ extension ChannelEffect {
     case .stepSegment(let rowPage, let segment): return .steps(rowPage, segment)
     case .message(let sequence): return .segment((sequence.rawValue - 1) / PageID.messagesPerSegment)
     case .receipt(let sequence): return .receipts(sequence)
-    case .membership(let place): return .memberships(place / PageID.membershipsPerPage)
+    case .membership(let position): return .memberships(position / PageID.membershipsPerPage)
     }
   }
 
@@ -228,8 +228,8 @@ extension ChannelEffect {
     case .acknowledged(let sequence, var record):
       record.at = repair.clamped(record.at)
       return (.acknowledged(sequence, record), .acknowledgements)
-    case .membershipAssigned(let place, let membership):
-      return (.membershipAssigned(place: place, repair.clamped(membership)), .memberships)
+    case .membershipAssigned(let position, let membership):
+      return (.membershipAssigned(position: position, repair.clamped(membership)), .memberships)
     case .inThread(let parent, let effect):
       let (repaired, kind) = try effect.capped(by: repair)
       return (.inThread(parent, repaired), kind)

@@ -32,15 +32,15 @@ struct HashIndex: ~Copyable, Sendable {
     }
   }
 
-  /// Adds a number; the caller ensures that its key is not present.
+  /// Add a number; the caller ensures that its key is not present.
   mutating func insert(_ hash: UInt64, _ number: UInt32) {
     // At most three quarters full, so that a search for a missing key stays short.
     if (count + 1) * 4 > entries.count * 3 { grow() }
-    place(UInt64(Self.fragment(hash)) << 32 | UInt64(number + 1))
+    store(UInt64(Self.fragment(hash)) << 32 | UInt64(number + 1))
     count += 1
   }
 
-  /// Removes a number and moves up later entries of the same run, so that no tombstones remain.
+  /// Remove a number and move up later entries of the same run, so that no tombstones remain.
   mutating func remove(_ hash: UInt64, _ number: UInt32) {
     guard !entries.isEmpty else { return }
     let mask = entries.count - 1
@@ -65,7 +65,7 @@ struct HashIndex: ~Copyable, Sendable {
     }
   }
 
-  private mutating func place(_ entry: UInt64) {
+  private mutating func store(_ entry: UInt64) {
     let mask = entries.count - 1
     var position = Int(entry >> 32) & mask
     while entries[position] != 0 { position = (position + 1) & mask }
@@ -75,7 +75,7 @@ struct HashIndex: ~Copyable, Sendable {
   private mutating func grow() {
     let old = entries
     entries = Array(repeating: 0, count: max(8, old.count * 2))
-    for entry in old where entry != 0 { place(entry) }
+    for entry in old where entry != 0 { store(entry) }
   }
 }
 
@@ -83,8 +83,8 @@ struct HashIndex: ~Copyable, Sendable {
 /// allocators may round up differently, and eviction must not depend on that, or a history could not be replayed.
 func heapBytes<Element>(_ array: [Element]) -> Int {
   guard !array.isEmpty else { return 0 }
-  let places = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)
-  return places * MemoryLayout<Element>.stride + 48
+  let slots = 1 << (Int.bitWidth - (array.count - 1).leadingZeroBitCount)
+  return slots * MemoryLayout<Element>.stride + 48
 }
 
 extension RawSpan {

@@ -37,7 +37,7 @@ package struct ShardID: Hashable, Comparable, Sendable, BitwiseCopyable {
   }
 }
 
-/// A batch's place in its shard's log, from 1; 0 is "before the log".
+/// A batch's position in its shard's log, from 1; 0 is "before the log".
 package struct LogIndex: Hashable, Comparable, Sendable {
   package var rawValue: UInt64
   package init(_ rawValue: UInt64) { self.rawValue = rawValue }
@@ -146,8 +146,8 @@ package enum Identifier {
       guard offset + count <= bytes.byteCount,
         second.contains(bytes.unsafeLoad(fromByteOffset: offset + 1, as: UInt8.self))
       else { return false }
-      for place in (offset + 2)..<(offset + count) {
-        guard bytes.unsafeLoad(fromByteOffset: place, as: UInt8.self) & 0xC0 == 0x80 else { return false }
+      for index in (offset + 2)..<(offset + count) {
+        guard bytes.unsafeLoad(fromByteOffset: index, as: UInt8.self) & 0xC0 == 0x80 else { return false }
       }
       offset += count
     }

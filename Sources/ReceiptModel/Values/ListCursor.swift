@@ -10,7 +10,7 @@ package enum ListCursor: Hashable, Sendable {
   /// Descending order of time: strictly after this entry in that order.
   case earlier(Timestamp, user: [UInt8])
 
-  /// Parses a cursor.
+  /// Parse a cursor.
   ///
   /// `j` and the row number; or `k` in a thread, `t` in order of time and `d` in descending order, then the time in
   /// milliseconds, `-` and the user's id. An id with characters other than `A-Z a-z 0-9 @ _ . -` is written in
@@ -39,7 +39,7 @@ package enum ListCursor: Hashable, Sendable {
     }
   }
 
-  /// Parses a letter, a time, `-` and a user's id.
+  /// Parse a letter, a time, `-` and a user's id.
   private static func entry(_ text: RawSpan, _ letter: UInt8) throws(Refusal) -> (Timestamp, user: [UInt8]) {
     let first = text.unsafeLoad(fromByteOffset: 0, as: UInt8.self)
     let isHexadecimal = first == letter & ~0x20
@@ -57,7 +57,7 @@ package enum ListCursor: Hashable, Sendable {
     return (Timestamp(milliseconds: time), user.withUnsafeBytes { Array($0) })
   }
 
-  /// Decodes two lower-case digits a byte.
+  /// Decode two lower-case digits a byte.
   private static func bytes(hexadecimal text: RawSpan) -> [UInt8]? {
     guard text.byteCount.isMultiple(of: 2) else { return nil }
     var bytes: [UInt8] = []
@@ -92,7 +92,7 @@ package enum ListCursor: Hashable, Sendable {
     }
   }
 
-  /// Parses a decimal number; returns it and the offset of its end.
+  /// Parse a decimal number; return it and the offset of its end.
   private static func decimal(_ text: RawSpan, from start: Int) -> (Int64, end: Int)? {
     var value: Int64 = 0
     var offset = start

@@ -3,7 +3,7 @@ package enum ShardEffect: Hashable, Sendable {
   indirect case channelTypeAssigned(ChannelTypeRecord)
   /// In the type's home shard: every shard now has this version of the channel type.
   case typeSettled(name: String, version: UInt64)
-  /// A user's settings; the number is the user's place among this shard's users with settings.
+  /// A user's settings; the number is the user's index among this shard's users with settings.
   indirect case userAssigned(UInt32, UserSettings)
   /// In the user's home shard: every shard now has this version of the user's settings.
   case userSettled(UInt32, version: UInt64)
@@ -67,7 +67,7 @@ extension ShardEffect {
   func capped(by repair: TimeRepair) -> (ShardEffect, TimeRepair.Kind?) {
     switch self {
     case .channelTypeAssigned(var record):
-      record.takenAt = repair.clamped(record.takenAt)
+      record.appliedAt = repair.clamped(record.appliedAt)
       return (.channelTypeAssigned(record), .channelTypes)
     case .membershipQueued(let number, var change):
       change.membership = repair.clamped(change.membership)

@@ -11,13 +11,13 @@ package struct UserSettings: Hashable, Sendable {
   /// Tokens issued before this time are refused; none: no token is refused.
   package var tokensRevokedBefore: Timestamp
   /// In the user's home shard: every shard has this version.
-  package var isSettled: Bool
+  package var isReplicated: Bool
   /// The user is being erased (R16): nothing new may be created in their name.
   package var isErasing: Bool
   /// The user was erased at this version (R16) and nothing else is kept. Only in replies, never in the log.
   package var isErased: Bool
   /// When this shard applied the current privacy settings; none: they never changed. Not replicated.
-  package var takenAt: Timestamp
+  package var appliedAt: Timestamp
 
   package init(
     user: String,
@@ -27,10 +27,10 @@ package struct UserSettings: Hashable, Sendable {
     readShownSince: Timestamp = .none,
     deliveredShownSince: Timestamp = .none,
     tokensRevokedBefore: Timestamp = .none,
-    isSettled: Bool = false,
+    isReplicated: Bool = false,
     isErasing: Bool = false,
     isErased: Bool = false,
-    takenAt: Timestamp = .none
+    appliedAt: Timestamp = .none
   ) {
     self.user = user
     self.version = version
@@ -39,10 +39,10 @@ package struct UserSettings: Hashable, Sendable {
     self.readShownSince = readShownSince
     self.deliveredShownSince = deliveredShownSince
     self.tokensRevokedBefore = tokensRevokedBefore
-    self.isSettled = isSettled
+    self.isReplicated = isReplicated
     self.isErasing = isErasing
     self.isErased = isErased
-    self.takenAt = takenAt
+    self.appliedAt = appliedAt
   }
 }
 

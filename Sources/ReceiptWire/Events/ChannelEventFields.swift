@@ -37,8 +37,8 @@ package struct ChannelEventsFields: Hashable, Sendable {
   package func write(into buffer: inout ByteBuffer) {
     buffer.writeField(cid)
     buffer.writeVarint(events.count + limits.count)
-    for (place, event) in events.enumerated() {
-      if let limits = limits[place] { buffer.writeLimits(limits) }
+    for (index, event) in events.enumerated() {
+      if let limits = limits[index] { buffer.writeLimits(limits) }
       event.write(into: &buffer)
     }
   }

@@ -27,7 +27,7 @@ package struct RegisterMessageRequest: ~Escapable {
   package var wantsReceipt: Bool { flags & Self.receipt != 0 }
   package var movesPosition: Bool { flags & Self.movesNoPosition == 0 }
 
-  /// Reads the fields; the thread may follow.
+  /// Read the fields; the thread may follow.
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -135,7 +135,7 @@ extension FieldReader {
 }
 
 extension ByteBuffer {
-  /// Writes what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
+  /// Write what ``RegisterMessageRequest`` reads, up to the mentioned users, which must follow if the flags announce
   /// them.
   package mutating func writeRegisterMessage(
     _ message: RawSpan,
@@ -149,17 +149,17 @@ extension ByteBuffer {
     writeVarint(flags)
   }
 
-  /// Writes what ``MessageRequest`` reads.
+  /// Write what ``MessageRequest`` reads.
   package mutating func writeMessageRequest(_ message: RawSpan) { writeField(message) }
 
-  /// Writes what ``AcknowledgeRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
+  /// Write what ``AcknowledgeRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
   package mutating func writeAcknowledge(user: RawSpan, note: RawSpan?, messageCount: Int) {
     writeField(user)
     writeFieldOrEmpty(note)
     writeVarint(messageCount)
   }
 
-  /// Writes what ``SetMemberRequest`` reads.
+  /// Write what ``SetMemberRequest`` reads.
   package mutating func writeSetMember(user: RawSpan, role: RawSpan?, flags: UInt64) {
     writeField(user)
     writeFieldOrEmpty(role)

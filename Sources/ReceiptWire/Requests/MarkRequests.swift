@@ -37,19 +37,19 @@ package struct MarkUnreadSinceRequest: ~Escapable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``MarkRequest`` reads of mark_read and mark_unread.
+  /// Write what ``MarkRequest`` reads of mark_read and mark_unread.
   package mutating func writeMark(user: RawSpan, message: RawSpan, epoch: UInt64?) {
     writeMarkDelivered(user: user, message: message)
     writeOptional(epoch)
   }
 
-  /// Writes what ``MarkRequest`` reads of mark_delivered.
+  /// Write what ``MarkRequest`` reads of mark_delivered.
   package mutating func writeMarkDelivered(user: RawSpan, message: RawSpan) {
     writeField(user)
     writeField(message)
   }
 
-  /// Writes what ``MarkUnreadSinceRequest`` reads.
+  /// Write what ``MarkUnreadSinceRequest`` reads.
   package mutating func writeMarkUnreadSince(user: RawSpan, since: Timestamp, epoch: UInt64?) {
     writeField(user)
     writeTime(since)

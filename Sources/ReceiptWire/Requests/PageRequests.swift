@@ -122,14 +122,14 @@ package struct OwnListRequest: ~Escapable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``RowPageRequest`` reads.
+  /// Write what ``RowPageRequest`` reads.
   package mutating func writeRowPage(viewer: RawSpan, isServer: Bool, limit: Int, cursor: UInt32?) {
     writeViewer(viewer, isServer: isServer)
     writeVarint(limit)
     writeOptional(cursor.map(UInt64.init))
   }
 
-  /// Writes what ``ThreadReadStateRequest`` reads.
+  /// Write what ``ThreadReadStateRequest`` reads.
   package mutating func writeThreadReadState(
     viewer: RawSpan,
     isServer: Bool,
@@ -143,13 +143,13 @@ extension ByteBuffer {
     writeField(cursor)
   }
 
-  /// Writes what ``ListMessagesRequest`` reads.
+  /// Write what ``ListMessagesRequest`` reads.
   package mutating func writeListMessages(limit: Int, cursor: MessageListCursor?) {
     writeVarint(limit)
     writeMessageListCursor(cursor)
   }
 
-  /// Writes what ``ListMembersRequest`` reads.
+  /// Write what ``ListMembersRequest`` reads.
   package mutating func writeListMembers(
     viewer: RawSpan,
     isServer: Bool,
@@ -167,7 +167,7 @@ extension ByteBuffer {
     writeField(cursor)
   }
 
-  /// Writes what ``MemberStatusesRequest`` reads, up to its users: `userCount` strings (1 to 100) must follow.
+  /// Write what ``MemberStatusesRequest`` reads, up to its users: `userCount` strings (1 to 100) must follow.
   package mutating func writeMemberStatuses(
     viewer: RawSpan,
     isServer: Bool,
@@ -179,13 +179,13 @@ extension ByteBuffer {
     writeVarint(userCount)
   }
 
-  /// Writes what ``StatusesRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
+  /// Write what ``StatusesRequest`` reads, up to its messages: `messageCount` strings (1 to 100) must follow.
   package mutating func writeStatuses(viewer: RawSpan, isServer: Bool, messageCount: Int) {
     writeViewer(viewer, isServer: isServer)
     writeVarint(messageCount)
   }
 
-  /// Writes what ``OwnListRequest`` reads.
+  /// Write what ``OwnListRequest`` reads.
   package mutating func writeOwnList(user: RawSpan, selection: UInt8, limit: Int, below: SequenceNumber?) {
     writeField(user)
     writeInteger(selection)

@@ -70,7 +70,7 @@ package struct PresentTicketRequest: ~Escapable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``AcknowledgePushRequest`` reads.
+  /// Write what ``AcknowledgePushRequest`` reads.
   package mutating func writeAcknowledgePush(
     user: RawSpan,
     message: RawSpan,
@@ -83,13 +83,13 @@ extension ByteBuffer {
     writeVarint(UInt64(wantsNames ? 1 : 0))
   }
 
-  /// Writes what ``TicketPlaceRequest`` reads.
+  /// Write what ``TicketPlaceRequest`` reads.
   package mutating func writeTicketPlaceRequest(user: RawSpan, message: RawSpan) {
     writeField(user)
     writeField(message)
   }
 
-  /// Writes what ``RedeemTicketRequest`` reads.
+  /// Write what ``RedeemTicketRequest`` reads.
   ///
   /// - Parameter place: an encoded ``TicketPlace``.
   package mutating func writeRedeemTicket(place: RawSpan, acked: Timestamp, wantsNames: Bool) {
@@ -98,7 +98,7 @@ extension ByteBuffer {
     writeVarint(UInt64(wantsNames ? 1 : 0))
   }
 
-  /// Writes what ``PresentTicketRequest`` reads.
+  /// Write what ``PresentTicketRequest`` reads.
   package mutating func writePresentTicket(_ ticket: RawSpan, acked: Timestamp, wantsNames: Bool) {
     writeField(ticket)
     writeTime(acked)

@@ -24,7 +24,7 @@ package struct StringListFields: ~Escapable {
   private var rest: FieldReader
   private var left: Int
 
-  /// Reads the count, and passes over the strings.
+  /// Read the count, and pass over the strings.
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)
   package init(_ reader: inout FieldReader) throws(WireError) {
@@ -44,7 +44,7 @@ package struct StringListFields: ~Escapable {
     return try? rest.string()
   }
 
-  /// Calls `body` with each string in order.
+  /// Call `body` with each string in order.
   package func forEach(_ body: (RawSpan) -> Void) {
     var list = self
     while let string = list.next() { body(string) }
@@ -52,13 +52,13 @@ package struct StringListFields: ~Escapable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``ViewerFields`` reads; an empty user: none.
+  /// Write what ``ViewerFields`` reads; an empty user: none.
   package mutating func writeViewer(_ user: RawSpan, isServer: Bool) {
     writeVarint(UInt64(isServer ? 1 : 0))
     writeField(user)
   }
 
-  /// Writes what ``StringListFields`` reads.
+  /// Write what ``StringListFields`` reads.
   package mutating func writeStrings(_ strings: some Collection<String>) {
     writeVarint(strings.count)
     for string in strings { writeField(string) }

@@ -112,7 +112,7 @@ package struct ListRevokedTokensRequest: Sendable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``PatchUserRequest`` reads.
+  /// Write what ``PatchUserRequest`` reads.
   package mutating func writePatchUser(_ patch: UserSettingsPatch) {
     var given: UInt64 = 0
     var values: UInt64 = 0
@@ -130,14 +130,14 @@ extension ByteBuffer {
     writeTime(patch.tokensRevokedBefore ?? .none)
   }
 
-  /// Writes what ``PatchUserRequest`` reads of the command that erases a user.
+  /// Write what ``PatchUserRequest`` reads of the command that erases a user.
   package mutating func writePatchErase() {
     writeVarint(PatchUserRequest.erase)
     writeVarint(UInt64(0))
     writeTime(.none)
   }
 
-  /// Writes what ``AssignUserRequest`` reads.
+  /// Write what ``AssignUserRequest`` reads.
   package mutating func writeAssignUser(_ settings: UserSettings) {
     writeVarint(settings.version)
     writeVarint(
@@ -150,32 +150,32 @@ extension ByteBuffer {
     writeTime(settings.tokensRevokedBefore)
   }
 
-  /// Writes what ``AssignUserRequest`` reads of an erased user.
+  /// Write what ``AssignUserRequest`` reads of an erased user.
   package mutating func writeAssignErased(version: UInt64) {
     writeVarint(version)
     writeVarint(AssignUserRequest.isErased)
     for _ in 0..<3 { writeTime(.none) }
   }
 
-  /// Writes what ``AssignChannelTypeRequest`` reads.
+  /// Write what ``AssignChannelTypeRequest`` reads.
   package mutating func writeAssignChannelType(version: UInt64, _ options: ChannelTypeOptions) {
     writeVarint(version)
     writeOptions(options)
   }
 
-  /// Writes what ``SettleRequest`` reads.
+  /// Write what ``SettleRequest`` reads.
   package mutating func writeSettle(isUser: Bool, version: UInt64) {
     writeInteger(isUser ? SettleRequest.user : SettleRequest.channelType)
     writeVarint(version)
   }
 
-  /// Writes what ``RevokeTokenRequest`` reads; nil: the revocation is lifted.
+  /// Write what ``RevokeTokenRequest`` reads; nil: the revocation is lifted.
   package mutating func writeRevokeToken(until: Timestamp?) {
     writeInteger(UInt8(until == nil ? 0 : 1))
     writeTime(until ?? .none)
   }
 
-  /// Writes what ``ListRevokedTokensRequest`` reads.
+  /// Write what ``ListRevokedTokensRequest`` reads.
   package mutating func writeListRevokedTokens(known: UInt64, after: UInt64) {
     writeVarint(known)
     writeVarint(after)

@@ -13,7 +13,7 @@ package struct ListChannelsRequest: Sendable {
 
   package let flags: UInt64
   package let limit: UInt64
-  /// The place behind which the page begins; nil: the first page.
+  /// The position after which the page begins; nil: the first page.
   package let cursor: UInt32?
   /// None without ``withDeleted``.
   package let since: Timestamp
@@ -83,7 +83,7 @@ package struct RebuildIndexRequest: Sendable {
 }
 
 extension ByteBuffer {
-  /// Writes what ``ListChannelsRequest`` reads.
+  /// Write what ``ListChannelsRequest`` reads.
   ///
   /// - Parameter deletedSince: nil: no deleted channels.
   package mutating func writeListChannels(
@@ -99,24 +99,24 @@ extension ByteBuffer {
     if let deletedSince { writeTime(deletedSince) }
   }
 
-  /// Writes what ``UnreadCountEntry`` reads.
+  /// Write what ``UnreadCountEntry`` reads.
   package mutating func writeUnreadCountEntry(cid: RawSpan, user: RawSpan, row: UInt32) {
     writeField(cid)
     writeField(user)
     writeVarint(row)
   }
 
-  /// Writes what ``SubscribeRequest`` reads; nil: without changes.
+  /// Write what ``SubscribeRequest`` reads; nil: without changes.
   package mutating func writeSubscribe(changesSince since: Timestamp?, _ channels: some Collection<String>) {
     writeVarint(UInt64(since == nil ? 0 : 1))
     writeTime(since ?? .none)
     writeStrings(channels)
   }
 
-  /// Writes what ``SubscribeUserRequest`` reads.
+  /// Write what ``SubscribeUserRequest`` reads.
   package mutating func writeSubscribeUser(on: Bool) { writeInteger(UInt8(on ? 1 : 0)) }
 
-  /// Writes what ``RebuildIndexRequest`` reads.
+  /// Write what ``RebuildIndexRequest`` reads.
   package mutating func writeRebuildIndex(phase: UInt8, epoch: UInt64) {
     writeInteger(phase)
     writeVarint(epoch)

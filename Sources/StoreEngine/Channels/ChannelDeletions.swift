@@ -32,7 +32,7 @@ struct PendingDrops {
     last = index
   }
 
-  /// Records that a channel of this name was created again.
+  /// Record that a channel of this name was created again.
   mutating func nameReused(_ cid: String) {
     if !absent.isEmpty { absent[Array(cid.utf8)] = nil }
   }
@@ -40,7 +40,7 @@ struct PendingDrops {
   /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
   func index(absent cid: [UInt8]) -> LogIndex? { absent.isEmpty ? nil : absent[cid]?.index }
 
-  /// Takes the drops whose deletion is durable.
+  /// Take the drops whose deletion is durable.
   mutating func take(durable: LogIndex) -> [CommitGroup.Drop] {
     let count = waiting.prefix { $0.index <= durable }.count
     inFlight += waiting.prefix(count)
@@ -48,7 +48,7 @@ struct PendingDrops {
     return inFlight.map(\.drop)
   }
 
-  /// Completes the drops of a commit: from here on storage no longer finds these channels.
+  /// Complete the drops of a commit: from here on storage no longer finds these channels.
   mutating func committed() {
     for deletion in inFlight where absent[deletion.drop.cid]?.channel == deletion.drop.channel {
       absent[deletion.drop.cid] = nil
@@ -90,13 +90,13 @@ final class ChannelDeletions: ShardPart {
   /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
   func index(absent cid: [UInt8]) -> LogIndex? { drops.index(absent: cid) }
 
-  /// Records that a channel of this name was created again.
+  /// Record that a channel of this name was created again.
   func nameReused(_ cid: String) { drops.nameReused(cid) }
 
-  /// Drops the deletions in progress, which the next start resumes.
+  /// Drop the deletions in progress, which the next start resumes.
   func stop() { slicedDeletions = [] }
 
-  /// Deletes a channel in memory with the gathering batch.
+  /// Delete a channel in memory with the gathering batch.
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     shard.waiting.refuseSliced(slot)
     if !shard.events.isUnwatched { shard.events.recordDeletion(slot) }
@@ -105,7 +105,7 @@ final class ChannelDeletions: ShardPart {
     drop(number, cid, at: index)
   }
 
-  /// Deletes a channel whose deletion is in the log's tail: the tail's other effects on it are not needed.
+  /// Delete a channel whose deletion is in the log's tail: the tail's other effects on it are not needed.
   func dropFromTail(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
     shard.tail.remove(number, cid: Array(cid.utf8))
     drop(number, cid, at: index)
@@ -117,10 +117,10 @@ final class ChannelDeletions: ShardPart {
     drops.append(drop, at: index)
   }
 
-  /// Adds the drops whose deletion is durable.
+  /// Add the drops whose deletion is durable.
   func takeDrops(into group: inout CommitGroup) { group.drops += drops.take(durable: shard.log.durable) }
 
-  /// Completes the drops of the commit that has just become durable.
+  /// Complete the drops of the commit that has just become durable.
   func dropsCommitted() { drops.committed() }
 
   // MARK: Absent channels
@@ -137,7 +137,7 @@ final class ChannelDeletions: ShardPart {
 
   // MARK: Start
 
-  /// Deletes a channel at once, or, if it has many users, with the last slice. The answer leaves when that is durable.
+  /// Delete a channel at once, or, if it has many users, with the last slice. The answer leaves when that is durable.
   /// A duplicate is answered like its original, even if another channel has the name by now.
   func deleteChannel(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     try request.fields.end()
@@ -161,7 +161,7 @@ final class ChannelDeletions: ShardPart {
     return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
   }
 
-  /// Resumes the deletion of a channel that was loaded.
+  /// Resume the deletion of a channel that was loaded.
   ///
   /// - Parameter index: log index at which the deletion began.
   func resumeDeletion(_ slot: ChannelSlot, at index: LogIndex) {
@@ -169,7 +169,7 @@ final class ChannelDeletions: ShardPart {
     shard.loop.slices.queueForWork(shard)
   }
 
-  /// Decides one slice, limited by the room in this turn and in the outbox.
+  /// Decide one slice, limited by the room in this turn and in the outbox.
   private func decideDeletionSlice(_ slot: ChannelSlot, _ scan: inout ShardState.MembershipScan) -> Bool {
     let granted = min(
       shard.loop.budget.changes,
@@ -183,7 +183,7 @@ final class ChannelDeletions: ShardPart {
 
   // MARK: Slices
 
-  /// Runs one slice of each deletion, while this turn has room. Uses at most half of the outbox and resumes when it
+  /// Run one slice of each deletion, while this turn has room. Uses at most half of the outbox and resumes when it
   /// drains: the rest is for members who join now.
   func resumeDeletions() {
     for _ in 0..<slicedDeletions.count {
@@ -215,7 +215,7 @@ final class ChannelDeletions: ShardPart {
 
   // MARK: Requests
 
-  /// Performs a request about a channel that is being deleted: the channel counts as absent, but its name is not free
+  /// Perform a request about a channel that is being deleted: the channel counts as absent, but its name is not free
   /// yet.
   func performDuringDeletion(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     switch request.kind {

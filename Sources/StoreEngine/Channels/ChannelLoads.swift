@@ -13,9 +13,9 @@ struct ChannelLoad {
   /// Set for a read that only looks up the name; the channel is not kept in memory.
   var isForName = false
   /// Requests for unread counts that wait for the channel.
-  var unread: [UnreadRequest.Place] = []
+  var unread: [UnreadRequest.PendingEntry] = []
   /// Scans that wait for the channel.
-  var scans: [ChannelScans.Place] = []
+  var scans: [ChannelScans.PendingLoad] = []
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -49,7 +49,7 @@ struct LogTail: ~Copyable {
 
   func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
 
-  /// Returns the next channel to load, so that its pages can be written and the log can be cut.
+  /// Return the next channel to load, so that its pages can be written and the log can be cut.
   mutating func next() -> ChannelNumber? {
     while let channel = order.popFirst() {
       if effects[channel] != nil { return channel }
@@ -102,7 +102,7 @@ final class ChannelLoads: ShardPart {
 
   func isInFlight(_ reference: ChannelReference) -> Bool { loads[reference] != nil }
 
-  /// Lets a request wait until a channel is loaded, or, for a ticket's channel number, until its name is known. Starts
+  /// Let a request wait until a channel is loaded, or, for a ticket's channel number, until its name is known. Starts
   /// the load if none is in flight.
   func wait(_ request: borrowing Request, for reference: ChannelReference) -> Outcome {
     if loads[reference] == nil {
@@ -114,7 +114,7 @@ final class ChannelLoads: ShardPart {
     return shard.waiting.add(request, for: .load(reference))
   }
 
-  /// Starts to load a channel. Storage may find it under another reference.
+  /// Start to load a channel. Storage may find it under another reference.
   ///
   /// - Parameters:
   ///   - isForName: only look up the name.
@@ -128,16 +128,16 @@ final class ChannelLoads: ShardPart {
     shard.loop.memory.load(request, as: reference)
   }
 
-  /// Adds an entry of a request for unread counts, or a scan, that waits for a load in flight.
-  func add(_ place: UnreadRequest.Place, to reference: ChannelReference) {
-    loads[reference]?.unread.append(place)
+  /// Add an entry of a request for unread counts, or a scan, that waits for a load in flight.
+  func add(_ entry: UnreadRequest.PendingEntry, to reference: ChannelReference) {
+    loads[reference]?.unread.append(entry)
   }
 
-  func add(_ place: ChannelScans.Place, to reference: ChannelReference) {
-    loads[reference]?.scans.append(place)
+  func add(_ pending: ChannelScans.PendingLoad, to reference: ChannelReference) {
+    loads[reference]?.scans.append(pending)
   }
 
-  /// Loads a user's index for pending changes, or makes a load in flight count as such.
+  /// Load a user's index for pending changes, or make a load in flight count as such.
   func loadForChanges(_ reference: ChannelReference) {
     if loads[reference] == nil { load(reference, isBackground: true) }
     guard loads[reference]?.isForChanges == false else { return }
@@ -156,7 +156,7 @@ final class ChannelLoads: ShardPart {
     return reference
   }
 
-  /// Loads channels of the log's tail in the background, so that the log can be cut.
+  /// Load channels of the log's tail in the background, so that the log can be cut.
   func drainTail(inFlightMax: Int) {
     if shard.tail.hasPostponed, shard.loop.elapsedMilliseconds >= tailRetryAt { shard.tail.retryPostponed() }
     while tailLoads < inFlightMax, let number = shard.tail.next() {
@@ -165,7 +165,7 @@ final class ChannelLoads: ShardPart {
     }
   }
 
-  /// Installs a channel that was read, then performs the requests that waited for it.
+  /// Install a channel that was read, then perform the requests that waited for it.
   func loaded(
     _ request: LoadRequest,
     as reference: ChannelReference,
@@ -203,22 +203,22 @@ final class ChannelLoads: ShardPart {
       }
       shard.loop.driver.reports(error)
       for item in waiting { refuseUnread(item) }
-      for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: false) }
-      for place in waitingScans { shard.scans.scanLoaded(place, isReadable: false) }
+      for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: false) }
+      for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: false) }
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
       shard.rebuilds.rebuildUnreadable(reference, error)
       return
     }
-    for (place, request) in waiting.enumerated() {
-      shard.resume(request, .loaded(mayPostpone: place > 0))
+    for (index, request) in waiting.enumerated() {
+      shard.resume(request, .loaded(mayPostpone: index > 0))
     }
-    for place in unread { shard.unreadQueries.unreadLoaded(place, isReadable: true) }
-    for place in waitingScans { shard.scans.scanLoaded(place, isReadable: true) }
+    for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: true) }
+    for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: true) }
   }
 
-  /// Removes a load that is no longer in flight.
+  /// Remove a load that is no longer in flight.
   private func takeLoad(_ reference: ChannelReference) -> ChannelLoad? {
     guard let load = loads.removeValue(forKey: reference) else { return nil }
     if load.isForChanges { countForChanges -= 1 }
@@ -232,7 +232,7 @@ final class ChannelLoads: ShardPart {
     )
   }
 
-  /// Forgets the loads that no request waits for any more, after the connection of some has closed. A load that is
+  /// Forget the loads that no request waits for any more, after the connection of some has closed. A load that is
   /// delayed for lack of memory is then never started.
   func cancelUnwanted() {
     for (reference, load) in loads where !isWanted(load, reference) { loads[reference] = nil }
@@ -265,13 +265,13 @@ final class ChannelLoads: ShardPart {
         number = created
       }
     }
-    let place = "shard \(shard.state.id.rawValue), channel \(number.rawValue)"
+    let location = "shard \(shard.state.id.rawValue), channel \(number.rawValue)"
     var pages: [(page: PageID, content: Page)] = []
     for (page, bytes) in stored?.pages ?? [] {
-      let content = try ShardEngine.page(bytes, "\(place), page \(page)")
+      let content = try ShardEngine.page(bytes, "\(location), page \(page)")
       guard content.index <= shard.log.closed else {
         throw .corrupt(
-          "\(place), page \(page): of log index \(content.index.rawValue), which is not written yet"
+          "\(location), page \(page): of log index \(content.index.rawValue), which is not written yet"
         )
       }
       pages.append((page, content))
@@ -284,14 +284,14 @@ final class ChannelLoads: ShardPart {
     guard let head else {
       // Neither on storage nor in the tail: another load has installed it already.
       if stored == nil, shard.tail.effects(of: number).isEmpty { return nil }
-      throw .corrupt("\(place): the head page is missing")
+      throw .corrupt("\(location): the head page is missing")
     }
     let cid = Array(head.cid.utf8)
     if case .cid(let asked) = reference, asked != cid {
-      throw .corrupt("\(place): was found under the cid of another channel")
+      throw .corrupt("\(location): was found under the cid of another channel")
     }
     guard shard.state.slot(named: cid) == nil else { return nil }
-    let content = try LoadedContent(number, pages, shard.tail.effects(of: number), place)
+    let content = try LoadedContent(number, pages, shard.tail.effects(of: number), location)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
     let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
@@ -314,15 +314,15 @@ final class ChannelLoads: ShardPart {
 
   /// Name of a channel that is on storage or was created in the log's tail; nil if no channel has that number.
   func name(of number: ChannelNumber, _ stored: StoredChannel?) throws(StorageError) -> [UInt8]? {
-    let place = "shard \(shard.state.id.rawValue), channel \(number.rawValue), head page"
+    let location = "shard \(shard.state.id.rawValue), channel \(number.rawValue), head page"
     if let head = stored?.pages.first, head.page == .head,
-      case .channel(number, .channelAssigned(let cid, _, _))? = try ShardEngine.page(head.bytes, place)
+      case .channel(number, .channelAssigned(let cid, _, _))? = try ShardEngine.page(head.bytes, location)
         .effects.first
     {
       return Array(cid.utf8)
     }
     if let head = shard.tail.head(of: number) { return Array(head.cid.utf8) }
-    guard stored == nil else { throw .corrupt("\(place): is missing") }
+    guard stored == nil else { throw .corrupt("\(location): is missing") }
     return nil
   }
 }
@@ -340,12 +340,12 @@ private struct LoadedContent {
   /// Number of pages of a user's index so far; they must be consecutive.
   private var membershipPages: UInt32 = 0
 
-  /// Throws where the effects are inconsistent, so that assigning them would trap.
+  /// Throw where the effects are inconsistent, so that assigning them would trap.
   init(
     _ number: ChannelNumber,
     _ pages: [(page: PageID, content: Page)],
     _ tail: [(index: LogIndex, effect: ChannelEffect)],
-    _ place: String
+    _ location: String
   ) throws(StorageError) {
     var tails: [PageID: [(index: LogIndex, effect: ChannelEffect)]] = [:]
     for item in tail { tails[item.effect.page, default: []].append(item) }
@@ -355,20 +355,20 @@ private struct LoadedContent {
       let included = contents[page]?.index ?? .zero
       if case .memberships(let number) = page {
         guard number == membershipPages else {
-          throw .corrupt("\(place), page \(page): the previous page is missing")
+          throw .corrupt("\(location), page \(page): the previous page is missing")
         }
         membershipPages += 1
       }
       for effect in contents[page]?.effects ?? [] {
         guard case .channel(number, let effect) = effect, effect.page == page, follows(effect) else {
-          throw .corrupt("\(place), page \(page): an effect that does not belong to the page")
+          throw .corrupt("\(location), page \(page): an effect that does not belong to the page")
         }
         effects.append(effect)
       }
       for (index, effect) in tails[page] ?? [] where index > included {
         guard follows(effect) else {
           throw .corrupt(
-            "\(place), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
+            "\(location), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
           )
         }
         effects.append(effect)
@@ -381,17 +381,19 @@ private struct LoadedContent {
     }
     for (index, effect) in tail { recordEmptied(by: effect, at: index, contents) }
     guard truncated <= parts.newest else {
-      throw .corrupt("\(place): truncated up to message \(truncated), there are \(parts.newest)")
+      throw .corrupt("\(location): truncated up to message \(truncated), there are \(parts.newest)")
     }
     guard parts.named <= parts.newest else {
-      throw .corrupt("\(place): a row names message \(parts.named), there are \(parts.newest)")
+      throw .corrupt("\(location): a row names message \(parts.named), there are \(parts.newest)")
     }
     if let parent = threads.firstBroken {
-      throw .corrupt("\(place), thread of message \(parent.rawValue): a row names a reply that is not there")
+      throw .corrupt(
+        "\(location), thread of message \(parent.rawValue): a row names a reply that is not there"
+      )
     }
   }
 
-  /// Records receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
+  /// Record receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
   /// page may be older than the deletion.
   private mutating func recordEmptied(
     by effect: ChannelEffect,

@@ -55,7 +55,7 @@ struct ChannelScan {
     bytes += item.bytes.readableBytes
   }
 
-  /// Moves stale channels from the found ones back to those to scan.
+  /// Move stale channels from the found ones back to those to scan.
   mutating func requeueStale(where isStale: (Found) -> Bool) {
     let all = found
     found = []
@@ -69,7 +69,7 @@ struct ChannelScan {
 /// The scans of a shard that are in progress.
 final class ChannelScans: ShardPart {
   /// A channel load that a scan waits for.
-  struct Place {
+  struct PendingLoad {
     var ticket: UInt32
     var cid: [UInt8]
   }
@@ -116,10 +116,10 @@ final class ChannelScans: ShardPart {
   /// Cost of scanning a channel besides its rows, in rows.
   private static let rowsPerChannel = 64
 
-  /// Begins a scan, and runs it as far as one turn has room.
+  /// Begin a scan, and run it as far as one turn has room.
   func begin(_ scan: ChannelScan) { begin(scan, nextTicket()) }
 
-  /// Begins a scan that answers a request.
+  /// Begin a scan that answers a request.
   func begin(_ scan: ChannelScan, for request: borrowing Request) -> Outcome {
     let ticket = nextTicket()
     let outcome = shard.waiting.add(request.header, request.lane, for: .scan(ticket))
@@ -134,24 +134,24 @@ final class ChannelScans: ShardPart {
     runSlice(scan, ticket)
   }
 
-  /// Drops a scan whose request's connection is gone. Loads in flight are ignored when they end.
+  /// Drop a scan whose request's connection is gone. Loads in flight are ignored when they end.
   func cancel(_ ticket: UInt32) { scans[ticket] = nil }
 
   func isRunning(_ ticket: UInt32) -> Bool { scans[ticket] != nil }
 
-  /// Queues a scan for a type whose options change in the gathering batch.
+  /// Queue a scan for a type whose options change in the gathering batch.
   func announceOptions(ofType name: String) {
     unstarted.append(
       ChannelScan(purpose: .options(ofType: Array(name.utf8), at: shard.state.time), isRequested: false)
     )
   }
 
-  /// Begins the queued scans for changed types.
+  /// Begin the queued scans for changed types.
   func startAnnouncements() {
     while !unstarted.isEmpty { begin(unstarted.removeFirst()) }
   }
 
-  /// Resumes a scan that an earlier turn had no room for.
+  /// Resume a scan that an earlier turn had no room for.
   func resume() {
     guard let ticket = postponed.popFirst() else { return }
     // Long queries may have used up this turn's rows.
@@ -213,7 +213,7 @@ final class ChannelScans: ShardPart {
     return nil
   }
 
-  /// Scans one channel, or loads it first.
+  /// Scan one channel, or load it first.
   ///
   /// - Returns: false if the scan has ended, with a refusal or without an answer.
   private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ ticket: UInt32) -> Bool {
@@ -230,7 +230,7 @@ final class ChannelScans: ShardPart {
       }
       shard.loads.load(reference)
     }
-    shard.loads.add(Place(ticket: ticket, cid: cid), to: reference)
+    shard.loads.add(PendingLoad(ticket: ticket, cid: cid), to: reference)
     scan.loading += 1
     return true
   }
@@ -278,7 +278,7 @@ final class ChannelScans: ShardPart {
     return true
   }
 
-  /// Records that a channel does not exist: it has no rows and no options.
+  /// Record that a channel does not exist: it has no rows and no options.
   private func recordAbsence(_ cid: [UInt8], _ scan: inout ChannelScan) {
     shard.loop.budget.useRows(Self.rowsPerChannel)
     guard case .changes = scan.purpose else { return }
@@ -322,7 +322,7 @@ final class ChannelScans: ShardPart {
     return scan.events <= Self.changesMax && scan.bytes <= Self.changesBytesMax
   }
 
-  /// Queues channels for another scan if they changed while others were read: event frames with these changes may have
+  /// Queue channels for another scan if they changed while others were read: event frames with these changes may have
   /// left already, and the answer must not revert them.
   ///
   /// - Returns: whether there are any.
@@ -364,7 +364,7 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  /// Answers that the changes are too many or unknown, so that the gateway must fetch everything.
+  /// Answer that the changes are too many or unknown, so that the gateway must fetch everything.
   @discardableResult
   func answerIncomplete(_ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
     let (through, replyTiming) = shard.events.progressForReply()
@@ -375,7 +375,7 @@ final class ChannelScans: ShardPart {
     }
   }
 
-  /// Refuses the scan's request. Its subscriptions stay: another request of the connection may have relied on them
+  /// Refuse the scan's request. Its subscriptions stay: another request of the connection may have relied on them
   /// meanwhile.
   private func refuse(
     _ scan: ChannelScan,
@@ -391,17 +391,17 @@ final class ChannelScans: ShardPart {
 
   // MARK: Results of reads
 
-  /// Handles a finished or failed load of a channel that a scan waits for.
-  func scanLoaded(_ place: ChannelScans.Place, isReadable: Bool) {
-    guard var scan = take(place.ticket) else { return }
+  /// Handle a finished or failed load of a channel that a scan waits for.
+  func scanLoaded(_ pending: PendingLoad, isReadable: Bool) {
+    guard var scan = take(pending.ticket) else { return }
     scan.loading -= 1
-    if let slot = shard.state.slot(of: place.cid.span.bytes) {
-      if !examine(slot, place.cid, &scan) { return }
+    if let slot = shard.state.slot(of: pending.cid.span.bytes) {
+      if !examine(slot, pending.cid, &scan) { return }
     } else if isReadable {
-      recordAbsence(place.cid, &scan)
+      recordAbsence(pending.cid, &scan)
     } else if scan.isRequested {
       return refuse(scan, .unavailable, retryAfterMilliseconds: 1_000, "a channel cannot be read")
     }
-    runSlice(scan, place.ticket)
+    runSlice(scan, pending.ticket)
   }
 }

@@ -22,7 +22,7 @@ struct EvictionClock {
 
   mutating func recordEviction() { evictedCount += 1 }
 
-  /// Adds a channel that was loaded.
+  /// Add a channel that was loaded.
   mutating func insert(_ slot: ChannelSlot) {
     let position = Int(slot.rawValue)
     if position >= marks.count {
@@ -31,7 +31,7 @@ struct EvictionClock {
     marks[position] = .fresh
   }
 
-  /// Marks a channel as used. Writes one byte, on every request.
+  /// Mark a channel as used. Writes one byte, on every request.
   @inline(__always)
   mutating func touch(_ slot: ChannelSlot) {
     let position = Int(slot.rawValue)
@@ -39,10 +39,10 @@ struct EvictionClock {
     last = slot
   }
 
-  /// Forgets the last used channel.
+  /// Forget the last used channel.
   mutating func tick() { last = nil }
 
-  /// Moves the hand on by one slot of `slotCount`.
+  /// Move the hand on by one slot of `slotCount`.
   ///
   /// - Returns: the slot that was passed, if it was unused since the last round.
   mutating func advance(slotCount: Int) -> ChannelSlot? {
@@ -76,7 +76,7 @@ struct MemoryPressure {
     self.budget = budget
   }
 
-  /// Reserves room for users' settings, which are never evicted.
+  /// Reserve room for users' settings, which are never evicted.
   mutating func reserve(_ settingsBytes: Int) {
     budget = total == .max ? .max : max(total - settingsBytes, total / 4)
   }
@@ -84,7 +84,7 @@ struct MemoryPressure {
   /// Resident bytes at which eviction stops: a little below the budget, so that not every load must evict.
   var target: Int { budget - budget / 32 }
 
-  /// Records the resident bytes and the number of loaded channels.
+  /// Record the resident bytes and the number of loaded channels.
   mutating func record(resident: Int, channels: Int) {
     self.resident = resident
     loaded = channels
@@ -103,7 +103,7 @@ struct MemoryPressure {
 }
 
 extension ShardEngine {
-  /// Evicts channels whose pages are all on storage. Requires that no commit is in flight: a page that is being written
+  /// Evict channels whose pages are all on storage. Requires that no commit is in flight: a page that is being written
   /// already counts as clean.
   ///
   /// - Parameters:

@@ -52,7 +52,7 @@ struct LoadedParts {
     case .row(let row): row.rawValue < rows
     case .stepState(let rowPage), .stepSegment(let rowPage, _): rowPage * PageID.rowsPerPage < rows
     case .message(let sequence), .receipt(let sequence): sequence.rawValue <= newest
-    case .membership(let place): place < MembershipTable.placesMax
+    case .membership(let position): position < MembershipTable.positionsMax
     }
   }
 }

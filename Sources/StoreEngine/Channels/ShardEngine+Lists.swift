@@ -16,19 +16,19 @@ extension ShardEngine {
     }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var going: MemberListScan?
-    if case .list(let scan)? = request.attempt?.progress { going = scan }
+    var suspended: MemberListScan?
+    if case .list(let scan)? = request.attempt?.progress { suspended = scan }
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
       // A reply's readers are those of its thread.
-      let place = state.place(of: fields.message, in: slot)
-      let viewer = state.viewer(asker, in: place)
+      let targetSlot = state.targetSlot(of: fields.message, in: slot)
+      let viewer = state.viewer(asker, in: targetSlot)
       var scan: MemberListScan
-      if let known = going.take() {
+      if let known = suspended.take() {
         scan = known
       } else {
         scan = try state.beginList(
-          place,
+          targetSlot,
           viewer: viewer,
           message: fields.message,
           ShardState.ListQuery(list, order, limit: Int(fields.limit)),
@@ -38,18 +38,18 @@ extension ShardEngine {
       }
       var isDone = false
       try withRows { rows throws(Refusal) in
-        isDone = try state.advance(&scan, place, viewer: viewer, budget: &rows)
+        isDone = try state.advance(&scan, targetSlot, viewer: viewer, budget: &rows)
       }
       guard isDone else { return waiting.add(request, for: .slice(slot), progress: .list(scan)) }
       guard scan.times.missing.isEmpty else {
         return steps.needSteps(&request, slot, scan.times.missing)
       }
       let isFirst = fields.cursor.isEmpty
-      let total = isFirst ? state.total(list, place, scan.message, viewer: viewer) : 0
+      let total = isFirst ? state.total(list, targetSlot, scan.message, viewer: viewer) : 0
       return reply(request, replyTiming(slot)) { buffer in
         buffer.writeVarint(scan.page.count)
         for entry in scan.page {
-          state.withUser(place, entry.row) { buffer.writeListEntry(user: $0, entry) }
+          state.withUser(targetSlot, entry.row) { buffer.writeListEntry(user: $0, entry) }
         }
         buffer.writeField(scan.next?.text ?? "")
         if isFirst { buffer.writeVarint(total) }
@@ -70,13 +70,13 @@ extension ShardEngine {
     var times = MemberTimes(now: state.advance(clock: loop.clock), segments: request.segments)
     do throws(Refusal) {
       let asker = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      let place = state.place(of: fields.message, in: slot)
-      let viewer = state.viewer(asker, in: place)
-      let message = try state.shownMessage(fields.message, in: place, viewer)
+      let targetSlot = state.targetSlot(of: fields.message, in: slot)
+      let viewer = state.viewer(asker, in: targetSlot)
+      let message = try state.shownMessage(fields.message, in: targetSlot, viewer)
       answers.reserveCapacity(fields.users.count)
       fields.users.forEach { user in
         do throws(Refusal) {
-          let status = try state.memberStatus(place, viewer: viewer, message, user: user, times: &times)
+          let status = try state.memberStatus(targetSlot, viewer: viewer, message, user: user, times: &times)
           answers.append(.success(status))
         } catch {
           answers.append(.failure(error))
@@ -88,18 +88,18 @@ extension ShardEngine {
     guard times.missing.isEmpty else { return steps.needSteps(&request, slot, times.missing) }
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(answers.count)
-      var place = 0
+      var index = 0
       fields.users.forEach { user in
-        switch answers[place] {
+        switch answers[index] {
         case .success(let status): buffer.writeMemberStatus(user: user, status)
         case .failure(let refusal): buffer.writeMemberStatus(user: user, refused: Self.code(refusal))
         }
-        place += 1
+        index += 1
       }
     }
   }
 
-  /// Lets the current query scan as many rows as this turn has left.
+  /// Let the current query scan as many rows as this turn has left.
   ///
   /// - Parameter body: subtracts the rows that it scanned.
   func withRows(_ body: (inout Int) throws(Refusal) -> Void) throws(Refusal) {
@@ -138,21 +138,21 @@ extension ShardEngine {
     }
   }
 
-  /// Answers with a page of a thread's read state (0x37).
+  /// Answer with a page of a thread's read state (0x37).
   func threadReadState(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try ThreadReadStateRequest(&request.fields)
     guard fields.viewer.isValid else { return Self.refusedViewer }
     guard Self.pageRange.contains(fields.limit) else { return Self.refusedLimit }
     guard !isRevoked(fields.viewer.user, request) else { return refused(.tokenRevoked, slot) }
-    var place: ChannelSlot?
+    var threadSlot: ChannelSlot?
     var page: (rows: [RowAnswer], next: ListCursor?) = ([], nil)
     do throws(Refusal) {
       let viewer = try state.viewer(fields.viewer.user, isServer: fields.viewer.isServer, in: slot)
-      place = try state.thread(of: fields.parent, in: slot, for: viewer.row)
-      if let place {
+      threadSlot = try state.thread(of: fields.parent, in: slot, for: viewer.row)
+      if let threadSlot {
         page = try state.readState(
-          ofThread: place,
-          viewer: state.viewer(viewer, in: place),
+          ofThread: threadSlot,
+          viewer: state.viewer(viewer, in: threadSlot),
           limit: Int(fields.limit),
           cursor: fields.cursor
         )
@@ -162,7 +162,7 @@ extension ShardEngine {
     }
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.rows.count)
-      if let place { for row in page.rows { buffer.writeRow(row, place, in: state) } }
+      if let threadSlot { for row in page.rows { buffer.writeRow(row, threadSlot, in: state) } }
       buffer.writeField(page.next?.text ?? "")
     }
   }
@@ -225,9 +225,9 @@ extension ShardEngine {
         buffer.writeSequence(thread.parent)
         state.withMessage(slot, thread.parent) { buffer.writeField($0) }
         buffer.writeVarint(thread.unreadReplies)
-        state.withMessage(thread.place, thread.lastRead) { buffer.writeField($0) }
-        state.withMessage(thread.place, thread.firstUnread) { buffer.writeField($0) }
-        state.withMessage(thread.place, state.newest(thread.place)) { buffer.writeField($0) }
+        state.withMessage(thread.slot, thread.lastRead) { buffer.writeField($0) }
+        state.withMessage(thread.slot, thread.firstUnread) { buffer.writeField($0) }
+        state.withMessage(thread.slot, state.newest(thread.slot)) { buffer.writeField($0) }
       }
       buffer.writeOptional(page.next.map { UInt64($0.rawValue) })
     }

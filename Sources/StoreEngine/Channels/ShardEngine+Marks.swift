@@ -4,7 +4,7 @@ import ReceiptWire
 
 /// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
 extension ShardEngine {
-  /// Performs mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
+  /// Perform mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
   func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let asked = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
     let user = asked.user
@@ -16,7 +16,7 @@ extension ShardEngine {
     guard thread.isEmpty else {
       return mark(request, slot, under: thread, user: user, message: message, epoch: epoch)
     }
-    let marked: ShardState.MarkedPlace
+    let marked: ShardState.MarkResult
     do throws(Refusal) {
       let time = state.advance(clock: loop.clock)
       switch request.kind {
@@ -32,7 +32,7 @@ extension ShardEngine {
       case .markDelivered:
         marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
       default:
-        marked = ShardState.MarkedPlace(
+        marked = ShardState.MarkResult(
           row: message.isEmpty
             ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
             : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
@@ -57,7 +57,7 @@ extension ShardEngine {
     }
   }
 
-  /// Reads the parent of the request's thread, which follows the kind's fields; empty if the request is about no
+  /// Read the parent of the request's thread, which follows the kind's fields; empty if the request is about no
   /// thread.
   @inline(__always)
   @_lifetime(copy request)
@@ -69,7 +69,7 @@ extension ShardEngine {
     return parent
   }
 
-  /// Marks in the thread under a message.
+  /// Mark in the thread under a message.
   func mark(
     _ request: borrowing Request,
     _ slot: ChannelSlot,
@@ -99,7 +99,7 @@ extension ShardEngine {
     }
   }
 
-  /// Marks in a thread.
+  /// Mark in a thread.
   func mark(
     _ request: borrowing Request,
     _ slot: ChannelSlot,
@@ -149,7 +149,7 @@ extension ShardEngine {
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
     _ = state.advance(clock: loop.clock)
-    var place = slot
+    var targetSlot = slot
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
       if !parent.isEmpty {
@@ -162,19 +162,19 @@ extension ShardEngine {
             buffer.writeInteger(ShardState.Uncounted.noReplies.rawValue)
           }
         }
-        place = thread
+        targetSlot = thread
       }
-      try state.decideUnread(place, user: user, since: asked.since, epoch: asked.epoch, into: &effects)
+      try state.decideUnread(targetSlot, user: user, since: asked.since, epoch: asked.epoch, into: &effects)
     } catch {
       return refused(error, slot)
     }
     // The messages in question are scanned one by one.
-    loop.budget.useEntries(Int(state[place].messages.newest.rawValue) / Self.messagesPerEntry)
+    loop.budget.useEntries(Int(state[targetSlot].messages.newest.rawValue) / Self.messagesPerEntry)
     applyCommand(slot, request)
-    let row = state[place].row(of: user)
+    let row = state[targetSlot].row(of: user)
     return reply(request, replyTiming(slot)) { buffer in
       guard let row else { return buffer.writeEmptyRow(user: user, joinedAt: state.joinedAt(user, in: slot)) }
-      buffer.writeRow(state.ownRow(place, row), place, in: state)
+      buffer.writeRow(state.ownRow(targetSlot, row), targetSlot, in: state)
     }
   }
 
@@ -183,7 +183,7 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// Writes the *row* of a channel's member who has none in a thread: nothing read, nothing unread.
+  /// Write the *row* of a channel's member who has none in a thread: nothing read, nothing unread.
   mutating func writeEmptyRow(user: RawSpan, joinedAt: Timestamp) {
     writeFields(byteCountMax: RowFields.byteCountMax) { fields in
       fields.string(user)

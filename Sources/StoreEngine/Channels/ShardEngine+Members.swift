@@ -74,7 +74,7 @@ extension ShardEngine {
     return outgoing.replyWhenIndexed(request, slot) { $0.writeChannel(slot, in: state) }
   }
 
-  /// Sets one member's role, and whether they mute the channel (it then counts in none of their totals).
+  /// Set one member's role, and whether they mute the channel (it then counts in none of their totals).
   func setMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try SetMemberRequest(&request.fields)
     let (member, flags) = (fields.member, fields.flags)
@@ -171,7 +171,7 @@ extension ShardEngine {
     }
   }
 
-  /// Erases a user, a slice in each turn. The name stays until the last slice, so that a repeated request can finish
+  /// Erase a user, a slice in each turn. The name stays until the last slice, so that a repeated request can finish
   /// the erasure. Meanwhile commands in this user's name are refused in the channel.
   func eraseMember(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let user = try request.fields.string()
@@ -224,7 +224,7 @@ extension ShardEngine {
     return waiting.isErasing(Self.text(user), in: slot)
   }
 
-  /// Refuses a command in a user's name if their token is revoked or they are being erased; nil if it is admitted.
+  /// Refuse a command in a user's name if their token is revoked or they are being erased; nil if it is admitted.
   @inline(__always)
   func refusal(of user: RawSpan, _ request: borrowing Request, _ slot: ChannelSlot) -> Outcome? {
     if isRevoked(user, request) { return refused(.tokenRevoked, slot) }
@@ -237,7 +237,7 @@ extension ShardEngine {
     .refused(.busy, retryAfterMilliseconds: 100, "the user is being erased in this channel")
   }
 
-  /// Deletes a channel that does not exist, or erases a user in it. Nothing is to be done, and that is no error: a
+  /// Delete a channel that does not exist, or erase a user in it. Nothing is to be done, and that is no error: a
   /// repeat must succeed.
   func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     if request.kind == .eraseMember {

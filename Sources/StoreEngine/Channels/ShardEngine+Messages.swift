@@ -80,16 +80,17 @@ extension ShardEngine {
     var isNew = false
     if case .created = registration { isNew = true }
     guard !isNew || !request.isDuplicate else { return .unknownOutcome }
-    let place = state.place(of: id, in: slot)
+    let targetSlot = state.targetSlot(of: id, in: slot)
     // Nobody but its sender can have read or received a new message.
     let status =
       isNew
-      ? .sent : state.status(place, registration.sequence, viewer: state.sender(sender, in: place)).status
+      ? .sent
+      : state.status(targetSlot, registration.sequence, viewer: state.sender(sender, in: targetSlot)).status
     return outgoing.replyWhenIndexed(request, slot) { buffer in
       buffer.writeInteger(UInt8(isNew ? 1 : 0))
       buffer.writeSequence(registration.sequence)
       buffer.writeInteger(status.rawValue)
-      buffer.writeInteger(state.receiptRefusal(place, registration.sequence).rawValue)
+      buffer.writeInteger(state.receiptRefusal(targetSlot, registration.sequence).rawValue)
     }
   }
 
@@ -131,12 +132,12 @@ extension ShardEngine {
     return reply(request, replyTiming(slot)) { buffer in
       buffer.writeVarint(page.messages.count)
       for entry in page.messages {
-        let flags = state.flags(entry.place, of: entry.sequence)
+        let flags = state.flags(entry.slot, of: entry.sequence)
         buffer.writeSequence(entry.sequence)
-        state.withMessage(entry.place, entry.sequence) { buffer.writeField($0) }
+        state.withMessage(entry.slot, entry.sequence) { buffer.writeField($0) }
         state.withMessage(slot, entry.parent) { buffer.writeField($0) }
-        state.withSender(entry.place, of: entry.sequence) { buffer.writeField($0) }
-        buffer.writeTime(state.createdAt(entry.place, of: entry.sequence))
+        state.withSender(entry.slot, of: entry.sequence) { buffer.writeField($0) }
+        buffer.writeTime(state.createdAt(entry.slot, of: entry.sequence))
         buffer.writeVarint(UInt64((flags.contains(.silent) ? 1 : 0) | (flags.contains(.receipt) ? 2 : 0)))
       }
       buffer.writeMessageListCursor(page.next)
@@ -174,7 +175,7 @@ extension ShardEngine {
     }
   }
 
-  /// Counts the messages of a statuses query, all in one pass. Each message with a receipt takes another pass over its
+  /// Count the messages of a statuses query, all in one pass. Each message with a receipt takes another pass over its
   /// acknowledgements, and each reply one over its thread.
   ///
   /// - Returns: nil when all are counted; otherwise the query waits for its next slice.
@@ -187,8 +188,8 @@ extension ShardEngine {
     var done = 0
     if case .statuses(let known, let count)? = request.attempt?.progress {
       // A message that was deleted meanwhile has no status any more.
-      for place in 0..<count {
-        if case .success = answers[place] { answers[place] = known[place] }
+      for index in 0..<count {
+        if case .success = answers[index] { answers[index] = known[index] }
       }
       done = count
     }

@@ -9,7 +9,7 @@ extension ShardEngine {
 
   // MARK: Acknowledging
 
-  /// Acknowledges those of the messages that can be. The request is one command: all its effects are in one batch.
+  /// Acknowledge those of the messages that can be. The request is one command: all its effects are in one batch.
   func acknowledge(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try AcknowledgeRequest(&request.fields)
     let (user, noteBytes, count) = (fields.user, fields.note, fields.messages.count)

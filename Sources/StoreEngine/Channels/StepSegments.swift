@@ -12,7 +12,7 @@ package struct StepRequest: Hashable, Sendable {
 }
 
 /// A row page whose segments are being rewritten.
-struct TrimPlace: Hashable {
+struct TrimKey: Hashable {
   var channel: ChannelNumber
   var rowPage: UInt32
 }
@@ -47,7 +47,7 @@ final class StepSegments: ShardPart {
   private var stepTicket: UInt32 = 0
   /// Row pages with a trim in progress (their segments are being read, to be rewritten as fewer), and those that cannot
   /// be trimmed.
-  private var trimsInFlight: Set<TrimPlace> = []
+  private var trimsInFlight: Set<TrimKey> = []
   /// Segments to delete once the batch with this index is durable.
   private var trims: [(index: LogIndex, trim: CommitGroup.Trim)] = []
   /// Step segments in the commit in flight.
@@ -61,7 +61,7 @@ final class StepSegments: ShardPart {
 
   // MARK: Queries
 
-  /// Lets a query wait until these segments are read. The query is then performed again from its beginning, with the
+  /// Let a query wait until these segments are read. The query is then performed again from its beginning, with the
   /// segments.
   func needSteps(_ request: inout Request, _ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange]) -> Outcome
   {
@@ -82,7 +82,7 @@ final class StepSegments: ShardPart {
     return kept == 0 || kept + request.segments.stepCount <= shard.configuration.heldStepsMax
   }
 
-  /// Merges ranges into disjoint ones per row page, in rising order, limited to the segments of one read.
+  /// Merge ranges into disjoint ones per row page, in rising order, limited to the segments of one read.
   private static func joined(_ ranges: [StepTime.SegmentRange]) -> [StepTime.SegmentRange] {
     var result: [StepTime.SegmentRange] = []
     let sorted = ranges.sorted {
@@ -137,7 +137,7 @@ final class StepSegments: ShardPart {
     return read.firsts.allSatisfy { shard.state[read.slot].steps.segments($0.rowPage).lowerBound == $0.first }
   }
 
-  /// Handles a finished or failed read of steps.
+  /// Handle a finished or failed read of steps.
   func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
     guard let read = stepReads.removeValue(forKey: request.ticket) else { return }
     switch read.purpose {
@@ -159,7 +159,7 @@ final class StepSegments: ShardPart {
       do throws(StorageError) {
         segments = waiting.attempt.segments
         let contents = try contents(request, result)
-        for (place, bytes) in contents { segments.add(place.rowPage, place.segment, bytes) }
+        for (key, bytes) in contents { segments.add(key.rowPage, key.segment, bytes) }
       } catch {
         shard.loop.driver.reports(error)
         return shard.refuse(
@@ -174,19 +174,19 @@ final class StepSegments: ShardPart {
     shard.resume(waiting)
   }
 
-  private struct SegmentPlace: Hashable {
+  private struct SegmentKey: Hashable {
     var rowPage: UInt32
     var segment: UInt32
   }
 
-  /// Returns the validated contents of every requested segment, in rising order. Segments in `known` are taken from
+  /// Return the validated contents of every requested segment, in rising order. Segments in `known` are taken from
   /// there.
   private func contents(
     _ request: StepRequest,
     _ result: Result<[StoredSegment], StorageError>,
     known: [UInt32: [UInt8]] = [:]
-  ) throws(StorageError) -> [(place: SegmentPlace, bytes: [UInt8])] {
-    var found: [SegmentPlace: [UInt8]] = [:]
+  ) throws(StorageError) -> [(key: SegmentKey, bytes: [UInt8])] {
+    var found: [SegmentKey: [UInt8]] = [:]
     let stored: [StoredSegment]
     switch result {
     case .success(let segments): stored = segments
@@ -195,25 +195,25 @@ final class StepSegments: ShardPart {
     let channel = "shard \(shard.state.id.rawValue), channel \(request.channel.rawValue)"
     for segment in stored where known[segment.segment] == nil {
       let page = PageID.steps(segment.rowPage, segment.segment)
-      let place = "\(channel), page \(page)"
-      let stored = try ShardEngine.page(segment.bytes, place)
+      let location = "\(channel), page \(page)"
+      let stored = try ShardEngine.page(segment.bytes, location)
       guard stored.index <= shard.log.closed, stored.effects.count == 1,
         case .channel(request.channel, .stepsSealed(segment.rowPage, segment.segment, let bytes)) =
           stored.effects[0],
         StepBytes.areWhole(bytes)
-      else { throw .corrupt("\(place): is no valid segment of steps") }
-      found[SegmentPlace(rowPage: segment.rowPage, segment: segment.segment)] = bytes
+      else { throw .corrupt("\(location): is no valid segment of steps") }
+      found[SegmentKey(rowPage: segment.rowPage, segment: segment.segment)] = bytes
     }
-    var contents: [(place: SegmentPlace, bytes: [UInt8])] = []
+    var contents: [(key: SegmentKey, bytes: [UInt8])] = []
     for range in request.ranges {
       for segment in range.segments {
-        let place = SegmentPlace(rowPage: range.rowPage, segment: segment)
-        guard let bytes = known[segment] ?? found[place] else {
+        let key = SegmentKey(rowPage: range.rowPage, segment: segment)
+        guard let bytes = known[segment] ?? found[key] else {
           throw .corrupt(
             "\(channel): segment \(segment) of the steps of rows page \(range.rowPage) is missing"
           )
         }
-        contents.append((place, bytes))
+        contents.append((key, bytes))
       }
     }
     return contents
@@ -221,10 +221,10 @@ final class StepSegments: ShardPart {
 
   // MARK: Trimming
 
-  /// Starts a trim if a row page has twice the segments it needs: reads them, to rewrite them as fewer.
+  /// Start a trim if a row page has twice the segments it needs: read them, to rewrite them as fewer.
   func trimSteps(_ slot: ChannelSlot, _ rowPage: UInt32) {
-    let place = TrimPlace(channel: shard.state[slot].number, rowPage: rowPage)
-    guard shard.state.needsTrim(slot, rowPage), !trimsInFlight.contains(place) else { return }
+    let key = TrimKey(channel: shard.state[slot].number, rowPage: rowPage)
+    guard shard.state.needsTrim(slot, rowPage), !trimsInFlight.contains(key) else { return }
     guard stepReads.values.count(where: { $0.isForTrim }) < shard.configuration.stepTrimsMax else {
       return
     }
@@ -234,7 +234,7 @@ final class StepSegments: ShardPart {
     for segment in segments {
       if let bytes = shard.state[slot].steps.segment(rowPage, segment) { known[segment] = bytes }
     }
-    trimsInFlight.insert(place)
+    trimsInFlight.insert(key)
     let range = StepTime.SegmentRange(rowPage: rowPage, segments: segments)
     _ = readSteps(slot, [range], purpose: .trim(known))
   }
@@ -246,12 +246,12 @@ final class StepSegments: ShardPart {
     _ result: Result<[StoredSegment], StorageError>
   ) {
     let range = request.ranges[0]
-    let place = TrimPlace(channel: read.channel, rowPage: range.rowPage)
+    let key = TrimKey(channel: read.channel, rowPage: range.rowPage)
     guard isCurrent(read) else {
-      trimsInFlight.remove(place)
+      trimsInFlight.remove(key)
       return
     }
-    let contents: [(place: SegmentPlace, bytes: [UInt8])]
+    let contents: [(key: SegmentKey, bytes: [UInt8])]
     do throws(StorageError) {
       contents = try self.contents(request, result, known: known)
     } catch {
@@ -259,7 +259,7 @@ final class StepSegments: ShardPart {
       shard.loop.driver.reports(error)
       return
     }
-    trimsInFlight.remove(place)
+    trimsInFlight.remove(key)
     shard.effects.removeAll(keepingCapacity: true)
     shard.state.refresh(read.slot)
     guard
@@ -275,7 +275,7 @@ final class StepSegments: ShardPart {
     shard.applyEffects(read.slot, session: nil)
   }
 
-  /// Records that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.
+  /// Record that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.
   /// Does nothing if there are no segments.
   func recordTrim(
     _ slot: ChannelSlot,
@@ -292,7 +292,7 @@ final class StepSegments: ShardPart {
 
   var hasTrims: Bool { !trims.isEmpty }
 
-  /// Records that the commit which is being made writes a segment.
+  /// Record that the commit which is being made writes a segment.
   func recordWrite(_ slot: ChannelSlot, _ channel: ChannelNumber, _ page: PageID) {
     if segmentsInFlight.isEmpty { shard.loop.commits.writesSegments(shard) }
     segmentsInFlight.append((slot, channel, page))
@@ -301,14 +301,14 @@ final class StepSegments: ShardPart {
   /// Whether segments of any row page are being rewritten.
   var isTrimming: Bool { !trimsInFlight.isEmpty }
 
-  /// Adds the trims whose batch is durable.
+  /// Add the trims whose batch is durable.
   func takeTrims(into group: inout CommitGroup) {
     let count = trims.prefix { $0.index <= shard.log.durable }.count
     group.trims += trims.prefix(count).map(\.trim)
     trims.removeFirst(count)
   }
 
-  /// Drops from memory the segments that the last commit wrote to storage. A segment that was recreated meanwhile
+  /// Drop from memory the segments that the last commit wrote to storage. A segment that was recreated meanwhile
   /// stays.
   func segmentsWritten() {
     for (slot, channel, page) in segmentsInFlight {

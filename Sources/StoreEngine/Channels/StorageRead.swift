@@ -23,7 +23,7 @@ package struct StorageReadRequest: Hashable, Sendable {
   /// Returned with the results.
   package var ticket: UInt32
 
-  /// Peeks at all entries; call on a thread that may block.
+  /// Peek at all entries; call on a thread that may block.
   ///
   /// - Returns: one result per entry, in order.
   package func perform(on storage: any StorageEngine) -> [StorageUnreadCounts] {
@@ -105,7 +105,7 @@ private struct StoredChannelReader {
     }
     number = stored.number
     guard stored.pages.first?.page == .head else { throw corrupt(.head, "is missing") }
-    try read(.head, stored.pages[0].bytes) { peek, scan throws(WireError) in try peek.takeHead(&scan) }
+    try read(.head, stored.pages[0].bytes) { peek, scan throws(WireError) in try peek.readHead(&scan) }
     guard stored.pages.count == 2 else { return .unknown }
     var position = Position.elsewhere
     try read(rowPage, stored.pages[1].bytes) { peek, scan throws(WireError) in
@@ -132,7 +132,7 @@ private struct StoredChannelReader {
 
   // MARK: The head
 
-  private mutating func takeHead(_ scan: inout PageScan) throws(WireError) {
+  private mutating func readHead(_ scan: inout PageScan) throws(WireError) {
     var isNamed = false
     while try scan.advance() {
       switch scan.kind {
@@ -209,7 +209,7 @@ private struct StoredChannelReader {
 
   // MARK: Messages
 
-  /// Returns nil if that would take too many segments.
+  /// Return nil if that would take too many segments.
   private mutating func unread(_ row: Row) throws(StorageError) -> (messages: UInt32, mentions: UInt32)? {
     let floor = row.floor
     guard floor <= head.newest else { throw corrupt(.head, "a row names message \(floor.rawValue)") }
@@ -239,7 +239,7 @@ private struct StoredChannelReader {
     return unread
   }
 
-  /// Counts the unread countable messages of a segment by other users, and those among them that mention the user.
+  /// Count the unread countable messages of a segment by other users, and those among them that mention the user.
   private mutating func countable(
     _ segment: UInt32,
     for row: Row
@@ -286,7 +286,7 @@ private struct StoredChannelReader {
     var mentions = UInt32(0)
   }
 
-  /// Counts threads with unread replies for the user, and unread replies that mention them; nil if there are too many
+  /// Count threads with unread replies for the user, and unread replies that mention them; nil if there are too many
   /// pages (R15).
   private mutating func unreadThreads() throws(StorageError) -> (threads: UInt32, mentions: UInt32)? {
     let selection = PageSelection.threads(pagesMax: Self.threadPagesMax + 1)
@@ -310,7 +310,7 @@ private struct StoredChannelReader {
     return try countExistingThreads(unread)
   }
 
-  /// Scans a thread's page. A thread's rows come before its replies.
+  /// Scan a thread's page. A thread's rows come before its replies.
   private func go(over scan: inout PageScan, _ thread: inout Thread) throws(WireError) {
     while try scan.advance() {
       guard scan.parent == thread.parent else { throw .badValue(.effect) }
@@ -333,7 +333,7 @@ private struct StoredChannelReader {
     }
   }
 
-  /// Counts the threads whose parent still exists, and the mentions of the user in them. The threads are in rising
+  /// Count the threads whose parent still exists, and the mentions of the user in them. The threads are in rising
   /// order of parent; the thread of a deleted message counts nowhere.
   private mutating func countExistingThreads(
     _ threads: [Thread]

@@ -12,7 +12,7 @@ struct DeclaredEventProgress {
     closed = time
   }
 
-  /// Records that a frame declares all events up to `time` sent. A frame never declares less than an earlier one: a
+  /// Record that a frame declares all events up to `time` sent. A frame never declares less than an earlier one: a
   /// client that resumes from a declared time receives everything from that time on, inclusive.
   mutating func declare(through time: Timestamp, _ replyTiming: ReplyLane.Timing) {
     closed = max(closed, time)

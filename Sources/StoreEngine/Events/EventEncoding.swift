@@ -7,7 +7,7 @@ typealias ChannelEvent = ReceiptModel.ChannelEvent
 
 /// Encoding of events in frames (Proto/frames.md, "Events"), written directly from the state.
 extension ByteBuffer {
-  /// Writes an event after its *limits*, if it has any (R6).
+  /// Write an event after its *limits*, if it has any (R6).
   ///
   /// - Returns: number of elements written; 0 for an event of a thread that does not exist, which has no limits either.
   mutating func writeLimitedEvent(
@@ -20,7 +20,7 @@ extension ByteBuffer {
     return writeEvent(event, slot, in: &state) ? (limits.isEmpty ? 1 : 2) : 0
   }
 
-  /// Writes *event* of Proto/frames.md.
+  /// Write *event* of Proto/frames.md.
   ///
   /// - Parameter slot: slot of the channel, refreshed with its members' settings.
   /// - Returns: false for an event of a thread that does not exist; nothing is written then.
@@ -29,18 +29,18 @@ extension ByteBuffer {
   {
     switch event {
     case .row(let row):
-      guard let place = state.thread(under: row.thread, in: slot) else { return false }
-      writeRowEvent(row, slot, place, in: &state)
+      guard let targetSlot = state.thread(under: row.thread, in: slot) else { return false }
+      writeRowEvent(row, slot, targetSlot, in: &state)
     case .messageNew(let thread, let sequence, let moves):
-      guard let place = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
       begin(.messageNew)
       writeMessageID(slot, thread, in: state)
       writeSequence(sequence)
-      writeMessageID(place, sequence, in: state)
-      state.withSender(place, of: sequence) { writeField($0) }
-      writeTime(state[place].messages.registeredAt(sequence))
-      writeTime(state.createdAt(place, of: sequence))
-      let flags = state.flags(place, of: sequence)
+      writeMessageID(targetSlot, sequence, in: state)
+      state.withSender(targetSlot, of: sequence) { writeField($0) }
+      writeTime(state[targetSlot].messages.registeredAt(sequence))
+      writeTime(state.createdAt(targetSlot, of: sequence))
+      let flags = state.flags(targetSlot, of: sequence)
       var eventFlags = MessageEventFields.Flags(rawValue: moves.rawValue << 2)
       if flags.contains(.silent) { eventFlags.insert(.silent) }
       if flags.contains(.receipt) { eventFlags.insert(.receipt) }
@@ -49,11 +49,11 @@ extension ByteBuffer {
       if isShown, state.options(slot).countsVisibleTo == .sender { eventFlags.insert(.serversOnly) }
       writeInteger(eventFlags.rawValue)
     case .messageDeleted(let thread, let sequence, let time):
-      guard let place = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
       begin(.messageDeleted)
       writeMessageID(slot, thread, in: state)
       writeSequence(sequence)
-      writeMessageID(place, sequence, in: state)
+      writeMessageID(targetSlot, sequence, in: state)
       writeTime(time)
     case .truncated(let sequence, let time):
       begin(.truncated)
@@ -79,13 +79,13 @@ extension ByteBuffer {
       writeTime(time)
       writeVarint(state[slot].rows.activeCount)
     case .status(let thread, let run, let time):
-      guard let place = state.thread(under: thread, in: slot) else { return false }
+      guard let targetSlot = state.thread(under: thread, in: slot) else { return false }
       begin(.status)
       writeMessageID(slot, thread, in: state)
-      state.withUser(place, run.sender) { writeField($0) }
+      state.withUser(targetSlot, run.sender) { writeField($0) }
       writeSequence(run.from)
       writeSequence(run.to)
-      writeMessageID(place, run.to, in: state)
+      writeMessageID(targetSlot, run.to, in: state)
       writeInteger(run.status.rawValue)
       writeTime(time)
     case .receipt(let sequence, let row, let time):
@@ -94,7 +94,7 @@ extension ByteBuffer {
     return true
   }
 
-  /// Writes that a channel, or one of its incarnations, was deleted.
+  /// Write that a channel, or one of its incarnations, was deleted.
   mutating func writeDeletedEvent(at time: Timestamp) {
     begin(.channelDeleted)
     writeTime(time)
@@ -110,11 +110,11 @@ extension ByteBuffer {
     state.withMessage(slot, sequence) { writeField($0) }
   }
 
-  /// - Parameter place: slot of the row: the channel or the thread.
+  /// - Parameter targetSlot: slot of the row: the channel or the thread.
   private mutating func writeRowEvent(
     _ event: ChannelEvent.RowEvent,
     _ slot: ChannelSlot,
-    _ place: ChannelSlot,
+    _ targetSlot: ChannelSlot,
     in state: inout ShardState
   ) {
     // A literal would go through the generic protocol, at 2,000 instructions a row.
@@ -133,15 +133,15 @@ extension ByteBuffer {
     writeInteger(shown.rawValue)
     writeTime(event.at)
     writeOptional(
-      event.isRead && place.isThread ? UInt64(state.unreadMessagesOfChannel(place, event.row)) : nil
+      event.isRead && targetSlot.isThread ? UInt64(state.unreadMessagesOfChannel(targetSlot, event.row)) : nil
     )
-    writeRow(state.ownRow(place, event.row), place, in: state)
+    writeRow(state.ownRow(targetSlot, event.row), targetSlot, in: state)
     if !shown.isEmpty {
       writeRow(
-        state.shownRow(place, event.row, withOwnDetails: false),
-        place,
+        state.shownRow(targetSlot, event.row, withOwnDetails: false),
+        targetSlot,
         in: state,
-        includesJoin: state.includesJoin(in: place)
+        includesJoin: state.includesJoin(in: targetSlot)
       )
     }
   }
@@ -175,7 +175,7 @@ extension ByteBuffer {
     writeTime(row.map { state.acknowledgedAt(slot, sequence, by: $0).or(time) } ?? .none)
   }
 
-  /// Writes *user event* of Proto/frames.md.
+  /// Write *user event* of Proto/frames.md.
   mutating func writeUserEvent(_ event: UserEvent) {
     switch event {
     case .membership(let membership, let time, let isGone):
@@ -209,7 +209,7 @@ struct EventParts {
     if bytes.capacity > Self.keptBytes { bytes = ByteBuffer() } else { bytes.clear() }
   }
 
-  /// Adds *channel events*, in as many parts as they need.
+  /// Add *channel events*, in as many parts as they need.
   ///
   /// - Parameter deletedAt: time at which an incarnation of the channel was deleted, before the events; none if none
   ///   was.
@@ -242,7 +242,7 @@ struct EventParts {
     return parts
   }
 
-  /// Adds *user events*, in as many parts as they need.
+  /// Add *user events*, in as many parts as they need.
   mutating func add(user: [UInt8], _ newEvents: [UserEvent]) -> [Subscriptions.Part] {
     var parts: [Subscriptions.Part] = []
     var count = 0
@@ -268,7 +268,7 @@ struct EventParts {
     return Subscriptions.Part(bytes: start..<bytes.writerIndex, events: count)
   }
 
-  /// Writes parts in order.
+  /// Write parts in order.
   func write(_ parts: ArraySlice<Subscriptions.Part>, into buffer: inout ByteBuffer) {
     for part in parts {
       bytes.withUnsafeReadableBytes { all in

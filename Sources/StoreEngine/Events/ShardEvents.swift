@@ -32,7 +32,7 @@ final class ShardEvents: ShardPart {
   /// Number of watched channels and users, counted once per watcher.
   var subscriptionCount: Int { subscriptions.count }
 
-  /// Number of places for watched channels, and the cid of the channel in one of them; nil if the place is free.
+  /// Number of entries for watched channels, and the cid of the channel in one of them; nil if the entry is free.
   var channelCount: Int { subscriptions.channels.count }
   func watchedChannel(_ number: Int) -> [UInt8]? { subscriptions.channels[number]?.cid }
 
@@ -41,12 +41,12 @@ final class ShardEvents: ShardPart {
     subscriptions.number(of: cid).flatMap { subscriptions.channels[Int($0)]?.changes } ?? 0
   }
 
-  /// Records the slot of a channel that was loaded.
+  /// Record the slot of a channel that was loaded.
   ///
   /// - Returns: whether the channel is watched.
   func entered(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool { subscriptions.entered(cid, slot) }
 
-  /// Clears the slot of a channel that has left memory.
+  /// Clear the slot of a channel that has left memory.
   func left(_ slot: ChannelSlot) { subscriptions.left(slot) }
 
   /// Whether the channel has unsent events; it must stay in memory until they are sent.
@@ -54,7 +54,7 @@ final class ShardEvents: ShardPart {
 
   // MARK: Recording
 
-  /// Records the events of an effect, before the effect is assigned.
+  /// Record the events of an effect, before the effect is assigned.
   ///
   /// - Parameter slot: slot of the effect's channel; nil for an effect on the shard itself, or one that creates a
   ///   channel.
@@ -67,8 +67,8 @@ final class ShardEvents: ShardPart {
 
   private func recordChannelEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     if let number = subscriptions.number(in: slot) {
-      let place = subscriptions.place(number)
-      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
+      let index = subscriptions.unsentIndex(number)
+      shard.state.record(effect, in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
       if case .messageAssigned(_, let record) = effect, record.receiptExpiresAt != .none {
         subscriptions.expiresToo(number, at: record.receiptExpiresAt)
       }
@@ -94,17 +94,17 @@ final class ShardEvents: ShardPart {
     }
   }
 
-  /// Records an event of a user. Users are watched in their home shards only, while settings are in all shards.
+  /// Record an event of a user. Users are watched in their home shards only, while settings are in all shards.
   private func recordUserEvent(_ user: String, _ event: UserEvent) {
     guard subscriptions.watchesUsers else { return }
     subscriptions.record(user: Array(user.utf8), event)
   }
 
-  /// Records a membership change in a user's index. An entry that a rebuild confirms unchanged is no event.
+  /// Record a membership change in a user's index. An entry that a rebuild confirms unchanged is no event.
   private func recordMembershipEvent(_ effect: ChannelEffect, _ slot: ChannelSlot) {
     switch effect {
-    case .membershipAssigned(let place, var membership):
-      let known = shard.state[slot].memberships[place]
+    case .membershipAssigned(let position, var membership):
+      let known = shard.state[slot].memberships[position]
       if membership.isGone {
         recordMembershipRemoval(known, slot)
         return
@@ -116,12 +116,13 @@ final class ShardEvents: ShardPart {
         user: IndexName.user(shard.state[slot].cid),
         .membership(membership, at: shard.state.time, isGone: false)
       )
-    case .membershipRemoved(let place): recordMembershipRemoval(shard.state[slot].memberships[place], slot)
+    case .membershipRemoved(let position):
+      recordMembershipRemoval(shard.state[slot].memberships[position], slot)
     default: break
     }
   }
 
-  /// Records that a channel no longer lists the user. A tombstone that is dropped was reported earlier, when it was
+  /// Record that a channel no longer lists the user. A tombstone that is dropped was reported earlier, when it was
   /// made.
   private func recordMembershipRemoval(_ known: Membership?, _ slot: ChannelSlot) {
     guard let known, !known.isGone else { return }
@@ -131,63 +132,63 @@ final class ShardEvents: ShardPart {
     )
   }
 
-  /// Records that the gathering batch creates a channel.
+  /// Record that the gathering batch creates a channel.
   func recordCreation(_ slot: ChannelSlot) {
     guard subscriptions.entered(shard.state[slot].cid, slot), let number = subscriptions.number(in: slot)
     else {
       return
     }
-    let place = subscriptions.place(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
+    let index = subscriptions.unsentIndex(number)
+    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
   }
 
-  /// Records that the options of a watched channel's type changed at `changedAt`.
+  /// Record that the options of a watched channel's type changed at `changedAt`.
   func recordOptionsChange(in slot: ChannelSlot, since changedAt: Timestamp) {
     guard let number = subscriptions.number(in: slot) else { return }
     _ = shard.state.advance(clock: shard.loop.clock)
-    let place = subscriptions.place(number)
-    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[place].pending)
-    subscriptions.unsent[place].pending.extendPendingPeriod(since: changedAt)
+    let index = subscriptions.unsentIndex(number)
+    shard.state.recordOptionsChange(in: slot, at: shard.state.time, &subscriptions.unsent[index].pending)
+    subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
   }
 
-  /// Records that a user's privacy settings changed at `changedAt`.
+  /// Record that a user's privacy settings changed at `changedAt`.
   ///
   /// - Returns: whether the channel is watched.
   func recordSettingsChange(of user: [UInt8], in slot: ChannelSlot, since changedAt: Timestamp) -> Bool {
     guard let number = subscriptions.number(in: slot) else { return false }
     _ = shard.state.advance(clock: shard.loop.clock)
-    let place = subscriptions.place(number)
+    let index = subscriptions.unsentIndex(number)
     shard.state.recordSettingsChange(
       of: user.span.bytes,
       in: slot,
       at: shard.state.time,
-      &subscriptions.unsent[place].pending
+      &subscriptions.unsent[index].pending
     )
-    subscriptions.unsent[place].pending.extendPendingPeriod(since: changedAt)
+    subscriptions.unsent[index].pending.extendPendingPeriod(since: changedAt)
     return true
   }
 
-  /// Records that the gathering batch deletes a channel, or begins its deletion. Its other events are dropped from here
+  /// Record that the gathering batch deletes a channel, or begins its deletion. Its other events are dropped from here
   /// on.
   func recordDeletion(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
-    let place = subscriptions.place(number)
-    subscriptions.unsent[place].deletedAt = shard.state.time
-    subscriptions.unsent[place].pending = PendingChannelEvents()
+    let index = subscriptions.unsentIndex(number)
+    subscriptions.unsent[index].deletedAt = shard.state.time
+    subscriptions.unsent[index].pending = PendingChannelEvents()
     subscriptions.expires(number, at: .none)
     subscriptions.left(slot)
   }
 
   // MARK: Receipts that expire
 
-  /// Schedules the next expiry of a watched channel that was loaded.
+  /// Schedule the next expiry of a watched channel that was loaded.
   func findExpiry(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
     subscriptions.expires(number, at: shard.state.nextExpiry(in: slot, after: after))
   }
 
-  /// Reports receipts in watched channels that have expired. Loads channels that were evicted since they were last
+  /// Report receipts in watched channels that have expired. Loads channels that were evicted since they were last
   /// checked.
   func reportExpiries() {
     let first = subscriptions.nextExpiry
@@ -196,18 +197,18 @@ final class ShardEvents: ShardPart {
     shard.scans.begin(ChannelScan(purpose: .expiries(since: first), isRequested: false, cids: Deque(cids)))
   }
 
-  /// Records expired receipts of a watched channel. The events leave with a batch of this time or later, so a restart
+  /// Record expired receipts of a watched channel. The events leave with a batch of this time or later, so a restart
   /// with an earlier clock cannot take the expiry back (R20).
   func recordExpiries(_ slot: ChannelSlot) {
     guard let number = subscriptions.number(in: slot) else { return }
     let now = shard.state.advance(clock: shard.loop.clock)
-    let place = subscriptions.place(number)
+    let index = subscriptions.unsentIndex(number)
     let after = subscriptions.channels[Int(number)]?.expiredThrough ?? .none
     let hasExpiries = shard.state.recordExpiries(
       in: slot,
       after: after,
       through: now,
-      &subscriptions.unsent[place].pending
+      &subscriptions.unsent[index].pending
     )
     subscriptions.expired(number, through: now, next: shard.state.nextExpiry(in: slot, after: now))
     guard hasExpiries, !shard.log.isGathering else { return }
@@ -216,7 +217,7 @@ final class ShardEvents: ShardPart {
 
   // MARK: Sending
 
-  /// Sends the recorded events to all watchers. The frames leave when everything that they reveal is durable.
+  /// Send the recorded events to all watchers. The frames leave when everything that they reveal is durable.
   ///
   /// - Parameter replyTiming: with the batch that is being closed; if nothing gathers, with the closed batches, or at
   ///   once.
@@ -240,7 +241,7 @@ final class ShardEvents: ShardPart {
     for watcher in subscriptions.watchers.indices { sendEvents(watcher, replyTiming) }
   }
 
-  /// Encodes the recorded channel events that may be sent now, once for all watchers.
+  /// Encode the recorded channel events that may be sent now, once for all watchers.
   ///
   /// - Returns: the time of the oldest event that is kept for later; none if none is kept.
   private func encodeChannelEvents() -> Timestamp {
@@ -303,7 +304,7 @@ final class ShardEvents: ShardPart {
     return time
   }
 
-  /// Writes one connection's events, in as many frames as needed. Only the last frame carries the new progress.
+  /// Write one connection's events, in as many frames as needed. Only the last frame carries the new progress.
   private func sendEvents(_ number: Int, _ replyTiming: ReplyLane.Timing) {
     guard var watcher = subscriptions.watchers[number] else { return }
     let hasEvents = !watcher.channels.isEmpty || !watcher.users.isEmpty
@@ -372,7 +373,7 @@ final class ShardEvents: ShardPart {
     if isFirst { shard.loop.replies.record(lane, replyTiming) }
   }
 
-  /// Sends events that were recorded without an effect, or were delayed. If a batch gathers, they leave with it
+  /// Send events that were recorded without an effect, or were delayed. If a batch gathers, they leave with it
   /// instead.
   func sendUnbatchedEvents() {
     guard !subscriptions.isEmpty, !shard.log.isGathering else { return }
@@ -421,7 +422,7 @@ final class ShardEvents: ShardPart {
     now.milliseconds - time.milliseconds >= Self.unloggedMilliseconds / 2
   }
 
-  /// Logs the time of an idle shard with watchers, from time to time.
+  /// Log the time of an idle shard with watchers, from time to time.
   func logTime() {
     guard !subscriptions.isEmpty, !shard.log.isGathering, shard.log.closed == shard.log.durable,
       isBehind(shard.log.durableTime, shard.state.advance(clock: shard.loop.clock))
@@ -441,7 +442,7 @@ final class ShardEvents: ShardPart {
 
   // MARK: Connections
 
-  /// Returns a connection's watcher number in this shard; registers the connection if needed.
+  /// Return a connection's watcher number in this shard; register the connection if needed.
   func watcher(_ lane: ReplyLane) -> Int32 {
     let known = lane.watcherNumbers[shard.position]
     if known >= 0 { return known }
@@ -454,7 +455,7 @@ final class ShardEvents: ShardPart {
     return number
   }
 
-  /// Removes the watcher of a closed connection.
+  /// Remove the watcher of a closed connection.
   func ended(_ lane: ReplyLane) {
     let number = lane.watcherNumbers[shard.position]
     guard number >= 0 else { return }

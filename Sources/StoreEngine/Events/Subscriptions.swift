@@ -90,7 +90,7 @@ struct Subscriptions {
   /// Unsent channel events, in the order of each channel's first one.
   var unsent: [UnsentChannelEvents] = []
   private(set) var unsentUserEvents: [UnsentUserEvents] = []
-  private var unsentUserPlaces: [[UInt8]: Int] = [:]
+  private var unsentUserIndices: [[UInt8]: Int] = [:]
 
   /// Number of watched channels and users, counted once per watcher.
   var count: Int { watchers.reduce(0) { $0 + ($1?.count ?? 0) } }
@@ -107,7 +107,7 @@ struct Subscriptions {
     return Int32(watchers.count - 1)
   }
 
-  /// Removes a connection with all its subscriptions.
+  /// Remove a connection with all its subscriptions.
   mutating func remove(_ watcher: Int32) {
     guard let gone = watchers[Int(watcher)] else { return }
     if gone.count > 0 {
@@ -125,7 +125,7 @@ struct Subscriptions {
     freeWatchers.append(watcher)
   }
 
-  /// Updates a watcher's record.
+  /// Update a watcher's record.
   mutating func update(_ watcher: Int, _ body: (inout Watcher) -> Void) {
     guard watchers[watcher] != nil else { return }
     body(&watchers[watcher]!)
@@ -141,7 +141,7 @@ struct Subscriptions {
 
   func number(of cid: [UInt8]) -> Int32? { channelNumbers[cid] }
 
-  /// Returns the number of the watched channel in a slot.
+  /// Return the number of the watched channel in a slot.
   func number(in slot: ChannelSlot) -> Int32? {
     let position = Int(slot.rawValue)
     guard position < slots.count, slots[position] >= 0 else { return nil }
@@ -152,7 +152,7 @@ struct Subscriptions {
     channelNumbers[cid].map { channels[Int($0)]!.watchers.contains(watcher) } ?? false
   }
 
-  /// Subscribes to a channel that the watcher does not watch yet.
+  /// Subscribe to a channel that the watcher does not watch yet.
   ///
   /// - Parameters:
   ///   - slot: the channel's slot if it is in memory.
@@ -187,7 +187,7 @@ struct Subscriptions {
     counts(watcher, -1)
   }
 
-  /// Removes a watcher from a channel. Removes the channel and its unsent events with its last watcher.
+  /// Remove a watcher from a channel. Removes the channel and its unsent events with its last watcher.
   private mutating func drop(_ position: Int, ofChannel number: Int32) {
     channels[Int(number)]!.watchers.remove(at: position)
     guard let channel = channels[Int(number)], channel.watchers.isEmpty else { return }
@@ -205,7 +205,7 @@ struct Subscriptions {
 
   // MARK: Memory
 
-  /// Records the slot of a channel that was loaded or created.
+  /// Record the slot of a channel that was loaded or created.
   ///
   /// - Returns: whether the channel is watched.
   @discardableResult
@@ -224,7 +224,7 @@ struct Subscriptions {
     channels[Int(number)]!.slot = slot
   }
 
-  /// Clears the slot of a channel that has left memory.
+  /// Clear the slot of a channel that has left memory.
   mutating func left(_ slot: ChannelSlot) {
     guard let number = number(in: slot) else { return }
     slots[Int(slot.rawValue)] = -1
@@ -238,20 +238,20 @@ struct Subscriptions {
 
   // MARK: Receipts that expire
 
-  /// Sets a channel's next expiry; none if no receipt expires.
+  /// Set a channel's next expiry; none if no receipt expires.
   mutating func expires(_ number: Int32, at time: Timestamp) {
     guard channels[Int(number)]!.expiry != time else { return }
     channels[Int(number)]!.expiry = time
     if time != .none { expiries.insert(Expiry(at: time, channel: number)) }
   }
 
-  /// Lowers a channel's next expiry for a new receipt.
+  /// Lower a channel's next expiry for a new receipt.
   mutating func expiresToo(_ number: Int32, at time: Timestamp) {
     let known = channels[Int(number)]!.expiry
     if known == .none || time < known { expires(number, at: time) }
   }
 
-  /// Records that a channel's expiries up to `time` are reported, and sets the next one.
+  /// Record that a channel's expiries up to `time` are reported, and set the next one.
   mutating func expired(_ number: Int32, through time: Timestamp, next: Timestamp) {
     channels[Int(number)]!.expiredThrough = time
     expires(number, at: next)
@@ -268,7 +268,7 @@ struct Subscriptions {
     }
   }
 
-  /// Takes the channels with a receipt that expires up to `time`.
+  /// Take the channels with a receipt that expires up to `time`.
   mutating func takeExpiring(through time: Timestamp) -> [[UInt8]] {
     var cids: [[UInt8]] = []
     while nextExpiry != .none, nextExpiry <= time, let next = expiries.popMin() {
@@ -280,9 +280,9 @@ struct Subscriptions {
 
   // MARK: Unsent events
 
-  /// Returns the position of a channel's record of unsent events; creates it if needed. Counts as a change of the
+  /// Return the index of a channel's record of unsent events; create it if needed. Counts as a change of the
   /// channel.
-  mutating func place(_ number: Int32) -> Int {
+  mutating func unsentIndex(_ number: Int32) -> Int {
     channels[Int(number)]!.changes &+= 1
     let known = channels[Int(number)]!.unsent
     if known >= 0 { return Int(known) }
@@ -291,7 +291,7 @@ struct Subscriptions {
     return unsent.count - 1
   }
 
-  /// Takes all records of unsent channel events; give those that are not sent now back to ``keep(_:)``.
+  /// Take all records of unsent channel events; give those that are not sent now back to ``keep(_:)``.
   mutating func takeUnsent() -> [UnsentChannelEvents] {
     var taken: [UnsentChannelEvents] = []
     swap(&taken, &unsent)
@@ -325,13 +325,13 @@ struct Subscriptions {
     counts(watcher, -1)
   }
 
-  /// Records an event of a user, if the user is watched.
+  /// Record an event of a user, if the user is watched.
   mutating func record(user: [UInt8], _ event: UserEvent) {
     guard users[user] != nil else { return }
-    if let place = unsentUserPlaces[user] {
-      unsentUserEvents[place].events.append(event)
+    if let index = unsentUserIndices[user] {
+      unsentUserEvents[index].events.append(event)
     } else {
-      unsentUserPlaces[user] = unsentUserEvents.count
+      unsentUserIndices[user] = unsentUserEvents.count
       unsentUserEvents.append(UnsentUserEvents(user: user, events: [event]))
     }
   }
@@ -339,7 +339,7 @@ struct Subscriptions {
   mutating func takeUnsentUsers() -> [UnsentUserEvents] {
     var taken: [UnsentUserEvents] = []
     swap(&taken, &unsentUserEvents)
-    unsentUserPlaces.removeAll(keepingCapacity: true)
+    unsentUserIndices.removeAll(keepingCapacity: true)
     return taken
   }
 }

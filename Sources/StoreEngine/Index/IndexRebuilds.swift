@@ -14,7 +14,7 @@ struct IndexRebuild {
     /// Loading a channel by name.
     case loading([UInt8], ChannelNumber)
     case queuing(ChannelSlot, ChannelNumber, ShardState.MembershipScan)
-    case sweeping(ChannelSlot, ChannelNumber, place: UInt32)
+    case sweeping(ChannelSlot, ChannelNumber, position: UInt32)
     /// The scan is complete; changes up to this one must still reach the index.
     case sending(through: UInt64)
   }
@@ -87,7 +87,7 @@ final class IndexRebuilds: ShardPart {
 
   // MARK: The request
 
-  /// Starts a phase, or reports its progress if it is running or has ended. The driver of a rebuild repeats the request
+  /// Start a phase, or report its progress if it is running or has ended. The driver of a rebuild repeats the request
   /// for a phase until the phase is done.
   func rebuildIndex(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try RebuildIndexRequest(&request.fields)
@@ -148,7 +148,7 @@ final class IndexRebuilds: ShardPart {
 
   // MARK: Running
 
-  /// Runs one slice. Results of reads come back to it.
+  /// Run one slice. Results of reads come back to it.
   func resumeRebuild() {
     var slots = Self.slotsPerSlice
     while shard.loop.budget.changes > 0, let step = rebuild?.step {
@@ -163,8 +163,8 @@ final class IndexRebuilds: ShardPart {
         // Use at most half of the outbox; the rest is for members who join now.
         guard shard.state.outbox.count < shard.configuration.changesPendingMax else { return }
         requeueMemberships(slot, number, &scan)
-      case .sweeping(let slot, let number, var place):
-        sweep(slot, number, &place)
+      case .sweeping(let slot, let number, var position):
+        sweep(slot, number, &position)
       case .sending(let through):
         guard shard.outgoing.areAcknowledged(through: through) else { return }
         lastRebuild = rebuild?.fields
@@ -174,7 +174,7 @@ final class IndexRebuilds: ShardPart {
     if rebuild != nil { shard.loop.slices.queueForWork(shard) }
   }
 
-  /// Finds the next channel or index, in memory, then on storage.
+  /// Find the next channel or index, in memory, then on storage.
   ///
   /// - Returns: false if that takes another turn.
   private func examine(_ slots: inout Int) -> Bool {
@@ -211,7 +211,7 @@ final class IndexRebuilds: ShardPart {
     return true
   }
 
-  /// Reads a channel for its name; always false, because that takes another turn.
+  /// Read a channel for its name; always false, because that takes another turn.
   private func read(_ number: ChannelNumber) -> Bool {
     let reference = ChannelReference.number(number)
     guard !shard.loads.isInFlight(reference) else {
@@ -230,7 +230,7 @@ final class IndexRebuilds: ShardPart {
     rebuild?.retryAt = shard.loop.elapsedMilliseconds + shard.configuration.changesRetryMilliseconds
   }
 
-  /// Handles the read of a channel for its name, or its failure.
+  /// Handle the read of a channel for its name, or its failure.
   func nameRead(_ reference: ChannelReference, _ result: Result<StoredChannel?, StorageError>) {
     guard case .number(let number) = reference, case .naming(number)? = rebuild?.step else { return }
     do throws(StorageError) {
@@ -264,7 +264,7 @@ final class IndexRebuilds: ShardPart {
     }
   }
 
-  /// Handles the end of a load by name.
+  /// Handle the end of a load by name.
   ///
   /// - Returns: false if the load is still in flight.
   private func arrived(_ name: [UInt8], _ number: ChannelNumber) -> Bool {
@@ -279,7 +279,7 @@ final class IndexRebuilds: ShardPart {
     return true
   }
 
-  /// Handles a failed load by name.
+  /// Handle a failed load by name.
   func rebuildUnreadable(_ reference: ChannelReference, _ error: StorageError) {
     guard case .loading(let name, let number)? = rebuild?.step, reference == .cid(name) else { return }
     if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
@@ -290,7 +290,7 @@ final class IndexRebuilds: ShardPart {
     rebuild?.step = .looking
   }
 
-  /// Starts on the channel or index in a slot.
+  /// Start on the channel or index in a slot.
   ///
   /// - Returns: whether there is anything to do.
   private func start(_ slot: ChannelSlot) -> Bool {
@@ -305,7 +305,7 @@ final class IndexRebuilds: ShardPart {
     case (.resending, false):
       self.rebuild?.step = .queuing(slot, number, ShardState.MembershipScan())
     case (.sweeping, true):
-      self.rebuild?.step = .sweeping(slot, number, place: 0)
+      self.rebuild?.step = .sweeping(slot, number, position: 0)
     default:
       finishRebuilding(number)
       return false
@@ -331,26 +331,30 @@ final class IndexRebuilds: ShardPart {
     if isDone { finishRebuilding(number) } else { rebuild?.step = .queuing(slot, number, scan) }
   }
 
-  private func sweep(_ slot: ChannelSlot, _ number: ChannelNumber, _ place: inout UInt32) {
+  private func sweep(_ slot: ChannelSlot, _ number: ChannelNumber, _ position: inout UInt32) {
     guard let epoch = rebuild?.epoch, shard.state.isLoaded(slot), shard.state[slot].number == number else {
       return finishRebuilding(number)
     }
     shard.effects.removeAll(keepingCapacity: true)
-    let first = place
+    let first = position
     let limit = shard.loop.budget.changes
     let isDone = shard.state.decideRemoveUnconfirmed(
       slot,
-      from: &place,
+      from: &position,
       epoch: epoch,
       limit: limit,
       into: &shard.effects
     )
-    shard.loop.budget.useChanges(max(1, Int(place - first)))
-    rebuild?.entries += UInt64(place - first)
+    shard.loop.budget.useChanges(max(1, Int(position - first)))
+    rebuild?.entries += UInt64(position - first)
     if !shard.effects.isEmpty {
       shard.loop.counters.indexEntries += UInt64(shard.effects.count)
       shard.applyEffects(slot, session: nil)
     }
-    if isDone { finishRebuilding(number) } else { rebuild?.step = .sweeping(slot, number, place: place) }
+    if isDone {
+      finishRebuilding(number)
+    } else {
+      rebuild?.step = .sweeping(slot, number, position: position)
+    }
   }
 }

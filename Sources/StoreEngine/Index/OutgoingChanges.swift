@@ -71,10 +71,10 @@ final class OutgoingChanges: ShardPart {
     closed = number
   }
 
-  /// Drops the held replies.
+  /// Drop the held replies.
   func stop() { held = [] }
 
-  /// Records the last change of the batch that was closed.
+  /// Record the last change of the batch that was closed.
   func batchClosed(through number: UInt64) { closed = number }
 
   private func committed() { durable = closed }
@@ -84,7 +84,7 @@ final class OutgoingChanges: ShardPart {
 
   // MARK: Replies
 
-  /// Replies to a command that may have queued membership changes. The reply leaves when the changes are in the index,
+  /// Reply to a command that may have queued membership changes. The reply leaves when the changes are in the index,
   /// or after `indexWaitMilliseconds` (a second by default).
   func replyWhenIndexed(
     _ request: borrowing Request,
@@ -115,7 +115,7 @@ final class OutgoingChanges: ShardPart {
     return hold(header, lane, index, before + 1...shard.state.outbox.last, isStrict: false, fields)
   }
 
-  /// Replies only when all membership changes queued before are in the index, so that a client that lists a user's
+  /// Reply only when all membership changes queued before are in the index, so that a client that lists a user's
   /// channels afterwards sees all of them. Answers `busy` on timeout.
   ///
   /// - Parameter index: last effect that the reply reveals.
@@ -169,7 +169,7 @@ final class OutgoingChanges: ShardPart {
     .refused(.busy, retryAfterMilliseconds: 100, "too many membership changes are still being indexed")
   }
 
-  /// Releases held replies whose changes are in the index.
+  /// Release held replies whose changes are in the index.
   private func sendDeferred() {
     guard !held.isEmpty else { return }
     // Per target shard, its first change that is not acknowledged.
@@ -210,12 +210,12 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  /// Drops a held reply whose connection is gone.
+  /// Drop a held reply whose connection is gone.
   func cancel(_ ticket: UInt32) { held.removeAll { $0.ticket == ticket } }
 
   // MARK: Sending
 
-  /// Sends changes that have become durable, and acknowledges applied ones.
+  /// Send changes that have become durable, and acknowledge applied ones.
   func outgoingChangesDurable() {
     committed()
     for (source, through) in shard.indexes.takeDurable() {
@@ -226,7 +226,7 @@ final class OutgoingChanges: ShardPart {
     sendChanges()
   }
 
-  /// Sends durable changes that were not sent yet, up to the in-flight limit.
+  /// Send durable changes that were not sent yet, up to the in-flight limit.
   private func sendChanges() {
     for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
@@ -259,7 +259,7 @@ final class OutgoingChanges: ShardPart {
     )
   }
 
-  /// Handles an acknowledgement of another shard. Call ``acknowledgementsReceived()`` after the last one that arrived
+  /// Handle an acknowledgement of another shard. Call ``acknowledgementsReceived()`` after the last one that arrived
   /// together.
   ///
   /// - Returns: false for a duplicate.
@@ -281,7 +281,7 @@ final class OutgoingChanges: ShardPart {
     return true
   }
 
-  /// Handles the end of a group of acknowledgements: releases held replies, and resumes a rebuild, a deletion or a
+  /// Handle the end of a group of acknowledgements: release held replies, and resume a rebuild, a deletion or a
   /// purge.
   func acknowledgementsReceived() {
     sendDeferred()
@@ -289,7 +289,7 @@ final class OutgoingChanges: ShardPart {
     if shard.rebuilds.isRunning || shard.deletions.hasSliced { shard.resumeIndexWork() }
   }
 
-  /// Logs the acknowledged changes; the outbox then drops them.
+  /// Log the acknowledged changes; the outbox then drops them.
   func logSent() {
     loggedAt = shard.loop.elapsedMilliseconds
     shard.effects.removeAll(keepingCapacity: true)
@@ -302,7 +302,7 @@ final class OutgoingChanges: ShardPart {
     sendChanges()
   }
 
-  /// Runs timed work: resends unacknowledged changes, logs acknowledged ones, and times out held replies.
+  /// Run timed work: resend unacknowledged changes, log acknowledged ones, and time out held replies.
   func tickOutgoing() {
     let now = shard.loop.elapsedMilliseconds
     for position in sendings.indices {
@@ -353,7 +353,7 @@ final class OutgoingChanges: ShardPart {
     }
   }
 
-  /// Restores an effect of the outbox. A page with changes that were already taken is marked dirty and rewritten: it
+  /// Restore an effect of the outbox. A page with changes that were already taken is marked dirty and rewritten: it
   /// may name a user who was erased since.
   func recoverChange(_ effect: ShardEffect) {
     var pages: [UInt32] = []

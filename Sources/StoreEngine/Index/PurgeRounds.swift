@@ -41,7 +41,7 @@ struct Purges: Equatable {
     }
   }
 
-  /// Returns the round to wait for: the first round that begins after the initial request, whatever is in progress.
+  /// Return the round to wait for: the first round that begins after the initial request, whatever is in progress.
   ///
   /// A round number from before the last restart is treated as a current one where possible. That errs on the safe
   /// side: every round since the start covers everything that was durable at the start. A number that is too high is
@@ -84,7 +84,7 @@ struct Purges: Equatable {
 final class PurgeRounds: ShardPart {
   private var rounds = Purges()
 
-  /// Answers which round the client must wait for, or that it has ended.
+  /// Answer which round the client must wait for, or that it has ended.
   func perform(_ request: inout Request) throws(WireError) -> Outcome {
     let round = try request.fields.varint()
     try request.fields.end()
@@ -94,13 +94,13 @@ final class PurgeRounds: ShardPart {
     return shard.reply(request, .now) { $0.writeVarint(awaited) }
   }
 
-  /// Begins another round if a request waits for it.
+  /// Begin another round if a request waits for it.
   private func beginIfDue() {
     guard rounds.isDue else { return }
     rounds.begin(through: shard.state.outbox.last)
   }
 
-  /// Starts writing pages and cutting the log, once the outbox keeps no change from before the round began.
+  /// Start writing pages and cutting the log, once the outbox keeps no change from before the round began.
   func resume() {
     guard case .sending(let through) = rounds.stage, shard.outgoing.areAcknowledged(through: through) else {
       return
@@ -119,10 +119,10 @@ final class PurgeRounds: ShardPart {
   /// Whether the storage may be purged for this shard. Requires that no commit is in flight.
   var isLogCut: Bool { rounds.isCut(through: shard.log.cut) }
 
-  /// Records that the storage is being purged for this shard.
+  /// Record that the storage is being purged for this shard.
   func storageBegan() { rounds.stores() }
 
-  /// Handles the end of the storage's purge, or its failure.
+  /// Handle the end of the storage's purge, or its failure.
   func ended(isDone: Bool) {
     rounds.stored(isDone: isDone)
     beginIfDue()

@@ -7,14 +7,14 @@ import ReceiptWire
 struct UnreadRequest {
   /// An unanswered entry, with its position in the request.
   struct Open {
-    var place: Int
+    var index: Int
     var entry: StorageReadRequest.Entry
     /// How often the channel had been loaded when its peek began, counted while peeks are in flight.
     var entries: UInt32 = 0
   }
 
   /// An entry whose channel is being loaded.
-  struct Place {
+  struct PendingEntry {
     var ticket: UInt32
     var open: Open
   }
@@ -43,7 +43,7 @@ struct StaleReadDetector {
 
   private var watches: [[UInt8]: Watch] = [:]
 
-  /// Begins a peek.
+  /// Begin a peek.
   ///
   /// - Returns: a count to pass to ``end(_:since:)``.
   mutating func begin(_ cid: [UInt8]) -> UInt32 {
@@ -51,7 +51,7 @@ struct StaleReadDetector {
     return watches[cid]?.entries ?? 0
   }
 
-  /// Ends a peek.
+  /// End a peek.
   ///
   /// - Returns: whether the channel was loaded since the peek began.
   mutating func end(_ cid: [UInt8], since entries: UInt32) -> Bool {
@@ -61,7 +61,7 @@ struct StaleReadDetector {
     return watch.entries != entries
   }
 
-  /// Records that a channel was loaded.
+  /// Record that a channel was loaded.
   mutating func entered(_ cid: [UInt8]) {
     guard !watches.isEmpty else { return }
     watches[cid]?.entries &+= 1
@@ -79,7 +79,7 @@ final class UnreadQueries: ShardPart {
   /// Channels with a peek in flight.
   private var staleReads = StaleReadDetector()
 
-  /// Records that a channel was loaded or created.
+  /// Record that a channel was loaded or created.
   func entered(_ cid: [UInt8]) { staleReads.entered(cid) }
 
   /// Maximum number of entries in one request.
@@ -103,7 +103,7 @@ final class UnreadQueries: ShardPart {
     shard.loop.budget.useEntries(count)
     var unread = UnreadRequest(answers: [])
     unread.answers.reserveCapacity(count)
-    for place in 0..<count {
+    for index in 0..<count {
       let asked = try UnreadCountEntry(&entries)
       let (cid, user, row) = (asked.cid, asked.user, asked.row)
       if let answer = unreadNow(cid, user, &unread.last) {
@@ -116,7 +116,7 @@ final class UnreadQueries: ShardPart {
         user: user.withUnsafeBytes { Array($0) },
         row: row
       )
-      let open = UnreadRequest.Open(place: place, entry: entry)
+      let open = UnreadRequest.Open(index: index, entry: entry)
       if isBeingLoaded(entry.cid) { unread.whole.append(open) } else { unread.unpeeked.append(open) }
     }
     guard !unread.isDone else { return reply(unread, request.header, request.lane) }
@@ -126,12 +126,12 @@ final class UnreadQueries: ShardPart {
     return outcome
   }
 
-  /// Drops a request whose connection is gone. A peek in flight ends by itself.
+  /// Drop a request whose connection is gone. A peek in flight ends by itself.
   func cancel(_ ticket: UInt32) { unreadRequests[ticket] = nil }
 
   func isRunning(_ ticket: UInt32) -> Bool { unreadRequests[ticket] != nil }
 
-  /// Returns the answer if nothing must be read for it.
+  /// Return the answer if nothing must be read for it.
   ///
   /// - Parameter last: raised to the last effect that the answer reveals.
   private func unreadNow(_ cid: RawSpan, _ user: RawSpan, _ last: inout LogIndex) -> UnreadCountFields? {
@@ -187,20 +187,20 @@ final class UnreadQueries: ShardPart {
     }
   }
 
-  /// Peeks at all entries in one read.
+  /// Peek at all entries in one read.
   private func peek(_ request: inout UnreadRequest, _ ticket: UInt32) {
     request.peekRounds += 1
     request.peeked = request.unpeeked
     request.unpeeked = []
-    for place in request.peeked.indices {
-      request.peeked[place].entries = staleReads.begin(request.peeked[place].entry.cid)
+    for index in request.peeked.indices {
+      request.peeked[index].entries = staleReads.begin(request.peeked[index].entry.cid)
     }
     shard.loop.driver.peek(
       StorageReadRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), ticket: ticket)
     )
   }
 
-  /// Loads a few channels at a time.
+  /// Load a few channels at a time.
   ///
   /// - Returns: false if too many other channels are being loaded.
   private func loadChannels(_ request: inout UnreadRequest, _ ticket: UInt32) -> Bool {
@@ -212,23 +212,23 @@ final class UnreadQueries: ShardPart {
         guard shard.loads.count < shard.configuration.loadsMax else { return false }
         shard.loads.load(reference)
       }
-      shard.loads.add(UnreadRequest.Place(ticket: ticket, open: open), to: reference)
+      shard.loads.add(UnreadRequest.PendingEntry(ticket: ticket, open: open), to: reference)
       request.loading += 1
     }
     return true
   }
 
-  /// Answers an entry whose channel is in memory.
+  /// Answer an entry whose channel is in memory.
   private func answer(_ open: UnreadRequest.Open, _ request: inout UnreadRequest) -> Bool {
     let now = unreadNow(open.entry.cid.span.bytes, open.entry.user.span.bytes, &request.last)
     guard let now else { return false }
-    request.answers[open.place] = now
+    request.answers[open.index] = now
     return true
   }
 
   // MARK: Results of reads
 
-  /// Handles the results of a peek.
+  /// Handle the results of a peek.
   func peeked(_ peek: StorageReadRequest, _ results: [StorageUnreadCounts]) {
     guard var request = unreadRequests.removeValue(forKey: peek.ticket) else {
       for entry in peek.entries { _ = staleReads.end(entry.cid, since: 0) }
@@ -246,15 +246,18 @@ final class UnreadQueries: ShardPart {
           request.whole.append(open)
         }
       } else {
-        take(result, open, &request)
+        apply(result, open, &request)
       }
     }
     runSlice(request, peek.ticket)
   }
 
-  /// Uses a peek's result for a channel that stayed on storage all the time.
-  private func take(_ result: StorageUnreadCounts, _ open: UnreadRequest.Open, _ request: inout UnreadRequest)
-  {
+  /// Apply a peek's result for a channel that stayed on storage all the time.
+  private func apply(
+    _ result: StorageUnreadCounts,
+    _ open: UnreadRequest.Open,
+    _ request: inout UnreadRequest
+  ) {
     if shard.tail.hasEffects(on: result.channel) || shard.tail.number(of: open.entry.cid) != nil {
       request.whole.append(open)
       return
@@ -266,24 +269,24 @@ final class UnreadQueries: ShardPart {
           "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): a page of log index \(result.index.rawValue), which is not written yet"
         )
       )
-      request.answers[open.place] = .refused(.unavailable)
-    case .counts(let counts): request.answers[open.place] = .found(counts)
-    case .absent: request.answers[open.place] = .refused(.channelNotFound)
-    case .notAMember: request.answers[open.place] = .refused(.notAMember)
+      request.answers[open.index] = .refused(.unavailable)
+    case .counts(let counts): request.answers[open.index] = .found(counts)
+    case .absent: request.answers[open.index] = .refused(.channelNotFound)
+    case .notAMember: request.answers[open.index] = .refused(.notAMember)
     case .unknown: request.whole.append(open)
     case .failed(let error):
       shard.loop.driver.reports(error)
-      request.answers[open.place] = .refused(.unavailable)
+      request.answers[open.index] = .refused(.unavailable)
     }
   }
 
-  /// Handles a finished or failed load of a channel that an entry waits for.
-  func unreadLoaded(_ place: UnreadRequest.Place, isReadable: Bool) {
-    guard var request = unreadRequests.removeValue(forKey: place.ticket) else { return }
+  /// Handle a finished or failed load of a channel that an entry waits for.
+  func unreadLoaded(_ entry: UnreadRequest.PendingEntry, isReadable: Bool) {
+    guard var request = unreadRequests.removeValue(forKey: entry.ticket) else { return }
     request.loading -= 1
-    if !answer(place.open, &request) {
-      request.answers[place.open.place] = .refused(isReadable ? .channelNotFound : .unavailable)
+    if !answer(entry.open, &request) {
+      request.answers[entry.open.index] = .refused(isReadable ? .channelNotFound : .unavailable)
     }
-    runSlice(request, place.ticket)
+    runSlice(request, entry.ticket)
   }
 }

@@ -38,7 +38,7 @@ final class UserIndexes: ShardPart {
     gathering.removeAll(keepingCapacity: true)
   }
 
-  /// Takes the changes that have become durable.
+  /// Take the changes that have become durable.
   func takeDurable() -> [(source: ShardID, through: UInt64)] {
     guard !closed.isEmpty else { return [] }
     defer { closed.removeAll(keepingCapacity: true) }
@@ -57,9 +57,9 @@ final class UserIndexes: ShardPart {
 
   // MARK: Applying changes
 
-  /// Receives changes from another shard. Each is accepted once and in order: duplicates are skipped, and changes
+  /// Receive changes from another shard. Each is accepted once and in order: duplicates are skipped, and changes
   /// behind a gap are left for the sender's retry.
-  func take(_ delivery: MembershipDelivery) {
+  func receive(_ delivery: MembershipDelivery) {
     let position = inbox(of: delivery.from)
     guard let last = delivery.changes.last, delivery.after <= inboxes[position].accepted else {
       return
@@ -77,18 +77,18 @@ final class UserIndexes: ShardPart {
       inboxes[position].changes.append(queued)
       inboxes[position].accepted = queued.number
     }
-    takeChanges()
+    applyChanges()
   }
 
   private func inbox(of source: ShardID) -> Int {
     if let known = inboxes.firstIndex(where: { $0.source == source }) { return known }
-    let taken = shard.state.outbox.taken(from: source)
-    inboxes.append(Inbox(source: source, accepted: taken, durable: taken))
+    let received = shard.state.outbox.received(from: source)
+    inboxes.append(Inbox(source: source, accepted: received, durable: received))
     return inboxes.count - 1
   }
 
-  /// Applies the changes whose users' indexes are in memory, in order, and loads the indexes that are needed next.
-  func takeChanges() {
+  /// Apply the changes whose users' indexes are in memory, in order, and load the indexes that are needed next.
+  func applyChanges() {
     var scanBudget = Self.scanMax
     for position in inboxes.indices {
       var through: UInt64?
@@ -145,12 +145,13 @@ final class UserIndexes: ShardPart {
       && !shard.loads.isInFlight(.cid(name))
   }
 
-  /// - Parameter scanBudget: changes that may be scanned. The first change is always scanned, because it blocks the others.
+  /// - Parameter scanBudget: changes that may be scanned. The first change is always scanned, because it blocks the
+  ///   others.
   private func readAhead(_ position: Int, _ scanBudget: inout Int) {
     guard shard.loop.elapsedMilliseconds >= retryAt else { return }
-    for (place, queued) in inboxes[position].changes.prefix(shard.configuration.indexLoadsMax).enumerated() {
+    for (offset, queued) in inboxes[position].changes.prefix(shard.configuration.indexLoadsMax).enumerated() {
       guard shard.loads.countForChanges < shard.configuration.indexLoadsMax else { return }
-      guard place == 0 || scanBudget > 0 else { return }
+      guard offset == 0 || scanBudget > 0 else { return }
       scanBudget -= 1
       let user = queued.change.user
       if indexSlot(of: user) != nil { continue }
@@ -163,14 +164,14 @@ final class UserIndexes: ShardPart {
 
   // MARK: Reading
 
-  /// Records the result of an index load for changes. A missing index is created with its first change.
+  /// Record the result of an index load for changes. A missing index is created with its first change.
   func recordAbsence(_ reference: ChannelReference) {
     guard case .cid(let name) = reference else { return }
     failures[name] = nil
     if shard.state.slot(named: name) == nil { absent.insert(name) }
   }
 
-  /// Handles an index that has changes but cannot be read. A damaged index is recreated empty; its lost entries are
+  /// Handle an index that has changes but cannot be read. A damaged index is recreated empty; its lost entries are
   /// missing until the index is rebuilt.
   ///
   /// - Parameter number: the channel number under which the index was found, if it was.
@@ -198,7 +199,7 @@ final class UserIndexes: ShardPart {
   private static let sinceRange =
     "since: at most 7 days ago, within the last \(MembershipTable.deletionsMax) deletions of the user's channels"
 
-  /// Lists a user's channels, by place.
+  /// List a user's channels, by position.
   ///
   /// - Parameter isLookedFor: the index was already looked up: it is in memory or does not exist.
   func listChannels(_ request: inout Request, isLookedFor: Bool = false) throws(WireError) -> Outcome {
@@ -235,7 +236,7 @@ final class UserIndexes: ShardPart {
       shard.applyEffects(slot, session: nil)
       return replyNoChannels(request, shard.deletions.last)
     }
-    let page = places(
+    let page = positions(
       slot,
       from: cursor ?? 0,
       limit: Int(limit),
@@ -244,9 +245,9 @@ final class UserIndexes: ShardPart {
     )
     return shard.reply(request, shard.replyTiming(max(shard.dirty.last(slot), shard.dirty.usersLast))) {
       buffer in
-      buffer.writeVarint(page.places.count)
-      for place in page.places {
-        guard let entry = shard.state[slot].memberships[place] else { continue }
+      buffer.writeVarint(page.positions.count)
+      for position in page.positions {
+        guard let entry = shard.state[slot].memberships[position] else { continue }
         ChannelEntryFields(
           cid: entry.cid,
           row: entry.row?.rawValue,
@@ -267,39 +268,39 @@ final class UserIndexes: ShardPart {
     }
   }
 
-  /// Returns the places of the listed entries from `first` on. The page ends early after many entries that are not
+  /// Return the positions of the listed entries from `first` on. The page ends early after many entries that are not
   /// listed.
   ///
   /// - Parameter since: also lists entries of which a channel was deleted at or after this time.
-  private func places(
+  private func positions(
     _ slot: ChannelSlot,
     from first: UInt32,
     limit: Int,
     withAll: Bool,
     since: Timestamp?
-  ) -> (places: [UInt32], next: UInt32?) {
-    var places: [UInt32] = []
-    var place = first
+  ) -> (positions: [UInt32], next: UInt32?) {
+    var positions: [UInt32] = []
+    var position = first
     var scanBudget = shard.configuration.sliceRows
-    let end = shard.state[slot].memberships.placeCount
-    while place < end {
-      if scanBudget == 0 { return (places, place) }
+    let end = shard.state[slot].memberships.positionCount
+    while position < end {
+      if scanBudget == 0 { return (positions, position) }
       scanBudget -= 1
       let isListed =
-        shard.state[slot].memberships.isMember(place)
-        || withAll && shard.state[slot].memberships.isKnown(place)
-        || since.map { wasDeleted(slot, place, since: $0) } ?? false
+        shard.state[slot].memberships.isMember(position)
+        || withAll && shard.state[slot].memberships.isKnown(position)
+        || since.map { wasDeleted(slot, position, since: $0) } ?? false
       if isListed {
-        if places.count == limit { return (places, place) }
-        places.append(place)
+        if positions.count == limit { return (positions, position) }
+        positions.append(position)
       }
-      place += 1
+      position += 1
     }
-    return (places, nil)
+    return (positions, nil)
   }
 
-  private func wasDeleted(_ slot: ChannelSlot, _ place: UInt32, since: Timestamp) -> Bool {
-    let deletedAt = shard.state[slot].memberships.deletedAt(place)
+  private func wasDeleted(_ slot: ChannelSlot, _ position: UInt32, since: Timestamp) -> Bool {
+    let deletedAt = shard.state[slot].memberships.deletedAt(position)
     return deletedAt != .none && deletedAt >= since
   }
 

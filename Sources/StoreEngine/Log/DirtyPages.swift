@@ -70,7 +70,7 @@ struct DirtyPages {
     forget(slot)
   }
 
-  /// Forgets the channel in a slot: none of its pages is written any more.
+  /// Forget the channel in a slot: none of its pages is written any more.
   mutating func forget(_ slot: ChannelSlot) {
     let generation = trackers[Int(slot.rawValue)].generation
     trackers[Int(slot.rawValue)] = Tracker(generation: generation &+ 1)
@@ -80,7 +80,7 @@ struct DirtyPages {
     entry.slot.map { trackers[Int($0.rawValue)].generation != entry.generation } ?? false
   }
 
-  /// Records an effect on a page.
+  /// Record an effect on a page.
   mutating func touch(
     _ slot: ChannelSlot?,
     _ page: PageID,
@@ -121,7 +121,7 @@ struct DirtyPages {
     if isRecovered { recovered.append(entry) } else { queue.append(entry) }
   }
 
-  /// Takes the next page to write, if it was recovered or `isDue` accepts it. The page counts as clean from here on.
+  /// Take the next page to write, if it was recovered or `isDue` accepts it. The page counts as clean from here on.
   mutating func popDue(_ isDue: (Entry) -> Bool) -> Entry? {
     while let first = recovered.first, isForgotten(first) { recovered.removeFirst() }
     if recovered.isEmpty {
@@ -171,7 +171,7 @@ private struct ShardPages {
   private var webhooks: [UInt64] = []
   private var tokens: UInt64 = 0
 
-  /// Returns whether the page was clean.
+  /// Return whether the page was clean.
   mutating func mark(_ page: PageID, _ index: LogIndex) -> Bool {
     switch page {
     case .types: DirtyPages.mark(&types, index)

@@ -50,7 +50,7 @@ extension PageID {
   /// Whether the page belongs to a thread.
   package var isOfThread: Bool { Self.threadSortKeys.contains(sortKey) }
 
-  /// Decodes a page from its ``sortKey``.
+  /// Decode a page from its ``sortKey``.
   package init?(sortKey: UInt64) {
     let number = UInt32(truncatingIfNeeded: sortKey)
     switch sortKey >> 56 {

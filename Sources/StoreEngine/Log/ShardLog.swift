@@ -43,17 +43,17 @@ struct ShardLog {
 
   // MARK: Group commit
 
-  /// Adds an effect to the gathering batch.
+  /// Add an effect to the gathering batch.
   @inline(__always)
   mutating func append(_ effect: Effect) {
     effectBytes.writeEffect(effect)
     effectCount += 1
   }
 
-  /// Records the time of the gathering batch's first effects.
+  /// Record the time of the gathering batch's first effects.
   mutating func begin(at time: Timestamp) { gatheringTime = time }
 
-  /// Closes the gathering batch for the next commit.
+  /// Close the gathering batch for the next commit.
   mutating func close(shard: ShardID, at time: Timestamp, sessions: [SessionRecord]) -> CommitGroup.Batch {
     let index = gatheringIndex
     var bytes = ByteBuffer()
@@ -74,13 +74,13 @@ struct ShardLog {
     return CommitGroup.Batch(shard: shard, index: index, bytes: bytes)
   }
 
-  /// Marks everything closed as durable.
+  /// Mark everything closed as durable.
   mutating func committed() {
     durable = closed
     durableTime = closedTime
   }
 
-  /// Cuts the log before a batch that must stay, if that removes at least `batchesMin` batches.
+  /// Cut the log before a batch that must stay, if that removes at least `batchesMin` batches.
   ///
   /// - Returns: the last batch that is cut off; nil if the log stays as it is.
   mutating func takeCut(before oldest: LogIndex, batchesMin: UInt64) -> LogIndex? {
@@ -92,7 +92,7 @@ struct ShardLog {
 
   // MARK: Recovery
 
-  /// Resumes the log of an earlier run.
+  /// Resume the log of an earlier run.
   ///
   /// - Parameters:
   ///   - end: last durable batch.

@@ -4,19 +4,19 @@ package import ReceiptModel
 /// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks: call on a
 /// thread that may block, never on an event loop.
 package protocol StorageEngine: Sendable {
-  /// Makes a group durable: its batches are on stable storage when this returns. Pages and cuts may become durable
+  /// Make a group durable: its batches are on stable storage when this returns. Pages and cuts may become durable
   /// later than the batches, never before them. A cut never becomes durable before the pages of earlier groups.
   ///
   /// Throws if that failed or may have failed; the state of the storage is then unknown until ``recover(_:)``.
   func commit(_ group: CommitGroup) throws(StorageError)
 
-  /// Syncs what earlier commits have left unsynced; does nothing if each commit syncs.
+  /// Sync what earlier commits have left unsynced; do nothing if each commit syncs.
   func sync() throws(StorageError)
 
-  /// Reads a channel's pages by name or number, or only its head; nil if there is no such channel.
+  /// Read a channel's pages by name or number, or only its head; nil if there is no such channel.
   func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel?
 
-  /// Reads some of a channel's pages, those that exist, in the requested order; nil if there is no channel of that
+  /// Read some of a channel's pages, those that exist, in the requested order; nil if there is no channel of that
   /// name.
   ///
   /// Each page is read separately: if the channel is in memory and is being written, the pages may be of different
@@ -27,7 +27,7 @@ package protocol StorageEngine: Sendable {
     _ selection: PageSelection
   ) throws(StorageError) -> StoredChannel?
 
-  /// Reads those of a row page's step segments that are on storage, in rising order.
+  /// Read those of a row page's step segments that are on storage, in rising order.
   func readSteps(
     _ shard: ShardID,
     _ channel: ChannelNumber,
@@ -35,26 +35,26 @@ package protocol StorageEngine: Sendable {
     segments: Range<UInt32>
   ) throws(StorageError) -> [StoredSegment]
 
-  /// Removes all traces of log batches that commits before this call have cut: in write-ahead files, and in overwritten
+  /// Remove all traces of log batches that commits before this call have cut: in write-ahead files, and in overwritten
   /// parts of the log (R16). Current pages stay. Other calls may be in flight.
   func purge() throws(StorageError)
 
-  /// Compacts old overwritten and deleted data in the background; called every hour.
+  /// Compact old overwritten and deleted data in the background; called every hour.
   func compactOld()
 
-  /// Makes a consistent copy of everything committed so far, using little disk space. One at a time; other calls may be
+  /// Make a consistent copy of everything committed so far, using little disk space. One at a time; other calls may be
   /// in flight.
   func makeCheckpoint() throws(StorageError) -> any StorageCheckpoint
 
-  /// Reads a shard's own pages and its log.
+  /// Read a shard's own pages and its log.
   func recover(_ shard: ShardID) throws(StorageError) -> StoredShard
 }
 
 /// A server's storage, which can be reopened after a failed append.
 package protocol ReopenableStorage: Sendable {
-  /// Opens the storage. Requires that it is not open.
+  /// Open the storage. Requires that it is not open.
   func open() throws(StorageError) -> any StorageEngine
-  /// Closes the storage. Requires that no call is in flight.
+  /// Close the storage. Requires that no call is in flight.
   func close(_ storage: any StorageEngine)
   var shardCount: Int { get }
   var store: SessionID { get }
@@ -230,7 +230,7 @@ package struct StoredShard: Sendable {
 package enum StorageError: Error, Hashable, Sendable, CustomStringConvertible {
   /// The operation failed or may have failed; the state of the storage is unknown until it is read again.
   case failed(String)
-  /// The data that was read is not what was written. The text names the place.
+  /// The data that was read is not what was written. The text names the location.
   case corrupt(String)
   /// The data directory cannot be used as requested. The text says why and what to do.
   case unusable(String)

@@ -6,10 +6,10 @@ package protocol StorageCheckpoint: Sendable {
   /// Files of the checkpoint; constant for its life.
   var files: [CheckpointFile] { get }
 
-  /// Reads `count` bytes of a file. Throws if they cannot be read or do not exist.
+  /// Read `count` bytes of a file. Throws if they cannot be read or do not exist.
   func read(_ file: Int, at offset: UInt64, count: Int) throws(StorageError) -> ByteBuffer
 
-  /// Removes the checkpoint; call nothing else afterwards.
+  /// Remove the checkpoint; call nothing else afterwards.
   func remove()
 }
 

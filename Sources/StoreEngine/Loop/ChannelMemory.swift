@@ -18,7 +18,7 @@ final class ChannelMemory: LoopPart {
 
   // MARK: Eviction
 
-  /// Evicts channels while they exceed the budget, a bounded slice at a time. Not while a commit is in flight: its
+  /// Evict channels while they exceed the budget, a bounded slice at a time. Not while a commit is in flight: its
   /// pages are not on storage yet, and their channels could be read back without them.
   func evictOverBudget() {
     guard pressure.budget < .max else { return }
@@ -55,7 +55,7 @@ final class ChannelMemory: LoopPart {
 
   // MARK: Loading
 
-  /// Loads a channel, now or when there is room for it. Channels of the log's tail do not wait: they are few at a time,
+  /// Load a channel, now or when there is room for it. Channels of the log's tail do not wait: they are few at a time,
   /// and their effects are in memory already.
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     if case .cid = reference, !queue.canStart(request) || !pressure.admits(loading: queue.inFlight) {
@@ -67,7 +67,7 @@ final class ChannelMemory: LoopPart {
     loop.driver.load(request, as: reference)
   }
 
-  /// Starts delayed loads. One load is always admitted, so none waits forever.
+  /// Start delayed loads. One load is always admitted, so none waits forever.
   private func startDelayed() {
     while pressure.admits(loading: queue.inFlight), let (request, reference) = queue.next() {
       // The channel may have been loaded another way.
@@ -77,7 +77,7 @@ final class ChannelMemory: LoopPart {
     }
   }
 
-  /// Installs a channel that was read, or keeps it for a later turn if this turn's budget is used up.
+  /// Install a channel that was read, or keep it for a later turn if this turn's budget is used up.
   func loaded(_ arrival: LoadQueue.LoadedChannel) {
     if loop.budget.entries > 0, !queue.hasArrived(isBackground: arrival.request.isBackground) {
       install(arrival)
@@ -86,7 +86,7 @@ final class ChannelMemory: LoopPart {
     }
   }
 
-  /// Continues the loads of the log's tail, in all shards.
+  /// Continue the loads of the log's tail, in all shards.
   func drainTails() {
     for shard in loop.shards {
       shard.loads.drainTail(inFlightMax: isPressed ? 1 : loop.configuration.tailLoadsMax)
@@ -108,7 +108,7 @@ final class ChannelMemory: LoopPart {
   /// Whether channels were read that are not installed yet.
   var hasArrived: Bool { queue.hasArrived(isBackground: false) || queue.hasArrived(isBackground: true) }
 
-  /// Installs arrived channels: those that requests wait for first, but at least one background load.
+  /// Install arrived channels: those that requests wait for first, but at least one background load.
   func installLoaded() {
     if let next = queue.takeLoaded(isBackground: true) { install(next) }
     while loop.budget.entries > 0, let next = queue.takeLoaded(isBackground: false) { install(next) }
@@ -149,7 +149,7 @@ struct LoadQueue {
     }
   }
 
-  /// Takes the next delayed load: those for requests first, but a background one after every four. If membership
+  /// Take the next delayed load: those for requests first, but a background one after every four. If membership
   /// changes never reached the indexes, requests would be refused in the end.
   mutating func next() -> (request: LoadRequest, reference: ChannelReference)? {
     if startsSinceBackground < 4, let next = delayed.popFirst() {
@@ -172,7 +172,7 @@ struct LoadQueue {
     if arrival.request.isBackground { arrivedInBackground.append(arrival) } else { arrived.append(arrival) }
   }
 
-  /// Takes the oldest result that is kept.
+  /// Take the oldest result that is kept.
   mutating func takeLoaded(isBackground: Bool) -> LoadedChannel? {
     isBackground ? arrivedInBackground.popFirst() : arrived.popFirst()
   }

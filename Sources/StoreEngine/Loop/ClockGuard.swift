@@ -26,7 +26,7 @@ package struct ClockGuard: Sendable {
   /// Result of the clock check at the start.
   package enum Start: Hashable, Sendable {
     /// Accepted without a report: time has passed, or the clock is behind the log by no more than a jump may be.
-    case taken
+    case accepted
     /// Accepted, but more than a jump has passed since the last logged time.
     case acceptedWithGap(milliseconds: Int64)
     /// The log is ahead of the clock by this much: the shards' time stands still until the clock catches up.
@@ -73,7 +73,7 @@ package struct ClockGuard: Sendable {
         } else if -gap > limits.jumpMax {
           .behindLog(milliseconds: -gap)
         } else {
-          .taken
+          .accepted
         }
       return
     }
@@ -102,9 +102,9 @@ package struct ClockGuard: Sendable {
   }
 
   /// Greatest accepted difference: a reading within it changes nothing.
-  package var differenceTaken: Int64 { greatest }
+  package var differenceAccepted: Int64 { greatest }
 
-  /// Accepts or rejects a reading, and holds or releases the time accordingly.
+  /// Accept or reject a reading, and hold or release the time accordingly.
   package mutating func read(wall: Timestamp, boot: Int64) -> Change {
     let difference = wall.milliseconds - boot
     switch state {
@@ -113,17 +113,17 @@ package struct ClockGuard: Sendable {
         state = .held(bound: greatest + limits.jumpMax, sinceStart: false)
         return .heldSince(aheadMilliseconds: difference - last)
       }
-      take(difference)
+      accept(difference)
       return .none
     case .held(let bound, _):
       guard difference <= bound else { return .none }
       state = .running
-      take(difference)
+      accept(difference)
       return .released
     }
   }
 
-  private mutating func take(_ difference: Int64) {
+  private mutating func accept(_ difference: Int64) {
     last = difference
     greatest = max(greatest, difference)
   }

@@ -9,7 +9,7 @@ final class CrossShardMessages: LoopPart {
 
   func acknowledge(_ acknowledgement: MembershipAcknowledgement) { acknowledgements.append(acknowledgement) }
 
-  /// Sends the messages of this turn, with one call for all shards.
+  /// Send the messages of this turn, with one call for all shards.
   func post() {
     guard !loop.isHalted else { return }
     if !deliveries.isEmpty {

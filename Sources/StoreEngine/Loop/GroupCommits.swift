@@ -21,7 +21,7 @@ final class GroupCommits: LoopPart {
 
   // MARK: For the shards
 
-  /// Registers a shard whose batch has got its first effect.
+  /// Register a shard whose batch has got its first effect.
   func joinNextCommit(_ shard: ShardEngine) { gathering.append(shard) }
 
   func writesSegments(_ shard: ShardEngine) { withSegments.append(shard) }
@@ -32,7 +32,7 @@ final class GroupCommits: LoopPart {
 
   // MARK: Commit
 
-  /// Commits what gathers, due pages and due cuts, unless a commit is in flight.
+  /// Commit what gathers, due pages and due cuts, unless a commit is in flight.
   func start(isTick: Bool = false) {
     guard !isUnderWay else { return }
     let shards = loop.shards
@@ -63,13 +63,13 @@ final class GroupCommits: LoopPart {
     loop.driver.commit(group)
   }
 
-  /// Records that the commit in flight has ended, with or without success.
+  /// Record that the commit in flight has ended, with or without success.
   func ended() {
     precondition(isUnderWay, "no commit is in flight")
     isUnderWay = false
   }
 
-  /// Tells the shards that the commit that has ended is durable.
+  /// Tell the shards that the commit that has ended is durable.
   func committed() {
     for shard in inFlight { shard.committed() }
     for shard in withSegments { shard.steps.segmentsWritten() }

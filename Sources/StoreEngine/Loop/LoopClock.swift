@@ -8,7 +8,7 @@ struct LoopClock {
   /// Time since the loop was made, as far as the readings show it, robust against clock changes.
   private(set) var elapsedMilliseconds: Int64 = 0
 
-  /// Takes a reading of the wall clock.
+  /// Take a reading of the wall clock.
   mutating func set(_ time: Timestamp) {
     // Ticks come every second, so a step of more than a minute is a clock that was set, not time that has passed.
     elapsedMilliseconds += min(max(0, time.milliseconds - reading), 60_000)
@@ -52,9 +52,9 @@ struct TurnBudget {
   mutating func useRows(_ count: Int) { rows -= count }
   mutating func useEffects(_ count: Int) { effects -= count }
 
-  /// Allows at least one change.
+  /// Allow at least one change.
   mutating func allowChange() { changes = max(changes, 1) }
 
-  /// Allows a short query's rows at least.
+  /// Allow a short query's rows at least.
   mutating func allowShortRows() { rows = max(rows, configuration.shortRows) }
 }

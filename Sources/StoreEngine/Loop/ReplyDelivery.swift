@@ -15,7 +15,7 @@ final class ReplyDelivery: LoopPart {
 
   // MARK: Connections
 
-  /// Opens a connection; see ``StoreLoop/open(_:)``.
+  /// Open a connection; see ``StoreLoop/open(_:)``.
   func open(_ lane: ReplyLane) {
     if let other = lanes[lane.session], other !== lane {
       guard other.serial <= lane.serial else {
@@ -32,7 +32,7 @@ final class ReplyDelivery: LoopPart {
     if lanes[lane.session] === lane { lanes[lane.session] = nil }
   }
 
-  /// Closes all connections: their replies are dropped.
+  /// Close all connections: their replies are dropped.
   func stop() {
     for lane in now + inFlight + gathering + Array(lanes.values) { lane.isClosed = true }
     lanes = [:]
@@ -43,7 +43,7 @@ final class ReplyDelivery: LoopPart {
 
   // MARK: Delivery
 
-  /// Registers a lane that has got its first reply of this timing.
+  /// Register a lane that has got its first reply of this timing.
   func record(_ lane: ReplyLane, _ replyTiming: ReplyLane.Timing) {
     switch replyTiming {
     case .now: now.append(lane)
@@ -52,7 +52,7 @@ final class ReplyDelivery: LoopPart {
     }
   }
 
-  /// Moves the replies of the gathering batches to those in flight.
+  /// Move the replies of the gathering batches to those in flight.
   func commitBegan() {
     swap(&gathering, &inFlight)
     for lane in inFlight { lane.moveGatheringToInFlight() }

@@ -13,16 +13,16 @@ package final class ConnectionAccount: Sendable {
   /// Bytes that were delivered and are not written to the socket yet.
   package var unwrittenBytes: Int { bytes.load(ordering: .relaxed) }
 
-  /// Adds delivered bytes.
+  /// Add delivered bytes.
   func addUnwritten(_ count: Int) { bytes.add(count, ordering: .relaxed) }
 
-  /// Subtracts delivered bytes that were written to the socket, or never will be.
+  /// Subtract delivered bytes that were written to the socket, or never will be.
   package func wrote(_ count: Int) { bytes.subtract(count, ordering: .relaxed) }
 
   /// Channels and users that the connection has subscribed to.
   package var subscriptions: Int { subscriptionCount.load(ordering: .relaxed) }
 
-  /// Changes the number of subscriptions by `difference`.
+  /// Change the number of subscriptions by `difference`.
   func changeSubscriptions(_ difference: Int) { subscriptionCount.add(difference, ordering: .relaxed) }
 }
 
@@ -87,7 +87,7 @@ package final class ReplyLane {
     gathering = ByteBuffer()
   }
 
-  /// Adds a reply. Returns whether it is the first of its timing: the loop must then register the lane.
+  /// Add a reply. Returns whether it is the first of its timing: the loop must then register the lane.
   @inline(__always)
   func add(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
     switch replyTiming {
@@ -103,7 +103,7 @@ package final class ReplyLane {
     }
   }
 
-  /// Adds a frame that is no reply; returns the same as ``add(_:_:)``.
+  /// Add a frame that is no reply; return the same as ``add(_:_:)``.
   func addUnsolicited(_ replyTiming: Timing, _ write: (inout ByteBuffer) -> Void) -> Bool {
     switch replyTiming {
     case .now: Self.add(write, to: &now)
@@ -125,13 +125,13 @@ package final class ReplyLane {
       + gathering.readableBytes
   }
 
-  /// Moves the gathering replies to those in flight, like their batch.
+  /// Move the gathering replies to those in flight, like their batch.
   func moveGatheringToInFlight() {
     swap(&inFlight, &gathering)
     swap(&inFlightCount, &gatheringCount)
   }
 
-  /// Ends the connection with an error frame. The lane accepts no later request: no command may be skipped.
+  /// End the connection with an error frame. The lane accepts no later request: no command may be skipped.
   package func fail(_ error: WireError) {
     guard !isClosed else { return }
     isClosed = true
@@ -141,7 +141,7 @@ package final class ReplyLane {
   func deliverInFlight() { hand(take(&inFlight, &inFlightCount)) }
   func deliverNow() { hand(take(&now, &nowCount)) }
 
-  /// Takes a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
+  /// Take a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
   private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
     guard buffer.readableBytes > 0 else { return (ByteBuffer(), 0) }
     let full = (buffer, count)

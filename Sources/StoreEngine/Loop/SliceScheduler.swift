@@ -17,12 +17,12 @@ final class SliceScheduler: LoopPart {
   /// Whether a shard has sliced queries.
   var hasQueries: Bool { !querying.isEmpty }
 
-  /// Runs one slice of pending work.
+  /// Run one slice of pending work.
   func run() {
     isAsked = false
     if hasRoomToGather { runWork() }
-    if let place = querying.firstIndex(where: { !$0.isBatchFull }) {
-      let shard = querying.remove(at: place)
+    if let index = querying.firstIndex(where: { !$0.isBatchFull }) {
+      let shard = querying.remove(at: index)
       shard.waiting.runSlice()
       if shard.waiting.hasSlices { querying.append(shard) }
     }
@@ -34,7 +34,7 @@ final class SliceScheduler: LoopPart {
     !loop.commits.isUnderWay || loop.commits.gatheredBytes < loop.configuration.gatheredBytesMax
   }
 
-  /// Runs one slice of everything but long queries.
+  /// Run one slice of everything but long queries.
   private func runWork() {
     loop.budget.beginSlice()
     isArrivalsTurn.toggle()
@@ -42,15 +42,15 @@ final class SliceScheduler: LoopPart {
     performPostponed()
     if !isArrivalsTurn { loop.memory.installLoaded() }
     for _ in working.indices where loop.budget.changes > 0 {
-      guard let place = working.firstIndex(where: { !$0.isBatchFull }) else { break }
-      let shard = working.remove(at: place)
+      guard let index = working.firstIndex(where: { !$0.isBatchFull }) else { break }
+      let shard = working.remove(at: index)
       shard.isQueuedForWork = false
       shard.resumeIndexWork()
       shard.scans.resume()
     }
   }
 
-  /// Performs postponed requests, one from each shard in turn.
+  /// Perform postponed requests, one from each shard in turn.
   private func performPostponed() {
     while loop.budget.entries > 0, let shard = postponing.popFirst() {
       shard.waiting.performPostponed()
@@ -79,20 +79,20 @@ final class SliceScheduler: LoopPart {
 
   // MARK: For the shards
 
-  /// Registers a shard that has postponed its first request.
+  /// Register a shard that has postponed its first request.
   func queueForTurns(_ shard: ShardEngine) {
     // Still queued if its earlier requests were cancelled.
     if !postponing.contains(where: { $0 === shard }) { postponing.append(shard) }
     ask()
   }
 
-  /// Registers a shard that has suspended its first query.
+  /// Register a shard that has suspended its first query.
   func queueForSlices(_ shard: ShardEngine) {
     if !querying.contains(where: { $0 === shard }) { querying.append(shard) }
     ask()
   }
 
-  /// Registers a shard that has more index work for a later turn.
+  /// Register a shard that has more index work for a later turn.
   func queueForWork(_ shard: ShardEngine) {
     guard !shard.isQueuedForWork else { return }
     shard.isQueuedForWork = true

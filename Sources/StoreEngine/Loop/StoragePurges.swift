@@ -12,13 +12,13 @@ final class StoragePurges: LoopPart {
   /// Whether the log of a shard must be cut for a purge.
   var needsCut: Bool { !cutting.isEmpty }
 
-  /// Begins a purge for a shard: its log must be cut, and then the storage purged.
+  /// Begin a purge for a shard: its log must be cut, and then the storage purged.
   func begin(_ shard: ShardEngine) {
     cutting.append(shard)
     advance()
   }
 
-  /// Advances the shards whose log is cut far enough. Only while no commit is in flight, because its cuts are not made
+  /// Advance the shards whose log is cut far enough. Only while no commit is in flight, because its cuts are not made
   /// yet.
   func advance() {
     guard !loop.commits.isUnderWay, !cutting.isEmpty else { return }
@@ -29,14 +29,14 @@ final class StoragePurges: LoopPart {
     cutting.removeAll { $0.purges.isLogCut }
   }
 
-  /// Starts one purge of the storage for all shards that wait for it, unless one is running.
+  /// Start one purge of the storage for all shards that wait for it, unless one is running.
   func start() {
     guard !waiting.isEmpty, current.isEmpty else { return }
     swap(&waiting, &current)
     loop.driver.purge()
   }
 
-  /// Ends the purge of the storage. Shards with a pending round begin it.
+  /// End the purge of the storage. Shards with a pending round begin it.
   func ended(_ result: Result<Void, StorageError>) {
     var isDone = true
     if case .failure(let error) = result {

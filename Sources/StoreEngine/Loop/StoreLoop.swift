@@ -187,14 +187,14 @@ package final class StoreLoop {
 
   // MARK: Connections
 
-  /// Opens a connection for requests; call before its first request. An older connection of the same session closes at
+  /// Open a connection for requests; call before its first request. An older connection of the same session closes at
   /// once: none of its later frames may be applied after their resend was refused.
   package func open(_ lane: ReplyLane) {
     guard !isHalted else { return }
     replies.open(lane)
   }
 
-  /// Closes a connection that is gone.
+  /// Close a connection that is gone.
   package func close(_ lane: ReplyLane) {
     replies.close(lane)
     for shard in shards {
@@ -205,7 +205,7 @@ package final class StoreLoop {
 
   // MARK: Requests
 
-  /// Receives a request. The reply goes to `lane`, now or when everything that it reveals is durable. Throws where the
+  /// Receive a request. The reply goes to `lane`, now or when everything that it reveals is durable. Throws where the
   /// payload does not parse: the connection must then end with an error frame.
   package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
     guard !isHalted, !lane.isClosed else { return }
@@ -226,7 +226,7 @@ package final class StoreLoop {
     try shards[Int(position)].receive(header, payload, lane)
   }
 
-  /// Ends a turn after the requests that came in together were passed in: sends the replies that may leave and starts a
+  /// End a turn after the requests that came in together were passed in: send the replies that may leave and start a
   /// commit unless one is in flight.
   ///
   /// May be called while replies are being delivered: a failed write closes its connection, whose last bytes are read
@@ -243,7 +243,7 @@ package final class StoreLoop {
     replies.deliverNow()
   }
 
-  /// Runs timed work; call at least every second. Due pages, cuts and the log's tail progress without requests too.
+  /// Run timed work; call at least every second. Due pages, cuts and the log's tail progress without requests too.
   package func tick() {
     guard !isHalted else { return }
     // Timed work of the shards happens at this time, whether it is watched or not.
@@ -263,7 +263,7 @@ package final class StoreLoop {
     replies.deliverNow()
   }
 
-  /// Runs one slice of pending work in a turn of its own. Requests that came in meanwhile had their turn first, and
+  /// Run one slice of pending work in a turn of its own. Requests that came in meanwhile had their turn first, and
   /// those that come in now have the next.
   package func slice() {
     guard !isHalted else { return }
@@ -273,7 +273,7 @@ package final class StoreLoop {
 
   // MARK: Results of the driver
 
-  /// Handles the result of the commit in flight.
+  /// Handle the result of the commit in flight.
   package func committed(_ result: Result<Void, StorageError>) {
     guard !isHalted else { return }
     commits.ended()
@@ -293,14 +293,14 @@ package final class StoreLoop {
     crossShard.post()
   }
 
-  /// Handles the result of the storage's purge. Shards with a pending round begin it.
+  /// Handle the result of the storage's purge. Shards with a pending round begin it.
   package func purged(_ result: Result<Void, StorageError>) {
     guard !isHalted else { return }
     purges.ended(result)
     endTurn()
   }
 
-  /// Handles the result of a channel load. Requests that waited for it run in this turn, or in a later one if the
+  /// Handle the result of a channel load. Requests that waited for it run in this turn, or in a later one if the
   /// turn's budget is used up.
   package func loaded(
     _ request: LoadRequest,
@@ -313,21 +313,21 @@ package final class StoreLoop {
     endTurn()
   }
 
-  /// Handles the result of a read of steps. The query that waited for it runs in this turn.
+  /// Handle the result of a read of steps. The query that waited for it runs in this turn.
   package func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
     guard !isHalted else { return }
     owner(request.shard).steps.stepsRead(request, result)
     endTurn()
   }
 
-  /// Handles the results of a peek. Requests that waited for nothing else are answered in this turn.
+  /// Handle the results of a peek. Requests that waited for nothing else are answered in this turn.
   package func peeked(_ request: StorageReadRequest, _ results: [StorageUnreadCounts]) {
     guard !isHalted else { return }
     owner(request.shard).unreadQueries.peeked(request, results)
     endTurn()
   }
 
-  /// Handles the ledger's result: the user was recorded, or `fault` says why not.
+  /// Handle the ledger's result: the user was recorded, or `fault` says why not.
   package func erasureRecorded(_ request: ErasureRequest, fault: String?) {
     guard !isHalted else { return }
     shard(request.shard)?.settings.erasureRecorded(request, fault: fault)
@@ -336,21 +336,21 @@ package final class StoreLoop {
 
   // MARK: Halting
 
-  /// Halts the loop. Pending replies are dropped unanswered: the outcome of the append is unknown
+  /// Halt the loop. Pending replies are dropped unanswered: the outcome of the append is unknown
   /// (docs/architecture.md, "One mark-read").
   private func halt(_ error: StorageError) {
     stop()
     driver.halted(error)
   }
 
-  /// Halts the loop because storage failed outside a commit: acknowledged commands may not be durable, and memory may
+  /// Halt the loop because storage failed outside a commit: acknowledged commands may not be durable, and memory may
   /// be ahead of storage.
   package func fail(_ error: StorageError) {
     guard !isHalted else { return }
     halt(error)
   }
 
-  /// Stops all requests, answers and driver calls, and drops pending work. For a storage that is about to be closed.
+  /// Stop all requests, answers and driver calls, and drop pending work. For a storage that is about to be closed.
   package func stop() {
     isHalted = true
     replies.stop()
@@ -368,25 +368,25 @@ package final class StoreLoop {
 
   // MARK: The index of users' channels
 
-  /// Receives membership changes for shards of this loop.
-  package func take(_ deliveries: [MembershipDelivery]) {
+  /// Receive membership changes for shards of this loop.
+  package func receive(_ deliveries: [MembershipDelivery]) {
     guard !isHalted else { return }
-    for delivery in deliveries { shard(delivery.to)?.indexes.take(delivery) }
+    for delivery in deliveries { shard(delivery.to)?.indexes.receive(delivery) }
     endTurn()
   }
 
-  /// Receives acknowledgements: changes that shards of this loop sent are in the index.
+  /// Receive acknowledgements: changes that shards of this loop sent are in the index.
   package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
     guard !isHalted else { return }
     // Each shard checks its held replies once, after all its acknowledgements.
-    var taken: [ShardEngine] = []
+    var affected: [ShardEngine] = []
     for acknowledgement in acknowledgements {
       guard let shard = shard(acknowledgement.to), shard.outgoing.acknowledged(acknowledgement) else {
         continue
       }
-      if taken.last !== shard { taken.append(shard) }
+      if affected.last !== shard { affected.append(shard) }
     }
-    for shard in taken { shard.outgoing.acknowledgementsReceived() }
+    for shard in affected { shard.outgoing.acknowledgementsReceived() }
     endTurn()
   }
 

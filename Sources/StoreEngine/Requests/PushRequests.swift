@@ -27,7 +27,7 @@ final class PushRequests: ShardPart {
     .refused(.invalidField, "flags: 0, or 1 (with names)")
   }
 
-  /// Marks a message delivered and answers with its *delivery*. A duplicate moves nothing: if it would, the answer is
+  /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the answer is
   /// `outcome_unknown`.
   private func deliver(
     _ request: borrowing Request,
@@ -35,7 +35,7 @@ final class PushRequests: ShardPart {
     acked: Timestamp,
     withNames: Bool
   ) -> Outcome {
-    let slot = target.place.channel
+    let slot = target.slot.channel
     do throws(Refusal) {
       let time = shard.state.advance(clock: shard.loop.clock)
       try shard.state.decidePush(target, acked: acked, at: time, into: &shard.effects)
@@ -63,7 +63,7 @@ final class PushRequests: ShardPart {
         let cid = shard.state[slot].cid
         fields.string(cid.span.bytes)
         shard.state.withUser(slot, target.member) { fields.string($0) }
-        shard.state.withMessage(target.place, target.sequence) { fields.string($0) }
+        shard.state.withMessage(target.slot, target.sequence) { fields.string($0) }
       }
     }
   }
@@ -87,7 +87,7 @@ final class PushRequests: ShardPart {
     return (counter, try RedeemTicketRequest(&reader))
   }
 
-  /// Redeems a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
+  /// Redeem a ticket, which identifies its channel by number. If the channel is not in memory, its name is looked up
   /// first, in the log's tail or on storage; then the channel is loaded by name like any other. A number never changes
   /// its name, so the look-up cannot be stale.
   func redeemTicket(_ request: inout Request, _ name: TicketName = .unknown) throws(WireError) -> Outcome {
@@ -126,7 +126,7 @@ final class PushRequests: ShardPart {
     return deliver(request, target, acked: ticket.acked, withNames: ticket.flags == 1)
   }
 
-  /// Resumes the requests that waited for the head page of a ticket's channel, by the channel's name.
+  /// Resume the requests that waited for the head page of a ticket's channel, by the channel's name.
   func headRead(_ number: ChannelNumber, _ result: Result<StoredChannel?, StorageError>) {
     let waiting = shard.waiting.take(.load(.head(number)))
     let name: TicketName
@@ -144,19 +144,19 @@ final class PushRequests: ShardPart {
 
   func ticketPlace(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
     let fields = try TicketPlaceRequest(&request.fields)
-    let place: TicketPlace
+    let ticketPlace: TicketPlace
     do throws(Refusal) {
       let target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message)
-      place = try shard.state.ticketPlace(target)
+      ticketPlace = try shard.state.ticketPlace(target)
     } catch {
       return shard.refused(error, slot)
     }
-    return shard.reply(request, shard.replyTiming(slot)) { $0.writeTicketPlace(place) }
+    return shard.reply(request, shard.replyTiming(slot)) { $0.writeTicketPlace(ticketPlace) }
   }
 
   // MARK: Webhooks
 
-  /// Performs a request that is about no channel.
+  /// Perform a request that is about no channel.
   func performPush(_ request: inout Request) throws(WireError) -> Outcome {
     switch request.kind {
     case .webhookKnown: try webhookKnown(&request)
@@ -179,7 +179,7 @@ final class PushRequests: ShardPart {
     return shard.reply(request, replyTiming) { $0.writeInteger(UInt8(isKnown ? 1 : 0)) }
   }
 
-  /// Records a webhook. The request for an already known webhook counts as refused. So a covered command is the one
+  /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
   /// that recorded the webhook, and its duplicate gets the same answer.
   private func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
@@ -223,7 +223,7 @@ final class PushRequests: ShardPart {
       ? nil : (.wrongShard, "the key belongs to another shard")
   }
 
-  /// Refuses a ticket that is presented to the store: only gateways have the secret that checks it.
+  /// Refuse a ticket that is presented to the store: only gateways have the secret that checks it.
   private func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
     _ = try PresentTicketRequest(&request.fields)

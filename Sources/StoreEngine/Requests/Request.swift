@@ -2,8 +2,8 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// One request while it is performed: its fields, its connection, its place in its session, and what earlier attempts
-/// at it have found.
+/// One request while it is performed: its fields, its connection, its position in its session, and what earlier
+/// attempts at it have found.
 struct Request: ~Copyable, ~Escapable {
   let header: FrameHeader
   /// The whole payload, including the bytes after the fields of the kind.
@@ -46,7 +46,7 @@ struct Request: ~Copyable, ~Escapable {
   /// Segments that were read for the request so far.
   var segments: ReadSegments { attempt?.segments ?? ReadSegments() }
 
-  /// Records a command's counter and its place in its session.
+  /// Record a command's counter and its position in its session.
   @inline(__always)
   @_lifetime(self: copy self)
   mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool) {
@@ -58,11 +58,11 @@ struct Request: ~Copyable, ~Escapable {
   /// Whether the command was looked up in its session.
   var isBegun: Bool { session >= 0 }
 
-  /// Records the counter of a command that is not begun in this attempt.
+  /// Record the counter of a command that is not begun in this attempt.
   @_lifetime(self: copy self)
   mutating func postpone(_ counter: UInt64?) { self.counter = counter }
 
-  /// Returns a command's counter before its fields are read; nil for a query. The counter is the field after the name,
+  /// Return a command's counter before its fields are read; nil for a query. The counter is the field after the name,
   /// or the first one in a ticket's command.
   func counterAhead() throws(WireError) -> UInt64? {
     guard kind.isCommand else { return nil }
@@ -71,7 +71,7 @@ struct Request: ~Copyable, ~Escapable {
     return try Self.counter(&reader)
   }
 
-  /// Reads a command's counter. Counters begin at 1: every session record covers 0, so a command with it would be
+  /// Read a command's counter. Counters begin at 1: every session record covers 0, so a command with it would be
   /// answered as applied.
   @inline(__always)
   static func counter(_ reader: inout FieldReader) throws(WireError) -> UInt64 {

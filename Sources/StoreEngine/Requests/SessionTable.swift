@@ -27,7 +27,7 @@ struct SessionTable {
     /// Time of the last write, in the loop's elapsed time.
     var writtenAt: Int64 = 0
 
-    /// Adds a counter to one of the lists, and forgets the oldest above the limit. More may have been read back.
+    /// Add a counter to one of the lists, and forget the oldest above the limit. More may have been read back.
     mutating func append(_ counter: UInt64, to list: WritableKeyPath<Entry, Deque<UInt64>>, countMax: Int) {
       self[keyPath: list].append(counter)
       while self[keyPath: list].count > countMax {
@@ -41,7 +41,7 @@ struct SessionTable {
   private var positions: [SessionID: Int32] = [:]
   private var touched: [Int32] = []
 
-  /// Returns a session's position; adds a new session.
+  /// Return a session's position; add a new session.
   mutating func position(of session: SessionID) -> Int32 {
     if let known = positions[session] { return known }
     let position = Int32(entries.count)
@@ -53,7 +53,7 @@ struct SessionTable {
   @inline(__always)
   func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
 
-  /// Records that a command was decided and not refused.
+  /// Record that a command was decided and not refused.
   mutating func decided(_ counter: UInt64, at position: Int32) {
     let position = Int(position)
     if counter > entries[position].record.highest {
@@ -63,7 +63,7 @@ struct SessionTable {
     }
   }
 
-  /// Records that a command waits for its channel. Later commands of its session may be decided first.
+  /// Record that a command waits for its channel. Later commands of its session may be decided first.
   mutating func recordWaiting(_ counter: UInt64, at position: Int32) {
     let position = Int(position)
     guard counter > entries[position].record.highest else { return }
@@ -71,28 +71,28 @@ struct SessionTable {
     entries[position].record.waiting.append(counter)
   }
 
-  /// Records that a command was refused and not applied, so that a resend is decided again.
+  /// Record that a command was refused and not applied, so that a resend is decided again.
   mutating func refused(_ counter: UInt64, at position: Int32) {
     guard !covers(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
   }
 
-  /// Records that a waiting command was dropped and not applied, because its connection closed.
+  /// Record that a waiting command was dropped and not applied, because its connection closed.
   mutating func dropped(_ counter: UInt64, at position: Int32) {
     guard !covers(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)
   }
 
-  /// Records that the session has an effect in the gathering batch.
+  /// Record that the session has an effect in the gathering batch.
   mutating func touch(_ position: Int32) {
     guard !entries[Int(position)].isTouched else { return }
     entries[Int(position)].isTouched = true
     touched.append(position)
   }
 
-  /// Takes the session records for the batch that closes at `time`.
+  /// Take the session records for the batch that closes at `time`.
   mutating func takeTouched(at time: Timestamp, elapsed: Int64) -> [SessionRecord] {
     defer { touched.removeAll(keepingCapacity: true) }
     return touched.map { position in
@@ -103,7 +103,7 @@ struct SessionTable {
     }
   }
 
-  /// Restores a record that was read back.
+  /// Restore a record that was read back.
   mutating func assign(_ record: SessionRecord) {
     let position = Int(position(of: record.session))
     entries[position].record = record

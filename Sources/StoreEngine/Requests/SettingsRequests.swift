@@ -16,7 +16,7 @@ final class SettingsRequests: ShardPart {
 
   // MARK: Channel types
 
-  /// Performs a request for channel types.
+  /// Perform a request for channel types.
   func performType(_ request: inout Request) throws(WireError) -> Outcome {
     if request.kind == .listChannelTypes {
       try request.fields.end()
@@ -63,7 +63,7 @@ final class SettingsRequests: ShardPart {
 
   // MARK: Users' settings
 
-  /// Performs a request for users' settings, or for their replication.
+  /// Perform a request for users' settings, or for their replication.
   func performSettings(_ request: inout Request) throws(WireError) -> Outcome {
     switch request.kind {
     case .patchUser: try patchUser(&request)
@@ -118,7 +118,7 @@ final class SettingsRequests: ShardPart {
     return replySettings(request, user)
   }
 
-  /// Begins to erase a user.
+  /// Begin to erase a user.
   private func beginErasing(_ request: borrowing Request, _ user: String) -> Outcome {
     _ = shard.state.advance(clock: shard.loop.clock)
     shard.state.decideBeginErasure(user: user, into: &shard.effects)
@@ -186,7 +186,7 @@ final class SettingsRequests: ShardPart {
     }
   }
 
-  /// Answers that a user is being erased, once the user's index holds all channels that knew them before: these
+  /// Answer that a user is being erased, once the user's index holds all channels that knew them before: these
   /// channels must erase the user too.
   private func replyErasing(_ request: borrowing Request, _ user: String) -> Outcome {
     return shard.outgoing.replyWhenAllIndexed(request, shard.dirty.usersLast) {
@@ -221,27 +221,27 @@ final class SettingsRequests: ShardPart {
     if let fault { return .refused(.invalidField, fault) }
     guard shard.isHome(name) else { return Self.refusedElsewhere }
     let text = ShardEngine.text(name)
-    let isSettled =
+    let isReplicated =
       isUser
-      ? shard.state.decideSettle(user: text, version: version, into: &shard.effects)
-      : shard.state.decideSettle(type: text, version: version, into: &shard.effects)
+      ? shard.state.decideMarkReplicated(user: text, version: version, into: &shard.effects)
+      : shard.state.decideMarkReplicated(type: text, version: version, into: &shard.effects)
     shard.applyCommand(nil, request)
-    if isUser, isSettled, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
+    if isUser, isReplicated, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
-      $0.writeInteger(UInt8(isSettled ? 1 : 0))
+      $0.writeInteger(UInt8(isReplicated ? 1 : 0))
     }
   }
 
-  /// Lists the types and users of this home shard that may not have reached all other shards. The caller replicates
+  /// List the types and users of this home shard that may not have reached all other shards. The caller replicates
   /// them.
   private func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
     let types = shard.state.typesSet.filter { type in
-      guard !type.isSettled else { return false }
+      guard !type.isReplicated else { return false }
       return ShardEngine.isValid(type.name) { shard.isHome($0) }
     }
-    .sorted { $0.name < $1.name }.prefix(Self.unsettledMax)
-    let users = unreplicatedUsers.sorted().prefix(Self.unsettledMax)
+    .sorted { $0.name < $1.name }.prefix(Self.unreplicatedMax)
+    let users = unreplicatedUsers.sorted().prefix(Self.unreplicatedMax)
     return shard.reply(request, shard.replyTiming(max(shard.dirty.typesLast, shard.dirty.usersLast))) {
       buffer in
       buffer.writeVarint(types.count)
@@ -252,19 +252,19 @@ final class SettingsRequests: ShardPart {
   }
 
   /// Maximum number of types, and of users, in one answer.
-  private static let unsettledMax = 256
+  private static let unreplicatedMax = 256
 
-  /// Records that a change of a user's settings has not reached all shards yet.
+  /// Record that a change of a user's settings has not reached all shards yet.
   private func recordUnreplicated(_ user: String) {
-    guard let number = shard.state.settings.find(user), !shard.state.settings.isSettled(number) else {
+    guard let number = shard.state.settings.find(user), !shard.state.settings.isReplicated(number) else {
       return
     }
     unreplicatedUsers.insert(number)
   }
 
-  /// Collects the users of this home shard whose settings have not reached all shards; called once at the start.
+  /// Collect the users of this home shard whose settings have not reached all shards; called once at the start.
   func findUnreplicatedUsers() {
-    for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isSettled(number) {
+    for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isReplicated(number) {
       if shard.state.settings.withUser(number, { shard.isHome($0) }) { unreplicatedUsers.insert(number) }
     }
   }
@@ -275,7 +275,7 @@ final class SettingsRequests: ShardPart {
 
   // MARK: Erasure ledger
 
-  /// Records a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
+  /// Record a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
   /// first.
   private func recordErasure(_ request: borrowing Request, _ user: String) -> Outcome {
     ledgerTicket &+= 1
@@ -285,14 +285,14 @@ final class SettingsRequests: ShardPart {
     return outcome
   }
 
-  /// Resumes the command once the ledger has recorded the user; refuses it if the ledger failed.
+  /// Resume the command once the ledger has recorded the user; refuse it if the ledger failed.
   func erasureRecorded(_ erasure: ErasureRequest, fault: String?) {
     for waiting in shard.waiting.take(.ledger(erasure.ticket)) {
       shard.resume(waiting, .recorded(String(decoding: erasure.user, as: UTF8.self), fault: fault))
     }
   }
 
-  /// Performs a command to erase a user that the ledger has recorded, or could not.
+  /// Perform a command to erase a user that the ledger has recorded, or could not.
   func erase(_ request: inout Request, _ user: String, fault: String?) throws(WireError) -> Outcome {
     guard let counter = try request.counterAhead() else { throw .unknownKind(request.kind.rawValue) }
     shard.begin(&request, counter)

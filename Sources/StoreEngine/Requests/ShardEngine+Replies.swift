@@ -2,7 +2,7 @@ import NIOCore
 import ReceiptModel
 import ReceiptWire
 
-/// Helpers for all requests: a command's place in its session, replies and refusals.
+/// Helpers for all requests: a command's position in its session, replies and refusals.
 extension ShardEngine {
   // MARK: Sessions
 
@@ -14,7 +14,7 @@ extension ShardEngine {
     return found
   }
 
-  /// Reads a command's counter, and looks it up in its session: a duplicate is covered, and must not be applied again.
+  /// Read a command's counter, and look it up in its session: a duplicate is covered, and must not be applied again.
   @inline(__always)
   func begin(_ request: inout Request) throws(WireError) {
     begin(&request, try Request.counter(&request.fields))
@@ -27,7 +27,7 @@ extension ShardEngine {
     request.begin(counter, session: session, isDuplicate: sessions.covers(counter, at: session))
   }
 
-  /// Applies the decided effects, unless the command is a duplicate.
+  /// Apply the decided effects, unless the command is a duplicate.
   @discardableResult
   func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
     guard !request.isDuplicate else { return slot }
@@ -36,19 +36,19 @@ extension ShardEngine {
     return applyEffects(slot, session: request.session)
   }
 
-  /// Records that a command was decided and not refused.
+  /// Record that a command was decided and not refused.
   func recordDecision(_ request: borrowing Request) {
     guard let counter = request.counter, !request.isDuplicate else { return }
     sessions.decided(counter, at: request.session)
   }
 
-  /// Records that a command was refused and not applied; a resend is decided then.
+  /// Record that a command was refused and not applied; a resend is decided then.
   func recordRefusal(_ request: borrowing Request) {
     guard let counter = request.counter, !request.isDuplicate else { return }
     sessions.refused(counter, at: sessionPosition(request.lane))
   }
 
-  /// Records that a request is dropped because its connection is gone. A command is resent on another connection, where
+  /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
   /// it may have been refused already: applying it here would come after that refusal.
   func recordDrop(_ waiting: WaitingRequest) {
     if let counter = waiting.counter { sessions.dropped(counter, at: sessionPosition(waiting.lane)) }
@@ -97,7 +97,7 @@ extension ShardEngine {
     if isFirst { loop.replies.record(lane, refused.replyTiming) }
   }
 
-  /// Refuses a request that waited, before it was decided.
+  /// Refuse a request that waited, before it was decided.
   func refuse(_ waiting: WaitingRequest, _ refused: RefusedRequest) {
     recordDrop(waiting)
     refuse(waiting.header, refused, waiting.lane)
@@ -154,7 +154,7 @@ extension ShardEngine {
 }
 
 extension ByteBuffer {
-  /// Writes *row* of Proto/frames.md in one pass: every mark is answered with a row.
+  /// Write *row* of Proto/frames.md in one pass: every mark is answered with a row.
   ///
   /// - Parameter includesJoin: include the newest message at the time of the member's join.
   mutating func writeRow(
@@ -189,7 +189,7 @@ extension ByteBuffer {
     }
   }
 
-  /// Writes *channel* of Proto/frames.md.
+  /// Write *channel* of Proto/frames.md.
   mutating func writeChannel(_ slot: ChannelSlot, in state: borrowing ShardState) {
     let newest = state[slot].messages.newest
     ChannelFields(

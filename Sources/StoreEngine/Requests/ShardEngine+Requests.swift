@@ -4,7 +4,7 @@ import ReceiptWire
 
 /// Request handling: read all fields, decide, apply, answer from the state (Proto/frames.md, "Requests").
 extension ShardEngine {
-  /// Receives a request. Throws where its payload does not parse; the connection then ends.
+  /// Receive a request. Throws where its payload does not parse; the connection then ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var request = try Request(header, payload, lane)
     finish(try receive(&request), request)
@@ -54,7 +54,7 @@ extension ShardEngine {
     }
   }
 
-  /// Ends an attempt at a request. A refused command counts as not applied.
+  /// End an attempt at a request. A refused command counts as not applied.
   @inline(__always)
   func finish(_ outcome: Outcome, _ request: borrowing Request) {
     if case .refused(let refused) = outcome {
@@ -66,7 +66,7 @@ extension ShardEngine {
   /// Retry delay for a command that is refused for the whole store.
   private static let refusedRetryMilliseconds: UInt32 = 10_000
 
-  /// Refuses a command without marking it as applied, so that a resend is decided. Returns nil for a query, and for a
+  /// Refuse a command without marking it as applied, so that a resend is decided. Returns nil for a query, and for a
   /// duplicate of an applied command, which is answered as such.
   private func refusal(of request: borrowing Request, _ code: ErrorCode) throws(WireError) -> Outcome? {
     guard let counter = try request.counterAhead() else { return nil }
@@ -82,7 +82,7 @@ extension ShardEngine {
   /// Size in bytes up to which a request is always performed at once.
   private static let shortBytes = 1_024
 
-  /// Postpones a wide request if ``StoreLoopConfiguration/entriesPerTurn`` is used up, and any request whose channel
+  /// Postpone a wide request if ``StoreLoopConfiguration/entriesPerTurn`` is used up, and any request whose channel
   /// already has a postponed one. A request that names a thousand members or channels takes a millisecond: when many
   /// arrive together, they are spread over slices, with other requests in between. Returns nil if the request may be
   /// performed now.
@@ -118,7 +118,7 @@ extension ShardEngine {
 
   // MARK: Dispatch
 
-  /// Performs a request now: one that was never postponed, or whose wait is over.
+  /// Perform a request now: one that was never postponed, or whose wait is over.
   private func perform(_ request: inout Request) throws(WireError) -> Outcome {
     guard !request.header.flags.contains(.thread) || request.kind.traits.contains(.thread) else {
       throw .badFlags(request.header.flags.rawValue)
@@ -166,7 +166,7 @@ extension ShardEngine {
   static let cidRange =
     "cid: 1 to 64 of A-Z a-z 0-9 _ -, a colon, 1 to 255 bytes of UTF-8 without control characters"
 
-  /// Performs a request after its channel was looked up: the channel is in memory or does not exist.
+  /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
   private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
     if request.kind == .listChannels {
       return try indexes.listChannels(&request, isLookedFor: true)
@@ -184,7 +184,7 @@ extension ShardEngine {
     }
   }
 
-  /// Refuses a request about a channel that does not exist. A revoked token is refused first, as for an existing
+  /// Refuse a request about a channel that does not exist. A revoked token is refused first, as for an existing
   /// channel.
   func refuseAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     var isRevoked = false

@@ -70,7 +70,7 @@ final class ShardEngine {
 
   // MARK: Applying effects
 
-  /// Assigns the decided effects, appends them to the gathering batch and marks their pages dirty.
+  /// Assign the decided effects, append them to the gathering batch and mark their pages dirty.
   ///
   /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
   @discardableResult
@@ -116,7 +116,7 @@ final class ShardEngine {
     return slot
   }
 
-  /// Assigns an effect on a channel and marks its page dirty.
+  /// Assign an effect on a channel and mark its page dirty.
   ///
   /// - Returns: the channel's slot; nil if the effect deleted the channel.
   private func assign(
@@ -151,7 +151,7 @@ final class ShardEngine {
   /// Whether an effect brings the shard's first wide id, which older builds reject.
   private func isFirstWideID(_ effect: Effect) -> Bool { !state.hasWideIDs && effect.bringsWideIDs }
 
-  /// Makes older builds refuse the directory from here on. The effect goes into the same batch as the first wide id,
+  /// Make older builds refuse the directory from here on. The effect goes into the same batch as the first wide id,
   /// and later into the shard's head page.
   private func requireExtendedIDFormat() {
     state.assign(.idsWidened)
@@ -162,7 +162,7 @@ final class ShardEngine {
     dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
   }
 
-  /// Marks the outbox pages of changes that were taken as dirty, so that they are rewritten without these changes.
+  /// Mark the outbox pages of changes that were taken as dirty, so that they are rewritten without these changes.
   private func touchAcknowledged(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
     for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
   }
@@ -184,7 +184,7 @@ final class ShardEngine {
 
   // MARK: Group commit
 
-  /// Closes the gathering batch and sends the events of what happened in it.
+  /// Close the gathering batch and send the events of what happened in it.
   func closeBatch() -> CommitGroup.Batch {
     if !events.isUnwatched { _ = state.advance(clock: loop.clock) }
     events.sendEvents(.afterNextCommit)
@@ -201,14 +201,14 @@ final class ShardEngine {
     return batch
   }
 
-  /// Marks everything closed as durable.
+  /// Mark everything closed as durable.
   func committed() {
     log.committed()
     events.committed()
     outgoing.outgoingChangesDurable()
   }
 
-  /// Encodes the pages that are due, in their current state. Requires that nothing is gathering: a page carries the
+  /// Encode the pages that are due, in their current state. Requires that nothing is gathering: a page carries the
   /// index of the last closed batch, which is durable before the page is.
   ///
   /// - Returns: how many bytes were added.
@@ -229,7 +229,7 @@ final class ShardEngine {
     return added
   }
 
-  /// Returns the possible cut of the log if it is worth a write.
+  /// Return the possible cut of the log if it is worth a write.
   func takeCut(batchesMin: UInt64) -> CommitGroup.Cut? {
     guard !dirty.hasRecovered, tail.isEmpty else { return nil }
     let oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
@@ -238,7 +238,7 @@ final class ShardEngine {
     return CommitGroup.Cut(shard: state.id, through: possible)
   }
 
-  /// Returns nil for a segment of steps that was trimmed before it was written.
+  /// Return nil for a segment of steps that was trimmed before it was written.
   private func encode(_ entry: DirtyPages.Entry) -> CommitGroup.PageWrite? {
     var cid: [UInt8]?
     var channel = ChannelNumber(0)
@@ -280,29 +280,29 @@ final class ShardEngine {
 
   // MARK: Recovery
 
-  /// Restores the shard's own pages and indexes the log's tail by channel. Channels' pages are read on demand.
+  /// Restore the shard's own pages and index the log's tail by channel. Channels' pages are read on demand.
   private func recover(_ stored: StoredShard) throws(StorageError) {
     let id = state.id
     var included: [PageID: LogIndex] = [:]
     for (number, bytes) in stored.pages {
-      let place = "shard \(id.rawValue), \(Self.name(number))"
-      let page = try Self.page(bytes, place)
+      let location = "shard \(id.rawValue), \(Self.name(number))"
+      let page = try Self.page(bytes, location)
       included[number] = page.index
-      try assign(page.effects, of: number, place)
+      try assign(page.effects, of: number, location)
     }
     let headIndex = included[.shardHead] ?? .zero
     let pagesIndex = included.values.max() ?? .zero
     var last: LogIndex?
     for (index, bytes) in stored.log {
-      let place = "shard \(id.rawValue), log index \(index.rawValue)"
+      let location = "shard \(id.rawValue), log index \(index.rawValue)"
       let batch: LogBatch
-      do { batch = try LogBatch(bytes.readableBytesSpan) } catch { throw .corrupt("\(place): \(error)") }
-      guard batch.index == index else { throw .corrupt("\(place): holds batch \(batch.index.rawValue)") }
+      do { batch = try LogBatch(bytes.readableBytesSpan) } catch { throw .corrupt("\(location): \(error)") }
+      guard batch.index == index else { throw .corrupt("\(location): holds batch \(batch.index.rawValue)") }
       if let last, index != last.next {
-        throw .corrupt("\(place): follows \(last.rawValue), batches in between are missing")
+        throw .corrupt("\(location): follows \(last.rawValue), batches in between are missing")
       }
       if last == nil, index > max(headIndex, .zero).next {
-        throw .corrupt("\(place): the batches after \(headIndex.rawValue), the head page's, are missing")
+        throw .corrupt("\(location): the batches after \(headIndex.rawValue), the head page's, are missing")
       }
       last = index
       state.assign(time: batch.time)
@@ -316,7 +316,7 @@ final class ShardEngine {
           tail.append(effect, on: number, at: index)
         case .shard(let effect):
           guard index > included[effect.page] ?? .zero else { continue }
-          try checkFollows(effect, place)
+          try checkFollows(effect, location)
           assignToShard(effect)
           dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
         }
@@ -332,12 +332,12 @@ final class ShardEngine {
     }
   }
 
-  private func assign(_ effects: [Effect], of page: PageID, _ place: String) throws(StorageError) {
+  private func assign(_ effects: [Effect], of page: PageID, _ location: String) throws(StorageError) {
     for effect in effects {
       guard case .shard(let effect) = effect, effect.page == page else {
-        throw .corrupt("\(place): holds an effect of another page")
+        throw .corrupt("\(location): holds an effect of another page")
       }
-      try checkFollows(effect, place)
+      try checkFollows(effect, location)
       assignToShard(effect)
     }
   }
@@ -356,8 +356,8 @@ final class ShardEngine {
     }
   }
 
-  /// Throws where assigning the effect would trap: users must appear in the order of their numbers.
-  private func checkFollows(_ effect: ShardEffect, _ place: String) throws(StorageError) {
+  /// Throw where assigning the effect would trap: users must appear in the order of their numbers.
+  private func checkFollows(_ effect: ShardEffect, _ location: String) throws(StorageError) {
     let follows =
       switch effect {
       case .userAssigned(let number, let settings):
@@ -369,12 +369,12 @@ final class ShardEngine {
       case .userSettled(let number, _): Int(number) < state.settings.count
       default: true
       }
-    guard follows else { throw .corrupt("\(place): users' settings are out of order") }
+    guard follows else { throw .corrupt("\(location): users' settings are out of order") }
     if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
-      throw .corrupt("\(place): token revocations are out of order")
+      throw .corrupt("\(location): token revocations are out of order")
     }
     guard outgoing.isValidOutboxEffect(effect) else {
-      throw .corrupt("\(place): an invalid membership change")
+      throw .corrupt("\(location): an invalid membership change")
     }
   }
 
@@ -386,18 +386,18 @@ final class ShardEngine {
     }
   }
 
-  static func page(_ bytes: ByteBuffer, _ place: @autoclosure () -> String) throws(StorageError) -> Page {
-    do { return try Page(bytes.readableBytesSpan) } catch { throw .corrupt("\(place()): \(error)") }
+  static func page(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError) -> Page {
+    do { return try Page(bytes.readableBytesSpan) } catch { throw .corrupt("\(location()): \(error)") }
   }
 
-  /// Resumes pending changes, a rebuild and channel deletions, as far as the budget until the next slice allows.
+  /// Resume pending changes, a rebuild and channel deletions, as far as the budget until the next slice allows.
   ///
   /// - Parameter isAfterRead: something was just loaded. If memory is short, it is evicted again at the end of the
   ///   turn, so at least one step is made.
   func resumeIndexWork(isAfterRead: Bool = false) {
     if !indexes.isEmpty {
       if isAfterRead { loop.budget.allowChange() }
-      indexes.takeChanges()
+      indexes.applyChanges()
     }
     if rebuilds.isRunning {
       if isAfterRead { loop.budget.allowChange() }
@@ -406,16 +406,16 @@ final class ShardEngine {
     if deletions.hasSliced { deletions.resumeDeletions() }
   }
 
-  /// Runs the timed work of the outbox and the indexes.
+  /// Run the timed work of the outbox and the indexes.
   func tickIndexes() {
     outgoing.tickOutgoing()
     resumeIndexWork()
   }
 
-  /// Advances the shard's time to its clock.
+  /// Advance the shard's time to its clock.
   func advanceTime() { _ = state.advance(clock: loop.clock) }
 
-  /// Begins a batch that holds nothing but the shard's time.
+  /// Begin a batch that holds nothing but the shard's time.
   ///
   /// - Parameter session: session of the request that needs it; nil if the shard does.
   func logTimeNow(session: Int32? = nil) {

@@ -7,7 +7,7 @@ final class TokenRequests: ShardPart {
   /// Maximum number of revocations in one reply: some 270 KB if all ids have the maximum length.
   private static let revocationsPerReply = 1_000
 
-  /// Performs a request about tokens.
+  /// Perform a request about tokens.
   func performTokens(_ request: inout Request) throws(WireError) -> Outcome {
     switch request.kind {
     case .revokeToken: try revokeToken(&request)

@@ -124,7 +124,7 @@ final class WaitingRequests: ShardPart {
 
   // MARK: Bounds
 
-  /// Refuses another request if too many wait for the same; nil if it may wait.
+  /// Refuse another request if too many wait for the same; nil if it may wait.
   func refusal(for reason: WaitReason) -> Outcome? {
     // Only these may wait so long that their connection ends without being closed here.
     if isFull(reason), reason.kind == .slice || reason.kind == .deletion { dropClosed() }
@@ -170,7 +170,7 @@ final class WaitingRequests: ShardPart {
 
   // MARK: Waiting
 
-  /// Lets a request wait that is then performed again, or refuses it if too many do.
+  /// Let a request wait that is then performed again, or refuse it if too many do.
   ///
   /// - Parameters:
   ///   - progress: progress of a request that runs in slices.
@@ -219,7 +219,7 @@ final class WaitingRequests: ShardPart {
     return .waits(reason)
   }
 
-  /// Lets a request wait that only waits for its reply, or refuses it if too many do.
+  /// Let a request wait that only waits for its reply, or refuse it if too many do.
   func add(_ header: FrameHeader, _ lane: ReplyLane, for reason: WaitReason) -> Outcome {
     assert(!reason.performsAgain)
     if let refusal = refusal(for: reason) { return refusal }
@@ -239,7 +239,7 @@ final class WaitingRequests: ShardPart {
     return .waits(reason)
   }
 
-  /// Takes the requests that wait for this, in arrival order, without those whose connection is gone.
+  /// Take the requests that wait for this, in arrival order, without those whose connection is gone.
   func take(_ reason: WaitReason) -> [WaitingRequest] {
     guard let requests = others.removeValue(forKey: reason) else { return [] }
     counts[reason.kind.rawValue] -= requests.count
@@ -252,7 +252,7 @@ final class WaitingRequests: ShardPart {
   /// Whether any request waits for this.
   func hasWaiting(_ reason: WaitReason) -> Bool { others[reason] != nil }
 
-  /// Runs one slice of the request that has waited longest.
+  /// Run one slice of the request that has waited longest.
   func runSlice() {
     while var next = slices.popFirst() {
       counts[WaitReason.Kind.slice.rawValue] -= 1
@@ -265,14 +265,14 @@ final class WaitingRequests: ShardPart {
     }
   }
 
-  /// Performs the request that has waited longest for a turn.
+  /// Perform the request that has waited longest for a turn.
   func performPostponed() {
     guard let next = turns.popFirst() else { return }
     counts[WaitReason.Kind.turn.rawValue] -= 1
     if next.lane.isClosed { shard.recordDrop(next) } else { shard.resume(next) }
   }
 
-  /// Refuses the sliced queries about a channel that is being deleted; their progress is of no use for another channel.
+  /// Refuse the sliced queries about a channel that is being deleted; their progress is of no use for another channel.
   /// Erasures of users in it are completed by the deletion.
   func refuseSliced(_ slot: ChannelSlot) {
     guard hasSlices else { return }
@@ -282,18 +282,18 @@ final class WaitingRequests: ShardPart {
     }
     slices.removeAll { $0.slot == slot && $0.counter == nil }
     counts[WaitReason.Kind.slice.rawValue] = slices.count
-    for place in slices.indices where slices[place].slot == slot { slices[place].attempt.progress = nil }
+    for index in slices.indices where slices[index].slot == slot { slices[index].attempt.progress = nil }
   }
 
   // MARK: Cancellation
 
-  /// Drops the requests of a connection that is gone.
+  /// Drop the requests of a connection that is gone.
   func cancel(_ lane: ReplyLane) {
     guard !isEmpty else { return }
     removeAll { $0.lane === lane }
   }
 
-  /// Drops the requests of all connections that are gone.
+  /// Drop the requests of all connections that are gone.
   private func dropClosed() { removeAll { $0.lane.isClosed } }
 
   private func removeAll(where isGone: (WaitingRequest) -> Bool) {
@@ -319,7 +319,7 @@ final class WaitingRequests: ShardPart {
     if !gone.isEmpty { shard.loads.cancelUnwanted() }
   }
 
-  /// Drops all requests unanswered.
+  /// Drop all requests unanswered.
   func stop() {
     slices = []
     turns = []
