@@ -87,9 +87,9 @@ extension EventHubTests {
       .memberRemoved(user: user, at: Self.time(101_000), memberCount: 1)
     }
     #expect(
-      hub.eventsToDeliver([deleted, left("alice")], by: .formerMember(ref)).map { $0 } == [left("alice")]
+      hub.eventsToDeliver([deleted, left("alice")], to: .formerMember(ref)).map { $0 } == [left("alice")]
     )
-    #expect(hub.eventsToDeliver([deleted, left("bob")], by: .formerMember(ref)).count == 2)
-    #expect(hub.eventsToDeliver([deleted], by: .formerMember(ref)).count == 1)
+    #expect(hub.eventsToDeliver([deleted, left("bob")], to: .formerMember(ref)).count == 2)
+    #expect(hub.eventsToDeliver([deleted], to: .formerMember(ref)).count == 1)
   }
 }

@@ -55,7 +55,7 @@ private func bodies(_ walk: PushWalk, _ way: PushWay) -> PushBodies {
     walk,
     pieces: (0..<perBlock * walk.messages).map { number in
       let (message, piece) = (number / perBlock + 1, number % perBlock)
-      let tickets = PushBodies.places(walk, ofPiece: piece).map { "t\(message)-\($0)" }
+      let tickets = PushBodies.positions(walk, ofPiece: piece).map { "t\(message)-\($0)" }
       return PushBodies.piece(piece, ofMessage: message, walk, way, tickets: way.usesTickets ? tickets : [])
     }
   )
