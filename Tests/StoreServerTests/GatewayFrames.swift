@@ -78,6 +78,30 @@ struct GatewayFrames {
     request(.webhookKnown, 0) { $0.writeField(String(repeating: "k", count: keyBytes)) }
   }
 
+  /// A command: create a channel of one member, or add the member to it.
+  mutating func put(_ channel: String, of shard: UInt16, member: String, of home: UInt16) -> ByteBuffer {
+    counter += 1
+    let counter = counter
+    return request(.putChannel, shard) { payload in
+      payload.writeField(Self.key(channel, of: shard))
+      payload.writeVarint(counter)
+      payload.writeOptionPatch(OptionPatch())
+      payload.writeVarint(1)
+      payload.writeField(Self.key(member, of: home))
+      payload.writeEmptyField()
+    }
+  }
+
+  /// A query: the channels of a user, from the user's index in the home shard.
+  mutating func channels(of user: String, of home: UInt16) -> ByteBuffer {
+    request(.listChannels, home) { payload in
+      payload.writeField(Self.key(user, of: home))
+      payload.writeVarint(0)
+      payload.writeVarint(10)
+      payload.writeOptional(nil)
+    }
+  }
+
   /// A query without its fields.
   mutating func malformedQuery(of shard: UInt16 = 0) -> ByteBuffer { request(.webhookKnown, shard) { _ in } }
 
@@ -129,6 +153,10 @@ struct GatewayFrames {
     case .pong: return "\(header.correlation) pong \(String(buffer: payload))"
     case .noteWebhookReply: return "\(header.correlation) \(flag == 1 ? "noted" : "was known")"
     case .webhookKnownReply: return "\(header.correlation) \(flag == 1 ? "known" : "not known")"
+    case .putChannelReply: return "\(header.correlation) \(flag == 1 ? "created" : "there already")"
+    case .listChannelsReply:
+      // The first field is the number of entries.
+      return "\(header.correlation) channels: \(flag ?? 0)"
     case .error:
       guard let error = try? ErrorFrame(payload.readableBytesSpan), let code = error.code else {
         return "no error"

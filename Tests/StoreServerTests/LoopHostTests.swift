@@ -37,6 +37,24 @@ import Testing
     #expect(after.take() == ["1 known", "2 known", "3 not known"])
   }
 
+  /// The index of a user's channels is in the home shard, which may be another loop's.
+  @Test func membershipsReachTheUsersHomeShardOnAnotherLoop() throws {
+    let world = try ServerWorld(loops: 2)
+    let gateway = try world.open()
+    gateway.send(
+      gateway.frames.put("team:a", of: 0, member: "alice", of: 1),
+      gateway.frames.put("team:b", of: 0, member: "alice", of: 1),
+      gateway.frames.put("team:c", of: 1, member: "alice", of: 1),
+      gateway.frames.put("team:d", of: 0, member: "bob", of: 0)
+    )
+    world.run()
+    #expect(gateway.take().sorted() == ["1 created", "2 created", "3 created", "4 created"])
+    gateway.send(gateway.frames.channels(of: "alice", of: 1), gateway.frames.channels(of: "bob", of: 0))
+    world.run()
+    #expect(gateway.take().sorted() == ["5 channels: 3", "6 channels: 1"])
+    #expect(world.remains == [])
+  }
+
   // MARK: - Failed storage
 
   /// The outcome of a failed commit is unknown until the storage is read again, so its commands get no reply. The
