@@ -162,7 +162,7 @@ import Testing
     "1 noted", "2 not known", "3 pong 8 bytes.", "4 invalid_field", "5 noted", "6 known",
   ]
 
-  /// A request of every sort, a ping, and a frame that is longer than others.
+  /// Commands, queries, a ping, and a frame that is longer than the others.
   private static func exchange(_ frames: inout GatewayFrames) -> ByteBuffer {
     ByteBuffer(
       joining: [
@@ -329,7 +329,7 @@ import Testing
   }
 
   /// Each connection has a window of its own.
-  @Test func aFullWindowIsOneConnections() throws {
+  @Test func aFullWindowDoesNotBlockOtherConnections() throws {
     let world = try ServerWorld(window: 1)
     let full = try world.open(session: 1)
     let other = try world.open(session: 2)

@@ -10,8 +10,8 @@ import Synchronization
 
 @testable import StoreServer
 
-/// The store's hosts on embedded event loops, without sockets and threads. Connections are on the first loop. The
-/// loops run when a test says so, so that it decides what happens between two turns.
+/// The store's hosts on embedded event loops, without sockets or threads. Connections are on the first loop. The loops
+/// run only on request, so a test decides what happens between two turns.
 final class ServerWorld {
   let storage = MemoryStorage()
   let loops: [EmbeddedEventLoop]
@@ -32,7 +32,7 @@ final class ServerWorld {
     let halts = Mutex<[StorageError]>([])
   }
 
-  /// Makes no backups in these tests. One for all of them, as each has a thread.
+  /// Shared by all worlds, because each backup server starts a thread. No test makes a backup.
   private static let backups = BackupServer(
     store: SessionID(high: 9, low: 9),
     clock: StoreClock(limits: .init(), logger: logger),
@@ -98,7 +98,7 @@ final class ServerWorld {
     serving.replace(ServingState.Serving(hosts: hosts, hostOfShard: hostOfShard))
   }
 
-  /// Cancels what is scheduled, which NIO demands before a loop goes away.
+  /// Closes the connections and cancels scheduled tasks: NIO traps if a loop with tasks is freed.
   deinit {
     for connection in connections { connection.close() }
     for host in hosts { _ = host.stop() }
@@ -151,7 +151,7 @@ final class ServerWorld {
     return gateway
   }
 
-  /// What is left of closed connections, by name. Empty if they left nothing behind.
+  /// Runs the loops, and returns the names of everything that closed connections left behind. Empty for nothing.
   var remains: [String] {
     run()
     let open = connections.count { !$0.isClosed }
@@ -218,8 +218,9 @@ final class EmbeddedGateway {
     if channel.isActive { channel.close(promise: nil) }
   }
 
-  /// Lets the next write fail and close the connection before it returns, as with a socket whose peer is gone. The
-  /// last bytes of that peer are read before.
+  /// Makes the next write fail: it closes the connection before it returns, like a socket whose peer is gone.
+  ///
+  /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }
 
   /// What was received since the last look, in words.
@@ -241,7 +242,7 @@ private final class FailingWrites: ChannelOutboundHandler {
   typealias OutboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
-  /// Set if the next write fails: with the last bytes to read before.
+  /// Set if the next write fails; contains the bytes that are read before the close.
   var next: ByteBuffer??
 
   func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
