@@ -347,7 +347,10 @@ let package = Package(
     ),
     .testTarget(
       name: "StoreServerTests",
-      dependencies: ["StoreServer", "StoreEngine", "ReceiptModel", "ReceiptWire", crypto, nioCore],
+      dependencies: [
+        "StoreServer", "StoreEngine", "Operations", "ReceiptModel", "ReceiptWire", "TestSupport", crypto,
+        logging, nioCore, nioEmbedded, nioPosix,
+      ],
       swiftSettings: strict
     ),
     .testTarget(
