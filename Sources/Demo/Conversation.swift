@@ -46,13 +46,13 @@ final class Conversation {
   // MARK: Narration
 
   /// Print what happens next.
-  func tell(_ text: String) async throws {
+  func narrate(_ text: String) async throws {
     if pause > .zero { try await Task.sleep(for: pause) }
     Terminal.print("\(ink.grey("•")) \(text)")
   }
 
   /// Print a remark on the last step.
-  func note(_ text: String) {
+  func printLine(_ text: String) {
     Terminal.print("    \(text)")
   }
 
@@ -82,7 +82,7 @@ final class Conversation {
     for ((message, words), asked) in zip(pairs, try await views()) {
       var view = asked
       if message.sender == picture.sender {
-        view = told(message, picture)
+        view = messageView(message, picture)
         // Two sources of the same state: the events received, and the query.
         expect(
           "what \(message.sender)'s stream and a query say of “\(message.text)”",
@@ -98,7 +98,7 @@ final class Conversation {
     }
   }
 
-  private func told(_ message: Message, _ picture: LiveMessageState) -> MessageView {
+  private func messageView(_ message: Message, _ picture: LiveMessageState) -> MessageView {
     var view =
       picture.view(message.id)
       ?? MessageView(sender: message.sender, text: "", status: .sent, deliveredTo: [], readBy: [])

@@ -7,7 +7,7 @@ extension Demo {
   {
     let client = conversation.client
     let dan = Self.offline
-    try await conversation.tell(
+    try await conversation.narrate(
       "alice writes again; \(dan)'s app has been off all the time: no stream, no token"
     )
     try await conversation.write(text, by: "alice")
@@ -18,13 +18,13 @@ extension Demo {
       "sent"
     )
     let ticket = try await client.ticket(for: "alice-4", of: dan)
-    try await conversation.tell(
+    try await conversation.narrate(
       "the push to \(dan) carries a ticket; his phone wakes a process that knows it and the gateway's address, no more"
     )
-    conversation.note(ink.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
+    conversation.printLine(ink.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
     let taken = "ok \(client.cid) alice-4 \(dan)"
     let answer = try await phone.post(ticket)
-    conversation.note(answer)
+    conversation.printLine(answer)
     conversation.expect("what \(dan)'s phone is told", taken, answer)
     try await conversation.show(
       "read by bob and carol, delivered to dan",
@@ -33,10 +33,10 @@ extension Demo {
       "delivered to dan"
     )
 
-    try await conversation.tell("the push comes twice: the same ticket again changes nothing")
+    try await conversation.narrate("the push comes twice: the same ticket again changes nothing")
     let before = try await client.readState(seenBy: "alice")
     let again = try await phone.post(ticket)
-    conversation.note(again)
+    conversation.printLine(again)
     conversation.expect("what \(dan)'s phone is told the second time", taken, again)
     conversation.expect(
       "what alice sees of everybody",

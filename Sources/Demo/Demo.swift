@@ -144,32 +144,32 @@ package struct Demo: Sendable {
   /// Act 1: sent, delivered, read.
   private func playReceipts(_ conversation: Conversation) async throws {
     let client = conversation.client
-    try await conversation.tell("alice, bob, carol and \(Self.offline) are in \(Self.cid); alice writes")
+    try await conversation.narrate("alice, bob, carol and \(Self.offline) are in \(Self.cid); alice writes")
     try await client.createChannel(members: conversation.members)
     try await conversation.write(Self.texts[0], by: "alice")
     try await conversation.show("sent")
 
-    try await conversation.tell("bob's phone gets it")
+    try await conversation.narrate("bob's phone gets it")
     try await client.delivered("alice-1", by: "bob")
     try await conversation.show("delivered to bob")
 
-    try await conversation.tell("carol's phone too")
+    try await conversation.narrate("carol's phone too")
     try await client.delivered("alice-1", by: "carol")
     try await conversation.show("delivered to bob and carol")
 
-    try await conversation.tell("bob reads it")
+    try await conversation.narrate("bob reads it")
     _ = try await client.read("alice-1", by: "bob")
     try await conversation.show("read by bob, delivered to carol")
 
-    try await conversation.tell("bob answers")
+    try await conversation.narrate("bob answers")
     try await conversation.write(Self.texts[1], by: "bob")
     try await conversation.show("read by bob, delivered to carol", "sent")
 
-    try await conversation.tell("carol opens the channel: reading the newest reads all before it")
+    try await conversation.narrate("carol opens the channel: reading the newest reads all before it")
     _ = try await client.read("bob-2", by: "carol")
     try await conversation.show("read by bob and carol", "read by carol")
 
-    try await conversation.tell("carol writes, and the others read")
+    try await conversation.narrate("carol writes, and the others read")
     try await conversation.write(Self.texts[2], by: "carol")
     _ = try await client.read("carol-3", by: "alice")
     _ = try await client.read("carol-3", by: "bob")
@@ -184,15 +184,17 @@ package struct Demo: Sendable {
   private func playMarkUnread(_ conversation: Conversation, _ ink: Ink) async throws {
     let client = conversation.client
     try await conversation.expectUnread(0, of: "bob")
-    try await conversation.tell("bob has no time now and marks the channel unread from alice's question on")
+    try await conversation.narrate(
+      "bob has no time now and marks the channel unread from alice's question on"
+    )
     let row = try await client.unread(from: "alice-1", by: "bob")
     conversation.expect("bob's unread count after mark-unread", 2, row.unread_messages ?? -1)
     conversation.expect("bob's first unread message", "alice-1", row.first_unread_message_id ?? "none")
-    conversation.note(
+    conversation.printLine(
       ink.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)"
     )
     let before = try await conversation.views()
-    conversation.note("the others go on seeing that he has read")
+    conversation.printLine("the others go on seeing that he has read")
     try await conversation.show(
       "read by bob and carol",
       "read by alice and carol",
@@ -204,7 +206,7 @@ package struct Demo: Sendable {
   /// Act 4: an open app acknowledges delivery with its user's token, as the ticket did.
   private func playTokenDelivery(_ conversation: Conversation, _ ink: Ink) async throws {
     let client = conversation.client
-    try await conversation.tell("bob's phone gets it, and says so with bob's token")
+    try await conversation.narrate("bob's phone gets it, and says so with bob's token")
     try await client.delivered("alice-4", by: "bob")
     try await conversation.show(
       "read by bob and carol, delivered to dan",
@@ -213,14 +215,14 @@ package struct Demo: Sendable {
       "delivered to bob and dan"
     )
     let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
-    conversation.note(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
+    conversation.printLine(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
     conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
   }
 
   /// Act 5: kill -9 of the store during a request.
   private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ ink: Ink) async throws {
     let client = conversation.client
-    try await conversation.tell(
+    try await conversation.narrate(
       "\(ink.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
     )
     let before = try await conversation.views()
@@ -229,11 +231,13 @@ package struct Demo: Sendable {
     try await stack.startStore()
     try await stack.waitUntilGatewaysAreReady()
     if try await early == nil {
-      conversation.note("it timed out with 503 and is retried")
+      conversation.printLine("it timed out with 503 and is retried")
       let row = try await client.read("alice-4", by: "carol")
       conversation.expect("the second try's answer", 4, row?.last_read_seq ?? -1)
     }
-    conversation.note("the store is back; nothing that was acknowledged is lost, and carol's read is there:")
+    conversation.printLine(
+      "the store is back; nothing that was acknowledged is lost, and carol's read is there:"
+    )
     try await conversation.show(
       all: true,
       "read by bob and carol, delivered to dan",
@@ -245,12 +249,12 @@ package struct Demo: Sendable {
     conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
     try await conversation.expectUnread(3, of: "bob")
     try await conversation.expectUnread(0, of: "carol")
-    conversation.note(ink.yellow("bob's unread count: 3") + ", as before")
+    conversation.printLine(ink.yellow("bob's unread count: 3") + ", as before")
   }
 
   /// Act 6: everything is read.
   private func finish(_ conversation: Conversation) async throws {
-    try await conversation.tell("bob reads everything")
+    try await conversation.narrate("bob reads everything")
     let row = try await conversation.client.read("alice-4", by: "bob")
     conversation.expect("bob's unread count at the end", 0, row?.unread_messages ?? -1)
     try await conversation.show(
@@ -260,6 +264,6 @@ package struct Demo: Sendable {
       "read by bob and carol, delivered to dan"
     )
     for person in Self.people { try await conversation.expectUnread(0, of: person) }
-    conversation.note("bob's unread count: \(row?.unread_messages ?? -1)")
+    conversation.printLine("bob's unread count: \(row?.unread_messages ?? -1)")
   }
 }

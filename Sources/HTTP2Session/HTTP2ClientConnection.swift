@@ -174,7 +174,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
     _ = nghttp2_session_resume_data(session, slot.pointee.streamID)
   }
 
-  /// Cancel a request with CANCEL; the delegate is told that it failed.
+  /// Cancel a request with CANCEL; the delegate gets its failure.
   package func cancel(_ stream: HTTP2StreamHandle) {
     guard let slot = core.pointee.pool.pointee.find(stream), let session = core.pointee.session,
       slot.pointee.phase == .receiving || slot.pointee.phase == .streaming

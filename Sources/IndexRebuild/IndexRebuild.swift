@@ -90,10 +90,10 @@ private final class RebuildRun: StoreClientDelegate {
       let run = bound.value
       run.perform(run.machine.tick(now: run.now))
       run.client?.flush()
-      run.tell()
+      run.reportProgress()
     }
     client.start()
-    tell()
+    reportProgress()
   }
 
   /// End the run with its first result.
@@ -107,7 +107,7 @@ private final class RebuildRun: StoreClientDelegate {
     eventLoop.execute { bound.value.close().whenComplete { _ in ended.completeWith(result) } }
   }
 
-  private func tell() {
+  private func reportProgress() {
     if client != nil { note(machine.progress) }
   }
 
@@ -116,7 +116,7 @@ private final class RebuildRun: StoreClientDelegate {
     case .send(let requests): for request in requests { send(request) }
     case .finish(let summary):
       // Report the progress of the last reply.
-      tell()
+      reportProgress()
       end(.success(summary))
     case .fail(let failure): end(.failure(failure))
     }
@@ -161,7 +161,7 @@ private final class RebuildRun: StoreClientDelegate {
 
   func storeReadComplete() {
     client?.flush()
-    tell()
+    reportProgress()
   }
 
   func storeSecretMismatched() { end(.failure(RebuildFailure.wrongSecret)) }

@@ -65,8 +65,8 @@ package struct StoreFrames: ProbeLanguage, Sendable {
       guard pair.name == "channels" || pair.name == "users", case .list(let expected) = pair.value else {
         return true
       }
-      let told = values.first { $0.name == pair.name }?.value
-      return expected.isEmpty == (told == .list([]))
+      let given = values.first { $0.name == pair.name }?.value
+      return expected.isEmpty == (given == .list([]))
     }
   }
 

@@ -52,7 +52,7 @@ struct WriteProgress {
     return isFirst
   }
 
-  /// Begin anew with the oldest request.
+  /// Begin again with the oldest request.
   mutating func connectionLost(head: UInt32) {
     onWire = 0
     wireEnd = 0

@@ -68,10 +68,10 @@ final class PollNotifier {
 
   private final class Listener: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
-    private let heard: () -> Void
+    private let onReadable: () -> Void
 
-    init(heard: @escaping () -> Void) { self.heard = heard }
+    init(onReadable: @escaping () -> Void) { self.onReadable = onReadable }
 
-    func channelRead(context: ChannelHandlerContext, data: NIOAny) { heard() }
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) { onReadable() }
   }
 }

@@ -229,7 +229,7 @@ struct TidemarkGateway: AsyncParsableCommand {
       "tidemark-gateway listening on \(gateway.address) (\(configuration.tls == nil ? "h2c" : "TLS"))"
     line += ", \(configuration.storeTLS == nil ? "plaintext" : "TLS") to the store"
     if let endpoint = configuration.admin {
-      // On threads of its own: whoever reaches this listener cannot delay the clients.
+      // On threads of its own: clients of this listener cannot delay the others.
       let admin = try await AdminServer.start(
         at: endpoint,
         group: MultiThreadedEventLoopGroup.singleton,

@@ -14,7 +14,7 @@ struct RepairClockCommand: AsyncParsableCommand {
       time for ever, and what comes later cannot carry an earlier one. DIR is the data directory of a store that is \
       stopped. Every time in it that is later than now becomes now; the order of all times stays as it was.
 
-      The repaired store is a new one, as a restored one is: apps get stream.reset and ask anew, tickets of before are \
+      The repaired store is a new one, as a restored one is: apps get stream.reset and query again, tickets of before are \
       refused as ticket_invalid, and gateways begin new sessions. Set the clock right first, and make a copy of DIR.
 
       Progress goes to standard error; the last line on standard output is \

@@ -13,7 +13,7 @@ struct RestoreCommand: AsyncParsableCommand {
       FROM is a backup or a directory of backups, of which the newest is taken. DIR has to be empty or new; start \
       tidemark-store with --data DIR afterwards. Every file is verified while it is copied, and everything is read once.
 
-      The restored store is a new one: apps get stream.reset and ask anew, tickets of before are refused as \
+      The restored store is a new one: apps get stream.reset and query again, tickets of before are refused as \
       ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
 
       Progress goes to standard error; the last line on standard output is \
@@ -23,7 +23,7 @@ struct RestoreCommand: AsyncParsableCommand {
 
       --erasure-ledger names the file that the store kept outside of its data directory. Users whose erasure it has, \
       and the backup has not, are erased before the command ends, by tidemark-store and tidemark-gateway from beside \
-      this program, on loopback ports that nobody knows.
+      this program, on loopback ports.
 
       Example: tidemark restore /var/backups/tidemark /var/lib/tidemark/data
       """

@@ -347,7 +347,7 @@ import Testing
     hub.subscribed(0, through: Self.time(100), isComplete: false)
     #expect(text(&hub) == ["reset 0", "live 0"])
     // An unusable cursor: channels are subscribed before the reset, so that the client misses nothing when it queries.
-    let reset = try hub.open(EventHub.Request(user: "alice", start: .anew))
+    let reset = try hub.open(EventHub.Request(user: "alice", start: .reset))
     _ = hub.takeSteps()
     hub.listed(reset, entries(Self.cids(1, 1)), next: nil)
     #expect(text(&hub) == ["begin 1", "reset 1", "live 1"])

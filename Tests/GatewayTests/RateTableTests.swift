@@ -104,7 +104,7 @@ import Testing
     var none = ResponseFields()
     limiter.addHeaders(0, to: &none)
     #expect(none.isEmpty)
-    #expect(limiter.charge(1, to: Caller.nobody, at: 0) == nil)
+    #expect(limiter.charge(1, to: Caller.unauthenticated, at: 0) == nil)
     #expect(limiter.charge(1, to: PeerAddress(high: 0, low: 1), at: 0) == nil)
   }
 }

@@ -242,8 +242,8 @@ import Testing
     let table: [(Int64, SessionID, EventCursor.Start)] = [
       (now, store, .since(Timestamp(milliseconds: now))),
       (now - 7 * day, store, .since(Timestamp(milliseconds: now - 7 * day))),
-      (now - 7 * day - 1, store, .anew),
-      (now, other, .anew),
+      (now - 7 * day - 1, store, .reset),
+      (now, other, .reset),
     ]
     for (time, currentStore, start) in table {
       let cursor = EventCursor(store: store, time: Timestamp(milliseconds: time))

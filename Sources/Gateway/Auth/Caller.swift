@@ -43,7 +43,7 @@ package final class Caller: Sendable {
   }
 
   /// A caller without a token.
-  static let nobody = Caller(userID: [], isServer: false)
+  static let unauthenticated = Caller(userID: [], isServer: false)
 
   /// The bytes of ``userID``, as they are compared and sent.
   package var user: RawSpan {

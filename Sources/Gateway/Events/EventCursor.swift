@@ -64,15 +64,15 @@ struct EventCursor: Hashable, Sendable {
     case live
     /// At changes at or after this time.
     case since(Timestamp)
-    /// As `live`, and the client is told to query its state anew: the changes that it missed are no longer known.
-    case anew
+    /// As `live`, and the client is told to query its state again: the changes that it missed are no longer known.
+    case reset
   }
 
   /// Where a stream starts for a client with this cursor.
   ///
   /// - Parameter now: milliseconds since 1970.
   func start(store: SessionID, now: Int64) -> Start {
-    guard self.store == store, now - time.milliseconds <= Self.ageMax else { return .anew }
+    guard self.store == store, now - time.milliseconds <= Self.ageMax else { return .reset }
     return .since(time)
   }
 

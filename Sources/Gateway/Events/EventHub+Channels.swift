@@ -221,7 +221,7 @@ extension EventHub {
     }
     switch frame.purpose {
     case .open(let ref), .former(let ref):
-      if !isComplete, self[ref] != nil { streams[ref]?.start = .anew }
+      if !isComplete, self[ref] != nil { streams[ref]?.start = .reset }
       replyReceived(ref)
     case .attach(let refs):
       for ref in refs where self[ref] != nil {
@@ -237,7 +237,7 @@ extension EventHub {
   }
 
   /// Handle a replay too large for one reply: each half is requested separately. For a single channel, its streams are
-  /// told to query their state anew.
+  /// told to query their state again.
   private mutating func resyncIncomplete(_ frame: Frame) {
     if frame.channels.count > 1 {
       let middle = frame.channels.count / 2

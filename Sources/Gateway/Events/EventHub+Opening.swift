@@ -244,13 +244,13 @@ extension EventHub {
   }
 
   /// Handle a failed list. If deletions since the cursor are no longer all known, the stream is told to query its
-  /// state anew.
+  /// state again.
   mutating func listFailed(_ ref: Ref, _ problem: Problem) {
     if retryRelisting(ref, problem) { return }
     guard problem.code == .limitReached, let stream = self[ref], stream.phase == .listing,
       case .since = stream.start
     else { return fail(ref, problem) }
-    streams[ref]?.start = .anew
+    streams[ref]?.start = .reset
     streams[ref]?.listed = []
     streams[ref]?.joined = [:]
     list(ref)
@@ -331,7 +331,7 @@ extension EventHub {
     streams[ref]?.phase = .live
     queue.ended()
     sendHeaders(ref)
-    if stream.start == .anew { emit(.reset(ref)) }
+    if stream.start == .reset { emit(.reset(ref)) }
     emit(.live(ref))
     if stream.isStale {
       streams[ref]?.isStale = false

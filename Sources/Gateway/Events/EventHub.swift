@@ -86,7 +86,7 @@ struct EventHub {
     case begin(Ref)
     /// The stream is subscribed to all of its channels: from here on its events have ids.
     case live(Ref)
-    /// Tell the client to query its state anew.
+    /// Tell the client to query its state again.
     case reset(Ref)
     /// Answer with this problem; the stream is already removed.
     case refuse(Ref, ProblemCode, detail: String)

@@ -61,7 +61,7 @@ enum EventJSON {
     return buffer
   }
 
-  /// `stream.reset`: tells the client to query its state anew.
+  /// `stream.reset`: tells the client to query its state again.
   static func reset(at time: Timestamp) -> ByteBuffer {
     var buffer = ByteBuffer()
     begin("stream.reset", cid: "", into: &buffer)

@@ -71,7 +71,7 @@ final class EventWriter {
     enqueue(block, stream, key(), id: id, loop)
   }
 
-  /// Tell a client to query its state anew.
+  /// Tell a client to query its state again.
   func writeReset(to stream: EventStream, id: Timestamp?, on loop: GatewayLoop) {
     resets &+= 1
     guard stream.hasBegun else { return }

@@ -3,7 +3,7 @@ internal import ReceiptModel
 
 /// The queue of a stream whose client reads more slowly than events occur. It keeps the latest event of each key, in
 /// order, at most ``entriesMax``. On overflow all entries are dropped for one `stream.reset`, which tells the client to
-/// query its state anew; later events are queued again.
+/// query its state again; later events are queued again.
 ///
 /// Each entry has an id, which says that all events up to it were written *before or with* the entry. An entry replaced
 /// in place therefore keeps its older id; an entry that moves to the end takes the newer one.

@@ -46,9 +46,9 @@ extension GatewayLoop {
   ) throws(Problem) -> Caller? {
     let route = match.route
     let identity = request.authorizationIdentity
-    if route.caller == .unauthenticated { return Caller.nobody }
+    if route.caller == .unauthenticated { return Caller.unauthenticated }
     // A device sends no header: its credential is in the body.
-    if route.caller == .credentialInBody && identity == 0 { return Caller.nobody }
+    if route.caller == .credentialInBody && identity == 0 { return Caller.unauthenticated }
     switch connections.verdict(index, identity: identity) {
     case .caller(let caller):
       if let refusal = authenticator.refusal(of: caller, now: now) { throw refused(refusal, request, index) }

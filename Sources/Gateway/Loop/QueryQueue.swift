@@ -53,7 +53,7 @@ struct QueryQueue {
     return overdue
   }
 
-  /// Remove queries that nobody waits for any more.
+  /// Remove queries of closed streams.
   mutating func removeAll(where isGone: (Waiting) -> Bool) {
     for key in turns {
       queries[key]?.removeAll(where: isGone)

@@ -3,7 +3,7 @@ internal import ReceiptModel
 /// Erasure of one user everywhere (R16). Several gateways may do so at once, and repeatedly. The steps are:
 ///
 /// 1. mark the user on the home shard as being erased;
-/// 2. tell every shard, so that nothing new is made in the user's name;
+/// 2. assign it to every shard, so that nothing new is made in the user's name;
 /// 3. erase the member from each channel that knows the user;
 /// 4. erase the user's settings on every shard, the home shard last;
 /// 5. purge every shard's log of all that.

@@ -20,7 +20,7 @@ enum ErasureStoreRequest {
 
 /// A running erasure, and its waiter.
 final class ErasureJob {
-  /// The party to tell when the erasure ends.
+  /// The recipient of the erasure's end.
   enum Waiter {
     /// A request, until its timeout.
     case stream(HTTP2StreamHandle, connection: UInt32, route: Route)

@@ -175,7 +175,7 @@ package struct EventReport: Sendable, Codable {
       .count("marks/s") { Int($0.median(\.marksPerSecond)) },
       .microseconds("gateway, a mark") { $0.median(\.gatewayMicroseconds) },
       .microseconds("store, a mark") { $0.median(\.storeMicroseconds) },
-      .count("events told") { Int($0.median { Double($0.events) }) },
+      .count("events sent") { Int($0.median { Double($0.events) }) },
     ])
   }
 }

@@ -11,7 +11,7 @@ package struct PushBench: Benchmark {
   package static let abstract =
     "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, anew for \
+    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, again for \
     each run, with data in new directories under ./.tidemark. Makes channels, members, messages and tickets first, \
     then sends --count acknowledgements in one request: half of them move a watermark, message by message for every \
     member, the others are late or repeated and move none. Prints acknowledgements a second, CPU time of each of the three \

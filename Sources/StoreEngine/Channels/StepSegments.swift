@@ -153,7 +153,7 @@ final class StepSegments: ShardPart {
     _ request: StepRequest,
     _ result: Result<[StoredSegment], StorageError>
   ) {
-    // Trimmed or evicted since: the result may be stale, and the query starts anew.
+    // Trimmed or evicted since: the result may be stale, and the query starts again.
     var segments = ReadSegments()
     if isCurrent(read) {
       do throws(StorageError) {

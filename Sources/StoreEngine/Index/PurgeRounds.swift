@@ -72,7 +72,7 @@ struct Purges: Equatable {
     if case .cutting = stage { stage = .storing }
   }
 
-  /// - Parameter isDone: false if the storage failed. Waiting clients ask again, which begins the round anew.
+  /// - Parameter isDone: false if the storage failed. Waiting clients ask again, which begins the round again.
   mutating func stored(isDone: Bool) {
     guard case .storing = stage else { return }
     stage = .none

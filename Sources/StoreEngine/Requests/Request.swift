@@ -10,7 +10,7 @@ struct Request: ~Copyable, ~Escapable {
   let payload: RawSpan
   /// The fields that are not read yet.
   var fields: FieldReader
-  /// Unchecked for speed: whoever performs a request holds its connection.
+  /// Unchecked for speed: the caller that performs a request retains its connection.
   unowned(unsafe) let lane: ReplyLane
   /// Issue time of the requesting user's token, in seconds since 1970; nil if the request carries none, so no token is
   /// checked.
