@@ -53,7 +53,7 @@ final class ServerWorld {
     logger = Self.logger
     clock = StoreClock(limits: .init(), logger: logger)
     directory = DataDirectoryMonitor(source: storage, logger: logger)
-    gate = ConnectionGate(limits: .init(total: 64, perAddress: 64, unproven: 64), logger: logger)
+    gate = ConnectionGate(limits: .init(total: 64, perAddress: 64, unauthenticated: 64), logger: logger)
     terms = ServerHandshake.Terms(
       secrets: secrets.map { Array($0.utf8) },
       window: window,
