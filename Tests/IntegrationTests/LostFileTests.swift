@@ -73,7 +73,9 @@ extension RealProcesses {
           )
           async let copied = Command.run(
             "timeout",
-            ["2", Pair.binaries + "/tidemark", "backup"] + Backups.place(pair) + [pair.directory + "/few"]
+            ["2", Pair.binaries + "/tidemark", "backup"] + Backups.storeFlags(pair) + [
+              pair.directory + "/few"
+            ]
           )
           for number in 0..<10 {
             let id = "m-\(round)-\(number)"
