@@ -153,13 +153,14 @@ import Testing
     }
 
     let stopped = Task { await server.stop() }
-    #expect(try await gateway.answers(2) == ["drain", "2 noted"])
+    #expect(try await gateway.answers() == ["drain"])
+    await #expect(throws: (any Error).self, "the server accepts no connection while it drains") {
+      try await SocketGateway(connectingTo: address)
+    }
+    #expect(try await gateway.answers() == ["2 noted"])
     #expect(try await idle.answers(3) == ["challenge", "ready", "drain"])
     try await gateway.waitUntilClosed()
     try await idle.waitUntilClosed()
     try await within("the server to stop") { await stopped.value }
-    await #expect(throws: (any Error).self, "the server no longer listens") {
-      try await SocketGateway(connectingTo: address)
-    }
   }
 }
