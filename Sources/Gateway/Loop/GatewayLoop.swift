@@ -115,7 +115,8 @@ package final class GatewayLoop {
   /// The features with state of their own.
   var parts: [GatewayPart] {
     [
-      echoingAnswers, fanOuts, batches, queries, events, streams, push, hooks, userJobs, userLists, erasures,
+      echoingAnswers, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userJobs,
+      userLists, erasures,
       replication, tokens,
     ]
   }
