@@ -89,7 +89,9 @@ struct UserSettingsTests {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
     func settle(_ version: UInt64) -> Int {
-      applyEffects(&state) { isReplicated = $0.decideMarkReplicated(user: "bob", version: version, into: &$1) }
+      applyEffects(&state) {
+        isReplicated = $0.decideMarkReplicated(user: "bob", version: version, into: &$1)
+      }
     }
     #expect(settle(0) == 0 && isReplicated, "of who has set nothing there is nothing to settle")
     #expect(settle(1) == 0 && !isReplicated)
@@ -110,7 +112,9 @@ struct UserSettingsTests {
     var state = ShardState(id: ShardID(0))
     var isReplicated = false
     func settle(_ version: UInt64) -> Int {
-      applyEffects(&state) { isReplicated = $0.decideMarkReplicated(type: "team", version: version, into: &$1) }
+      applyEffects(&state) {
+        isReplicated = $0.decideMarkReplicated(type: "team", version: version, into: &$1)
+      }
     }
     var off = OptionPatch()
     off.readEvents = false
