@@ -245,7 +245,8 @@ final class EventStreams: GatewayPart {
   private func end(_ stream: EventStream, _ reason: StaticString) {
     remove(stream)
     hub.close(stream.ref)
-    guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
+    guard let connection = loop.connections.connection(stream.connection) else { return }
+    loop.connections.markDirty(stream.connection)
     var bytes = ByteBuffer()
     bytes.writeStaticString(": ")
     bytes.writeStaticString(reason)
@@ -368,7 +369,8 @@ final class EventStreams: GatewayPart {
     stalled &+= 1
     remove(stream)
     hub.close(stream.ref)
-    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.markDirty(stream.connection)
   }
 
   /// End a stream whose token has expired or was revoked.

@@ -148,7 +148,8 @@ final class RequestStreams: GatewayPart {
   /// End the answer after what was written, and remove the stream.
   func finish(_ stream: RequestStream) {
     table.remove(stream)
-    loop.connections.answering(stream.handle, on: stream.connection)?.finish(stream.handle)
+    loop.connections.connection(stream.connection)?.finish(stream.handle)
+    loop.connections.markDirty(stream.connection)
   }
 
   // MARK: Store requests
@@ -227,7 +228,8 @@ final class RequestStreams: GatewayPart {
   private func resetStalled(_ stream: RequestStream) {
     stalled &+= 1
     table.remove(stream)
-    loop.connections.answering(stream.handle, on: stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.connection(stream.connection)?.reset(stream.handle, .cancel)
+    loop.connections.markDirty(stream.connection)
     loop.endTurnSoon()
   }
 
