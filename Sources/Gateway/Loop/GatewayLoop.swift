@@ -108,6 +108,10 @@ package final class GatewayLoop {
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
     for part in parts { part.attach(to: self) }
+    assert(
+      Mirror(reflecting: self).children.allSatisfy { ($0.value as? GatewayPart)?.isAttached != false },
+      "a part is missing in `parts`"
+    )
     resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
     setCommonHeaders()
   }

@@ -1,3 +1,4 @@
+internal import NIOCore
 internal import Operations
 
 /// A feature of one ``GatewayLoop``: its state is private, and it sends to the store and answers through its loop.
@@ -9,6 +10,20 @@ class GatewayPart {
 
   /// Called once, by the loop's initialiser.
   final func attach(to loop: GatewayLoop) { owner = loop }
+
+  final var isAttached: Bool { owner != nil }
+
+  /// Run work on the event loop after a delay, unless the loop has closed by then. Until then the loop is retained.
+  final func runLater(in delay: TimeAmount, _ work: @escaping () -> Void) {
+    loop.eventLoop.assumeIsolated().scheduleTask(in: delay) { [loop] in
+      if !loop.isClosed { work() }
+    }
+  }
+
+  /// Run work in a later turn, after other events of the event loop, unless the loop has closed by then.
+  final func runInLaterTurn(_ work: @escaping () -> Void) {
+    loop.resources.turns.append({ [loop] in if !loop.isClosed { work() } }, on: loop.eventLoop)
+  }
 
   /// Collect the part's metrics for a scrape.
   func collect(into samples: inout MetricSamples) {}

@@ -65,13 +65,10 @@ final class Queries: GatewayPart {
   private func continueLater() {
     guard !isContinuing else { return }
     isContinuing = true
-    loop.resources.turns.append(
-      { [self] in
-        isContinuing = false
-        proceed()
-      },
-      on: loop.eventLoop
-    )
+    runInLaterTurn { [self] in
+      isContinuing = false
+      proceed()
+    }
   }
 
   private func proceed() {
@@ -82,7 +79,7 @@ final class Queries: GatewayPart {
 
   private func scheduleCheck() {
     isChecking = true
-    loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(500)) { [self] in
+    runLater(in: .milliseconds(500)) { [self] in
       isChecking = false
       queue.removeAll { query in
         !(loop.connections.connection(query.connection)?.isOpen(query.stream) ?? false)

@@ -60,10 +60,7 @@ final class RequestStreams: GatewayPart {
   /// Schedule the stream to advance in a later turn, after other events of the loop.
   func scheduleLater(_ stream: RequestStream) {
     guard table.scheduleLater(stream) else { return }
-    loop.resources.turns.append(
-      { [self] in if table.resume(stream) { schedule(stream) } },
-      on: loop.eventLoop
-    )
+    runInLaterTurn { [self] in if table.resume(stream) { schedule(stream) } }
   }
 
   /// Open a stream of frames.

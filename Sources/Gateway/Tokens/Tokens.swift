@@ -93,10 +93,7 @@ final class Tokens: GatewayPart {
   private func tokensRevoked() {
     guard !isSweepDue, !loop.isClosed else { return }
     isSweepDue = true
-    let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
-    loop.eventLoop.scheduleTask(deadline: max(.now(), sweptAt + Self.sweepInterval)) {
-      bound.value.sweepStreams()
-    }
+    runLater(in: max(.zero, sweptAt + Self.sweepInterval - .now())) { [self] in sweepStreams() }
   }
 
   /// End the streams of revoked tokens.

@@ -4,4 +4,6 @@ class LoopPart {
   unowned(unsafe) private(set) final var loop: StoreLoop!
 
   final func attach(to loop: StoreLoop) { self.loop = loop }
+
+  final var isAttached: Bool { loop != nil }
 }

@@ -113,6 +113,10 @@ package final class StoreLoop {
     self.positions = positions
     let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
+    assert(
+      Mirror(reflecting: self).children.allSatisfy { ($0.value as? LoopPart)?.isAttached != false },
+      "a part is missing in `parts`"
+    )
     for (shard, state) in stored {
       shards.append(
         try ShardEngine(

@@ -59,6 +59,10 @@ final class ShardEngine {
       events, settings, tokens, push,
     ]
     for part in parts { part.attach(to: self) }
+    assert(
+      Mirror(reflecting: self).children.allSatisfy { ($0.value as? ShardPart)?.isAttached != false },
+      "a part is missing in `parts`"
+    )
     try recover(stored)
     events.recovered(at: log.durableTime)
     settings.findUnreplicatedUsers()

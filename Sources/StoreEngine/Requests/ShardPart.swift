@@ -5,4 +5,6 @@ class ShardPart {
   unowned(unsafe) private(set) final var shard: ShardEngine!
 
   final func attach(to shard: ShardEngine) { self.shard = shard }
+
+  final var isAttached: Bool { shard != nil }
 }
