@@ -149,6 +149,36 @@ import Testing
     )
   }
 
+  /// The table of the gateway's parts has each subclass of GatewayPart once, with the folder of its file.
+  @Test func gatewayPartsAreListedWithTheirFolders() throws {
+    var folders: [String: String] = [:]
+    for (path, text) in try Self.texts() where path.hasPrefix("Sources/Gateway/") {
+      for part in text.matches(of: /class (\w+): GatewayPart\b/) {
+        folders[String(part.1)] = String(path.split(separator: "/")[2])
+      }
+    }
+    let document = try String(
+      contentsOf: Self.root.appendingPathComponent("docs/architecture.md"),
+      encoding: .utf8
+    )
+    let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound
+    var described: [String: String] = [:]
+    for row in document[start...].split(separator: "\n", omittingEmptySubsequences: false).dropFirst()
+      .prefix(while: { $0.hasPrefix("| ") })
+    {
+      let cells = row.split(separator: "|")
+      let folder = try #require(cells[1].firstMatch(of: /`(\w+)`/)).1
+      for part in cells[0].matches(of: /`(\w+)`/) {
+        #expect(
+          described.updateValue(String(folder), forKey: String(part.1)) == nil,
+          "\(part.1) is listed twice"
+        )
+      }
+    }
+    #expect(described == folders)
+    #expect(folders.count > 10)
+  }
+
   @Test func unknownDeclarationsAreDetected() throws {
     let sources = [
       "Sources/Gateway/Loop/GatewayLoop.swift": """
