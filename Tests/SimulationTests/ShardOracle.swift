@@ -110,7 +110,7 @@ struct ShardOracle {
     }
     if case .refused(NaiveShard.Code.invalidField) = outcome.answer { return (outcome.answer, 0) }
     // An unknown outcome reveals nothing.
-    if case .refused(23) = outcome.answer { return (outcome.answer, 0) }
+    if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.answer { return (outcome.answer, 0) }
     return (outcome.answer, needs(ask))
   }
 

@@ -92,6 +92,9 @@ final class Simulation {
 
   func count(_ name: String) { tally[name, default: 0] += 1 }
 
+  /// The name in the tally of refusals with this code.
+  static func refusal(_ code: UInt64) -> String { "refused with \(code)" }
+
   /// Adds members for more than one page of rows.
   func enlarge() {
     let cid = SimulatedRequestGenerator.large
@@ -366,7 +369,9 @@ final class Simulation {
       count("asked while being deleted")
       if request.ask.isPut {
         // Its name is not free yet.
-        if !isOver(request, connection, target) { expect(.refused(21), request, connection) }
+        if !isOver(request, connection, target) {
+          expect(.refused(NaiveShard.Code.busy), request, connection)
+        }
       } else {
         decide(request, connection, target)
       }
@@ -376,13 +381,13 @@ final class Simulation {
       if case .malformed = request.ask { return true }
       decide(request, connection, target)
     } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
-      expect(.refused(20), request, connection)
+      expect(.refused(NaiveShard.Code.wrongShard), request, connection)
     } else if oracles[shard].loading[.cid(bytes)] == nil,
       oracles[shard].loading.count >= configuration.loadsMax
     {
-      expect(.refused(21), request, connection)
+      expect(.refused(NaiveShard.Code.busy), request, connection)
     } else if oracles[shard].waiting[cid, default: []].count >= configuration.waitingPerLoadMax {
-      expect(.refused(21), request, connection)
+      expect(.refused(NaiveShard.Code.busy), request, connection)
     } else {
       oracles[shard].waiting[cid, default: []].append(
         ShardOracle.Waiting(request: request, connection: connection)
@@ -394,7 +399,7 @@ final class Simulation {
   }
 
   func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
-    if case .refused(let code) = answer { count("code \(code)") }
+    if case .refused(let code) = answer { count(Self.refusal(code)) }
     connection.expected[request.correlation] = Connection.Expectation(
       answer: answer,
       shard: request.shard,
