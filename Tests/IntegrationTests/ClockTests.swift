@@ -290,7 +290,14 @@ extension RealProcesses {
         arguments: ["repair-clock", data],
         logFile: pair.directory + "/repair.log"
       )
-      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) { usleep(100) }
+      let end = ContinuousClock.now + waitLimit
+      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) {
+        guard ContinuousClock.now < end else {
+          repair.kill()
+          throw Unexpected("timed out after \(waitLimit) waiting for the repair to begin writing, or to end")
+        }
+        usleep(100)
+      }
       repair.kill()
       return "\(repair.waitForExitBlocking())"
     }

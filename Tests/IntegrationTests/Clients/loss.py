@@ -6,9 +6,10 @@ picture must equal the answers of the queries.
 usage: loss.py SPECIFICATION
 
 SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `certificates` (of the gateways with TLS, else
-empty), `seed`, `seconds`, `server` (a token), `users` (name: token), and `way`: `disturbed` or `control`. In
-the control the history is short and without disturbances. Each client of a user ignores one kind of event,
-and the comparison must find it.
+empty), `seed`, `seconds`, `least_counts` (name in the tally: count), `extra_seconds`, `server` (a token), `users`
+(name: token), and `way`: `disturbed` or `control`. A disturbed run lasts `seconds`, and then until it has reached the
+counts, for at most `extra_seconds`. In the control the history is short and without disturbances. Each client of a user
+ignores one kind of event, and the comparison must find it.
 
 Output lines: `kill store`, `start store`, `kill gateway 0`, `stop gateway 0` and `start gateway 0` ask the
 test to do that; the test answers `done` on standard input. The last line begins with `ok`.
@@ -119,9 +120,19 @@ async def compare(client):
     return differences
 
 
-async def go_on(world, background, seconds):
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+async def run_until_counts(world, background, specification):
+    starts = time.monotonic()
+    while True:
+        overtime = time.monotonic() - starts - specification["seconds"]
+        missing = {
+            name: f"{world.tally[name]} of {least}"
+            for name, least in specification["least_counts"].items()
+            if world.tally[name] < least
+        }
+        if overtime >= 0 and not missing:
+            return
+        if overtime >= specification["extra_seconds"]:
+            raise SystemExit(f"fault: the run did not reach its counts in time: {missing}")
         await asyncio.sleep(0.2)
         if world.failure is not None:
             raise world.failure
@@ -160,7 +171,7 @@ async def main():
     else:
         work = [start(Worker(world, number).live()) for number in range(WORKERS)]
         work += [start(stack.kill_some()), start(disturb(world, clients))]
-        await go_on(world, background, specification["seconds"])
+        await run_until_counts(world, background, specification)
     world.is_over = True
     world.calm += 1
     await asyncio.gather(*work)
