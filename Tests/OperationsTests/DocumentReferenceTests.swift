@@ -179,6 +179,25 @@ import Testing
     #expect(folders.count > 10)
   }
 
+  /// The tests of a target all have display strings, or none has one (CONTRIBUTING.md).
+  @Test func testNamesOfATargetHaveOneForm() throws {
+    var targets: [String: (bare: Int, displayed: Int)] = [:]
+    for (path, text) in try Self.texts() where path.hasPrefix("Tests/") && path.hasSuffix(".swift") {
+      let target = String(path.split(separator: "/")[1])
+      for test in text.matches(of: /(?m)^ *@Test\b(\(\s*")?/) {
+        if test.1 == nil {
+          targets[target, default: (0, 0)].bare += 1
+        } else {
+          targets[target, default: (0, 0)].displayed += 1
+        }
+      }
+    }
+    for (target, forms) in targets {
+      #expect(forms.bare == 0 || forms.displayed == 0, "\(target): \(forms)")
+    }
+    #expect(targets.count > 15)
+  }
+
   @Test func unknownDeclarationsAreDetected() throws {
     let sources = [
       "Sources/Gateway/Loop/GatewayLoop.swift": """
