@@ -84,7 +84,10 @@ import Testing
       case .subscribeUser(_, let name): "subscribe_user \(name)"
       case .unsubscribeUser(_, let name): "unsubscribe_user \(name)"
       case .list(let ref, let user, _, let cursor, let since):
-        "list \(ref.slot) \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")"
+        """
+        list \(ref.slot) \
+        \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")
+        """
       case .subscribe(let frame, let since):
         "subscribe \(frame): \(hub.cids(of: frame).count)\(since.map { " since \($0.milliseconds)" } ?? "")"
       case .unsubscribe(let frame): "unsubscribe \(hub.cids(of: frame).count)"

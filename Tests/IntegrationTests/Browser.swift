@@ -169,7 +169,10 @@ final class Browser {
   /// The hash of the certificate's key: the browser trusts only the key of this test.
   private static func pin(_ pair: Pair) async throws -> String {
     let script =
-      "set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"
+      """
+      set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | \
+      openssl dgst -sha256 -binary | base64
+      """
     let output = try await Command.run("/bin/bash", ["-c", script])
     guard output.status == 0 else { throw Unexpected("no pin: \(output)") }
     return output.out.trimmingCharacters(in: .whitespacesAndNewlines)

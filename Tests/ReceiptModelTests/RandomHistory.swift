@@ -266,7 +266,10 @@ struct RandomHistory<Shards: Subject> {
     let (real, expected) = (shard.statuses(cid, ids, viewer), ids.map { answers.status($0, viewer) })
     guard let place = ids.indices.first(where: { real[$0] != expected[$0] }) else { return }
     throw fault(
-      "statuses of \(ids) in \(cid) for \(viewer): of \(ids[place]) the model says \(expected[place]), the shard \(real[place])"
+      """
+      statuses of \(ids) in \(cid) for \(viewer): of \(ids[place]) the model says \(expected[place]), the shard \
+      \(real[place])
+      """
     )
   }
 
@@ -310,7 +313,10 @@ struct RandomHistory<Shards: Subject> {
       tally[expected.isExact ? "exact times" : "latest times", default: 0] += 1
       guard real == expected else {
         throw fault(
-          "when \(user) \(isRead ? "read" : "received") \(n) of \(cid), own eyes \(seesHidden): the model says \(expected), the shard \(real)"
+          """
+          when \(user) \(isRead ? "read" : "received") \(n) of \(cid), own eyes \(seesHidden): the model says \
+          \(expected), the shard \(real)
+          """
         )
       }
     }

@@ -66,7 +66,8 @@ extension Simulation {
     let left = gateways.enumerated().filter { !$1.outstanding.isEmpty }.map { number, gateway in
       let connection = gateway.connection
       return """
-        gateway \(number): \(gateway.outstanding.count) open, first \(gateway.outstanding[0]), ended \(connection?.isEnded as Any), \
+        gateway \(number): \(gateway.outstanding.count) open, first \(gateway.outstanding[0]), \
+        ended \(connection?.isEnded as Any), \
         lanes closed \(connection?.lanes.map(\.isClosed) as Any), wire \(connection?.wire.count as Any), \
         inboxes \(connection?.inboxes.map(\.count) as Any), expected \(connection?.expected.count as Any)
         """

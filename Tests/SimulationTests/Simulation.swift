@@ -462,7 +462,10 @@ final class Simulation {
     }
     if expected.needs > oracles[expected.shard].durableChangeCount {
       faults.append(
-        "\(header): left before the changes that it shows were on storage (\(expected.needs), storage has \(oracles[expected.shard].durableChangeCount)): \(answer)"
+        """
+        \(header): left before the changes that it shows were on storage (\(expected.needs), storage has \
+        \(oracles[expected.shard].durableChangeCount)): \(answer)
+        """
       )
     }
     count("replies")

@@ -17,7 +17,9 @@ from neighbour import Neighbour, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-gateway, admin, store, store_admin, pid = (specification[name] for name in ("gateway", "admin", "store", "store_admin", "pid"))
+gateway, admin, store, store_admin, pid = (
+    specification[name] for name in ("gateway", "admin", "store", "store_admin", "pid")
+)
 
 
 def strangers(count, port, address="127.0.0.1"):
@@ -57,7 +59,11 @@ def open_ones(connections, quiet=0.5):
 def metric(port, name, **labels):
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     start = name + ("{" if labels else " ")
-    lines = [line for line in text.splitlines() if line.startswith(start) and all(f'{key}="{value}"' in line for key, value in labels.items())]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith(start) and all(f'{key}="{value}"' in line for key, value in labels.items())
+    ]
     return sum(float(line.split()[-1]) for line in lines)
 
 
@@ -65,10 +71,17 @@ class Caller:
     """A well-behaved client, on a connection of its own."""
 
     def __init__(self, address="127.0.0.1"):
-        self.client = httpx.Client(http1=False, http2=True, timeout=20, transport=httpx.HTTPTransport(http1=False, http2=True, local_address=address))
+        self.client = httpx.Client(
+            http1=False,
+            http2=True,
+            timeout=20,
+            transport=httpx.HTTPTransport(http1=False, http2=True, local_address=address),
+        )
 
     def call(self, method, path, body=None, token=specification["server"]):
-        answer = self.client.request(method, f"http://127.0.0.1:{gateway}{path}", json=body, headers={"authorization": "Bearer " + token})
+        answer = self.client.request(
+            method, f"http://127.0.0.1:{gateway}{path}", json=body, headers={"authorization": "Bearer " + token}
+        )
         check(answer.status_code < 300, f"{method} {path} answers {answer.status_code} {answer.text}")
         return answer
 
@@ -85,7 +98,9 @@ def set_up():
 
 
 def neighbour():
-    return Neighbour({"port": gateway, "method": "POST", "path": "/v1/channels/messaging:c/read", "token": specification["token"]})
+    return Neighbour(
+        {"port": gateway, "method": "POST", "path": "/v1/channels/messaging:c/read", "token": specification["token"]}
+    )
 
 
 def silent_at_the_store():
@@ -124,7 +139,10 @@ def of_one_address():
     other.read()
     ready = urllib.request.urlopen(f"http://127.0.0.1:{admin}/ready", timeout=10).status
     check(ready == 200, f"/ready answers {ready}")
-    refused = {reason: metric(admin, "tidemark_gateway_connections_refused_total", reason=reason) for reason in ("address", "total", "unproven")}
+    refused = {
+        reason: metric(admin, "tidemark_gateway_connections_refused_total", reason=reason)
+        for reason in ("address", "total", "unproven")
+    }
     check(refused == {"address": 82 + 30, "total": 0, "unproven": 0}, f"refused: {refused}")
     for connection in first + left:
         connection.close()
@@ -154,7 +172,9 @@ def refused():
     for number in range(500):
         with socket.create_connection(("127.0.0.1", store), timeout=10) as connection:
             # A ping before the handshake; a length above the limit.
-            connection.sendall(bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff"))
+            connection.sendall(
+                bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff")
+            )
             while connection.recv(1 << 16):
                 pass
     for _ in range(200):
@@ -258,7 +278,11 @@ def documents():
 
     def attack(number):
         connection = socket.create_connection(("127.0.0.1", gateway), timeout=20)
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, (1 << 31) - 1)) + frame(8, 0, 0, struct.pack(">I", 1 << 30)))
+        connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            + frame(4, 0, 0, struct.pack(">HI", 4, (1 << 31) - 1))
+            + frame(8, 0, 0, struct.pack(">I", 1 << 30))
+        )
         room = bytearray(1 << 20)
         stream = 1
         while not ended.is_set():
@@ -289,11 +313,22 @@ def broken_protocol():
     for _ in range(5):
         connection = socket.create_connection(("127.0.0.1", gateway), timeout=20, source_address=("127.0.0.3", 0))
         # DATA on stream 0.
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + bytes([0, 0, 1]) + bytes(6) + b"x")
+        connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + bytes([0, 0, 1]) + bytes(6) + b"x"
+        )
         while connection.recv(1 << 16):
             pass
     return "closed"
 
 
-cases = {"documents": documents, "scrapes": scrapes, "broken_protocol": broken_protocol, "descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
+cases = {
+    "documents": documents,
+    "scrapes": scrapes,
+    "broken_protocol": broken_protocol,
+    "descriptors": descriptors,
+    "silent_at_the_store": silent_at_the_store,
+    "of_one_address": of_one_address,
+    "unproven": unproven,
+    "refused": refused,
+}
 print("ok", cases[sys.argv[1]](), flush=True)

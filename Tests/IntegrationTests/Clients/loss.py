@@ -166,7 +166,9 @@ async def main():
         raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
     stack = Stack(world, specification["admins"])
     if world.is_control:
-        await story.play([client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"])
+        await story.play(
+            [client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"]
+        )
         work = []
     else:
         work = [start(Worker(world, number).live()) for number in range(WORKERS)]
@@ -180,9 +182,14 @@ async def main():
     if not world.is_control:
         for client in clients[::2]:
             client.connection and client.connection.cut()
-    left = await world.until(clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90)
+    left = await world.until(
+        clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90
+    )
     if left:
-        raise SystemExit(f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last}, live {left[0].is_live}")
+        raise SystemExit(
+            f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last},"
+            f" live {left[0].is_live}"
+        )
     await stack.collect_metrics(range(len(world.gateways)))
 
     faults, missed = [], set()
@@ -208,7 +215,10 @@ async def main():
         return say(f"ok {len(missed)} kinds of events are missed where they are ignored, and nothing else")
     if stack.queue_max > 1_024:
         raise SystemExit(f"fault: {stack.queue_max} events waited for one stream")
-    counts = ", ".join(f"{world.tally[name]} {name}" for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset"))
+    counts = ", ".join(
+        f"{world.tally[name]} {name}"
+        for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset")
+    )
     say(f"ok {len(clients)} clients: {counts}, {unknown} marks at unknown messages")
 
 

@@ -83,7 +83,12 @@ class Neighbour:
             pipe.send((calls, faults))
 
     def options(self):
-        return {"http1": False, "http2": True, "timeout": 60, "verify": ssl.create_default_context(cafile=self.certificate)}
+        return {
+            "http1": False,
+            "http2": True,
+            "timeout": 60,
+            "verify": ssl.create_default_context(cafile=self.certificate),
+        }
 
     def request(self, method, path, body, token):
         origin = f"{'https://localhost' if self.certificate else 'http://127.0.0.1'}:{self.port}"
