@@ -33,7 +33,7 @@ extension RealProcesses {
         let before = try await pair.curl("GET", state, token: bob)
 
         // Queries are answered throughout.
-        try await pair.withNeighbour("GET", state, token: bob, beside: "a clock set forward") {
+        try await pair.withWellBehavedClient("GET", state, token: bob, beside: "a clock set forward") {
           try clock.set(aheadSeconds: 2 * Self.hour)
           try await pair.waitForStore(503, saying: "clock: the clock is 7")
           let refused = try await pair.curl(

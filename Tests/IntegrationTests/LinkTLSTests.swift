@@ -68,7 +68,7 @@ extension RealProcesses {
         #expect(answered.status == 0 && answered.out.contains("TLSv1.3"), "\(answered)")
         #expect(answered.out.contains("ALPN tidemark/1"), "\(answered)")
 
-        try await pair.withNeighbour(
+        try await pair.withWellBehavedClient(
           "POST",
           "/v1/channels/messaging:secret-room/read",
           token: token,

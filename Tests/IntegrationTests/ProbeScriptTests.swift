@@ -9,7 +9,7 @@ extension RealProcesses {
   /// Every script of Proto/scripts against the real services, run by the real `tidemark probe run`.
   @Suite struct ProbeScripts {
     /// Scripts for a store without a secret.
-    private static let secretless = ["opening.probe"]
+    private static let secretless = ["handshake.probe"]
     /// A script that expects the store to end.
     private static let draining = "draining.probe"
 

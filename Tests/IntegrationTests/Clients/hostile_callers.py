@@ -253,7 +253,7 @@ def rates():
     return f"{metric('tidemark_gateway_rate_limited_total'):.0f} requests were refused"
 
 
-class Neighbour(threading.Thread):
+class WellBehavedClient(threading.Thread):
     """Sends 50 requests a second on one connection, whether earlier ones are answered or not, every fifth with a new
     token.
 
@@ -291,7 +291,7 @@ class Neighbour(threading.Thread):
     def finish(self):
         self.ends = True
         self.join(60)
-        check(not self.is_alive(), f"the neighbour has {len(self.times)} answers, and waits for more")
+        check(not self.is_alive(), f"the well-behaved client has {len(self.times)} answers, and waits for more")
         check(
             not self.faults and len(self.times) > 10,
             f"{len(self.faults)} of {len(self.times)} answers: {self.faults[:3]}",
@@ -326,12 +326,12 @@ def bad_tokens(count=4):
     """Tokens of another key, over a number of connections of one address."""
     # Signed beforehand, so that this client's own work does not limit the rate.
     guesses = itertools.cycle([token("bob", "x" * 32) for _ in range(4_000)])
-    neighbour = Neighbour(Connection())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(Connection())
+    well_behaved_client.start()
     begin = time.monotonic()
     totals = guess([None] * count, guesses, begin + 3)
     seconds = time.monotonic() - begin
-    neighbour_report = neighbour.finish()
+    client_report = well_behaved_client.finish()
     # The gateway verifies 200 at once and 100 a second, plus those in flight; a connection closes after 64
     # bad tokens in a row.
     check(totals.get(401, 0) <= 1200 + 100 * seconds and totals.get(429, 0) > 0, totals)
@@ -339,7 +339,7 @@ def bad_tokens(count=4):
     if count == 4:
         check(totals.get("closed", 0) > 0, totals)
         check(metric("tidemark_gateway_connections_ended_for_tokens_total") > 0, "no connection was ended")
-    return f"{neighbour_report}; the attacker: {totals}"
+    return f"{client_report}; the attacker: {totals}"
 
 
 def bad_tokens_of_many_connections():
@@ -368,8 +368,8 @@ def malformed_tokens():
         (signed(b'{"alg":"ES256","typ":"JWT"}', plain.encode()), "token_algorithm_not_allowed"),
         (signed(b'{"alg":"none","typ":"JWT"}', plain.encode()), "token_algorithm_not_allowed"),
     ]
-    neighbour = Neighbour(Connection())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(Connection())
+    well_behaved_client.start()
     # The same claims, in order, are accepted.
     check(Connection("127.0.0.4").ask(READ_STATE, signed(head, plain.encode()))[0] == 200, "a good token is refused")
     codes, deadline = {}, time.monotonic() + 3
@@ -381,7 +381,7 @@ def malformed_tokens():
             check((status, found) in ((401, code), (429, "rate_limited")), f"{code}: {status} {body}")
             codes[found] = codes.get(found, 0) + 1
     check(set(codes) >= {code for _, code in broken}, codes)
-    return f"{codes}; {neighbour.finish()}"
+    return f"{codes}; {well_behaved_client.finish()}"
 
 
 def bad_tokens_behind_a_proxy():
@@ -396,10 +396,10 @@ def bad_tokens_behind_a_proxy():
             sent.extend(shared.send(READ_STATE, guesses.pop(), client="192.0.2.1") for _ in range(10))
             yield
 
-    neighbour = Neighbour(shared, "192.0.2.2", attack())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(shared, "192.0.2.2", attack())
+    well_behaved_client.start()
     time.sleep(3)
-    figures = neighbour.finish()
+    figures = well_behaved_client.finish()
     statuses = {}
     for stream in sent:
         status = shared.take(stream)[0]
@@ -413,11 +413,11 @@ def bad_tokens_behind_a_proxy():
 def shared_connection():
     """A client that holds resources on a proxy's connection does not block other clients on it."""
     shared = Connection(PROXY)
-    attacker, neighbour, bob = "192.0.2.1", "192.0.2.2", token("bob")
+    attacker, well_behaved, bob = "192.0.2.1", "192.0.2.2", token("bob")
     body = b"{" + b" " * 200_000 + b"}"
 
     def read(what):
-        stream = shared.begin("/v1/channels/messaging:c/read", bob, neighbour)
+        stream = shared.begin("/v1/channels/messaging:c/read", bob, well_behaved)
         shared.feed(stream, body, end=True)
         status, _, answer = shared.take(stream)
         check(status == 200, f"beside {what}: {status} {answer}")
@@ -457,10 +457,10 @@ def beside_one_connection():
             shared.send(READ_STATE, token("bob", "x" * 32), client=attacker)
             yield
 
-    neighbour = Neighbour(shared, "192.0.2.2", attack())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(shared, "192.0.2.2", attack())
+    well_behaved_client.start()
     time.sleep(3)
-    return neighbour.finish()
+    return well_behaved_client.finish()
 
 
 def scans():

@@ -13,7 +13,7 @@ last line begins with `ok`.
 """
 import http.client, json, os, resource, select, socket, struct, sys, threading, time, urllib.request
 import httpx
-from neighbour import Neighbour, check
+from well_behaved_client import WellBehavedClient, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -97,8 +97,8 @@ def set_up():
     return caller
 
 
-def neighbour():
-    return Neighbour(
+def well_behaved_client():
+    return WellBehavedClient(
         {"port": gateway, "method": "POST", "path": "/v1/channels/messaging:c/read", "token": specification["token"]}
     )
 
@@ -107,7 +107,7 @@ def silent_at_the_store():
     """Silent connections are evicted by newer ones before their handshake timeout, and a gateway gets
     through."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     kept = strangers(1_500, store)
     time.sleep(1)
     answers = client.end()
@@ -128,7 +128,7 @@ def silent_at_the_store():
 def of_one_address():
     """One address may have 20 connections."""
     caller = set_up()
-    client = neighbour()
+    client = well_behaved_client()
     first = open_ones(strangers(100, gateway))
     check(len(first) <= 18, f"{len(first)} connections of one address are open")
     other = Caller("127.0.0.2")
@@ -154,7 +154,7 @@ def of_one_address():
 def unproven():
     """Connections without a token are evicted by any new connection; connections with a token never are."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     kept = []
     for _ in range(5):
         kept += strangers(60, gateway)
@@ -190,7 +190,7 @@ def descriptors():
     """The gateway runs out of descriptors: it waits instead of spinning, serves the connections that it has,
     answers operators, and accepts again afterwards."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     operators = [http.client.HTTPConnection("127.0.0.1", admin, timeout=20) for _ in range(2)]
     for operator in operators:
         # An answer shows that the gateway has accepted the connection, and has a descriptor for it.
@@ -232,7 +232,7 @@ def descriptors():
 def scrapes():
     """Thousands of requests for metrics, of which one client reads none, do not stop the gateway's other clients."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     text = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read()
     request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     unread, read = (socket.create_connection(("127.0.0.1", admin), timeout=30) for _ in range(2))
@@ -271,7 +271,7 @@ def documents():
         return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     # GET, http, /v1/openapi.yaml, an authority.
     block = b"\x82\x86\x01\x01x\x04\x10/v1/openapi.yaml"
     ended, taken = threading.Event(), [0] * 8

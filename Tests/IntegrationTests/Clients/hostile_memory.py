@@ -11,7 +11,7 @@ SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certif
 `token` (of the user bob) and `other` (of the user user-1). The last line on standard output begins with `ok`.
 """
 import json, resource, select, socket, ssl, struct, sys, time
-from neighbour import Neighbour, check
+from well_behaved_client import WellBehavedClient, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -92,13 +92,13 @@ def resident(pid):
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
 
 
-def neighbour():
+def well_behaved_client():
     def set_up(call):
         members = ["bob"] + [f"user-{number}" for number in range(99)]
         call("PUT", "/v1/channels/messaging:c", {"members": members}, server)
         call("POST", "/v1/channels/messaging:c/messages", {"id": "m1", "user_id": "user-1"}, server)
 
-    return Neighbour({**specification, "method": "POST", "path": "/v1/channels/messaging:c/read"}, set_up)
+    return WellBehavedClient({**specification, "method": "POST", "path": "/v1/channels/messaging:c/read"}, set_up)
 
 
 def headers_held():
@@ -256,7 +256,7 @@ def streams_of_frames():
 
 
 def play(attack):
-    client = neighbour()
+    client = well_behaved_client()
     time.sleep(1)
     before, kept, begin = {pid: resident(pid) for pid in pids}, [], time.monotonic()
     most = dict(before)
