@@ -63,7 +63,7 @@ import Testing
 
   func text(_ hub: inout EventHub) -> [String] { text(hub.takeSteps(), hub) }
 
-  /// Runs a tick, confirms its unsubscribe requests, and returns its steps.
+  /// Run a tick, confirm its unsubscribe requests, and return its steps.
   func tickAndConfirmUnsubscribes(_ hub: inout EventHub) -> [String] {
     hub.tick()
     let steps = hub.takeSteps()
@@ -116,7 +116,7 @@ import Testing
     }
   }
 
-  /// Opens a stream for a user with these channels, all of one shard, and answers its requests.
+  /// Open a stream for a user with these channels, all of one shard, and answer its requests.
   @discardableResult
   func open(_ user: String, _ cids: [String], _ hub: inout EventHub, through: Int64 = 100) throws
     -> EventHub.Ref

@@ -17,7 +17,7 @@ extension RealProcesses {
       return output.out.trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    /// Makes a key pair.
+    /// Make a key pair.
     ///
     /// - Returns: its modulus, as in a JWK.
     static func makeKey(_ path: String) async throws -> String {

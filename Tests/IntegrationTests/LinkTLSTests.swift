@@ -212,7 +212,7 @@ extension RealProcesses {
       ]
     }
 
-    /// Makes a certificate in the way operators do.
+    /// Make a certificate in the way operators do.
     static func makeCertificate(_ directory: String, _ name: String, _ alternatives: String) async throws {
       let script = Pair.packageRoot + "/Deploy/link-certificates.sh"
       let output = try await Command.run("/bin/bash", [script, directory, name, alternatives])

@@ -77,7 +77,7 @@ extension RealProcesses {
       }
     }
 
-    /// Performs a request of the driver; returns false where the line is only output.
+    /// Perform a request of the driver; return false where the line is only output.
     private static func performRequest(_ line: String, _ stack: LocalStack) async throws -> Bool {
       let words = line.split(separator: " ").map(String.init)
       switch (words.first, words.dropFirst().first) {

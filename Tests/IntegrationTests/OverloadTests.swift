@@ -45,7 +45,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
+    /// Run `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
     /// `relieve` gets the result of `hinder`. Then checks the callers' answers, memory, and the recovery.
     ///
     /// - Returns: the answers to the flood.

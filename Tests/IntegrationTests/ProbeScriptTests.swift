@@ -181,7 +181,7 @@ extension RealProcesses {
       )
     }
 
-    /// Runs a script, which has to pass; returns its number of cases.
+    /// Run a script, which has to pass; return its number of cases.
     @discardableResult
     private static func play(
       _ name: String,

@@ -163,9 +163,8 @@ import Testing
     )
     let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound
     var described: [String: String] = [:]
-    for row in document[start...].split(separator: "\n", omittingEmptySubsequences: false).dropFirst()
-      .prefix(while: { $0.hasPrefix("| ") })
-    {
+    let rows = document[start...].components(separatedBy: "\n").dropFirst()
+    for row in rows.prefix(while: { $0.hasPrefix("| ") }) {
       let cells = row.split(separator: "|")
       let folder = try #require(cells[1].firstMatch(of: /`(\w+)`/)).1
       for part in cells[0].matches(of: /`(\w+)`/) {

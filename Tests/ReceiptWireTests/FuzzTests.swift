@@ -177,7 +177,7 @@ struct FuzzTests {
     }
   }
 
-  /// Returns false for a refusal. An accepted value must come back equal from the bytes it is written as.
+  /// Return false for a refusal. An accepted value must come back equal from the bytes it is written as.
   private func again<Value: Equatable>(
     _ bytes: RawSpan,
     _ read: (inout FieldReader) throws -> Value,

@@ -95,7 +95,7 @@ final class Simulation {
   /// The name in the tally of refusals with this code.
   static func refusal(_ code: UInt64) -> String { "refused with \(code)" }
 
-  /// Adds members for more than one page of rows.
+  /// Add members for more than one page of rows.
   func enlarge() {
     let cid = SimulatedRequestGenerator.large
     let large = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
@@ -137,7 +137,7 @@ final class Simulation {
     afterwards()
   }
 
-  /// Handles the effects of any call of a loop.
+  /// Handle the effects of any call of a loop.
   private func afterwards() {
     if loops.contains(where: \.isHalted) {
       count("halts")
@@ -257,7 +257,7 @@ final class Simulation {
     count("ended")
   }
 
-  /// Reads frames from the sockets, and passes them to the loops that own their shards.
+  /// Read frames from the sockets, and pass them to the loops that own their shards.
   func receiveFrames(_ most: Int) {
     guard let connection = pick({ !$0.wire.isEmpty || ($0.isCut && !$0.isEnded) }) else { return }
     for _ in 0..<most {
@@ -349,7 +349,7 @@ final class Simulation {
     }
   }
 
-  /// Computes the expected result of a request. Returns whether parsing may fail.
+  /// Compute the expected result of a request. Return whether parsing may fail.
   private func expect(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
     guard let cid = request.ask.cid else {
       decide(request, connection, target)

@@ -261,7 +261,7 @@ final class Gateway {
     return words.joined(separator: ", ")
   }
 
-  /// Sends one request with the next correlation, and with the next counter unless one is given. The turn does not end.
+  /// Send one request with the next correlation, and with the next counter unless one is given. The turn does not end.
   func send(
     _ kind: FrameKind,
     _ name: String?,
