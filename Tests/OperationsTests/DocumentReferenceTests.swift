@@ -168,10 +168,8 @@ import Testing
       let cells = row.split(separator: "|")
       let folder = try #require(cells[1].firstMatch(of: /`(\w+)`/)).1
       for part in cells[0].matches(of: /`(\w+)`/) {
-        #expect(
-          described.updateValue(String(folder), forKey: String(part.1)) == nil,
-          "\(part.1) is listed twice"
-        )
+        let earlier = described.updateValue(String(folder), forKey: String(part.1))
+        #expect(earlier == nil, "\(part.1) is listed twice")
       }
     }
     #expect(described == folders)
