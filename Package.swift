@@ -355,7 +355,15 @@ let package = Package(
     ),
     .testTarget(
       name: "BackupTests",
-      dependencies: ["Backup", "ErasureLedger", "Operations"],
+      dependencies: [
+        "Backup", "ErasureLedger", "Operations", "ReceiptModel", "ReceiptWire", "StoreEngine", "StoreRocksDB",
+        nioCore,
+      ],
+      swiftSettings: strict
+    ),
+    .testTarget(
+      name: "ErasureLedgerTests",
+      dependencies: ["ErasureLedger"],
       swiftSettings: strict
     ),
     .testTarget(

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Carries out Deploy/Dockerfile in clean Debian roots, then starts docker-compose.yml's services there and uses them: what an
-# engine would do, on a machine that has none. Needs root, the tools named below, and a Swift toolchain; takes as long as a
-# release build of everything, and some minutes.
+# Checks the deployment files on a machine without a container engine: builds the images of Deploy/Dockerfile in clean
+# Debian root directories, starts the services of docker-compose.yml in them, and sends requests. Needs root, a Swift
+# toolchain and the tools below. Takes a full release build and some minutes.
 #
-#   Deploy/check.sh                  all of it
-#   Deploy/check.sh --prebuilt DIR   without the build: the three programs are taken from DIR; for working on this check
+#   Deploy/check.sh                  the whole check
+#   Deploy/check.sh --prebuilt DIR   skips the build and copies the three programs from DIR, for work on this check
 #
-# Everything happens in namespaces and a directory of its own: however this ends, the kernel takes back mounts and processes
-# with the namespaces. The directory is removed, unless this shell itself is killed.
+# The check runs in namespaces of its own, so the kernel removes its mounts and processes in any case. Its directory is
+# removed too, unless this shell is killed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -28,8 +28,7 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Debian's own interpreter: it has the YAML module that docker-compose brings.
-# And should this shell be killed, unshare goes with it.
+# Debian's interpreter has the YAML module that docker-compose depends on. If this shell is killed, unshare is too.
 setpriv --pdeathsig KILL unshare --mount --propagation private --pid --fork --kill-child --mount-proc \
   /usr/bin/python3 "$here/check/check.py" --work "$work" "$@" &
 child=$!

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes what docker-compose.yml wants in Deploy/secrets (or in another directory, given as the argument): the secret between
-# gateways and store and their certificates, the secrets of tokens and of push tickets, and a self-signed certificate for
-# HAProxy. What is there already stays.
+# Creates the files of docker-compose.yml in Deploy/secrets, or in the directory given as the argument: the secret
+# between gateways and store and their certificates, the secrets of tokens and of push tickets, and a self-signed
+# certificate for HAProxy. Existing files stay.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 directory=${1:-$here/secrets}
@@ -11,7 +11,7 @@ haproxy_gid=99
 
 umask 077
 mkdir -p "$directory"
-# Nobody else of this machine gets past the directory. A container is given single files, by mount, and sees no directory.
+# Other users of this machine cannot enter the directory. Containers mount single files, not the directory.
 chmod 0700 "$directory"
 
 for name in frame-secret jwt-secret ticket-secret; do
@@ -33,7 +33,8 @@ fi
 
 # A file keeps its owner and mode when it is mounted into a container. The authority's key is mounted into none.
 services=()
-for name in frame-secret jwt-secret ticket-secret link-ca.pem store-cert.pem store-key.pem gateway-cert.pem gateway-key.pem; do
+for name in frame-secret jwt-secret ticket-secret link-ca.pem store-cert.pem store-key.pem \
+  gateway-cert.pem gateway-key.pem; do
   services+=("$directory/$name")
 done
 if [ "$(id -u)" = 0 ]; then
@@ -41,8 +42,8 @@ if [ "$(id -u)" = 0 ]; then
   chgrp "$haproxy_gid" "$directory/haproxy.pem"
   chmod 0640 "${services[@]}" "$directory/haproxy.pem"
 else
-  # Without root no file can be given to another group: readable by whoever gets to see it, which the directory prevents here.
-  # The services remark on it when they start.
+  # Without root the files cannot change their group, so they are readable by all; the directory protects them here.
+  # The services log a warning about it when they start.
   chmod 0644 "${services[@]}" "$directory/haproxy.pem"
 fi
 echo "secrets and certificates are in $directory"

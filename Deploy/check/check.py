@@ -120,7 +120,19 @@ def enter_network_of_our_own():
 
 def call(composition, certificate, token, method, path, body=None, status=200):
     """One request by curl, through HAProxy."""
-    line = ["curl", "-sS", "--max-time", "20", "--http2", "--cacert", certificate, "-X", method, "-w", "\n%{http_version} %{http_code}"]
+    line = [
+        "curl",
+        "-sS",
+        "--max-time",
+        "20",
+        "--http2",
+        "--cacert",
+        certificate,
+        "-X",
+        method,
+        "-w",
+        "\n%{http_version} %{http_code}",
+    ]
     line += ["-H", f"authorization: Bearer {token}", f"https://localhost:8443{path}"]
     if body is not None:
         line += ["-H", "content-type: application/json", "--data-binary", json.dumps(body)]
@@ -136,7 +148,9 @@ def use(composition, secrets):
     certificate = os.path.join(secrets, "haproxy.crt")
 
     def token(*words):
-        return composition.once("tools", ["tidemark", "token", "--jwt-secret-file", "/run/secrets/jwt-secret", *words]).strip()
+        return composition.once(
+            "tools", ["tidemark", "token", "--jwt-secret-file", "/run/secrets/jwt-secret", *words]
+        ).strip()
 
     server, alice, bob = token("--server"), token("--user", "alice"), token("--user", "bob")
     channel = "/v1/channels/messaging:check"

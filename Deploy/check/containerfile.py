@@ -1,14 +1,14 @@
-"""Reads a container file and carries out its steps in directories, with chroot, where no engine is at hand.
+"""Reads a container file and runs its steps in directories, with chroot, without a container engine.
 
-Handled: FROM image|stage AS name, RUN (shell form), COPY [--from=stage] [--chown=uid:gid] source... destination with the
-context's .dockerignore, USER, WORKDIR, ENV, VOLUME, EXPOSE, STOPSIGNAL, HEALTHCHECK with options and CMD in exec form,
-ENTRYPOINT and CMD in exec form, comments, and lines continued by a backslash.
+Supported: FROM image|stage AS name, RUN (shell form), COPY [--from=stage] [--chown=uid:gid] source... destination
+with the context's .dockerignore, USER, WORKDIR, ENV, VOLUME, EXPOSE, STOPSIGNAL, HEALTHCHECK with options and CMD in
+exec form, ENTRYPOINT and CMD in exec form, comments, and lines continued by a backslash.
 
-Not handled, and refused by name rather than ignored: ADD, ARG, LABEL, SHELL, ONBUILD, MAINTAINER, here-documents, RUN in
-exec form or with flags such as --mount, flags of COPY other than the two above, HEALTHCHECK NONE or in shell form,
-ENTRYPOINT and CMD in shell form, variables outside of RUN, parser directives, and ** or character classes in .dockerignore.
+Unsupported, and rejected by name: ADD, ARG, LABEL, SHELL, ONBUILD, MAINTAINER, here-documents, RUN in exec form or
+with flags such as --mount, flags of COPY other than the two above, HEALTHCHECK NONE or in shell form, ENTRYPOINT and
+CMD in shell form, variables outside of RUN, parser directives, and ** or character classes in .dockerignore.
 
-Told apart from an engine: a step has no layer of its own, and RUN sees the network as this machine does.
+Differences from an engine: a step has no layer of its own, and RUN uses this machine's network.
 """
 
 import dataclasses
@@ -62,7 +62,18 @@ class Settings:
 
 
 INSTRUCTIONS = {
-    "FROM", "RUN", "COPY", "USER", "WORKDIR", "ENV", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD",
+    "FROM",
+    "RUN",
+    "COPY",
+    "USER",
+    "WORKDIR",
+    "ENV",
+    "VOLUME",
+    "EXPOSE",
+    "STOPSIGNAL",
+    "HEALTHCHECK",
+    "ENTRYPOINT",
+    "CMD",
 }
 HEALTH_CHECK_OPTIONS = {"interval", "timeout", "start-period", "retries"}
 
@@ -222,8 +233,9 @@ class Builder:
     """Carries stages out, each in a root of its own under `work`."""
 
     def __init__(self, stages, context, work, base, around, say):
-        """`base(image, root)` fills a root for an image by that name and returns its Settings; `around(root)` is a context
-        in which a RUN runs, and gives what the environment has beside the file's own; `say` is told each step."""
+        """`base(image, root)` fills a root directory with the image of that name and returns its Settings.
+        `around(root)` is the context of a RUN, and returns additional environment variables. `say` logs each step.
+        """
         self.stages = {stage.name: stage for stage in stages}
         self.context = context
         self.work = work

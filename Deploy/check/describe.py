@@ -17,7 +17,11 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 def lines(stages, compose):
     for name, stage in stages.items():
         if stage["entrypoint"]:
-            yield {"where": f"stage {name}", "program": stage["entrypoint"][0], "words": stage["entrypoint"][1:] + stage["command"]}
+            yield {
+                "where": f"stage {name}",
+                "program": stage["entrypoint"][0],
+                "words": stage["entrypoint"][1:] + stage["command"],
+            }
         if stage["health_check"]:
             yield {"where": f"stage {name}", "program": stage["health_check"][0], "words": stage["health_check"][1:]}
     for name, service in compose["services"].items():

@@ -1,6 +1,6 @@
-"""What a root gets from the machine: packages from its mirror, its Swift toolchain, and its way to Swift packages.
+"""What a root directory uses of this machine: its package mirror, Swift toolchain and access to Swift packages.
 
-Nothing of it is written down here: it is asked for, so that the check works wherever these programs are built.
+All of it is detected, so that the check works on every machine that can build the programs.
 """
 
 import contextlib
@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import urllib.parse
 
-# What the public Swift image brings beside the toolchain, as far as a build of these programs may lean on it. Rather fewer
-# than it has: what builds here builds there.
+# Packages of the public Swift image that a build of these programs may use. The image has more, so a build that
+# succeeds here succeeds there.
 SWIFT_IMAGE_PACKAGES = [
     "binutils", "ca-certificates", "gcc", "git", "libc6-dev", "libcurl4-openssl-dev", "libedit2", "libncurses6",
     "libpython3.11", "libsqlite3-0", "libstdc++-12-dev", "libxml2-dev", "pkg-config", "tzdata", "zlib1g-dev",
@@ -59,7 +59,9 @@ def make_base(codename, root):
         tail = "".join(open(log).readlines()[-10:])
         raise MachineError(f"debootstrap ended with {done.returncode}:\n{tail}")
     write(root, "etc/apt/sources.list", "\n".join(sources) + "\n")
-    settings = [line for line in ask("apt-config", "dump").split("\n") if re.match(r"Acquire::(https?|Check|Retries)", line)]
+    settings = [
+        line for line in ask("apt-config", "dump").split("\n") if re.match(r"Acquire::(https?|Check|Retries)", line)
+    ]
     write(root, "etc/apt/apt.conf.d/90machine", "\n".join(settings) + "\n")
     # As in the images: packages do not start services while they are installed.
     write(root, "usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", 0o755)
@@ -89,7 +91,9 @@ def running(root):
 
 def install(root, packages):
     with running(root) as environment:
-        line = "apt-get update -qq && apt-get install -y -qq --no-install-recommends " + " ".join(packages) + " >/dev/null"
+        line = (
+            "apt-get update -qq && apt-get install -y -qq --no-install-recommends " + " ".join(packages) + " >/dev/null"
+        )
         line += " && rm -rf /var/lib/apt/lists/*"
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         line = ["chroot", root, "/bin/sh", "-c", line]
@@ -104,12 +108,14 @@ def toolchain():
     if not os.path.exists(os.path.join(prefix, "bin/swift")):
         raise MachineError(f"no bin/swift in {prefix}")
     if prefix in ("/usr", "/usr/local"):
-        raise MachineError(f"the Swift toolchain is in {prefix}; it has to have a folder of its own to be lent to a root")
+        raise MachineError(
+            f"the Swift toolchain is in {prefix}; it has to have a folder of its own to be lent to a root"
+        )
     return prefix
 
 
 def lend_toolchain(root):
-    """Makes the toolchain visible in a root, and the way on which this machine finds Swift packages; returns its bin."""
+    """Mounts the toolchain in a root directory, configures the sources of Swift packages, returns the bin folder."""
     prefix = toolchain()
     lend_folder(root, prefix)
     # Where this machine fetches repositories from elsewhere, the root does too, be it another host or a folder.
@@ -137,7 +143,9 @@ def lend_toolchain(root):
         if folder.startswith("/") and os.path.isdir(folder):
             lend_folder(root, folder)
             # git trusts a repository of another user only where it is told to.
-            subprocess.run(["git", "config", "--file", os.path.join(root, "etc/gitconfig"), "safe.directory", "*"], check=True)
+            subprocess.run(
+                ["git", "config", "--file", os.path.join(root, "etc/gitconfig"), "safe.directory", "*"], check=True
+            )
     return os.path.join(prefix, "bin")
 
 

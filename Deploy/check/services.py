@@ -1,8 +1,9 @@
-"""Runs the services of a compose file in roots, each at a loopback address of its own, as far as an engine would show them
-the same: user, command, environment, secrets, volumes, read-only root, limits, stop signal, health check.
+"""Runs the services of a compose file in root directories, each at its own loopback address, as an engine would: user,
+command, environment, secrets, volumes, read-only root, limits, stop signal, health check.
 
-What differs: 0.0.0.0 in a command becomes the service's own address, and 127.0.0.1 in a health check too, since all share one
-network, which stands for each subnet that an environment names. Keys of a service that are neither carried out nor named in KEYS_LEFT_TO_THE_ENGINE are refused.
+Differences from an engine: all services share one network. So 0.0.0.0 in a command, and 127.0.0.1 in a health check,
+become the service's own address, and each subnet in an environment becomes 127.0.0.0/8. Keys of a service that are in
+neither KEYS_CARRIED_OUT nor KEYS_LEFT_TO_THE_ENGINE are rejected.
 """
 
 import os
@@ -19,8 +20,8 @@ KEYS_CARRIED_OUT = {
     "image", "build", "command", "environment", "secrets", "volumes", "read_only", "ulimits", "stop_signal",
     "stop_grace_period", "healthcheck", "depends_on",
 }
-# Every program here runs without capabilities and privileges anyhow; networks are one; nothing is restarted, so that a crash
-# is seen.
+# All programs run without capabilities and privileges here, and in one network. No program is restarted, so that a
+# crash is detected.
 KEYS_LEFT_TO_THE_ENGINE = {"cap_drop", "security_opt", "restart", "networks", "ports"}
 HEALTHY_WITHIN_SECONDS = 60
 
@@ -70,7 +71,9 @@ class Composition:
                 image = os.path.join(self.work, "image-" + name)
                 settings = self.make_image(service["image"], image)
             settings = settings.copy()
-            settings.environment.update({key: self.shared_network(value) for key, value in (service.get("environment") or {}).items()})
+            settings.environment.update(
+                {key: self.shared_network(value) for key, value in (service.get("environment") or {}).items()}
+            )
             settings.stop_signal = service.get("stop_signal", settings.stop_signal)
             if "command" in service:
                 settings.command = [word.replace("0.0.0.0", self.addresses[name]) for word in service["command"]]
@@ -79,7 +82,7 @@ class Composition:
         self.mount("tools", self.builder.root("tools"), self.builder.built["tools"].copy(), ["jwt-secret"], [], False)
 
     def shared_network(self, value):
-        """A value of the environment, with the network that all services share here in place of the compose file's subnets."""
+        """A value of the environment, with the shared network in place of the compose file's subnets."""
         value = str(value)
         for subnet in self.subnets:
             value = value.replace(subnet, "127.0.0.0/8")
@@ -88,7 +91,7 @@ class Composition:
     def mount(self, name, image, settings, secrets, volumes, is_read_only):
         root = os.path.join(self.work, "run", name)
         os.makedirs(root)
-        # What an engine adds to an image's root has to have a place there before the root cannot be written to any more.
+        # Mount points must exist before the root becomes read-only.
         hosts = os.path.join(self.work, "hosts")
         with open(hosts, "w") as file:
             file.write("127.0.0.1 localhost\n")
@@ -120,7 +123,7 @@ class Composition:
         self.run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", root + "/run")
         os.mkdir(root + "/run/secrets")
         for secret in secrets:
-            # The file that Deploy/secrets.sh made, with its owner and mode, under the name that the compose file gives it.
+            # The file of Deploy/secrets.sh, with its owner and mode, under its name in the compose file.
             place = f"{root}/run/secrets/{secret}"
             open(place, "w").close()
             source = os.path.join(self.secrets, os.path.basename(self.secret_files[secret]["file"]))
@@ -163,10 +166,18 @@ class Composition:
         with open(self.log(name), "a") as log:
             try:
                 self.processes[name] = start(
-                    self.roots[name], settings, line, descriptors=limit, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    self.roots[name],
+                    settings,
+                    line,
+                    descriptors=limit,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                 )
             except subprocess.SubprocessError:
-                raise ServiceError(f"{name} cannot be given {limit} descriptors: this machine's limit is {hard}") from None
+                raise ServiceError(
+                    f"{name} cannot be given {limit} descriptors: this machine's limit is {hard}"
+                ) from None
         self.say(f"{name}: as {settings.user}, {' '.join(line)}")
 
     def stop(self, name):

@@ -4,7 +4,7 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Handshake of a connection as by a gateway (Proto/frames.md, "Opening"). It is independent of StoreClient, so that
+/// Handshake of a connection as by a gateway (Proto/frames.md, "Handshake"). It is independent of StoreClient, so that
 /// the two check each other.
 extension StoreFrames {
   package mutating func open(_ exchange: ProbeExchange<StoreFrames>, _ line: String) async throws {

@@ -16,7 +16,7 @@ package struct Nonce: Hashable, Sendable {
   package static func random() -> Nonce { Nonce((0..<byteCount).map { _ in UInt8.random(in: 0...255) }) }
 }
 
-/// The first frame of a connection, from the gateway (Proto/frames.md, "Opening").
+/// The first frame of a connection, from the gateway (Proto/frames.md, "Handshake").
 package struct Hello: Hashable, Sendable {
   package static let magic: [UInt8] = Array("TDMK".utf8)
   package static let version: UInt32 = 1

@@ -4,7 +4,7 @@ internal import ReceiptModel
 package import ReceiptWire
 
 /// Authentication in a handshake: both proofs are HMAC-SHA-256 over a side's name, both nonces and the session
-/// (Proto/frames.md, "Opening").
+/// (Proto/frames.md, "Handshake").
 package struct StoreAuthenticator: Sendable {
   private let keys: [SymmetricKey]
 

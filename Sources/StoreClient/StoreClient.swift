@@ -5,7 +5,7 @@ package import ReceiptModel
 package import ReceiptWire
 
 /// Connection of a gateway's event loop to the store: pipelined, resending after a lost connection, with a timeout for
-/// each request (Proto/frames.md, "Opening" and "Sessions and resending").
+/// each request (Proto/frames.md, "Handshake" and "Sessions and resending").
 ///
 /// All calls, and all calls to the delegate, are on one event loop. Requests made while no store is connected are kept
 /// until their deadline. ``RequestTable`` (requests) and ``StoreLink`` (connections) decide, and this class executes

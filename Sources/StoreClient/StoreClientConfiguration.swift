@@ -18,7 +18,7 @@ package struct StoreClientConfiguration: Sendable {
 
   /// Addresses, tried in turn; at least one.
   package var addresses: [Address]
-  /// The shared secret, then the one it replaces (Proto/frames.md, "Opening"). Empty: the store need not prove a
+  /// The shared secret, then the one it replaces (Proto/frames.md, "Handshake"). Empty: the store need not prove a
   /// secret.
   package var secrets: [[UInt8]]
   /// Name of this gateway in the store's logs, at most 64 bytes of UTF-8; longer names are truncated.
@@ -68,6 +68,6 @@ package enum StoreClientLimits {
   static let batchBytesMin = 256
   /// Interval at which deadlines and pings are checked.
   package static let tick: TimeAmount = .milliseconds(100)
-  /// Timeout of a handshake (Proto/frames.md, "Opening").
+  /// Timeout of a handshake (Proto/frames.md, "Handshake").
   static let handshakeTimeout: TimeAmount = .seconds(10)
 }

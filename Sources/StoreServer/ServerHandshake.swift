@@ -2,7 +2,7 @@ import Crypto
 import ReceiptModel
 import ReceiptWire
 
-/// The store's side of an opening (Proto/frames.md, "Opening"): frames go in, actions come out.
+/// The store's side of a handshake (Proto/frames.md, "Handshake"): frames go in, actions come out.
 ///
 /// awaitingHello → awaitingProof → open; any refusal → refused.
 struct ServerHandshake {

@@ -5,7 +5,7 @@ import Watch
 
 /// A sender's view of their messages, built from events alone.
 @Suite struct LiveMessageStateTests {
-  /// Applies events in order.
+  /// Apply events in order.
   ///
   /// - Returns: for each event, the state of `a1` in words if it changed.
   private func changes(_ events: [(type: String, data: String)]) throws -> [String?] {

@@ -163,7 +163,7 @@ import Yams
     }
   }
 
-  /// Expects a described object to have exactly the built fields, and `additionalProperties: false`.
+  /// Expect a described object to have exactly the built fields, and `additionalProperties: false`.
   private func expect(_ schema: Any, describes known: KnownFields, _ path: String) throws {
     let schema = try object(in: schema, path)
     #expect(schema["additionalProperties"] as? Bool == false, "\(path)")

@@ -14,7 +14,7 @@ import Testing
     (long + "y", ["!"]), (long + "y\n" + long + "y\n\nz", ["!", "!", "z"]), ("a\u{0}b\n", ["a\u{0}b"]),
   ]
 
-  /// Reads a body in pieces of `pieceBytes`. Bytes that are not consumed are kept for the next piece.
+  /// Read a body in pieces of `pieceBytes`. Bytes that are not consumed are kept for the next piece.
   private static func read(_ body: [UInt8], pieceBytes: Int) -> [String] {
     var lines = AckLines()
     var found: [String] = []

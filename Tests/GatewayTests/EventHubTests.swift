@@ -63,7 +63,7 @@ import Testing
 
   func text(_ hub: inout EventHub) -> [String] { text(hub.takeSteps(), hub) }
 
-  /// Runs a tick, confirms its unsubscribe requests, and returns its steps.
+  /// Run a tick, confirm its unsubscribe requests, and return its steps.
   func tickAndConfirmUnsubscribes(_ hub: inout EventHub) -> [String] {
     hub.tick()
     let steps = hub.takeSteps()
@@ -84,7 +84,10 @@ import Testing
       case .subscribeUser(_, let name): "subscribe_user \(name)"
       case .unsubscribeUser(_, let name): "unsubscribe_user \(name)"
       case .list(let ref, let user, _, let cursor, let since):
-        "list \(ref.slot) \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")"
+        """
+        list \(ref.slot) \
+        \(user)\(cursor.map { " from \($0)" } ?? "")\(since.map { " gone since \($0.milliseconds)" } ?? "")
+        """
       case .subscribe(let frame, let since):
         "subscribe \(frame): \(hub.cids(of: frame).count)\(since.map { " since \($0.milliseconds)" } ?? "")"
       case .unsubscribe(let frame): "unsubscribe \(hub.cids(of: frame).count)"
@@ -113,7 +116,7 @@ import Testing
     }
   }
 
-  /// Opens a stream for a user with these channels, all of one shard, and answers its requests.
+  /// Open a stream for a user with these channels, all of one shard, and answer its requests.
   @discardableResult
   func open(_ user: String, _ cids: [String], _ hub: inout EventHub, through: Int64 = 100) throws
     -> EventHub.Ref

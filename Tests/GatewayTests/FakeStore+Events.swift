@@ -76,14 +76,14 @@ extension FakeModel {
     return cids
   }
 
-  /// Sends an events frame of one shard over every connection.
+  /// Send an events frame of one shard over every connection.
   func sendEvents(_ shard: ShardID, _ fields: EventsFields) {
     var buffer = ByteBuffer()
     buffer.writeFrame(FrameHeader(.events, shard: shard)) { fields.write(into: &$0) }
     broadcast(buffer)
   }
 
-  /// Publishes events of a channel, if it is subscribed to.
+  /// Publish events of a channel, if it is subscribed to.
   func publish(_ cid: String, _ published: [EventFields], through: Int64?) {
     guard events.channels.contains(cid) else { return }
     if let through { events.through = through }
@@ -100,7 +100,7 @@ extension FakeModel {
     }
   }
 
-  /// Publishes events of a user, if it is subscribed to.
+  /// Publish events of a user, if it is subscribed to.
   func publish(user: String, _ published: [UserEventFields]) {
     guard events.users.contains(user) else { return }
     let shard = ShardID.owning(Array(user.utf8).span.bytes, count: Int(shardCount))

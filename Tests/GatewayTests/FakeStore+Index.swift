@@ -130,7 +130,7 @@ extension FakeModel {
     guard channel.messages.contains(parent) else { throw Refused(code: .messageNotFound) }
   }
 
-  /// Answers register_message for a reply.
+  /// Answer register_message for a reply.
   func reply(
     _ id: String,
     _ user: String,

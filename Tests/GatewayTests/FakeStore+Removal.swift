@@ -30,7 +30,7 @@ extension FakeModel {
     fields.writeInteger(UInt8(isKnown ? 1 : 0))
   }
 
-  /// Rejects changes in the name of a user who is being erased.
+  /// Reject changes in the name of a user who is being erased.
   func checkErasing(_ user: String, in shard: UInt16) throws {
     if settings[shard]?[user]?.isErasing ?? false { throw Refused(code: .userErased) }
   }
@@ -70,9 +70,9 @@ extension FakeStore {
       return model.countFrames
     }
   }
-  /// Sets the maximum number of entries in a list_channels reply.
+  /// Set the maximum number of entries in a list_channels reply.
   func setListMax(_ count: Int) async throws { try await withModel { $0.listMax = count } }
-  /// Sets how many lists still contain erased members, and how many purges each shard answers as unfinished.
+  /// Set how many lists still contain erased members, and how many purges each shard answers as unfinished.
   func setErasing(staleLists: Int, purges: Int) async throws {
     try await withModel { model in
       model.staleLists = staleLists

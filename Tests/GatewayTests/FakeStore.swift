@@ -52,7 +52,7 @@ final class FakeStore: Sendable {
     return FakeStore(listener: listener, model: model)
   }
 
-  /// Sets how the store answers from now on.
+  /// Set how the store answers from now on.
   func set(_ mode: Mode) async throws {
     try await listener.eventLoop.submit { self.model.value.mode = mode }.get()
   }
@@ -83,7 +83,7 @@ final class FakeStore: Sendable {
     try await listener.eventLoop.submit { self.model.value.unsettledNames() }.get()
   }
 
-  /// Runs `body` with the model, on its event loop.
+  /// Run `body` with the model, on its event loop.
   func withModel<Result: Sendable>(_ body: @escaping @Sendable (FakeModel) -> Result) async throws -> Result {
     try await listener.eventLoop.submit { body(self.model.value) }.get()
   }
@@ -170,7 +170,7 @@ final class FakeModel {
     var detail = ""
   }
 
-  /// Answers one request frame.
+  /// Answer one request frame.
   func answer(_ header: FrameHeader, _ payload: RawSpan, into buffer: inout ByteBuffer) throws(WireError) {
     log.append(header.kind)
     var payload = payload

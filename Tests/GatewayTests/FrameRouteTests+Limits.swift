@@ -35,7 +35,8 @@ extension FrameRouteTests {
     }
   }
 
-  /// No store reply wakes the stream, because no frame needs the store, and the body has ended. The stream resumes itself.
+  /// No store reply wakes the stream, because no frame needs the store, and the body has ended. The stream resumes
+  /// itself.
   @Test func locallyAnsweredFramesDoNotStallStream() async throws {
     var limits = GatewayLimits()
     limits.streamAnswerBytes = 1_024

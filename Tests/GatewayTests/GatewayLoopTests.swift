@@ -127,7 +127,7 @@ import Testing
 
   private static let query = "/v1/channels/messaging:c/read-state"
 
-  /// Sends queries with these tokens, without waiting.
+  /// Send queries with these tokens, without waiting.
   private func query(_ tokens: [String], _ gateway: TestGateway) async throws -> [EventLoopFuture<TestAnswer>]
   {
     var answers: [EventLoopFuture<TestAnswer>] = []
@@ -141,7 +141,7 @@ import Testing
     try await gateway.eventLoop.submit { gateway.loop.value.queries.waitingCount }.get()
   }
 
-  /// Reconnects a silent store. The gateway resends its requests, and the store answers them.
+  /// Reconnect a silent store. The gateway resends its requests, and the store answers them.
   private func reconnectAnsweringStore(_ gateway: TestGateway) async throws {
     try await gateway.store.set(.normal)
     try await gateway.store.withModel { $0.closeConnections() }

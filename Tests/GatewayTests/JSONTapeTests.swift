@@ -248,9 +248,9 @@ import Testing
   }
 
   private func randomText(_ generator: inout SplitMix64, depth: Int) -> String {
-    let blank = ["", "", "", " ", "\n", "\t "].randomElement(using: &generator)!
+    let blank = generator.pick(["", "", "", " ", "\n", "\t "])
     switch Int.random(in: 0..<(depth > 5 ? 6 : 9), using: &generator) {
-    case 0: return blank + ["null", "true", "false"].randomElement(using: &generator)!
+    case 0: return blank + generator.pick(["null", "true", "false"])
     case 1: return blank + "\(Int64.random(in: .min ... .max, using: &generator))"
     case 2: return blank + "\(Int.random(in: -100...100, using: &generator))"
     case 3: return blank + "\(Double.random(in: -1e6...1e6, using: &generator))"
@@ -270,11 +270,11 @@ import Testing
     var text = "\""
     for _ in 0..<Int.random(in: 0...30, using: &generator) {
       switch Int.random(in: 0..<12, using: &generator) {
-      case 0: text += ["\\n", "\\\\", "\\\"", "\\/", "\\t"].randomElement(using: &generator)!
+      case 0: text += generator.pick(["\\n", "\\\\", "\\\"", "\\/", "\\t"])
       case 1:
         let digits = String(UInt32.random(in: 1...0xD7FF, using: &generator), radix: 16)
         text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-      case 2: text += ["é", "世", "😀", "\u{7F}", "\u{2028}"].randomElement(using: &generator)!
+      case 2: text += generator.pick(["é", "世", "😀", "\u{7F}", "\u{2028}"])
       case 3: text += "\\ud83d\\ude0\(Int.random(in: 0...9, using: &generator))"
       default: text += String(UnicodeScalar(UInt8.random(in: 0x61...0x7A, using: &generator)))
       }

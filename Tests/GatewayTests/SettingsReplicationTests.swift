@@ -32,7 +32,7 @@ import Testing
     }
   }
 
-  /// Runs a round that finds these values in shard 0 and none in other shards.
+  /// Run a round that finds these values in shard 0 and none in other shards.
   private func round(_ replications: inout SettingsReplication, _ values: [SharedValue], shardCount: Int = 3)
     -> [String]
   {

@@ -38,7 +38,7 @@ import Testing
 
     func write(_ bytes: ByteBuffer) async throws { try await channel.writeAndFlush(bytes) }
 
-    /// Sends the preface, SETTINGS with the initial stream window, and a request whose body follows.
+    /// Send the preface, SETTINGS with the initial stream window, and a request whose body follows.
     func begin(window: UInt32) async throws {
       try await begin(
         window: window,
@@ -49,7 +49,7 @@ import Testing
       )
     }
 
-    /// Sends the preface, SETTINGS with the initial stream window, and a request for events.
+    /// Send the preface, SETTINGS with the initial stream window, and a request for events.
     func beginEvents(window: UInt32, token: String) async throws {
       let fields = [(":method", "GET"), (":path", "/v1/events"), ("authorization", "Bearer \(token)")]
       try await begin(window: window, fields, flags: 5)
@@ -255,7 +255,7 @@ import Testing
 }
 
 extension ByteBuffer {
-  /// Writes one HTTP/2 frame (RFC 9113 section 4.1).
+  /// Write one HTTP/2 frame (RFC 9113 section 4.1).
   fileprivate mutating func writeFrame(type: UInt8, flags: UInt8, stream: UInt32, _ payload: ByteBuffer) {
     writeInteger(UInt32(payload.readableBytes) << 8 | UInt32(type))
     writeInteger(flags)

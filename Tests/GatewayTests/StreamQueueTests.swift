@@ -22,7 +22,7 @@ import Testing
     )
   }
 
-  /// Puts entries given as `kind subject [cid] = bytes @id`, and returns the remaining ones in order.
+  /// Put entries given as `kind subject [cid] = bytes @id`, and return the remaining ones in order.
   private func run(_ lines: [String]) -> [String] {
     var queue = StreamQueue()
     for line in lines {

@@ -91,7 +91,7 @@ final class TestEventStream: Sendable {
     return (event["type"] as? String ?? "no type") + (user.map { " \($0)" } ?? "")
   }
 
-  /// Waits for the first heartbeat with an id, which shows that the stream is live.
+  /// Wait for the first heartbeat with an id, which shows that the stream is live.
   func live() async -> Bool {
     while let block = await block() { if block.hasPrefix(":\nid: ") { return true } }
     return false

@@ -91,7 +91,7 @@ struct TestGateway: Sendable {
     try await group.shutdownGracefully()
   }
 
-  /// Creates a channel with these members and messages.
+  /// Create a channel with these members and messages.
   func setUp(_ cid: String, members: [String], messages: [String] = []) async throws {
     let list = members.map { "\"\($0)\"" }.joined(separator: ",")
     let put = try await client.put("/v1/channels/\(cid)", "{\"members\":[\(list)]}")
@@ -160,7 +160,7 @@ final class TestClient: Sendable {
   }
 
   func close() async throws { try? await channel.close() }
-  /// Leaves received data in the kernel's buffer.
+  /// Leave received data in the kernel's buffer.
   func stopReading() async throws { try await channel.setOption(.autoRead, value: false).get() }
   var isClosed: EventLoopFuture<Void> { channel.closeFuture }
   var isOpen: Bool { channel.isActive }
@@ -200,7 +200,7 @@ final class TestClient: Sendable {
     return try await answer.value("the answer to \(method) \(path)")
   }
 
-  /// Sends a request without waiting for its answer.
+  /// Send a request without waiting for its answer.
   func submit(
     _ method: HTTP2Method,
     _ path: String,
@@ -227,7 +227,7 @@ final class TestClient: Sendable {
 }
 
 extension TestClient {
-  /// Opens an event stream.
+  /// Open an event stream.
   func events(
     _ query: String = "",
     token: String?,
@@ -248,7 +248,7 @@ extension TestClient {
     return stream
   }
 
-  /// Begins a request whose body follows, see ``TestRequestStream``.
+  /// Begin a request whose body follows, see ``TestRequestStream``.
   func open(
     _ method: HTTP2Method,
     _ path: String,
@@ -269,14 +269,14 @@ extension TestClient {
     }.get()
   }
 
-  /// Calls the connection on its event loop.
+  /// Call the connection on its event loop.
   func onConnection(
     _ body: @escaping @Sendable (HTTP2ClientConnection<TestClientDelegate>) -> Void
   ) async throws {
     try await channel.eventLoop.submit { body(self.connection.value) }.get()
   }
 
-  /// Cancels a stream.
+  /// Cancel a stream.
   func cancel(_ stream: TestEventStream) async throws {
     guard let handle = stream.handle else { return }
     try await channel.eventLoop.submit { self.connection.value.cancel(handle) }.get()

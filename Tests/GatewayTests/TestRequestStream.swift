@@ -45,7 +45,7 @@ final class TestRequestStream: Sendable {
 
   func ended() { continuation.finish() }
 
-  /// Waits until `find` returns a byte count, and takes that many bytes; nil if the stream ends before.
+  /// Wait until `find` returns a byte count, and take that many bytes; nil if the stream ends before.
   private func next(_ find: ([UInt8]) -> Int?) async -> [UInt8]? {
     while true {
       let count = state.withLock { find($0.received) }
@@ -102,7 +102,7 @@ final class TestRequestStream: Sendable {
 }
 
 extension TestClient {
-  /// Begins a request whose body follows.
+  /// Begin a request whose body follows.
   func begin(
     _ path: String = "/v1/frames",
     contentType: String = "application/vnd.tidemark.frames",
@@ -120,7 +120,7 @@ extension TestClient {
     }
   }
 
-  /// Ends the body.
+  /// End the body.
   func finish(_ stream: TestRequestStream) async throws {
     try await onConnection { connection in
       if let handle = stream.handle { connection.finish(handle) }

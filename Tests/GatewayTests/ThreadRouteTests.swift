@@ -14,7 +14,7 @@ import Testing
     return "\(row["last_read_seq"] ?? "-") unread \(row["unread_messages"] ?? "-")"
   }
 
-  /// Creates a channel with two messages by alice. Bob replies twice to the first one, alice once.
+  /// Create a channel with two messages by alice. Bob replies twice to the first one, alice once.
   private func setUp(_ gateway: TestGateway) async throws {
     try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2"])
     for (id, user, sequence) in [("r1", "bob", 1), ("r2", "bob", 2), ("r3", "alice", 3)] {

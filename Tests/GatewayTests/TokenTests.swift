@@ -205,7 +205,8 @@ enum TestTokens {
     let keySet = """
       {"keys":[
         {"kty":"EC","crv":"P-256","alg":"ES256","kid":"e1","x":"\(parameters.x)","y":"\(parameters.y)"},
-        {"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"d1","x":"\(TestTokens.base64URL(edwards.publicKey.rawRepresentation))"}]}
+        {"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"d1",
+         "x":"\(TestTokens.base64URL(edwards.publicKey.rawRepresentation))"}]}
       """
     let verifier = try await verifier(keySet: keySet)
     let signers = JWTKeyCollection()

@@ -51,7 +51,7 @@ import Testing
     }
   }
 
-  /// Runs a scan to its end. With `reversed`, the newest step is answered first.
+  /// Run a scan to its end. With `reversed`, the newest step is answered first.
   private static func run(_ scan: inout UserListScan, _ channels: Channels, reversed: Bool) throws {
     var steps = scan.begin()
     var count = 0

@@ -69,7 +69,7 @@ private final class Pair {
 
   deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
 
-  /// Delivers bytes in both directions until none are left.
+  /// Deliver bytes in both directions until none are left.
   func run() {
     client.flushIfNeeded()
     var moved = true
@@ -226,7 +226,7 @@ struct ClientTests {
 
 @Suite("Streamed request bodies")
 struct StreamedBodyTests {
-  /// Reads a body line by line, and answers each line at once, like push acknowledgements.
+  /// Read a body line by line, and answer each line at once, like push acknowledgements.
   private func lines(_ pair: Pair) {
     pair.server.delegate.onRequest = { stream, connection in
       connection.startStreaming(stream, status: 200, contentType: .ndjson)

@@ -54,7 +54,7 @@ struct Frame: Equatable, Sendable {
     }
   }
 
-  /// Parses whole frames; an incomplete rest stays in `bytes`.
+  /// Parse whole frames; an incomplete rest stays in `bytes`.
   static func parse(_ bytes: inout [UInt8]) -> [Frame] {
     var frames: [Frame] = []
     var at = 0

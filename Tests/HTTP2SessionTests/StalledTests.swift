@@ -42,7 +42,7 @@ struct StalledTests {
       }
     }
 
-    /// Sends a piece of a body. Returns false if a window is closed or no bytes are left.
+    /// Send a piece of a body. Return false if a window is closed or no bytes are left.
     func send(_ stream: Int32, ends: Bool) -> Bool {
       let count = min(windows[stream]!, connectionWindow, left[stream]!, StalledTests.piece)
       guard count > 0, !resets.contains(stream) else { return false }
@@ -63,7 +63,7 @@ struct StalledTests {
       return true
     }
 
-    /// Reads the server's frames: window updates, resets and answers.
+    /// Read the server's frames: window updates, resets and answers.
     func readFrames() {
       for update in server.frames(.windowUpdate) {
         let increment = Int(read32(update.payload, 0))
@@ -74,7 +74,7 @@ struct StalledTests {
       _ = server.takeFrames()
     }
 
-    /// Sends in turn or stream by stream, until every relevant window is closed.
+    /// Send in turn or stream by stream, until every relevant window is closed.
     func run(interleaved: Bool = true, ends: Bool = true) {
       var hasProgressed = true
       while hasProgressed {
@@ -145,8 +145,8 @@ struct StalledTests {
     #expect(!server.isClosed)
   }
 
-  /// Sends three pieces on each of ten streams. Some streams must be reset with `error`, and the others be served.
-  /// Returns the number of reset streams.
+  /// Send three pieces on each of ten streams. Some streams must be reset with `error`, and the others be served.
+  /// Return the number of reset streams.
   private func sendBodies(to server: TestServer, _ limits: HTTP2Limits, resetWith error: HTTP2ErrorCode)
     -> Int
   {

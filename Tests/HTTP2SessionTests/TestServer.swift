@@ -94,7 +94,7 @@ final class TestServer {
 
   var isClosed: Bool { !channel.isActive }
 
-  /// Delivers bytes in one read.
+  /// Deliver bytes in one read.
   func send(_ bytes: [UInt8]) {
     if channel.isActive { _ = try? channel.writeInbound(ByteBuffer(bytes: bytes)) }
     collect()

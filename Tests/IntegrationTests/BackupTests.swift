@@ -296,7 +296,7 @@ extension RealProcesses {
 }
 
 extension Pair {
-  /// Backs up the pair's store, which has to succeed; returns the command's report.
+  /// Back up the pair's store, which has to succeed; return the command's report.
   @discardableResult
   func backup(_ to: String) async throws -> [String: Any] {
     let output = try await RealProcesses.Backups.tidemark("backup", self, to)
@@ -305,7 +305,7 @@ extension Pair {
     return object
   }
 
-  /// Restores the newest backup and serves it beside this pair, with the same secrets.
+  /// Restore the newest backup and serve it beside this pair, with the same secrets.
   func withRestored<Result>(
     _ from: String,
     _ name: String,

@@ -29,7 +29,7 @@ struct Balanced: Sendable {
   var url: String { "https://localhost:\(listen.port)" }
   var certificate: String { stack.files.certificate }
 
-  /// Starts all processes, waits until HAProxy has found both gateways, runs `body`, and always stops the processes.
+  /// Start all processes, wait until HAProxy has found both gateways, run `body`, and always stop the processes.
   static func with(gatewayFlags: [String] = [], _ body: (Balanced) async throws -> Void) async throws {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)

@@ -87,7 +87,7 @@ final class BalancedLoad: Sendable {
   /// The result so far.
   var result: Result { state.withLock { $0.result } }
 
-  /// Waits for the last requests, and returns the result of all.
+  /// Wait for the last requests, and return the result of all.
   @discardableResult
   func end() async throws -> Result {
     state.withLock { $0.isEnding = true }

@@ -57,7 +57,7 @@ final class Browser {
     }
   }
 
-  /// Opens the page from one of its origins. Where its files name the gateway of the docs, they get this pair's.
+  /// Open the page from one of its origins. Where its files name the gateway of the docs, they get this pair's.
   ///
   /// - Parameters:
   ///   - page: one of the place's origins.
@@ -110,25 +110,25 @@ final class Browser {
     }
   }
 
-  /// Stops the browser in any state.
+  /// Stop the browser in any state.
   func end() async {
     await process.stop(grace: .seconds(5))
     server.end()
   }
 
-  /// Sets the token that the page fetches when it opens a stream.
+  /// Set the token that the page fetches when it opens a stream.
   static func setToken(_ token: String, _ pair: Pair) throws {
     try token.write(toFile: pair.directory + "/page/token", atomically: true, encoding: .utf8)
   }
 
-  /// Cuts the proxy to the gateway, or restores it.
+  /// Cut the proxy to the gateway, or restore it.
   func way(_ command: String) async throws {
     server.send(command)
     while let what = try await next() { if what == command { return } }
     throw Unexpected("the way to the gateway was not \(command): the page's server has ended")
   }
 
-  /// Waits until the page has reported all of these since the last wait, in any order.
+  /// Wait until the page has reported all of these since the last wait, in any order.
   ///
   /// - Parameter wanted: for each report its kind, then parts of its data.
   func wait(for wanted: [String]...) async throws {
@@ -169,7 +169,10 @@ final class Browser {
   /// The hash of the certificate's key: the browser trusts only the key of this test.
   private static func pin(_ pair: Pair) async throws -> String {
     let script =
-      "set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | base64"
+      """
+      set -o pipefail; openssl x509 -in '\(pair.certificate)' -pubkey -noout | openssl pkey -pubin -outform der | \
+      openssl dgst -sha256 -binary | base64
+      """
     let output = try await Command.run("/bin/bash", ["-c", script])
     guard output.status == 0 else { throw Unexpected("no pin: \(output)") }
     return output.out.trimmingCharacters(in: .whitespacesAndNewlines)

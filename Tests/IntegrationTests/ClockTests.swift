@@ -33,7 +33,7 @@ extension RealProcesses {
         let before = try await pair.curl("GET", state, token: bob)
 
         // Queries are answered throughout.
-        try await pair.withNeighbour("GET", state, token: bob, beside: "a clock set forward") {
+        try await pair.withWellBehavedClient("GET", state, token: bob, beside: "a clock set forward") {
           try clock.set(aheadSeconds: 2 * Self.hour)
           try await pair.waitForStore(503, saying: "clock: the clock is 7")
           let refused = try await pair.curl(
@@ -290,7 +290,14 @@ extension RealProcesses {
         arguments: ["repair-clock", data],
         logFile: pair.directory + "/repair.log"
       )
-      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) { usleep(100) }
+      let end = ContinuousClock.now + waitLimit
+      while repair.isRunning, !FileManager.default.fileExists(atPath: marker) {
+        guard ContinuousClock.now < end else {
+          repair.kill()
+          throw Unexpected("timed out after \(waitLimit) waiting for the repair to begin writing, or to end")
+        }
+        usleep(100)
+      }
       repair.kill()
       return "\(repair.waitForExitBlocking())"
     }

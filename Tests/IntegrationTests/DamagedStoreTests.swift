@@ -157,7 +157,7 @@ extension RealProcesses {
       (try? String(contentsOfFile: pair.stack.files.log(of: "tidemark-store"), encoding: .utf8)) ?? ""
     }
 
-    /// Leaves a wrong byte in the pair's data that makes a channel unreadable; returns the answers served from it.
+    /// Leave a wrong byte in the pair's data that makes a channel unreadable; return the answers served from it.
     private static func damageOneTableOfPages(_ pair: Pair, _ source: String) async throws -> [Int?] {
       let files = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".sst") }
       // The start of a table holds the channels' names; without it no channel is found.
@@ -186,7 +186,7 @@ extension RealProcesses {
       channels.indices.map { channel in (0..<count).filter { $0 % channels.count == channel }.count }
     }
 
-    /// Makes channels and marks, kills the store, and returns a copy of its data: pages and an old log in tables,
+    /// Make channels and marks, kill the store, and return a copy of its data: pages and an old log in tables,
     /// with a new log after them.
     private static func killedStore(_ pair: Pair) async throws -> String {
       try await pair.makeChannels(channels, messages: 2_000, users: 1)
@@ -218,7 +218,7 @@ extension RealProcesses {
       try FileManager.default.copyItem(atPath: source, toPath: pair.stack.files.data)
     }
 
-    /// Starts the store over its data, queries every channel, and kills it again.
+    /// Start the store over its data, query every channel, and kill it again.
     private static func start(_ pair: Pair) async throws -> Outcome {
       do {
         try await pair.stack.startStore()

@@ -25,7 +25,7 @@ enum Documented {
     return blocks[0]
   }
 
-  /// Replaces the document's ports and folders by a pair's; everything else stays as printed.
+  /// Replace the document's ports and folders by a pair's; everything else stays as printed.
   static func here(_ text: String, _ pair: Pair) -> String {
     text.replacingOccurrences(of: "https://localhost:8443", with: pair.tlsURL)
       .replacingOccurrences(of: "http://127.0.0.1:8080", with: pair.h2cURL)
@@ -116,7 +116,7 @@ extension RealProcesses {
       }
     }
 
-    /// Waits for a line that has all of these parts.
+    /// Wait for a line that has all of these parts.
     private static func wait(_ stream: Companion, for parts: [String]) async throws {
       var lines: [String] = []
       while let line = await stream.line() {
@@ -126,7 +126,7 @@ extension RealProcesses {
       throw Unexpected("no line with \(parts) among \(lines)")
     }
 
-    /// Waits until the gateway has an open stream: only streams that are already open get new events.
+    /// Wait until the gateway has an open stream: only streams that are already open get new events.
     private static func waitUntilOpen(_ gateway: Int, _ pair: Pair) async throws {
       let admin = pair.stack.plan.gateways[gateway].admin
       let line = "tidemark_gateway_event_streams 1\n"

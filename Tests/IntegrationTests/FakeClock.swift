@@ -22,7 +22,7 @@ struct FakeClock: Sendable {
   /// The environment variables that a program needs.
   var variables: [String: String] { ["LD_PRELOAD": library, "FAKE_CLOCK": file] }
 
-  /// Sets the clock, with immediate effect.
+  /// Set the clock, with immediate effect.
   func set(aheadSeconds: Int64) throws {
     let handle = try FileHandle(forWritingTo: URL(fileURLWithPath: file))
     // In place and in one write: the program has the file mapped.

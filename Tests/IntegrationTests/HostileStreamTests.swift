@@ -40,7 +40,7 @@ extension RealProcesses {
       try await Self.play("newcomers", users: 30) { _, driver in try await driver.lastLine() }
     }
 
-    /// Runs a case of the script against the h2c gateway.
+    /// Run a case of the script against the h2c gateway.
     ///
     /// - Parameter body: reads the script's output to its end, and returns its last line.
     private static func play(

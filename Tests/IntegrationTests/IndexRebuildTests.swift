@@ -76,7 +76,7 @@ extension RealProcesses {
       return entries.compactMap { $0["cid"] as? String }.sorted()
     }
 
-    /// Waits until the log has no tail: the store then reads what the test changes on storage.
+    /// Wait until the log has no tail: the store then reads what the test changes on storage.
     private static func waitUntilWritten(_ pair: Pair) async throws {
       for _ in 0..<300 {
         let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
@@ -91,7 +91,7 @@ extension RealProcesses {
       throw Unexpected("pages are not written after 30 s")
     }
 
-    /// Changes the entries of a user's index on storage; no process has it open.
+    /// Change the entries of a user's index on storage; no process has it open.
     private static func alter(
       _ user: String,
       in pair: Pair,

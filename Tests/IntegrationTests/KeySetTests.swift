@@ -17,12 +17,15 @@ extension RealProcesses {
       return output.out.trimmingCharacters(in: .whitespacesAndNewlines)
     }
 
-    /// Makes a key pair.
+    /// Make a key pair.
     ///
     /// - Returns: its modulus, as in a JWK.
     static func makeKey(_ path: String) async throws -> String {
       let hex = try await shell(
-        "openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out $1; openssl rsa -in $1 -noout -modulus",
+        """
+        openssl genpkey -quiet -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out $1; openssl rsa -in $1 -noout \
+        -modulus
+        """,
         [path]
       )
       var bytes = Data()

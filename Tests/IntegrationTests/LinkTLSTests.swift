@@ -68,7 +68,7 @@ extension RealProcesses {
         #expect(answered.status == 0 && answered.out.contains("TLSv1.3"), "\(answered)")
         #expect(answered.out.contains("ALPN tidemark/1"), "\(answered)")
 
-        try await pair.withNeighbour(
+        try await pair.withWellBehavedClient(
           "POST",
           "/v1/channels/messaging:secret-room/read",
           token: token,
@@ -212,7 +212,7 @@ extension RealProcesses {
       ]
     }
 
-    /// Makes a certificate in the way operators do.
+    /// Make a certificate in the way operators do.
     static func makeCertificate(_ directory: String, _ name: String, _ alternatives: String) async throws {
       let script = Pair.packageRoot + "/Deploy/link-certificates.sh"
       let output = try await Command.run("/bin/bash", [script, directory, name, alternatives])

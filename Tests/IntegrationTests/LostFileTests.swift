@@ -108,7 +108,7 @@ extension RealProcesses {
       return (0...).first { !taken.contains("\($0)") } ?? 0
     }
 
-    /// Sets the soft limit of a process's descriptors; the hard limit stays.
+    /// Set the soft limit of a process's descriptors; the hard limit stays.
     private static func limit(_ process: ChildProcess, to count: Int) async throws {
       let set = try await Command.run("prlimit", ["--pid", "\(process.processID)", "--nofile=\(count):"])
       guard set.status == 0 else { throw Unexpected("prlimit: \(set)") }

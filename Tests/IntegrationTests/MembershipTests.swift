@@ -43,7 +43,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs a client against two gateways whose connections to the store are cut at random. The client must succeed,
+    /// Run a client against two gateways whose connections to the store are cut at random. The client must succeed,
     /// and connections must have been cut.
     ///
     /// - Parameter client: gets the pair, the gateways' ports and the seed.

@@ -116,7 +116,7 @@ extension RealProcesses {
       )
     }
 
-    /// Creates the objects that the file's examples name.
+    /// Create the objects that the file's examples name.
     private static func prepare(_ pair: Pair) async throws {
       let server = pair.serverToken
       try await pair.expect(

@@ -45,7 +45,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
+    /// Run `hinder` between the start of the load and the flood, and `relieve` after the answers under overload.
     /// `relieve` gets the result of `hinder`. Then checks the callers' answers, memory, and the recovery.
     ///
     /// - Returns: the answers to the flood.
@@ -131,8 +131,13 @@ extension RealProcesses {
         try await pair.storeProcess.signal(SIGSTOP)
         return nil
       } relieve: { pair, _ in
-        // Longer than a command's deadline of 5 s.
-        try await Task.sleep(for: .seconds(6))
+        // More requests than those of the marks: the flood's have reached the deadline of 5 s too. Batches that waited
+        // for room have got it or were refused.
+        try await eventually("the flood's requests to the store have timed out") {
+          let timeouts = await pair.gatewayMetric("tidemark_gateway_store_timeouts_total") ?? 0
+          let waiting = await pair.gatewayMetric("tidemark_gateway_batches_waiting")
+          return timeouts >= 1_000 && waiting == 0
+        }
         try await pair.storeProcess.signal(SIGCONT)
       }
       // Requests in the window failed at the deadline.

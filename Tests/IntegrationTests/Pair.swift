@@ -24,7 +24,7 @@ struct Pair: Sendable {
     try await mint.user(user, lifetime: .seconds(3600))
   }
 
-  /// Starts a store, a TLS gateway and an h2c gateway, runs `body`, and always stops them.
+  /// Start a store, a TLS gateway and an h2c gateway, run `body`, and always stop them.
   ///
   /// - Parameters:
   ///   - storeFlags: further flags of the store.
@@ -87,7 +87,7 @@ struct Pair: Sendable {
 
   // MARK: curl
 
-  /// Sends one request with curl over h2c; returns the status and the body.
+  /// Send one request with curl over h2c; return the status and the body.
   func curl(
     _ method: String,
     _ path: String,
@@ -123,7 +123,7 @@ struct Pair: Sendable {
     return (try? JSONSerialization.jsonObject(with: Data(answer.body.utf8)) as? [String: Any]) ?? [:]
   }
 
-  /// Makes a channel with members alice and bob, and a message by alice.
+  /// Make a channel with members alice and bob, and a message by alice.
   func makeChannel(_ cid: String, message: String) async throws {
     let path = "/v1/channels/\(cid)"
     try await expect(201, "PUT", path, token: serverToken, json: #"{"members":["alice","bob"]}"#)
@@ -133,7 +133,7 @@ struct Pair: Sendable {
 }
 
 extension Pair {
-  /// Waits for an answer of the store's `/ready`.
+  /// Wait for an answer of the store's `/ready`.
   ///
   /// - Parameter text: a part of the answer.
   func waitForStore(_ status: Int, saying text: String = "") async throws {

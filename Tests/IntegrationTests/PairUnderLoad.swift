@@ -7,7 +7,7 @@ import Testing
 
 /// Helpers of the tests under load.
 extension Pair {
-  /// Makes channels with members `user-0` and on, and messages `m1` and on.
+  /// Make channels with members `user-0` and on, and messages `m1` and on.
   func makeChannels(_ channels: [String], messages: Int, users: Int) async throws {
     let members = (0..<users).map { "\"user-\($0)\"" }.joined(separator: ",")
     for cid in channels {
@@ -31,7 +31,7 @@ extension Pair {
     }
   }
 
-  /// Makes the channels and the file that describes them to the clients; returns its path.
+  /// Make the channels and the file that describes them to the clients; return its path.
   func prepareLoad(channels: [String], messages: Int, users: Int) async throws -> String {
     try await makeChannels(channels, messages: messages, users: users)
     var tokens: [String: String] = [:]
@@ -44,7 +44,7 @@ extension Pair {
     return path
   }
 
-  /// Kills the store under load `rounds` times. A foreign client records what was acknowledged, and after each kill
+  /// Kill the store under load `rounds` times. A foreign client records what was acknowledged, and after each kill
   /// reads everything back.
   ///
   /// - Returns: the number of acknowledged marks.
@@ -70,7 +70,7 @@ extension Pair {
     return last
   }
 
-  /// Starts strace to record the store's reads, writes and syncs for ``SyncTrace``. Returns once it is attached.
+  /// Start strace to record the store's reads, writes and syncs for ``SyncTrace``. Return once it is attached.
   func traceStore(into trace: String) async throws -> ChildProcess {
     let log = directory + "/strace.log"
     let strace = try ChildProcess(

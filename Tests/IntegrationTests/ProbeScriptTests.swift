@@ -9,7 +9,7 @@ extension RealProcesses {
   /// Every script of Proto/scripts against the real services, run by the real `tidemark probe run`.
   @Suite struct ProbeScripts {
     /// Scripts for a store without a secret.
-    private static let secretless = ["opening.probe"]
+    private static let secretless = ["handshake.probe"]
     /// A script that expects the store to end.
     private static let draining = "draining.probe"
 
@@ -181,7 +181,7 @@ extension RealProcesses {
       )
     }
 
-    /// Runs a script, which has to pass; returns its number of cases.
+    /// Run a script, which has to pass; return its number of cases.
     @discardableResult
     private static func play(
       _ name: String,

@@ -180,7 +180,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs blocks one after another, and returns their output.
+    /// Run blocks one after another, and return their output.
     private static func python(_ blocks: [String], _ pair: Pair, _ arguments: [String] = []) async throws
       -> [String]
     {

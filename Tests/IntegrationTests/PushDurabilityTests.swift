@@ -36,7 +36,7 @@ extension RealProcesses {
       }
     }
 
-    /// Waits until some hundreds of acks more than `last` were answered ok.
+    /// Wait until some hundreds of acks more than `last` were answered ok.
     private static func count(_ client: Companion, above last: Int) async throws -> Int {
       for _ in 0..<300 {
         client.send("count")

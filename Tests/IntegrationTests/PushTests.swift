@@ -77,7 +77,7 @@ extension RealProcesses {
       }
     }
 
-    /// Runs a case of the script.
+    /// Run a case of the script.
     ///
     /// - Parameter body: reads the script's output to its end, and returns its last line.
     private static func play(_ name: String, _ body: (Pair, Companion) async throws -> String) async throws {

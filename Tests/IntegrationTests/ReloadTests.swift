@@ -63,7 +63,7 @@ extension RealProcesses {
       try await rejectUnusableSettings(pair, files)
     }
 
-    /// Rotates the listener's certificate without a signal, as Kubernetes replaces a mounted Secret. A client's
+    /// Rotate the listener's certificate without a signal, as Kubernetes replaces a mounted Secret. A client's
     /// session stays.
     private func rotateListener(_ pair: Pair, _ files: LiveFiles, _ load: Load) async throws {
       let next = files.path("web-2")
@@ -349,7 +349,7 @@ extension RealProcesses {
       ]
     }
 
-    /// Replaces a file atomically, as `mv` does: no reader sees half of either version.
+    /// Replace a file atomically, as `mv` does: no reader sees half of either version.
     func replace(_ path: String, _ text: String) throws {
       let new = path + ".new"
       guard
@@ -361,7 +361,7 @@ extension RealProcesses {
       else { throw Unexpected("\(path) cannot be written") }
     }
 
-    /// Puts the listener's certificate behind symbolic links, as in a volume that Kubernetes mounts.
+    /// Put the listener's certificate behind symbolic links, as in a volume that Kubernetes mounts.
     func mountCertificate(in files: StackFiles) async throws {
       try await Self.makeCertificate(path("web-1"), files.directory + "/..v1")
       symlink("..v1", files.directory + "/..data")
@@ -369,7 +369,7 @@ extension RealProcesses {
       symlink("..data/tls-key.pem", files.key)
     }
 
-    /// Makes a certificate for this machine with an authority of its own, in a directory with the file names of a
+    /// Make a certificate for this machine with an authority of its own, in a directory with the file names of a
     /// pair.
     static func makeCertificate(_ authority: String, _ directory: String) async throws {
       try await LinkTLS.makeCertificate(authority, "web", "DNS:localhost,IP:127.0.0.1")
@@ -417,14 +417,14 @@ extension RealProcesses {
       return load
     }
 
-    /// Stops the load; returns the number of requests, and a description of each failure.
+    /// Stop the load; return the number of requests, and a description of each failure.
     func stop() async -> (Int, [String]) {
       state.withLockedValue { $0.isEnding = true }
       for task in tasks.withLockedValue({ $0 }) { await task.value }
       return state.withLockedValue { ($0.counts.reduce(0, +), $0.failures) }
     }
 
-    /// Makes new connections trust one more certificate.
+    /// Make new connections trust one more certificate.
     func trust(_ certificate: String) {
       state.withLockedValue { state in
         let texts = [state.authority, certificate].compactMap {
@@ -435,7 +435,7 @@ extension RealProcesses {
       }
     }
 
-    /// Returns when all clients use another token.
+    /// Return when all clients use another token.
     func use(_ token: String) async throws {
       let counts = state.withLockedValue { state in
         state.token = token

@@ -198,7 +198,7 @@ extension RealProcesses {
       await stack.stop()
     }
 
-    /// Waits until the load has received more answers.
+    /// Wait until the load has received more answers.
     private static func moreAnswers(_ load: BalancedLoad, than before: Int? = nil) async throws {
       let start = before ?? load.result.answered
       try await eventually("the load gets more answers: \(load.result)") {
@@ -206,7 +206,7 @@ extension RealProcesses {
       }
     }
 
-    /// Makes the channel and a message; returns the path of a file with the body of a read mark.
+    /// Make the channel and a message; return the path of a file with the body of a read mark.
     private static func prepare(_ balanced: Balanced) async throws -> String {
       try await balanced.expect(
         201,

@@ -4,7 +4,7 @@ import TestPrograms
 import Testing
 
 extension Companion {
-  /// Runs a case of a script in `Clients`: its last line must begin with `ok`, and no gateway may have exited by
+  /// Run a case of a script in `Clients`: its last line must begin with `ok`, and no gateway may have exited by
   /// itself.
   ///
   /// - Parameters:
@@ -39,7 +39,7 @@ extension Companion {
     for gateway in await stack.gatewayProcesses { #expect(gateway.isRunning) }
   }
 
-  /// Reads the script's output to its end.
+  /// Read the script's output to its end.
   ///
   /// - Parameter pair: on the line `restart`, this pair's second gateway is killed and restarted, and the script gets
   ///   `done`.

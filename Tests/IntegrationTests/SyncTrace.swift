@@ -25,7 +25,7 @@ struct SyncTrace {
     let isReceived: Bool
   }
 
-  /// Reads a trace.
+  /// Read a trace.
   ///
   /// - Parameter port: the store's port. Gateways' connections are those with it at their local end.
   init(_ trace: String, port: Int) {

@@ -73,7 +73,7 @@ extension RealProcesses {
       }
     }
 
-    /// Starts a pair over a copy in which each file has lost its last `unsynced` bytes. The client compares it with
+    /// Start a pair over a copy in which each file has lost its last `unsynced` bytes. The client compares it with
     /// the marks that were acknowledged to it.
     private func check(
       _ pair: Pair,
@@ -160,7 +160,7 @@ struct SyncedLengths {
     }
   }
 
-  /// Records a system call that has returned: a sync where `syncedAtStart` is set, else a write.
+  /// Record a system call that has returned: a sync where `syncedAtStart` is set, else a write.
   private mutating func end(_ file: String, _ syncedAtStart: Int?, _ call: Substring) {
     guard let equals = call.range(of: "= ", options: .backwards) else { return }
     guard let result = Int(call[equals.upperBound...].prefix { $0.isNumber || $0 == "-" }), result >= 0 else {

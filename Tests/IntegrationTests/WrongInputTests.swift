@@ -334,7 +334,7 @@ extension RealProcesses {
       #expect(bob?["last_read_seq"] as? Int == 0)
     }
 
-    /// Sends bytes and reads until the peer closes, for at most 5 s.
+    /// Send bytes and read until the peer closes, for at most 5 s.
     private static func exchange(_ text: String, raw: [UInt8]? = nil, port: Int) async throws -> [UInt8] {
       let path = NSTemporaryDirectory() + "tidemark-bytes-\(UUID().uuidString)"
       defer { try? FileManager.default.removeItem(atPath: path) }

@@ -112,7 +112,7 @@ import Testing
 @Suite struct EventPositionsTests {
   private let names = BenchNames(prefix: "b1")
 
-  /// Feeds events as a stream would, then the acknowledged positions, and returns the outcome.
+  /// Feed events as a stream would, then the acknowledged positions, and return the outcome.
   private func outcome(_ events: [String], expecting acknowledged: [[Int]]) -> Result<
     EventPositions.Outcome, any Error
   > {
@@ -263,7 +263,7 @@ private final class EventServer: HTTP2ServerDelegate {
 }
 
 @Suite struct EventStreamsTests {
-  /// Opens five streams over two connections, and returns the number of heartbeats.
+  /// Open five streams over two connections, and return the number of heartbeats.
   private func heartbeats(_ behaviour: EventServer.Behaviour) async throws -> Int {
     try await withServer({ EventServer(behaviour) }) { endpoint, _ in
       let requests = (0..<5).map { EventStreamRequest(token: "t\($0)") }

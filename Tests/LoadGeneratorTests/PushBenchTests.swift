@@ -9,7 +9,7 @@ import Testing
 @testable import LoadGenerator
 
 @Suite struct PushWalkTests {
-  /// Applies a walk naively.
+  /// Apply a walk naively.
   private func applyEffects(_ walk: PushWalk) -> (moves: Int, count: Int, watermarks: Set<Int>) {
     var watermarks = [Int](repeating: 0, count: walk.pairs)
     var moves = 0
@@ -124,7 +124,7 @@ private func whole(_ walk: PushWalk, _ way: PushWay) -> ByteBuffer {
       + #"\#(walk.message(ofBlock: block))","user_id":"user-\#(walk.user(at: place))"}"# + "\n"
   }
 
-  /// Feeds bytes in pieces, and returns the count of answers and the error.
+  /// Feed bytes in pieces, and return the count of answers and the error.
   private func read(_ answers: some PushAnswers, _ bytes: [UInt8], pieces: Int) -> (count: Int, error: String)
   {
     var answers = answers
@@ -297,7 +297,7 @@ private final class PushServer: HTTP2ServerDelegate {
   /// Some 3.6 MB: more than all windows.
   private static let walk = PushWalk(atLeast: 50_000, channels: 500, members: 5)
 
-  /// Runs the whole walk against the server, and returns the error.
+  /// Run the whole walk against the server, and return the error.
   private func run(_ fault: PushServer.Fault) async throws -> (error: String, count: Int) {
     try await withServer({ PushServer(fault) }, streamedContentTypes: [.ndjson]) { endpoint, server in
       let stream = PushStream(

@@ -27,7 +27,7 @@ import Testing
     )
   }
 
-  /// Measures in a new directory, and expects that no directory is left.
+  /// Measure in a new directory, and expect that no directory is left.
   private func measure<Bench: Benchmark>(_ bench: Bench) async throws -> Bench.Report {
     let parent = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     let run = BenchRun(executables: try executables(), directory: parent + "/run", note: { _ in })

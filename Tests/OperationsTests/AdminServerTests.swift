@@ -28,7 +28,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// Sends one request over a new connection, and returns the whole answer.
+  /// Send one request over a new connection, and return the whole answer.
   private func exchange(_ request: String, with server: AdminServer, on group: MultiThreadedEventLoopGroup)
     async throws -> String
   {

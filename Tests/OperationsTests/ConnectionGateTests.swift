@@ -17,7 +17,7 @@ import Testing
     return channel
   }
 
-  /// Closes a connection, and lets the gate observe that.
+  /// Close a connection, and let the gate observe that.
   private func end(_ channel: EmbeddedChannel) {
     channel.close(promise: nil)
     channel.embeddedEventLoop.run()

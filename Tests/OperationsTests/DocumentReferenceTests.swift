@@ -149,6 +149,52 @@ import Testing
     )
   }
 
+  /// The table of the gateway's parts has each subclass of GatewayPart once, with the folder of its file.
+  @Test func gatewayPartsAreListedWithTheirFolders() throws {
+    var folders: [String: String] = [:]
+    for (path, text) in try Self.texts() where path.hasPrefix("Sources/Gateway/") {
+      for part in text.matches(of: /class (\w+): GatewayPart\b/) {
+        folders[String(part.1)] = String(path.split(separator: "/")[2])
+      }
+    }
+    let document = try String(
+      contentsOf: Self.root.appendingPathComponent("docs/architecture.md"),
+      encoding: .utf8
+    )
+    let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound
+    var described: [String: String] = [:]
+    let rows = document[start...].components(separatedBy: "\n").dropFirst()
+    for row in rows.prefix(while: { $0.hasPrefix("| ") }) {
+      let cells = row.split(separator: "|")
+      let folder = try #require(cells[1].firstMatch(of: /`(\w+)`/)).1
+      for part in cells[0].matches(of: /`(\w+)`/) {
+        let earlier = described.updateValue(String(folder), forKey: String(part.1))
+        #expect(earlier == nil, "\(part.1) is listed twice")
+      }
+    }
+    #expect(described == folders)
+    #expect(folders.count > 10)
+  }
+
+  /// The tests of a target all have display strings, or none has one (CONTRIBUTING.md).
+  @Test func testNamesOfATargetHaveOneForm() throws {
+    var targets: [String: (bare: Int, displayed: Int)] = [:]
+    for (path, text) in try Self.texts() where path.hasPrefix("Tests/") && path.hasSuffix(".swift") {
+      let target = String(path.split(separator: "/")[1])
+      for test in text.matches(of: /(?m)^ *@Test\b(\(\s*")?/) {
+        if test.1 == nil {
+          targets[target, default: (0, 0)].bare += 1
+        } else {
+          targets[target, default: (0, 0)].displayed += 1
+        }
+      }
+    }
+    for (target, forms) in targets {
+      #expect(forms.bare == 0 || forms.displayed == 0, "\(target): \(forms)")
+    }
+    #expect(targets.count > 15)
+  }
+
   @Test func unknownDeclarationsAreDetected() throws {
     let sources = [
       "Sources/Gateway/Loop/GatewayLoop.swift": """

@@ -120,7 +120,7 @@ import Testing
     try await group.shutdownGracefully()
   }
 
-  /// Checks the format with Prometheus' promtool if it is installed.
+  /// Check the format with Prometheus' promtool if it is installed.
   private func checkWithPromtool(_ exposition: String) async throws {
     guard FileManager.default.isExecutableFile(atPath: "/usr/bin/promtool") else { return }
     let output = try await Command.run("/usr/bin/promtool", ["check", "metrics"], input: exposition)

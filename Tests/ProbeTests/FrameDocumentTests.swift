@@ -111,7 +111,7 @@ struct FrameDocument: Sendable {
       }
   }
 
-  /// Reads `- *name*: fields. More text.` and `- *name* and *name*: …`, whose fields may use each other's names.
+  /// Read `- *name*: fields. More text.` and `- *name* and *name*: …`, whose fields may use each other's names.
   private mutating func readCompounds(_ text: String) {
     guard let section = text.range(of: "The compound fields:"), let end = text.range(of: "\n| option |")
     else {
@@ -155,7 +155,7 @@ struct FrameDocument: Sendable {
     return compounds[first] ?? []
   }
 
-  /// Splits at semicolons, and at commas and colons that a notation follows, outside of parentheses.
+  /// Split at semicolons, and at commas and colons that a notation follows, outside of parentheses.
   private static func items(_ text: String) -> [Substring] {
     let notations = ["varint ", "string ", "opt ", "byte ", "bytes[", "time ", "list("]
     var items: [Substring] = []

@@ -138,7 +138,10 @@ struct FrameTextTests {
     Row("list_channels user=u flags=1 limit=1000 cursor=0", "0000000e 29000000 00000000 0175 01 e807 01"),
     Row("list_channels user=u flags=2 since=300", "0000000f 29000000 00000000 0175 02 64 00 ac02"),
     Row(
-      "list_channels_reply entries=[{cid=a:b row=0 member=3 joined=1 deleted=2} {cid=a:b row=none member=2 deleted=3}] next_cursor=none",
+      """
+      list_channels_reply entries=[{cid=a:b row=0 member=3 joined=1 deleted=2} {cid=a:b row=none member=2 \
+      deleted=3}] next_cursor=none
+      """,
       "0000001a a9000000 00000000 02 03613a62 01030102 03613a62 00020003 00"
     ),
     Row(
@@ -175,7 +178,10 @@ struct FrameTextTests {
       "00000029 08000000 00000000 00 00 01 03613a62 01 01 00 00 01 00 00 0175 000000 000000 00 0175 090000 000000 00 00"
     ),
     Row(
-      "events channels=[{cid=a:b events=[{event=member_added user=u role=r time=1 member_count=2 sequence=9 message=m} {event=channel_deleted time=3}]}]",
+      """
+      events channels=[{cid=a:b events=[{event=member_added user=u role=r time=1 member_count=2 sequence=9 \
+      message=m} {event=channel_deleted time=3}]}]
+      """,
       "0000001e 08000000 00000000 00 00 01 03613a62 02 07 0175 0172 01 02 09 016d 00 06 03 00"
     ),
     Row(

@@ -154,13 +154,25 @@ struct HTTP2ScriptTests {
     // Frames of other streams are kept for later expectations. Within a stream the order matters.
     Play(
       script:
-        "open\nsend request :path=/two then request :path=/ok\nexpect headers stream=3\nexpect headers stream=1 :status=200\nexpect data stream=1 text=late\nexpect data stream=3",
+        """
+        open
+        send request :path=/two then request :path=/ok
+        expect headers stream=3
+        expect headers stream=1 :status=200
+        expect data stream=1 text=late
+        expect data stream=3
+        """,
       holds: true,
       transcript: []
     ),
     Play(
       script:
-        "open\nsend ping bytes=0000000000000001 then request :path=/ok\nexpect headers stream=1\nexpect ping ack bytes=0000000000000001",
+        """
+        open
+        send ping bytes=0000000000000001 then request :path=/ok
+        expect headers stream=1
+        expect ping ack bytes=0000000000000001
+        """,
       holds: true,
       transcript: []
     ),
@@ -183,7 +195,21 @@ struct HTTP2ScriptTests {
     // Cases are independent.
     Play(
       script:
-        "case a\nopen\nsend request :path=/goaway\nexpect headers\nexpect headers\ncase b\nopen\nalive\ncase c\nexpect close within 10ms\ncase d\nopen\nalive",
+        """
+        case a
+        open
+        send request :path=/goaway
+        expect headers
+        expect headers
+        case b
+        open
+        alive
+        case c
+        expect close within 10ms
+        case d
+        open
+        alive
+        """,
       holds: false,
       transcript: [
         "line 5: expect headers (case a)", "line 11: expect close within 10ms (case c)", "2 of 4 cases held",

@@ -160,7 +160,10 @@ struct HTTP2TextTests {
   @Test func headerBlocksRoundTrip() throws {
     // Invalid names and values are kept unchanged.
     let line =
-      "headers stream=1 headers=[{name=:path value=/} {name=X-UPPER value=1} {name=\"x test\" value=\"a\\x0d\\x0ab\"} {name= value=} {name=stream value=9}]"
+      """
+      headers stream=1 headers=[{name=:path value=/} {name=X-UPPER value=1} {name="x test" value="a\\x0d\\x0ab"} \
+      {name= value=} {name=stream value=9}]
+      """
     var language = HTTP2Frames()
     let hex = Hex.text(try language.encode(line))
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [line])

@@ -60,7 +60,7 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// Advances the clock: mostly a little, sometimes not at all, sometimes back (R20), sometimes beyond the expiry of
+  /// Advance the clock: mostly a little, sometimes not at all, sometimes back (R20), sometimes beyond the expiry of
   /// receipts or into another day.
   mutating func tick() -> Int {
     switch random.below(1000) {
@@ -124,7 +124,7 @@ struct CommandGenerator: Sendable {
     }
   }
 
-  /// Flags a channel unread, mutes it, or changes a role.
+  /// Flag a channel unread, mute it, or change a role.
   private mutating func member(_ cid: String, _ user: String, _ model: NaiveModel) -> Command {
     if terms.oneIn(2) { return .unread(cid: cid, user: user, message: "", epoch: epoch(cid, user, model)) }
     return .member(
@@ -176,7 +176,7 @@ struct CommandGenerator: Sendable {
 
   // MARK: Push acknowledgements
 
-  /// Replaces half of the marks by a push acknowledgement: by names, or by a ticket, mostly a new one, sometimes the
+  /// Replace half of the marks by a push acknowledgement: by names, or by a ticket, mostly a new one, sometimes the
   /// very first. Its time is now, a moment ago, long ago, or in the future.
   private mutating func pushed(
     _ cid: String,
@@ -307,7 +307,7 @@ struct CommandGenerator: Sendable {
     return .patchType(name: name, settings: settings(isNew: false))
   }
 
-  /// Changes a user's receipt settings or the time of their token revocation.
+  /// Change a user's receipt settings or the time of their token revocation.
   private mutating func settingsOf(_ user: String, _ model: NaiveModel) -> Command {
     if random.oneIn(5) {
       // Copies a version from the user's home shard: late, twice, or not at all.

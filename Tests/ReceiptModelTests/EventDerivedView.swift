@@ -35,14 +35,14 @@ struct EventDerivedView {
   private(set) var options: ChannelTypeOptions
   private var truncatedThrough: UInt32 = 0
 
-  /// Creates the view of a channel that was just created and has had no events yet.
+  /// Create the view of a channel that was just created and has had no events yet.
   init(_ state: borrowing ShardState, _ slot: ChannelSlot, resumes: Bool) {
     self.resumes = resumes
     number = state[slot].number
     options = state.options(slot)
   }
 
-  /// Creates the view by querying everything.
+  /// Create the view by querying everything.
   init(asking state: inout ShardState, _ slot: ChannelSlot) {
     self.init(state, slot, resumes: true)
     state.refresh(slot)

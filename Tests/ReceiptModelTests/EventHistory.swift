@@ -65,7 +65,7 @@ struct EventHistory {
     }
   }
 
-  /// Applies a channel's events to its picture, and compares the picture with the queries.
+  /// Apply a channel's events to its picture, and compare the picture with the queries.
   private mutating func comparePicture(_ cid: String) -> String? {
     let shard = world.shard(of: cid)
     guard let slot = shard.slot(cid) else {

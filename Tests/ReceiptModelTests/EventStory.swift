@@ -187,7 +187,7 @@ extension EventStory {
   }
 }
 
-/// Runs a story of events; the first failing row is reported at its own line.
+/// Run a story of events; the first failing row is reported at its own line.
 func eventStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = EventStory()
   tell(table, sourceLocation) { story.run($0) }

@@ -150,7 +150,7 @@ struct LeakPair {
     )
   }
 
-  /// Performs the command on both shards, and compares the results for other users.
+  /// Perform the command on both shards, and compare the results for other users.
   private mutating func perform(_ command: Command) {
     story.append("\(clock) \(command)")
     _ = model.perform(command, clock: clock)
@@ -251,7 +251,7 @@ struct LeakPair {
 
   // MARK: Queries
 
-  /// Compares some answers after each step, and now and then all.
+  /// Compare some answers after each step, and now and then all.
   private mutating func compare() {
     let others = users.filter { $0 != ghost }
     let isWhole = random.oneIn(30)
@@ -270,7 +270,7 @@ struct LeakPair {
     compare("totals", "what \(other) has not read") { shard in shard.unread(cid, other) }
   }
 
-  /// Compares the ordered events that other users receive on resuming, without those for the ghost's own devices.
+  /// Compare the ordered events that other users receive on resuming, without those for the ghost's own devices.
   private mutating func compareResume(since: Int) {
     let (cid, ghost) = (cid, ghost)
     compare("a resume", "what has changed since \(since)") { shard -> [String]? in

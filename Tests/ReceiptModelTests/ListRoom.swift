@@ -98,12 +98,12 @@ final class ListRoom {
     assign(.channel(number, .acknowledged(SequenceNumber(sequence), made)))
   }
 
-  /// Drops the time and note of an acknowledgement, as an eviction does.
+  /// Drop the time and note of an acknowledgement, as an eviction does.
   func forget(_ user: String, _ sequence: UInt32) {
     assign(.channel(number, .acknowledgementForgotten(SequenceNumber(sequence), row(user))))
   }
 
-  /// Sets what a user hides from now on; receipts that they no longer hide are shown since now.
+  /// Set what a user hides from now on; receipts that they no longer hide are shown since now.
   func hide(_ user: String, read: Bool = false, delivered: Bool = false) {
     let place = users.firstIndex(of: user)
     if place == nil { users.append(user) }
@@ -117,7 +117,7 @@ final class ListRoom {
     assign(.shard(.userAssigned(UInt32(place ?? users.count - 1), settings)))
   }
 
-  /// Rebuilds the channel from pages, as after a restart.
+  /// Rebuild the channel from pages, as after a restart.
   func restart() {
     var fresh = ShardState(id: ShardID(0))
     fresh.assign(time: now)

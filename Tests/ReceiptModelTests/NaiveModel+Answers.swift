@@ -1,5 +1,5 @@
 extension NaiveModel {
-  /// Collects everything that can be queried about one channel at one moment, in one pass over the members' histories.
+  /// Collect everything that can be queried about one channel at one moment, in one pass over the members' histories.
   func answers(_ cid: String) -> Answers {
     var answers = answers(RoomID(cid: cid))
     answers.threads = spots(cid).filter { $0.thread != nil }.map { self.answers($0) }

@@ -238,7 +238,7 @@ extension NaiveModel {
     return .row((spot.thread == nil ? answers(cid) : answers(spot)).ownRow(user)!)
   }
 
-  /// Marks every channel of the user read up to its newest message (R13).
+  /// Mark every channel of the user read up to its newest message (R13).
   mutating func readAll(_ user: String) -> Outcome {
     let cids = channels.keys.sorted().filter { membership($0, user) != nil }
     for cid in cids {
@@ -247,7 +247,7 @@ extension NaiveModel {
     return .marked(cids)
   }
 
-  /// Forgets the times of all moves so far of some rows of a thread. This storage limit is no rule, so the real shard
+  /// Forget the times of all moves so far of some rows of a thread. This storage limit is no rule, so the real shard
   /// reports it.
   mutating func dropTimes(_ cid: String, thread parent: Int, rows: Range<Int>) {
     guard let spot = thread(cid, of: parent - 1) else { return }

@@ -47,7 +47,7 @@ extension NaiveModel {
     }
   }
 
-  /// Replays a member's history from the join on (R2 to R6).
+  /// Replay a member's history from the join on (R2 to R6).
   func positions(_ member: Membership) -> Positions {
     var at = Positions()
     at.start = member.hidesHistory || member.isInThread ? 0 : member.joinedAfter

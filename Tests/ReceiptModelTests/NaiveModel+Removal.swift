@@ -7,7 +7,7 @@ extension NaiveModel {
     return .position(place + 1)
   }
 
-  /// Deletes the messages before one, or all, one by one.
+  /// Delete the messages before one, or all, one by one.
   mutating func truncate(_ cid: String, _ before: String) -> Outcome {
     guard channels[cid] != nil else { return .refused("channel_not_found") }
     var count = channels[cid]!.main.messages.count
@@ -19,7 +19,7 @@ extension NaiveModel {
     return .channel(isNew: false, members: memberCount(cid), newest: channels[cid]!.main.messages.count)
   }
 
-  /// Removes every trace of a user's id in one channel and its threads.
+  /// Remove every trace of a user's id in one channel and its threads.
   mutating func eraseMember(_ cid: String, _ user: String) -> Outcome {
     guard channels[cid] != nil, knows(cid, user) else { return .done(false) }
     for spot in spots(cid) {
@@ -64,7 +64,7 @@ extension NaiveModel {
     return .user(settings(of: user))
   }
 
-  /// Ends the erasure.
+  /// End the erasure.
   mutating func assignErased(_ user: String, _ version: Int) -> Outcome {
     if version > settings(of: user).version {
       evictErasedRecord(user)
@@ -80,7 +80,7 @@ extension NaiveModel {
     users[record.user] = record
   }
 
-  /// Evicts the record of a user erased more than a day ago when another user needs the place. The oldest goes first;
+  /// Evict the record of a user erased more than a day ago when another user needs the place. The oldest goes first;
   /// of several equally old, the one with the lowest place.
   private mutating func evictErasedRecord(_ user: String) {
     guard places[user] == nil else { return }

@@ -11,7 +11,7 @@ struct NaiveRoom {
     )
   }
 
-  /// Performs one command; the clock advances by 100 ms for each.
+  /// Perform one command; the clock advances by 100 ms for each.
   @discardableResult
   mutating func `do`(_ command: Command) -> Outcome {
     clock += 100

@@ -88,7 +88,7 @@ struct RandomHistory<Shards: Subject> {
     return random.pick([.server, .member(user), .member(user), .serverFor(user)])
   }
 
-  /// Compares one channel: a few members, messages, lists and pages.
+  /// Compare one channel: a few members, messages, lists and pages.
   private mutating func compareOneChannel() throws(HistoryFault) {
     let cid = random.pick(generator.cids)
     guard model.channels[cid] != nil else { return }
@@ -115,7 +115,7 @@ struct RandomHistory<Shards: Subject> {
     return messages.isEmpty ? "m1" : random.pick(Array(messages)).id
   }
 
-  /// Compares one message: its status, a list, and some members.
+  /// Compare one message: its status, a list, and some members.
   private mutating func compareMessage(
     _ cid: String,
     _ answers: NaiveModel.Answers,
@@ -170,7 +170,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Compares the channel's members and registered messages, page by page.
+  /// Compare the channel's members and registered messages, page by page.
   private func compareRosters(_ cid: String, limit: Int) throws(HistoryFault) {
     let (members, expectedMembers) = (shard.roster(cid, limit: limit), model.roster(cid))
     guard members == expectedMembers else {
@@ -190,7 +190,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Compares a member's row in a thread, and their unread counts in the channel.
+  /// Compare a member's row in a thread, and their unread counts in the channel.
   private mutating func compareThreadRow(_ cid: String, _ user: String) throws(HistoryFault) {
     let threads = model.channels[cid]!.threads
     if !threads.isEmpty { try compareThreadRow(cid, random.pick(threads), user) }
@@ -223,7 +223,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Compares every user over all channels, once all changes are delivered. The index must equal what the channels know
+  /// Compare every user over all channels, once all changes are delivered. The index must equal what the channels know
   /// of the user, and the totals the sum over all channels.
   private mutating func compareUsers() throws(HistoryFault) {
     shard.settle()
@@ -253,7 +253,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Queries several statuses at once: a few, or enough for them to be counted in one pass.
+  /// Query several statuses at once: a few, or enough for them to be counted in one pass.
   private mutating func compareStatuses(
     _ cid: String,
     _ answers: NaiveModel.Answers,
@@ -266,7 +266,10 @@ struct RandomHistory<Shards: Subject> {
     let (real, expected) = (shard.statuses(cid, ids, viewer), ids.map { answers.status($0, viewer) })
     guard let place = ids.indices.first(where: { real[$0] != expected[$0] }) else { return }
     throw fault(
-      "statuses of \(ids) in \(cid) for \(viewer): of \(ids[place]) the model says \(expected[place]), the shard \(real[place])"
+      """
+      statuses of \(ids) in \(cid) for \(viewer): of \(ids[place]) the model says \(expected[place]), the shard \
+      \(real[place])
+      """
     )
   }
 
@@ -298,7 +301,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Compares exact times alone (R17).
+  /// Compare exact times alone (R17).
   private mutating func compareSteps(_ cid: String, _ answers: NaiveModel.Answers, _ user: String)
     throws(HistoryFault)
   {
@@ -310,7 +313,10 @@ struct RandomHistory<Shards: Subject> {
       tally[expected.isExact ? "exact times" : "latest times", default: 0] += 1
       guard real == expected else {
         throw fault(
-          "when \(user) \(isRead ? "read" : "received") \(n) of \(cid), own eyes \(seesHidden): the model says \(expected), the shard \(real)"
+          """
+          when \(user) \(isRead ? "read" : "received") \(n) of \(cid), own eyes \(seesHidden): the model says \
+          \(expected), the shard \(real)
+          """
         )
       }
     }
@@ -366,7 +372,7 @@ struct RandomHistory<Shards: Subject> {
     }
   }
 
-  /// Compares the log alone, and pages of different moments with the log's tail: they must give equal answers.
+  /// Compare the log alone, and pages of different moments with the log's tail: they must give equal answers.
   private mutating func compareReplays() throws(HistoryFault) {
     if let text = shard.replayDifference(&random) { throw fault(text) }
     if let text = shard.faults.first { throw fault(text) }

@@ -36,7 +36,7 @@ struct RandomHistoryTests {
     }
   }
 
-  /// Checks that the histories covered every operation; otherwise they would prove too little.
+  /// Check that the histories covered every operation; otherwise they would prove too little.
   private static func expectFullCoverage(in tally: [String: Int]) {
     for name in [
       "moved", "same", "created", "acknowledge ok", "acknowledge receipt_expired", "acknowledge own_message",

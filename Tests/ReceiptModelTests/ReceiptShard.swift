@@ -53,7 +53,7 @@ final class ReceiptShard {
 
   // MARK: Rows
 
-  /// Runs a row; returns the failure, or nil.
+  /// Run a row; return the failure, or nil.
   func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1, omittingEmptySubsequences: false).map {
       $0.split(separator: " ").map(String.init)
@@ -267,7 +267,7 @@ final class ReceiptShard {
 
   private var now: Timestamp { max(state.time, Timestamp(milliseconds: clock)) }
 
-  /// Applies the effects of a decision.
+  /// Apply the effects of a decision.
   private func decide(_ body: (Timestamp, inout [Effect]) throws -> Void) throws {
     let time = state.advance(clock: Timestamp(milliseconds: clock))
     state.refresh(slot)
@@ -364,7 +364,7 @@ final class ReceiptShard {
   }
 }
 
-/// Runs a story of receipts; the first failing row is reported at its own line.
+/// Run a story of receipts; the first failing row is reported at its own line.
 func receiptStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   let shard = ReceiptShard()
   tell(table, sourceLocation) { shard.run($0) }

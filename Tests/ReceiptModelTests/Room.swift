@@ -34,7 +34,7 @@ final class Room {
 
   var now: Timestamp { Timestamp(milliseconds: clock) }
 
-  /// Applies the effects of a decision, and checks all invariants.
+  /// Apply the effects of a decision, and check all invariants.
   private func applyEffects(sourceLocation: SourceLocation = #_sourceLocation) throws {
     _ = state.advance(clock: now)
     for effect in effects {
@@ -51,7 +51,7 @@ final class Room {
     clock += 100
   }
 
-  /// Runs a decision with only this command's effects.
+  /// Run a decision with only this command's effects.
   private func decide(_ body: (inout ShardState, inout [Effect]) throws -> Void) throws {
     effects = []
     if state.loadedCount > 0 { state.refresh(slot) }
@@ -89,7 +89,7 @@ final class Room {
     }
   }
 
-  /// Registers a message with a receipt, by its effect alone.
+  /// Register a message with a receipt, by its effect alone.
   func postReceipt(_ id: String, by sender: String, expiresAt: Int64 = 0) throws {
     try decide { [now, slot] in
       let record = MessageRecord(
@@ -241,7 +241,7 @@ final class Room {
       + (page.next == nil ? [] : ["more"])
   }
 
-  /// Evicts the channel, and loads it again from its pages.
+  /// Evict the channel, and load it again from its pages.
   func reload() {
     let pages: [PageID] = [.head, .rows(0), .segment(0)]
     var effects = pages.flatMap { state.effects(of: $0, in: slot) }

@@ -24,7 +24,10 @@ extension NaiveModel {
   }
 
   private static func line(_ message: Message, _ place: Int, _ parent: String) -> String {
-    "\(message.id) \(place + 1) <\(message.sender)> <\(parent)> \(message.createdAt) \(message.isSilent) \(message.hasReceipt)"
+    """
+    \(message.id) \(place + 1) <\(message.sender)> <\(parent)> \(message.createdAt) \(message.isSilent) \
+    \(message.hasReceipt)
+    """
   }
 }
 
@@ -62,7 +65,10 @@ extension TestShard {
         let flags = state.flags(entry.slot, of: entry.sequence)
         let created = state.createdAt(entry.slot, of: entry.sequence).milliseconds
         return
-          "\(id) \(entry.sequence.rawValue) <\(sender)> <\(parent)> \(created) \(flags.contains(.silent)) \(flags.contains(.receipt))"
+          """
+          \(id) \(entry.sequence.rawValue) <\(sender)> <\(parent)> \(created) \(flags.contains(.silent)) \
+          \(flags.contains(.receipt))
+          """
       }
       cursor = page.next
     } while cursor != nil

@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
 extension ShardState {
-  /// Assigns an effect to the shard, or to the channel in the slot.
+  /// Assign an effect to the shard, or to the channel in the slot.
   mutating func assign(_ effect: Effect, to slot: ChannelSlot? = nil) {
     switch effect {
     case .channel(_, let effect): assign(effect, to: slot!)

@@ -18,7 +18,7 @@ final class ShardWorld: Subject {
     shards[Int(ShardID.owning(name, count: shards.count).rawValue)]
   }
 
-  /// Advances all shards to one machine's clock.
+  /// Advance all shards to one machine's clock.
   private func advanceAllClocks(to clock: Int) -> Int {
     let clock = max(clock, shards.map { Int($0.state.time.milliseconds) }.max() ?? 0)
     for shard in shards { shard.pass(to: clock) }
@@ -39,7 +39,7 @@ final class ShardWorld: Subject {
     return outcome
   }
 
-  /// Marks each channel in the user's index read up to its newest message.
+  /// Mark each channel in the user's index read up to its newest message.
   private func readAll(_ user: String, _ clock: Int) -> Outcome {
     settle()
     let cids = index(of: user).filter(\.isMember).map(\.cid)
@@ -131,7 +131,7 @@ final class ShardWorld: Subject {
     return done
   }
 
-  /// Writes some pages, not all: each has its own log index. Returns how often segments of steps were merged.
+  /// Write some pages, not all: each has its own log index. Return how often segments of steps were merged.
   private func checkpoint(_ shard: TestShard, _ random: inout SplitMix64) -> Int {
     var trims = 0
     shard.seal()

@@ -64,7 +64,7 @@ final class StepWorld {
 
   // MARK: Commands
 
-  /// Registers a message by the system.
+  /// Register a message by the system.
   func post() {
     newest += 1
     registered.append(time)
@@ -79,7 +79,7 @@ final class StepWorld {
 
   static func key(_ kind: StepKind, _ row: Int) -> UInt64 { UInt64(row) << 1 | UInt64(kind.rawValue) }
 
-  /// Moves a watermark, as a mark does.
+  /// Move a watermark, as a mark does.
   func move(_ kind: StepKind, _ row: Int, to sequence: UInt32, isHidden: Bool = false) {
     let ordinal = MemberOrdinal(UInt32(row))
     var effects: [Effect] = []
@@ -108,7 +108,7 @@ final class StepWorld {
 
   static func key(_ rowPage: UInt32, _ segment: UInt32) -> UInt64 { UInt64(rowPage) << 32 | UInt64(segment) }
 
-  /// Writes the sealed segments and drops their bytes from memory.
+  /// Write the sealed segments and drop their bytes from memory.
   func write(_ rowPage: UInt32 = 0) {
     for segment in segments(rowPage) {
       guard let bytes = state[slot].steps.segment(rowPage, segment) else { continue }
@@ -130,7 +130,7 @@ final class StepWorld {
     }
   }
 
-  /// Evicts the channel after writing its segments, and loads it from its pages.
+  /// Evict the channel after writing its segments, and load it from its pages.
   func reload() {
     let pages = (state[slot].rows.rowCount + 255) / 256
     for page in 0..<UInt32(pages) { write(page) }

@@ -57,7 +57,7 @@ struct Story {
 
   // MARK: Rows
 
-  /// Runs one row; returns the failure, or nil.
+  /// Run one row; return the failure, or nil.
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
@@ -345,7 +345,7 @@ struct Story {
 
   // MARK: Words
 
-  /// Takes a named value out of a row's words.
+  /// Take a named value out of a row's words.
   private static func take(_ name: String, from words: inout ArraySlice<String>) -> String? {
     guard let place = words.firstIndex(of: name), place + 1 < words.endIndex else { return nil }
     let value = words[place + 1]
@@ -374,13 +374,13 @@ func unrolled(_ words: [String]) -> [String] {
   }
 }
 
-/// Runs a story; the first failing row is reported at its own line.
+/// Run a story; the first failing row is reported at its own line.
 func story(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = Story()
   tell(table, sourceLocation) { story.run($0) }
 }
 
-/// Runs a story's rows one after the other, up to the first failure.
+/// Run a story's rows one after the other, up to the first failure.
 ///
 /// - Parameter run: returns the failure of a row, or nil.
 func tell(_ table: String, _ sourceLocation: SourceLocation, _ run: (String) -> String?) {

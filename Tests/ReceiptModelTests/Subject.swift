@@ -51,17 +51,17 @@ protocol Subject: AnyObject {
 
   /// The times in threads that storage dropped with the last command.
   func takeDroppedTimes() -> [DroppedTimes]
-  /// Ends the current batches.
+  /// End the current batches.
   func seal()
-  /// Checks all invariants.
+  /// Check all invariants.
   func checkAll()
-  /// Delivers some membership changes one step further.
+  /// Deliver some membership changes one step further.
   func deliver(_ random: inout SplitMix64)
-  /// Delivers all membership changes.
+  /// Deliver all membership changes.
   func settle()
   /// Sometimes writes pages, evicts and loads channels, or crashes; returns what it did.
   func runMaintenance(_ random: inout SplitMix64) -> [String: Int]
-  /// Replays the log alone, and pages with the log's tail; returns a difference from memory, or nil.
+  /// Replay the log alone, and pages with the log's tail; return a difference from memory, or nil.
   func replayDifference(_ random: inout SplitMix64) -> String?
 }
 

@@ -28,7 +28,7 @@ extension TestShard {
     }
   }
 
-  /// Queries several messages at once; the counts must equal those of single queries.
+  /// Query several messages at once; the counts must equal those of single queries.
   func statuses(_ cid: String, _ ids: [String], _ viewer: Viewer) -> [StatusResult] {
     let (slot, user) = (slot(cid)!, Array((viewer.user ?? "").utf8))
     do throws(Refusal) {
@@ -148,7 +148,7 @@ extension TestShard {
     }
   }
 
-  /// Reads the segments of steps that the times require.
+  /// Read the segments of steps that the times require.
   private func read(_ times: MemberTimes, _ slot: ChannelSlot) -> ReadSegments {
     var read = times.segments
     for range in times.missing {
@@ -235,7 +235,7 @@ extension TestShard {
     pages { page(cid, viewer, limit: limit, cursor: $0) }
   }
 
-  /// Collects page after page, until there is no next one.
+  /// Collect page after page, until there is no next one.
   func pages<Entry, Cursor>(_ page: (Cursor?) -> Result<([Entry], Cursor?), NamedRefusal>) -> Result<
     [[Entry]], NamedRefusal
   > {
@@ -534,7 +534,7 @@ extension ShardState.NewMember {
 }
 
 extension OptionPatch {
-  /// Parses option names of Proto/openapi.yaml; an unknown name or value is a mistake in the test.
+  /// Parse option names of Proto/openapi.yaml; an unknown name or value is a mistake in the test.
   init(_ settings: Settings) {
     self.init()
     for (name, value) in settings {

@@ -2,7 +2,7 @@
 
 /// Watches the channels of a shard, as a store does.
 extension TestShard {
-  /// Starts watching all channels.
+  /// Start watching all channels.
   func watch() { pending = [:] }
 
   /// The changes of a channel since the last call.
@@ -21,7 +21,7 @@ extension TestShard {
     state.record(effect, in: slot, at: state.time, &pending![number, default: PendingChannelEvents()])
   }
 
-  /// Notes effects that belong to no channel but change some.
+  /// Note effects that belong to no channel but change some.
   func recordAfterAssign(_ effect: Effect) {
     for (number, slot) in slots where !state[slot].isIndex {
       switch effect {

@@ -4,7 +4,7 @@ import TestSupport
 
 /// The further operations that random histories need: threads, removal, and users' indexes of channels.
 extension TestShard {
-  /// Performs commands on threads, removal and users; returns nil for other commands.
+  /// Perform commands on threads, removal and users; return nil for other commands.
   func performExtended(_ command: Command, clock: Int) -> Outcome? {
     switch command {
     case .inThread(
@@ -172,7 +172,7 @@ extension TestShard {
 
   // MARK: Changes of memberships
 
-  /// Applies changes from another shard as a store does: each new one in order, and the last number in the same batch.
+  /// Apply changes from another shard as a store does: each new one in order, and the last number in the same batch.
   func take(_ changes: [Outbox.QueuedChange], from source: ShardID) {
     let new = changes.drop { $0.number <= state.outbox.received(from: source) }
     guard let last = new.last else { return }
@@ -186,7 +186,7 @@ extension TestShard {
     apply([.shard(.membershipsTaken(from: source, through: last.number))])
   }
 
-  /// Notes that another shard has received changes up to this number.
+  /// Note that another shard has received changes up to this number.
   func sent(to target: ShardID, through number: UInt64) {
     apply([.shard(.membershipsSent(to: target, through: number))])
   }

@@ -10,7 +10,7 @@ extension TestShard {
     }
   }
 
-  /// Creates a ticket, identified by its index among those of the cid.
+  /// Create a ticket, identified by its index among those of the cid.
   func makeTicket(_ cid: String, _ user: String, _ message: String, clock: Int) -> Outcome {
     deciding(cid, clock) { slot, _, _ throws(Refusal) in
       let (user, message) = (Array(user.utf8), Array(message.utf8))
@@ -22,7 +22,7 @@ extension TestShard {
     }
   }
 
-  /// Acknowledges with the ticket's numbers alone.
+  /// Acknowledge with the ticket's numbers alone.
   func redeem(_ cid: String, _ number: Int, acked: Int, clock: Int) -> Outcome {
     let ticket = tickets[cid]![number]
     guard let slot = state.slot(numbered: ticket.channel) else {

@@ -45,7 +45,7 @@ extension TestShard {
     }
   }
 
-  /// Performs a mark by name: `read`, `delivered`, `unread`.
+  /// Perform a mark by name: `read`, `delivered`, `unread`.
   ///
   /// - Parameter parent: nil: `message` is a reply, which identifies the thread.
   func mark(

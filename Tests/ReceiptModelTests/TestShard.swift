@@ -125,7 +125,7 @@ final class TestShard {
     }
   }
 
-  /// Acknowledges one after the other: each is assigned before the next is decided.
+  /// Acknowledge one after the other: each is assigned before the next is decided.
   private func acknowledge(
     _ cid: String,
     _ user: String,
@@ -161,7 +161,7 @@ final class TestShard {
     return .acknowledged(codes)
   }
 
-  /// Advances the clock without a command.
+  /// Advance the clock without a command.
   func pass(to clock: Int) { _ = state.advance(clock: Timestamp(milliseconds: Int64(clock))) }
 
   /// The result of a decision, read once its effects are assigned.
@@ -319,7 +319,7 @@ final class TestShard {
 
   // MARK: Log, pages and recovery
 
-  /// Ends a batch. Pages are written only between batches, since a log index stands for a whole batch.
+  /// End a batch. Pages are written only between batches, since a log index stands for a whole batch.
   func seal() {
     guard !open.isEmpty else { return }
     log.append(Batch(index: (log.last?.index ?? .zero).next, time: state.time, effects: open))
@@ -360,7 +360,7 @@ final class TestShard {
   /// All pages of all channels.
   var allPageKeys: [PageKey] { slots.keys.sorted().flatMap { pageKeys($0) + stepKeys($0) } }
 
-  /// Writes one page with its current content.
+  /// Write one page with its current content.
   func checkpoint(_ key: PageKey) {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
@@ -381,7 +381,7 @@ final class TestShard {
     return bytes
   }
 
-  /// Merges segments of steps, where that is worth it.
+  /// Merge segments of steps, where that is worth it.
   func trim(_ number: ChannelNumber) -> Bool {
     let slot = slots[number]!
     var hasTrimmed = false
@@ -398,7 +398,7 @@ final class TestShard {
     return hasTrimmed
   }
 
-  /// Writes the shard's own pages.
+  /// Write the shard's own pages.
   func checkpointShard() {
     precondition(isSealed, "a page includes whole batches")
     let index = log.last?.index ?? .zero
@@ -484,7 +484,7 @@ final class TestShard {
     return Copy(state: fresh, slots: slots)
   }
 
-  /// Replaces the shard by its recovery from pages and log, as after a crash.
+  /// Replace the shard by its recovery from pages and log, as after a crash.
   func crash(shuffle: ([PageID]) -> [PageID] = { $0 }) {
     let clock = state.time
     let copy = recovered(shuffle: shuffle)
@@ -502,7 +502,7 @@ final class TestShard {
     return ShardDigest(state, slots)
   }
 
-  /// Evicts a channel, and loads it from pages with its current content.
+  /// Evict a channel, and load it from pages with its current content.
   func evictAndLoad(_ number: ChannelNumber) {
     seal()
     for key in stepKeys(number) { checkpoint(key) }
@@ -533,7 +533,7 @@ extension PageID {
 }
 
 extension ShardState {
-  /// Assigns an effect to its target; a channel that is not in memory is created by its head.
+  /// Assign an effect to its target; a channel that is not in memory is created by its head.
   mutating func assign(addressed effect: Effect, slots: inout [ChannelNumber: ChannelSlot]) {
     switch effect {
     case .channel(let number, .channelDeleted): assign(effect, to: slots.removeValue(forKey: number)!)

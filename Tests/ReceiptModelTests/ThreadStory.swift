@@ -36,7 +36,7 @@ struct ThreadStory {
 
   private struct Fault: Error { var text: String }
 
-  /// Runs one row; returns the failure, or nil.
+  /// Run one row; return the failure, or nil.
   mutating func run(_ row: String) -> String? {
     let halves = row.split(separator: "->", maxSplits: 1).map { $0.split(separator: " ").map(String.init) }
     guard let command = halves.first, !command.isEmpty else { return "an empty row" }
@@ -271,7 +271,7 @@ struct ThreadStory {
   }
 }
 
-/// Runs a story of threads; the first failing row is reported at its own line.
+/// Run a story of threads; the first failing row is reported at its own line.
 func threadStory(_ table: String, sourceLocation: SourceLocation = #_sourceLocation) {
   var story = ThreadStory()
   tell(table, sourceLocation) { story.run($0) }

@@ -7,7 +7,7 @@ import Testing
 struct UserSettingsTests {
   private static func time(_ milliseconds: Int64) -> Timestamp { Timestamp(milliseconds: milliseconds) }
 
-  /// Applies a decision; returns the number of its effects.
+  /// Apply a decision; return the number of its effects.
   private func applyEffects(
     _ state: inout ShardState,
     _ decide: (inout ShardState, inout [Effect]) -> Void

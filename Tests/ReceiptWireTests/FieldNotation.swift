@@ -21,7 +21,7 @@ extension ByteBuffer {
   }
 }
 
-/// Reads fields with the same notations as `expected`, and returns the values read.
+/// Read fields with the same notations as `expected`, and return the values read.
 func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(WireError) -> [Vectors.Field] {
   var result: [Vectors.Field] = []
   for var field in expected {
@@ -44,7 +44,7 @@ func read(_ expected: [Vectors.Field], from reader: inout FieldReader) throws(Wi
   return result
 }
 
-/// Reads a whole payload as the kind's receiver does, with the fields that the flags append.
+/// Read a whole payload as the kind's receiver does, with the fields that the flags append.
 func parse(_ kind: FrameKind, _ flags: FrameHeader.Flags = [], _ payload: RawSpan) throws(WireError) {
   let issuedBytes = flags.contains(.issued) ? FrameHeader.issuedByteCount : 0
   guard payload.byteCount >= issuedBytes else { throw .truncated }

@@ -9,14 +9,17 @@ import Testing
 /// bytes end right before an unreadable page, so that reading one byte too far ends the process.
 @Suite(.computing)
 struct FuzzTests {
-  @Test(arguments: 0..<8)
+  static let seeds = TestRun.seeds(8, long: 80)
+
+  @Test(arguments: seeds)
   func mutatedFramesNeverTrap(_ seed: UInt64) {
+    print("fuzz, mutatedFrames: TIDEMARK_SEED=\(seed)")
     var generator = SplitMix64(seed: seed)
     let page = GuardedPage()
     let corpus = Vectors.frames.map { [UInt8](hex: $0.hex) } + Vectors.badFrames.map { [UInt8](hex: $0.hex) }
     var accepted = 0
     for _ in 0..<20_000 {
-      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      let bytes = mutated(generator.pick(corpus), corpus, using: &generator)
       page.withBytes(bytes) { span in
         guard case .frame(let header, let count)? = try? FrameDecoder(lengthLimit: 4096).next(span, at: 0)
         else {
@@ -25,7 +28,7 @@ struct FuzzTests {
         let payload = span.extracting(FrameHeader.byteCount..<(FrameHeader.byteCount + count))
         if (try? parse(header.kind, header.flags, payload)) != nil { accepted += 1 }
         // Each payload also as a random other kind: no decoder may rely on the kind check before it.
-        _ = try? parse(FrameKind.allCases.randomElement(using: &generator)!, header.flags, payload)
+        _ = try? parse(generator.pick(FrameKind.allCases), header.flags, payload)
       }
     }
     // Mutations that are all refused, or all accepted, would test nothing.
@@ -33,8 +36,9 @@ struct FuzzTests {
   }
 
   /// Mutated events that are accepted must come back equal after writing and reading them again.
-  @Test(arguments: 0..<8)
+  @Test(arguments: seeds)
   func mutatedEventsNeverTrap(_ seed: UInt64) throws {
+    print("fuzz, mutatedEvents: TIDEMARK_SEED=\(seed)")
     var generator = SplitMix64(seed: seed &+ 500)
     let page = GuardedPage()
     let corpus = (Vectors.frames.map(\.hex) + Vectors.badFrames.map(\.hex)).map { [UInt8](hex: $0) }
@@ -42,7 +46,7 @@ struct FuzzTests {
       .map { Array($0.dropFirst(FrameHeader.byteCount)) }
     var accepted = 0
     for _ in 0..<20_000 {
-      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      let bytes = mutated(generator.pick(corpus), corpus, using: &generator)
       try page.withBytes(bytes) { span in
         if let events = try? EventsFields(span) {
           accepted += 1
@@ -64,8 +68,9 @@ struct FuzzTests {
   }
 
   /// Mutated batches and pages that are accepted must come back equal after writing and reading them again.
-  @Test(arguments: 0..<8)
+  @Test(arguments: seeds)
   func mutatedBatchesAndPagesNeverTrap(_ seed: UInt64) throws {
+    print("fuzz, mutatedBatchesAndPages: TIDEMARK_SEED=\(seed)")
     var generator = SplitMix64(seed: seed &+ 1000)
     let page = GuardedPage()
     let corpus =
@@ -75,7 +80,7 @@ struct FuzzTests {
       + Vectors.log.effects.map { [1, 1, 0, 0, 1] + [UInt8](hex: $0.hex) }
     var accepted = 0
     for _ in 0..<20_000 {
-      let bytes = mutated(corpus.randomElement(using: &generator)!, corpus, using: &generator)
+      let bytes = mutated(generator.pick(corpus), corpus, using: &generator)
       try page.withBytes(bytes) { span in
         if let batch = try? LogBatch(span) {
           accepted += 1
@@ -105,16 +110,17 @@ struct FuzzTests {
   }
 
   /// Random bytes through each reader alone: accepted values must come back equal after writing and reading them again.
-  @Test(arguments: 0..<8)
+  @Test(arguments: seeds)
   func randomBytesNeverTrapAnyReader(_ seed: UInt64) throws {
+    print("fuzz, randomBytes: TIDEMARK_SEED=\(seed)")
     var generator = SplitMix64(seed: seed &+ 2000)
     let page = GuardedPage()
     let effects: [UInt8] =
       Array(1...14) + Array(16...20) + Array(32...46) + Array(48...50) + Array(64...67)
     var taken: [String: Int] = [:]
-    for _ in 0..<40_000 {
+    for _ in 0..<80_000 {
       let bytes = randomFields(using: &generator)
-      let number = effects.randomElement(using: &generator)!
+      let number = generator.pick(effects)
       try page.withBytes([number, UInt8(bytes.count)] + bytes) { span in
         let accepted = try again(span) {
           try $0.effect()
@@ -124,7 +130,7 @@ struct FuzzTests {
         if accepted { taken["effect \(number)", default: 0] += 1 }
       }
       // An option's value follows a count, its number and its length.
-      let option = UInt8.random(in: 0...13, using: &generator)
+      let option = UInt8(generator.below(14))
       try page.withBytes([1, option, UInt8(bytes.count)] + bytes) { span in
         let accepted = try again(span) {
           try $0.optionPatch()
@@ -150,8 +156,8 @@ struct FuzzTests {
         } write: {
           $0.writeSessionRecord($1)
         }
-        let kind = FrameKind.allCases.randomElement(using: &generator)!
-        let flags = FrameHeader.Flags(rawValue: UInt8.random(in: 0...7, using: &generator))
+        let kind = generator.pick(FrameKind.allCases)
+        let flags = FrameHeader.Flags(rawValue: UInt8(generator.below(8)))
         if (try? parse(kind, flags, span)) != nil { taken["\(kind)", default: 0] += 1 }
       }
     }
@@ -171,7 +177,7 @@ struct FuzzTests {
     }
   }
 
-  /// Returns false for a refusal. An accepted value must come back equal from the bytes it is written as.
+  /// Return false for a refusal. An accepted value must come back equal from the bytes it is written as.
   private func again<Value: Equatable>(
     _ bytes: RawSpan,
     _ read: (inout FieldReader) throws -> Value,
@@ -190,11 +196,11 @@ struct FuzzTests {
 
   /// Up to 40 bytes, most of them small, as in real fields.
   private func randomFields(using generator: inout SplitMix64) -> [UInt8] {
-    (0..<Int.random(in: 0...40, using: &generator)).map { _ in
-      switch Int.random(in: 0..<8, using: &generator) {
-      case 0: UInt8.random(in: 0...255, using: &generator)
-      case 1: UInt8.random(in: 0x61...0x7A, using: &generator)
-      default: UInt8.random(in: 0...4, using: &generator)
+    (0..<generator.below(41)).map { _ in
+      switch generator.below(8) {
+      case 0: UInt8(generator.below(256))
+      case 1: UInt8(0x61 + generator.below(26))
+      default: UInt8(generator.below(5))
       }
     }
   }
@@ -205,23 +211,23 @@ struct FuzzTests {
     using generator: inout SplitMix64
   ) -> [UInt8] {
     var bytes = bytes
-    for _ in 0..<Int.random(in: 1...3, using: &generator) {
-      let place = bytes.isEmpty ? 0 : Int.random(in: 0..<bytes.count, using: &generator)
-      switch Int.random(in: 0..<7, using: &generator) {
-      case 0 where !bytes.isEmpty: bytes[place] ^= 1 << UInt8.random(in: 0..<8, using: &generator)
-      case 1 where !bytes.isEmpty: bytes[place] = UInt8.random(in: 0...255, using: &generator)
+    for _ in 0..<(1 + generator.below(3)) {
+      let place = bytes.isEmpty ? 0 : generator.below(bytes.count)
+      switch generator.below(7) {
+      case 0 where !bytes.isEmpty: bytes[place] ^= 1 << UInt8(generator.below(8))
+      case 1 where !bytes.isEmpty: bytes[place] = UInt8(generator.below(256))
       case 2 where !bytes.isEmpty:
-        bytes[place] = [0, 1, 0x7F, 0x80, 0xFF].randomElement(using: &generator)!
-      case 3: bytes.insert(UInt8.random(in: 0...255, using: &generator), at: place)
+        bytes[place] = generator.pick([0, 1, 0x7F, 0x80, 0xFF])
+      case 3: bytes.insert(UInt8(generator.below(256)), at: place)
       case 4 where !bytes.isEmpty: bytes.remove(at: place)
       case 5: bytes.removeSubrange(place...)
       default:
-        let other = corpus.randomElement(using: &generator)!
-        bytes.insert(contentsOf: other.suffix(Int.random(in: 0...20, using: &generator)), at: place)
+        let other = generator.pick(corpus)
+        bytes.insert(contentsOf: other.suffix(generator.below(21)), at: place)
       }
     }
     // Often the length is corrected, so that the mutation reaches the fields instead of failing at the header.
-    if bytes.count >= 12, Bool.random(using: &generator) {
+    if bytes.count >= 12, generator.oneIn(2) {
       for index in 0..<4 { bytes[index] = UInt8(truncatingIfNeeded: (bytes.count - 4) >> (24 - 8 * index)) }
     }
     return bytes.count <= 4096 ? bytes : Array(bytes.prefix(4096))

@@ -30,8 +30,7 @@ struct ListFieldTests {
     return (try? read(&reader)) != nil && (try? reader.end()) != nil
   }
 
-  @Test("list_members round-trips")
-  func listMembers() throws {
+  @Test func listMembersRoundTrips() throws {
     let (viewer, message, cursor) = (Self.bytes("alice"), Self.bytes("m1"), Self.bytes("t12-bob"))
     var payload = ByteBuffer()
     payload.writeListMembers(
@@ -67,8 +66,7 @@ struct ListFieldTests {
     }
   }
 
-  @Test("member_statuses round-trips")
-  func memberStatuses() throws {
+  @Test func memberStatusesRoundTrips() throws {
     let (nobody, message) = (Self.bytes(""), Self.bytes("m1"))
     var payload = ByteBuffer()
     payload.writeMemberStatuses(
@@ -94,8 +92,8 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("a list entry round-trips", arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
-  func entry(note: String, time: Int64) throws {
+  @Test(arguments: ["", "on it ✓"], [Int64(0), 1_700_000_000_000])
+  func listEntriesRoundTrip(note: String, time: Int64) throws {
     let user = Self.bytes("bob")
     let written = ListEntry(
       row: MemberOrdinal(3),
@@ -117,8 +115,7 @@ struct ListFieldTests {
     #expect(isStrict)
   }
 
-  @Test("a member's status, or the error in its place, round-trips")
-  func memberStatus() throws {
+  @Test func memberStatusOrErrorRoundTrips() throws {
     let user = Self.bytes("bob")
     let status = MemberStatus(
       status: .delivered,
@@ -148,8 +145,7 @@ struct ListFieldTests {
     try second.end()
   }
 
-  @Test("flags and statuses out of range are refused")
-  func ranges() {
+  @Test func flagsAndStatusesOutOfRangeAreRefused() {
     // user, time, exact 2, note
     #expect(throws: WireError.badValue(.flags)) {
       let bytes: [UInt8] = [1, 0x62, 0, 2, 0]

@@ -157,7 +157,7 @@ struct LogVectorTests {
     Timestamp(milliseconds: Int64(fields.number(name)))
   }
 
-  /// Builds the effect from the vector's readable fields, without the decoder.
+  /// Build the effect from the vector's readable fields, without the decoder.
   static func effect(_ vector: Vectors.Effect) -> Effect {
     let fields = vector.fields
     func channel() -> ChannelNumber { ChannelNumber(fields.number("channel")) }
@@ -445,7 +445,7 @@ struct LogVectorTests {
     )
   }
 
-  /// Builds the patch from the values' bytes, without the option reader.
+  /// Build the patch from the values' bytes, without the option reader.
   private static func patch(_ entries: [[Vectors.Field]]) -> OptionPatch {
     var patch = OptionPatch()
     for entry in entries {

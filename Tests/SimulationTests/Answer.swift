@@ -110,7 +110,7 @@ struct TypeView: Hashable {
 }
 
 extension Answer {
-  /// Parses a reply.
+  /// Parse a reply.
   init(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     switch header.kind {

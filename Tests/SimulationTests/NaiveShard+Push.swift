@@ -15,7 +15,7 @@ extension NaiveShard {
     let row = self[at].rows[number]
     let moves = place + 1 > row.delivered
     // A duplicate is not applied again: where it would change something now, its original result is unknown.
-    if moves, isDuplicate { return .refused(23) }
+    if moves, isDuplicate { return .refused(Code.outcomeUnknown) }
     if moves {
       var shown = time
       if acked != 0 {
@@ -39,7 +39,9 @@ extension NaiveShard {
   /// A webhook that is known already is treated like a refusal.
   mutating func note(_ key: String, until: Int64, at time: Int64, isDuplicate: Bool) -> Outcome {
     // As above: it may have been forgotten, or never recorded.
-    if isDuplicate { return isKnown(key, at: time) ? Outcome(answer: .known(true)) : .refused(23) }
+    if isDuplicate {
+      return isKnown(key, at: time) ? Outcome(answer: .known(true)) : .refused(Code.outcomeUnknown)
+    }
     if isKnown(key, at: time) { return Outcome(answer: .known(false), isOpen: true) }
     guard until >= time else { return Outcome(answer: .known(true)) }
     webhooks[key] = min(until, time + 3_600_000)

@@ -1,6 +1,6 @@
 /// The oracle's removals (R16).
 extension NaiveShard {
-  /// Deletes the messages before one; their ids still mark positions.
+  /// Delete the messages before one; their ids still mark positions.
   mutating func truncate(_ cid: String, _ before: String) -> Outcome {
     guard let through = position(cid, before: before) else { return .refused(Code.messageNotFound) }
     let hasChanged = through > channels[cid]!.truncated

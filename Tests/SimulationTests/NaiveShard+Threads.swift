@@ -32,7 +32,7 @@ extension NaiveShard {
     return at.thread == nil ? nil : at
   }
 
-  /// Performs a mark or a reply with the flag `thread`.
+  /// Perform a mark or a reply with the flag `thread`.
   mutating func inThread(_ parent: String, _ ask: Ask, _ time: Int64) -> Outcome {
     let cid = ask.cid!
     var user = ""
@@ -113,7 +113,7 @@ extension NaiveShard {
     return at
   }
 
-  /// Takes part from the next reply on, visibly to others.
+  /// Take part from the next reply on, visibly to others.
   private mutating func joinThread(_ at: RoomID, _ user: String, _ time: Int64) {
     guard let row = self[at].seats[user], self[at].rows[row].isByReading else {
       return join(at, user, after: self[at].messages.count, time)

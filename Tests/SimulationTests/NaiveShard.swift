@@ -85,7 +85,12 @@ struct NaiveShard {
     var isOpen = false
   }
 
+  /// Codes of refusals (Proto/frames.md, "Errors"), written apart from the store's.
   enum Code {
+    static let wrongShard: UInt64 = 20
+    static let busy: UInt64 = 21
+    static let unavailable: UInt64 = 22
+    static let outcomeUnknown: UInt64 = 23
     static let notImplemented: UInt64 = 24
     static let invalidField: UInt64 = 30
     static let channelNotFound: UInt64 = 31
@@ -120,14 +125,14 @@ struct NaiveShard {
     switch ask {
     case .read(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
-      if moves(cid, user, message, \.read) { return .refused(23) }
+      if moves(cid, user, message, \.read) { return .refused(Code.outcomeUnknown) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .inThread(let parent, .register(let cid, let id, _, _, _, _, _, _)):
       if channels[cid] != nil, find(cid, id) == nil {
         // The channel may have been recreated: refusals follow its current state.
         var copy = self
         let outcome = copy.perform(ask, at: time)
-        return outcome.isRefused ? outcome : .refused(23)
+        return outcome.isRefused ? outcome : .refused(Code.outcomeUnknown)
       }
       return repeatedDuplicate(ask.withoutThread, parent: parent)
     case .inThread(_, .read(_, let user, _, _)), .inThread(_, .delivered(_, let user, _)),
@@ -135,7 +140,7 @@ struct NaiveShard {
       return answerInThread(ask, user, at: time)
     case .delivered(let cid, let user, let message):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
-      if moves(cid, user, message, \.delivered) { return .refused(23) }
+      if moves(cid, user, message, \.delivered) { return .refused(Code.outcomeUnknown) }
       return answer(cid, user, message, emptyIsNewest: true)
     case .unread(let cid, let user, let message, _):
       if isReply(cid, message) { return answerInThread(ask, user, at: time) }
@@ -144,7 +149,7 @@ struct NaiveShard {
       // It is not applied again: where it would change something now, its original result is unknown.
       var copy = self
       let outcome = copy.acknowledge(cid, user, ids)
-      return outcome.hasChanged ? .refused(23) : outcome
+      return outcome.hasChanged ? .refused(Code.outcomeUnknown) : outcome
     case .register: return repeatedDuplicate(ask, parent: nil)
     case .delete(let cid, let id):
       if channels[cid] == nil { return .refused(Code.channelNotFound) }
@@ -166,7 +171,7 @@ struct NaiveShard {
       let outcome =
         channels[cid] == nil
         ? .refused(Code.channelNotFound) : copy.member(cid, user, role, isMuted, joins, time)
-      if case .member(_, _, _, true) = outcome.answer { return .refused(23) }
+      if case .member(_, _, _, true) = outcome.answer { return .refused(Code.outcomeUnknown) }
       guard case .member = outcome.answer else { return outcome }
       return Outcome(answer: seat(cid, user, isNew: false))
     case .patchType(let name, _), .assignType(let name, _, _):
@@ -180,9 +185,9 @@ struct NaiveShard {
 
   private func repeatedDuplicate(_ ask: Ask, parent: String?) -> Outcome {
     if channels[ask.cid!] == nil { return .refused(Code.channelNotFound) }
-    let outcome = repeated(ask, parent: parent) ?? .refused(23)
+    let outcome = repeated(ask, parent: parent) ?? .refused(Code.outcomeUnknown)
     // Its sender may have been erased since, so it may or may not be the same message.
-    if case .refused(Code.messageConflict) = outcome.answer { return .refused(23) }
+    if case .refused(Code.messageConflict) = outcome.answer { return .refused(Code.outcomeUnknown) }
     return outcome
   }
 

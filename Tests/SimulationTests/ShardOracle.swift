@@ -59,17 +59,17 @@ struct ShardOracle {
   /// The cids of the channels, by their numbers.
   var names: [ChannelNumber: String] = [:]
 
-  /// Records that a channel is in memory, if it exists.
+  /// Record that a channel is in memory, if it exists.
   mutating func recordLoaded(_ cid: String) {
     guard live.channels[cid] != nil else { return }
     inMemory.insert(cid)
     loadedSinceStart.insert(cid)
   }
 
-  /// Records that a channel is not in memory.
+  /// Record that a channel is not in memory.
   mutating func recordEvicted(_ cid: String) { inMemory.remove(cid) }
 
-  /// Decides a request as the shard should. Returns the answer, and the number of changes that must be in storage
+  /// Decide a request as the shard should. Return the answer, and the number of changes that must be in storage
   /// before the answer is sent. The channel is in memory, if one of that cid exists.
   mutating func decide(_ request: Request, session: SessionID, clock: Int64) -> (answer: Answer, needs: Int) {
     let ask = request.ask
@@ -110,7 +110,7 @@ struct ShardOracle {
     }
     if case .refused(NaiveShard.Code.invalidField) = outcome.answer { return (outcome.answer, 0) }
     // An unknown outcome reveals nothing.
-    if case .refused(23) = outcome.answer { return (outcome.answer, 0) }
+    if case .refused(NaiveShard.Code.outcomeUnknown) = outcome.answer { return (outcome.answer, 0) }
     return (outcome.answer, needs(ask))
   }
 
@@ -144,7 +144,7 @@ struct ShardOracle {
     pending.removeFirst(count)
   }
 
-  /// Restarts the shard from storage. Returns errors in its memory of the sessions' unanswered commands.
+  /// Restart the shard from storage. Return errors in its memory of the sessions' unanswered commands.
   mutating func restart(
     _ sessions: [SessionID: SessionRecord],
     time: Int64,

@@ -166,7 +166,7 @@ struct SimulatedRequestGenerator {
     }
   }
 
-  /// Creates and deletes one channel repeatedly, with so many members that its deletion takes slices.
+  /// Create and delete one channel repeatedly, with so many members that its deletion takes slices.
   private mutating func removal(_ cid: String) -> Ask {
     switch random.below(10) {
     case 0..<2: return .truncate(cid: cid, before: random.oneIn(12) ? "" : message(cid))
@@ -216,7 +216,7 @@ struct SimulatedRequestGenerator {
     return .change(cid: cid, add: add, remove: random.oneIn(2) ? seats(2).map(\.user) : [])
   }
 
-  /// Flags a channel unread, or changes the settings of one member in a channel.
+  /// Flag a channel unread, or change the settings of one member in a channel.
   private mutating func member(_ cid: String) -> Ask {
     if random.oneIn(2) { return .unread(cid: cid, user: user(), message: "", epoch: epoch()) }
     return .member(

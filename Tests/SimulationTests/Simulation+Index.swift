@@ -12,7 +12,7 @@ extension Simulation {
     case taken([MembershipAcknowledgement])
   }
 
-  /// Sends a message from a loop: it arrives at a random time, in any order, perhaps twice or never.
+  /// Send a message from a loop: it arrives at a random time, in any order, perhaps twice or never.
   func post(_ mail: LoopMessage) {
     if !faultsAreOff, random.oneIn(20) {
       count("lost mail")
@@ -22,7 +22,7 @@ extension Simulation {
     if !faultsAreOff, random.oneIn(20) { self.mail.append(mail) }
   }
 
-  /// Delivers a random message to its loops.
+  /// Deliver a random message to its loops.
   func deliverMessages() {
     guard !mail.isEmpty else { return }
     let next = mail.remove(at: random.oneIn(4) ? random.below(mail.count) : 0)
@@ -55,7 +55,7 @@ extension Simulation {
     }
   }
 
-  /// Compares every user's index with the channels.
+  /// Compare every user's index with the channels.
   func checkIndexes() {
     var expected: [String: [String: String]] = [:]
     for user in SimulatedRequestGenerator.everybody { expected[user] = [:] }
@@ -83,7 +83,7 @@ extension Simulation {
     }
   }
 
-  /// Queries a user's index from the store, page by page.
+  /// Query a user's index from the store, page by page.
   private func index(of user: String) -> [String: String] {
     let shard = ShardID.owning(Array(user.utf8).span.bytes, count: Self.shardCount)
     let target = loops[Int(shard.rawValue) % Self.loopCount]

@@ -13,7 +13,7 @@ struct SimulationFault: Error, CustomStringConvertible {
 }
 
 extension Simulation {
-  /// Runs random steps, then finishes all work: all requests are answered, all pages written, the logs cut. A last
+  /// Run random steps, then finish all work: all requests are answered, all pages written, the logs cut. A last
   /// start reads the pages alone, and its answers are compared with the model's.
   func run(steps: Int) throws(SimulationFault) {
     for number in 1...max(1, steps) {
@@ -41,7 +41,7 @@ extension Simulation {
     throw SimulationFault(seed: seed, step: step, text: fault)
   }
 
-  /// Turns faults off, and completes every open request.
+  /// Turn faults off, and complete every open request.
   private func settle(_ step: Int) throws(SimulationFault) {
     faultsAreOff = true
     for _ in 0..<4000 {
@@ -66,7 +66,8 @@ extension Simulation {
     let left = gateways.enumerated().filter { !$1.outstanding.isEmpty }.map { number, gateway in
       let connection = gateway.connection
       return """
-        gateway \(number): \(gateway.outstanding.count) open, first \(gateway.outstanding[0]), ended \(connection?.isEnded as Any), \
+        gateway \(number): \(gateway.outstanding.count) open, first \(gateway.outstanding[0]), \
+        ended \(connection?.isEnded as Any), \
         lanes closed \(connection?.lanes.map(\.isClosed) as Any), wire \(connection?.wire.count as Any), \
         inboxes \(connection?.inboxes.map(\.count) as Any), expected \(connection?.expected.count as Any)
         """
@@ -74,7 +75,7 @@ extension Simulation {
     throw SimulationFault(seed: seed, step: step, text: "never answered: \(left.joined(separator: "\n"))")
   }
 
-  /// Lets time pass without requests.
+  /// Let time pass without requests.
   private func idle(_ step: Int) throws(SimulationFault) {
     for _ in 0..<4000 {
       pass(milliseconds: 500)

@@ -95,7 +95,7 @@ extension Simulation {
       count("failed reads")
       if case .cid = load.reference, let cid {
         for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
-          expect(.refused(22), item.request, item.connection)
+          expect(.refused(NaiveShard.Code.unavailable), item.request, item.connection)
         }
       }
       target.loop.loaded(load.request, as: load.reference, .failure(.failed("as the simulation wants it")))
@@ -120,7 +120,7 @@ extension Simulation {
         for item in oracles[shard].waiting.removeValue(forKey: cid) ?? [] {
           if isBeingDeleted, item.request.ask.isPut {
             if !isOver(item.request, item.connection, target) {
-              expect(.refused(21), item.request, item.connection)
+              expect(.refused(NaiveShard.Code.busy), item.request, item.connection)
             }
           } else {
             decide(item.request, item.connection, target)

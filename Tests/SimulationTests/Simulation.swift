@@ -92,7 +92,10 @@ final class Simulation {
 
   func count(_ name: String) { tally[name, default: 0] += 1 }
 
-  /// Adds members for more than one page of rows.
+  /// The name in the tally of refusals with this code.
+  static func refusal(_ code: UInt64) -> String { "refused with \(code)" }
+
+  /// Add members for more than one page of rows.
   func enlarge() {
     let cid = SimulatedRequestGenerator.large
     let large = Int(ShardID.owning(Array(cid.utf8).span.bytes, count: Self.shardCount).rawValue)
@@ -134,7 +137,7 @@ final class Simulation {
     afterwards()
   }
 
-  /// Handles the effects of any call of a loop.
+  /// Handle the effects of any call of a loop.
   private func afterwards() {
     if loops.contains(where: \.isHalted) {
       count("halts")
@@ -254,7 +257,7 @@ final class Simulation {
     count("ended")
   }
 
-  /// Reads frames from the sockets, and passes them to the loops that own their shards.
+  /// Read frames from the sockets, and pass them to the loops that own their shards.
   func receiveFrames(_ most: Int) {
     guard let connection = pick({ !$0.wire.isEmpty || ($0.isCut && !$0.isEnded) }) else { return }
     for _ in 0..<most {
@@ -346,7 +349,7 @@ final class Simulation {
     }
   }
 
-  /// Computes the expected result of a request. Returns whether parsing may fail.
+  /// Compute the expected result of a request. Return whether parsing may fail.
   private func expect(_ request: Request, _ connection: Connection, _ target: SimulatedLoop) -> Bool {
     guard let cid = request.ask.cid else {
       decide(request, connection, target)
@@ -366,7 +369,9 @@ final class Simulation {
       count("asked while being deleted")
       if request.ask.isPut {
         // Its name is not free yet.
-        if !isOver(request, connection, target) { expect(.refused(21), request, connection) }
+        if !isOver(request, connection, target) {
+          expect(.refused(NaiveShard.Code.busy), request, connection)
+        }
       } else {
         decide(request, connection, target)
       }
@@ -376,13 +381,13 @@ final class Simulation {
       if case .malformed = request.ask { return true }
       decide(request, connection, target)
     } else if Int(ShardID.owning(bytes.span.bytes, count: Self.shardCount).rawValue) != shard {
-      expect(.refused(20), request, connection)
+      expect(.refused(NaiveShard.Code.wrongShard), request, connection)
     } else if oracles[shard].loading[.cid(bytes)] == nil,
       oracles[shard].loading.count >= configuration.loadsMax
     {
-      expect(.refused(21), request, connection)
+      expect(.refused(NaiveShard.Code.busy), request, connection)
     } else if oracles[shard].waiting[cid, default: []].count >= configuration.waitingPerLoadMax {
-      expect(.refused(21), request, connection)
+      expect(.refused(NaiveShard.Code.busy), request, connection)
     } else {
       oracles[shard].waiting[cid, default: []].append(
         ShardOracle.Waiting(request: request, connection: connection)
@@ -394,7 +399,7 @@ final class Simulation {
   }
 
   func expect(_ answer: Answer, _ request: Request, _ connection: Connection, needs: Int = 0) {
-    if case .refused(let code) = answer { count("code \(code)") }
+    if case .refused(let code) = answer { count(Self.refusal(code)) }
     connection.expected[request.correlation] = Connection.Expectation(
       answer: answer,
       shard: request.shard,
@@ -457,7 +462,10 @@ final class Simulation {
     }
     if expected.needs > oracles[expected.shard].durableChangeCount {
       faults.append(
-        "\(header): left before the changes that it shows were on storage (\(expected.needs), storage has \(oracles[expected.shard].durableChangeCount)): \(answer)"
+        """
+        \(header): left before the changes that it shows were on storage (\(expected.needs), storage has \
+        \(oracles[expected.shard].durableChangeCount)): \(answer)
+        """
       )
     }
     count("replies")

@@ -33,10 +33,15 @@ struct SimulationTests {
     print("simulation \(seed): \(simulation.issued) commands, \(tally.joined(separator: ", "))")
     guard Self.steps >= 15_000 else { return }
     // Checks that the simulation covered these; otherwise it would prove too little.
-    for name in [
-      "replies", "waits", "cuts", "ended", "resends", "restarts", "failed reads", "clock jumps", "code 20",
-      "code 30", "code 31", "code 32", "code 33", "pages", "log cuts", "rows over 256",
-    ] {
+    let names = [
+      "replies", "waits", "cuts", "ended", "resends", "restarts", "failed reads", "clock jumps", "pages",
+      "log cuts", "rows over 256",
+    ]
+    let refusals = [
+      NaiveShard.Code.wrongShard, NaiveShard.Code.invalidField, NaiveShard.Code.channelNotFound,
+      NaiveShard.Code.notAMember, NaiveShard.Code.messageNotFound,
+    ]
+    for name in names + refusals.map(Simulation.refusal) {
       #expect(simulation.tally[name, default: 0] > 0, "TIDEMARK_SEED=\(seed): never \(name)")
     }
     // Rarer events occur in some of the simulations.
@@ -46,7 +51,10 @@ struct SimulationTests {
       return all
     }
     guard all.done == Self.seeds.count, all.done >= 20 else { return }
-    for name in ["evicted", "code 22", "code 34", "deletions in slices", "asked while being deleted"] {
+    let rareRefusals = [NaiveShard.Code.unavailable, NaiveShard.Code.messageDeleted]
+    for name in ["evicted", "deletions in slices", "asked while being deleted"]
+      + rareRefusals.map(Simulation.refusal)
+    {
       #expect(all.tally[name, default: 0] > 0, "never \(name), in all of them")
     }
   }

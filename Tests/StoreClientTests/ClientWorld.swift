@@ -86,18 +86,18 @@ final class ClientWorld {
 
   var store: FakeStore { stores[0] }
 
-  /// Starts the client and completes the handshake.
+  /// Start the client and complete the handshake.
   func open() {
     client.start()
     pump()
   }
 
-  /// Delivers bytes in both directions until none are left.
+  /// Deliver bytes in both directions until none are left.
   func pump() {
     while step() {}
   }
 
-  /// Delivers one piece in one direction; returns false if there is none.
+  /// Deliver one piece in one direction; return false if there is none.
   func step() -> Bool {
     loop.run()
     guard let channel, let connection, channel.isActive else { return false }
@@ -129,14 +129,14 @@ final class ClientWorld {
     return false
   }
 
-  /// Delivers bytes to the client as one read.
+  /// Deliver bytes to the client as one read.
   func deliver(_ bytes: ByteBuffer) {
     guard let channel else { return }
     channel.pipeline.fireChannelRead(bytes)
     channel.pipeline.fireChannelReadComplete()
   }
 
-  /// Cuts the connection, with all data in flight.
+  /// Cut the connection, with all data in flight.
   func cut() {
     guard let channel else { return }
     self.channel = nil

@@ -94,7 +94,7 @@ final class FakeConnection {
     self.number = number
   }
 
-  /// Closes the connection on the store's side.
+  /// Close the connection on the store's side.
   func close() {
     isClosed = true
     state = .closed

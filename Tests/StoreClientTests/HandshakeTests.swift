@@ -184,7 +184,7 @@ struct HandshakeTests {
 }
 
 extension ByteBuffer {
-  /// Parses hexadecimal digits; blanks are ignored.
+  /// Parse hexadecimal digits; blanks are ignored.
   init(hex: String) {
     let digits = hex.compactMap(\.hexDigitValue)
     self.init(bytes: stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) })

@@ -104,8 +104,8 @@ struct ClockGuardTests {
     Story(testDescription: "a log slightly ahead is not reported", wall: 940, start: "taken"),
   ]
 
-  @Test(arguments: stories)
-  func plausibleTimesAreAcceptedAndJumpsRefused(_ story: Story) {
+  @Test("plausible times are accepted, and jumps are refused", arguments: stories)
+  func plausibleTimes(_ story: Story) {
     func time(_ minutes: Int64) -> Timestamp { Timestamp(milliseconds: minutes * Self.minute) }
     var clock = ClockGuard(
       limits: Self.limits,

@@ -121,7 +121,7 @@ struct DeletionTests {
     }
   }
 
-  /// Performs a history, then crashes once more and compares the recovered channel with the possible states.
+  /// Perform a history, then crash once more and compare the recovered channel with the possible states.
   private func history(_ steps: String) throws {
     var world = try EngineWorld { $0.checkpointAgeMilliseconds = 0 }
     var session: UInt64 = 1

@@ -72,7 +72,7 @@ final class EngineWorld: StoreLoopDriver {
 
   // MARK: Steps of a test
 
-  /// Completes the oldest commit.
+  /// Complete the oldest commit.
   func persist() throws {
     let group = commits.removeFirst()
     try storage.commit(group)
@@ -86,7 +86,7 @@ final class EngineWorld: StoreLoopDriver {
     loop.committed(.failure(.failed("no space")))
   }
 
-  /// Answers the oldest read, or the one with this reference.
+  /// Answer the oldest read, or the one with this reference.
   func answerLoad(_ wanted: ChannelReference? = nil, failing: Bool = false) throws {
     let place = wanted.map { wanted in loads.firstIndex { $0.reference == wanted }! } ?? 0
     let (request, reference) = loads.remove(at: place)
@@ -99,7 +99,7 @@ final class EngineWorld: StoreLoopDriver {
 
   func answerLoads() throws { while !loads.isEmpty { try answerLoad() } }
 
-  /// Answers the oldest read of steps.
+  /// Answer the oldest read of steps.
   func answerSteps(failing: Bool = false) throws {
     let request = stepReads.removeFirst()
     var found: [StoredSegment] = []
@@ -114,14 +114,14 @@ final class EngineWorld: StoreLoopDriver {
     loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
   }
 
-  /// Answers the oldest record in the erasure ledger, successfully or with a fault.
+  /// Answer the oldest record in the erasure ledger, successfully or with a fault.
   func answerErasure(fault: String? = nil) {
     guard let request = erasures?.first else { return }
     erasures?.removeFirst()
     loop.erasureRecorded(request, fault: fault)
   }
 
-  /// Performs the requested purge of the storage.
+  /// Perform the requested purge of the storage.
   func purgeStorage(failing: Bool = false) throws {
     purges -= 1
     if !failing { try storage.purge() }
@@ -142,7 +142,7 @@ final class EngineWorld: StoreLoopDriver {
     return found.sorted()
   }
 
-  /// Delivers the membership changes for shards of this loop, in order.
+  /// Deliver the membership changes for shards of this loop, in order.
   func deliverChanges() {
     let (changes, taken) = (deliveries, acknowledgements)
     deliveries = []
@@ -151,7 +151,7 @@ final class EngineWorld: StoreLoopDriver {
     if !taken.isEmpty { loop.acknowledged(taken) }
   }
 
-  /// Runs until all changes are in storage and in the indexes, and no work is pending.
+  /// Run until all changes are in storage and in the indexes, and no work is pending.
   func settle() throws {
     while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty || slices > 0
     {
@@ -162,13 +162,13 @@ final class EngineWorld: StoreLoopDriver {
     }
   }
 
-  /// Answers the oldest peek.
+  /// Answer the oldest peek.
   func answerPeek() {
     let request = peeks.removeFirst()
     loop.peeked(request, request.perform(on: storage))
   }
 
-  /// Performs the requested slice.
+  /// Perform the requested slice.
   func slice() {
     slices -= 1
     loop.slice()
@@ -179,7 +179,7 @@ final class EngineWorld: StoreLoopDriver {
     loop.clock = Timestamp(milliseconds: clock)
   }
 
-  /// Writes pages until none is dirty and the log is cut.
+  /// Write pages until none is dirty and the log is cut.
   func checkpoint() throws {
     for _ in 0..<20 {
       advance(10_000)

@@ -59,7 +59,7 @@ extension EventTests {
     #expect(back.take() == ["2 subscribed through 1210"])
   }
 
-  /// Announces bob's row in `team:a` while the channel is in storage only and not read. Returns the time of the
+  /// Announce bob's row in `team:a` while the channel is in storage only and not read. Return the time of the
   /// announcement.
   private func announceFromStorage(
     _ world: EngineWorld,

@@ -58,7 +58,10 @@ extension EventTests {
     #expect(
       events.contains {
         $0.hasSuffix(
-          "team:b gone, updated of 1, new n1 1, +alice of 1 at 0; team:never gone; team:a gone, updated of 1, new m1 1, +alice of 1 at 0, new m2 2"
+          """
+          team:b gone, updated of 1, new n1 1, +alice of 1 at 0; team:never gone; team:a gone, updated of 1, new m1 \
+          1, +alice of 1 at 0, new m2 2
+          """
         )
       },
       "\(events)"
@@ -189,7 +192,10 @@ extension EventTests {
     #expect(
       watcher.take() == [
         "events through 1010: team:c0 new m2 2",
-        "1 subscribed through 1010: team:c1 new m1 1; team:c2 new m1 1; team:c3 new m1 1; team:c4 new m1 1; team:c0 new m1 1, new m2 2",
+        """
+        1 subscribed through 1010: team:c1 new m1 1; team:c2 new m1 1; team:c3 new m1 1; team:c4 new m1 1; team:c0 \
+        new m1 1, new m2 2
+        """,
       ]
     )
     watcher.subscribe(cids, since: 1_010)

@@ -60,7 +60,7 @@ extension Gateway {
     }
   }
 
-  /// Requests the members who received a message and have not read it.
+  /// Request the members who received a message and have not read it.
   func delivered(_ cid: String, _ message: String) {
     send(.listMembers, cid) { payload in
       payload.writeVarint(1)

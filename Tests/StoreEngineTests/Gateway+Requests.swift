@@ -101,7 +101,7 @@ extension Gateway {
     send(.purge, nil, shard: shard) { $0.writeVarint(round) }
   }
 
-  /// Begins erasing a user.
+  /// Begin erasing a user.
   func patchErasing(_ user: String, counter: UInt64? = nil) {
     send(.patchUser, user, counter: counter) { payload in
       payload.writeVarint(UInt64(8))
@@ -110,7 +110,7 @@ extension Gateway {
     }
   }
 
-  /// Assigns settings. In `flags` 4 means that the user is being erased, 8 that they are erased.
+  /// Assign settings. In `flags` 4 means that the user is being erased, 8 that they are erased.
   func assign(user: String, version: UInt64, flags: UInt64, shard: UInt16 = 0) {
     send(.assignUser, user, shard: shard) { payload in
       payload.writeVarint(version)

@@ -144,7 +144,10 @@ final class Gateway {
       case .rebuildIndexReply:
         let fields = try RebuildFields(&reader)
         return
-          "rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \(fields.entries) entries"
+          """
+          rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \
+          \(fields.entries) entries
+          """
       case .subscribeReply:
         return EventWords.subscribed(payload)
       case .unsubscribeReply, .announceRowReply:
@@ -155,7 +158,10 @@ final class Gateway {
         try reader.end()
         let parent = place.parent.map { " of a reply to \($0.rawValue)" } ?? ""
         return
-          "ticket channel \(place.channel.rawValue) row \(place.row.rawValue) message \(place.sequence.rawValue)\(parent)"
+          """
+          ticket channel \(place.channel.rawValue) row \(place.row.rawValue) message \
+          \(place.sequence.rawValue)\(parent)
+          """
       case .acknowledgePushReply, .redeemTicketReply:
         return try deliveryWords(&reader)
       case .webhookKnownReply:
@@ -255,7 +261,7 @@ final class Gateway {
     return words.joined(separator: ", ")
   }
 
-  /// Sends one request with the next correlation, and with the next counter unless one is given. The turn does not end.
+  /// Send one request with the next correlation, and with the next counter unless one is given. The turn does not end.
   func send(
     _ kind: FrameKind,
     _ name: String?,

@@ -41,7 +41,7 @@ final class IndexWorld {
     }
   }
 
-  /// Crashes the process of a loop. Its unwritten state and its messages in flight are lost.
+  /// Crash the process of a loop. Its unwritten state and its messages in flight are lost.
   func crash(_ number: Int) throws {
     worlds[number].loop.stop()
     try start(number)
@@ -74,7 +74,7 @@ final class IndexWorld {
     endTurn()
   }
 
-  /// Deletes a channel: its members' indexes keep a tombstone.
+  /// Delete a channel: its members' indexes keep a tombstone.
   func delete(_ cid: String) {
     gateway(cid).deleteChannel(cid, shard: Self.shard(cid))
     for user in expected.keys { expected[user]?[cid] = nil }
@@ -100,7 +100,7 @@ final class IndexWorld {
     return worlds.flatMap(\.deliveries)
   }
 
-  /// Delivers all changes in flight to their loops.
+  /// Deliver all changes in flight to their loops.
   func exchange() {
     let deliveries = takeDeliveries()
     let acknowledgements = worlds.flatMap(\.acknowledgements)
@@ -117,7 +117,7 @@ final class IndexWorld {
     worlds[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
   }
 
-  /// Performs the first possible action. Returns false if there is none.
+  /// Perform the first possible action. Return false if there is none.
   func step() throws -> Bool {
     for world in worlds {
       if !world.loads.isEmpty {
@@ -148,7 +148,7 @@ final class IndexWorld {
 
   func settle() throws { while try step() {} }
 
-  /// Runs until all lost changes are resent and all changes are in storage.
+  /// Run until all lost changes are resent and all changes are in storage.
   func settleAll() throws {
     for _ in 0..<12 {
       try settle()

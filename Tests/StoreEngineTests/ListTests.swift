@@ -6,7 +6,7 @@ import Testing
 @testable import StoreEngine
 
 extension Gateway {
-  /// Requests a list. The reply has its users, and `+` with the cursor if there is a next page.
+  /// Request a list. The reply has its users, and `+` with the cursor if there is a next page.
   func list(
     _ cid: String,
     _ list: MemberList,
@@ -41,7 +41,7 @@ extension Gateway {
     }
   }
 
-  /// Requests statuses as a server.
+  /// Request statuses as a server.
   func statuses(_ cid: String, _ messages: [String]) {
     send(.statuses, cid) { payload in
       payload.writeVarint(1)

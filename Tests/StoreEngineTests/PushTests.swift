@@ -37,7 +37,7 @@ struct PushTests {
     gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  /// Restarts the store from storage.
+  /// Restart the store from storage.
   private func restarted(
     _ world: EngineWorld,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }

@@ -303,7 +303,7 @@ extension Gateway {
     }
   }
 
-  /// Creates a channel with options. Members without a role in `roles` have none.
+  /// Create a channel with options. Members without a role in `roles` have none.
   fileprivate func create(_ cid: String, _ users: [String], roles: [String], _ options: OptionPatch) {
     send(.putChannel, cid) { payload in
       payload.writeOptionPatch(options)

@@ -13,7 +13,7 @@ struct RemovalTests {
     try world.persistAll()
   }
 
-  /// Runs until no page, index or log contains the erased data.
+  /// Run until no page, index or log contains the erased data.
   private func forget(_ world: EngineWorld) throws {
     for _ in 0..<3 {
       try world.settle()

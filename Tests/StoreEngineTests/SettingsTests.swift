@@ -9,7 +9,7 @@ import Testing
 struct SettingsTests {
   // MARK: Helpers
 
-  /// Patches a user's settings; nil leaves a setting out.
+  /// Patch a user's settings; nil leaves a setting out.
   private func patch(
     _ gateway: Gateway,
     _ user: String,

@@ -30,7 +30,7 @@ struct StepsTests {
     return (world, gateway)
   }
 
-  /// Registers this many messages of alice, each of which moves her two watermarks, and commits them.
+  /// Register this many messages of alice, each of which moves her two watermarks, and commit them.
   private func post(_ count: Int, from first: Int = 1, _ world: EngineWorld, _ gateway: Gateway) throws {
     for number in first..<first + count {
       world.advance(1)
@@ -64,7 +64,7 @@ struct StepsTests {
     )
   }
 
-  /// Requests segments as a query does. The query is a `get_channel`, answered when it runs again.
+  /// Request segments as a query does. The query is a `get_channel`, answered when it runs again.
   private func need(
     _ range: Range<UInt32>,
     _ world: EngineWorld,

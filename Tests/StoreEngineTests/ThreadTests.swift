@@ -256,7 +256,7 @@ struct ThreadTests {
     _ = try answers(world, gateway)
   }
 
-  /// Checks the answers about the channel of ``fill(_:_:)``.
+  /// Check the answers about the channel of ``fill(_:_:)``.
   private func check(_ world: EngineWorld, session: UInt64, sourceLocation: SourceLocation = #_sourceLocation)
     throws
   {
@@ -448,7 +448,7 @@ extension Gateway {
     }
   }
 
-  /// Sends a mark, or another request that begins with a user and a message.
+  /// Send a mark, or another request that begins with a user and a message.
   ///
   /// - Parameter hasFlag: sets the flag, with or without a thread behind the fields.
   fileprivate func mark(

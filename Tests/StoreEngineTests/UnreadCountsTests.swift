@@ -46,7 +46,7 @@ extension Gateway {
     }
   }
 
-  /// Registers messages whose ids are a letter and a number.
+  /// Register messages whose ids are a letter and a number.
   func post(_ cid: String, _ letter: String, _ numbers: ClosedRange<Int>, by sender: String = "") {
     for number in numbers { post(cid, "\(letter)\(number)", by: sender) }
   }

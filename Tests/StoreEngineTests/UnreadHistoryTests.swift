@@ -63,7 +63,7 @@ struct UnreadHistoryTests {
     }
   }
 
-  /// Queries a restarted store, first by a peek, then with the channels in memory.
+  /// Query a restarted store, first by a peek, then with the channels in memory.
   private func compare(
     _ storage: MemoryStorage,
     _ channels: [String],

@@ -19,7 +19,7 @@ struct DamageTests {
     return copy
   }
 
-  /// Checks that the data is a whole prefix of the groups: the same batches in both shards, and the last group's pages.
+  /// Check that the data is a whole prefix of the groups: the same batches in both shards, and the last group's pages.
   private func check(_ engine: RocksDBEngine, _ name: String) throws -> UInt64 {
     let indices = try engine.indices(0)
     #expect(try engine.indices(1) == indices, "\(name): half a group")

@@ -48,7 +48,7 @@ final class ErasureWorld: StoreLoopDriver {
     pass(0)
   }
 
-  /// Stops as in a crash, and starts again.
+  /// Stop as in a crash, and start again.
   func restart() throws {
     loop.stop()
     asked = []
@@ -107,7 +107,7 @@ final class ErasureWorld: StoreLoopDriver {
     while !asked.isEmpty { asked.removeFirst()() }
   }
 
-  /// Advances time, so that due pages are written.
+  /// Advance time, so that due pages are written.
   func tick() {
     pass(10_000)
     loop.tick()

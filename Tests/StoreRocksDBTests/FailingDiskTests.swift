@@ -8,7 +8,7 @@ import Testing
 /// Failing commits: after closing and reopening all acknowledged data is there.
 @Suite("Failing disk", .serialized)
 struct FailingDiskTests {
-  /// Mounts a temporary file system of this size.
+  /// Mount a temporary file system of this size.
   private static func mountTemporary(_ mebibytes: Int) throws -> String {
     let path = NSTemporaryDirectory() + "tidemark-full-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: path, withIntermediateDirectories: true)
@@ -22,7 +22,7 @@ struct FailingDiskTests {
     try? FileManager.default.removeItem(atPath: path)
   }
 
-  /// Writes another program's file that leaves 200 MiB.
+  /// Write another program's file that leaves 200 MiB.
   private static func fill(_ mounted: String, _ name: String) throws {
     let attributes = try FileManager.default.attributesOfFileSystem(forPath: mounted)
     let count = (attributes[.systemFreeSize] as! NSNumber).intValue - (200 << 20)

@@ -29,7 +29,7 @@ struct UnsyncedTests {
     return copy
   }
 
-  /// Simulates a reboot of the machine since the last write.
+  /// Simulate a reboot of the machine since the last write.
   private static func reboot(_ directory: TestDirectory) throws {
     try "another boot".write(toFile: directory.path + "/unsynced", atomically: false, encoding: .utf8)
   }

@@ -3,7 +3,7 @@ import Testing
 @testable import StoreRocksDB
 
 extension UnsyncedWrites {
-  /// Calls `takeDue` outside of a macro.
+  /// Call `takeDue` outside of a macro.
   fileprivate static func takeDue(_ writes: inout UnsyncedWrites) -> Bool { writes.takeDue() }
 }
 

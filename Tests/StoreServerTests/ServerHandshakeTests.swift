@@ -6,7 +6,7 @@ import Testing
 
 @testable import StoreServer
 
-/// The store's side of a handshake (Proto/frames.md, "Opening").
+/// The store's side of a handshake (Proto/frames.md, "Handshake").
 @Suite struct ServerHandshakeTests {
   private static let session = SessionID(high: 3, low: 4)
   private static let gatewayNonce = Nonce([UInt8](repeating: 1, count: Nonce.byteCount))

@@ -65,7 +65,7 @@ final class ServerWorld {
     try start()
   }
 
-  /// Makes hosts from the storage, as after a restart.
+  /// Make hosts from the storage, as after a restart.
   func start() throws {
     let hostOfShard: [UInt8] = loops.count == 1 ? [0, 0] : [0, 1]
     hosts = try loops.indices.map { position in
@@ -111,7 +111,7 @@ final class ServerWorld {
   /// Requests that a host has received so far.
   func requests(at host: Int) -> UInt64 { hosts[host].loop.counters.requests }
 
-  /// Runs the loops in turn, often enough for a request to reach the other loop, commit, and be answered.
+  /// Run the loops in turn, often enough for a request to reach the other loop, commit, and be answered.
   func run() {
     for _ in 0..<4 {
       for loop in loops { loop.run() }
@@ -126,7 +126,7 @@ final class ServerWorld {
     }
   }
 
-  /// Connects a gateway, without a handshake.
+  /// Connect a gateway, without a handshake.
   func connect(session: UInt64 = 1) throws -> EmbeddedGateway {
     let handler = FrameServerHandler(
       servingState: serving,
@@ -143,7 +143,7 @@ final class ServerWorld {
     return gateway
   }
 
-  /// Connects a gateway and performs the handshake.
+  /// Connect a gateway and perform the handshake.
   func open(session: UInt64 = 1, secret: String? = nil) throws -> EmbeddedGateway {
     let gateway = try connect(session: session)
     gateway.open(secret: secret)
@@ -191,25 +191,25 @@ final class EmbeddedGateway {
   /// Whether anything refers to the connection's handler.
   var hasHandler: Bool { handler != nil }
 
-  /// Performs the handshake.
+  /// Perform the handshake.
   func open(secret: String? = nil) {
     send(frames.hello())
     collect()
     send(frames.proof(secret))
   }
 
-  /// Delivers frames as one read, and ends it.
+  /// Deliver frames as one read, and end it.
   func send(_ parts: ByteBuffer...) {
     read(ByteBuffer(joining: parts))
     endRead()
   }
 
-  /// Delivers frames one byte at a time, each as a read of its own.
+  /// Deliver frames one byte at a time, each as a read of its own.
   func sendBytewise(_ bytes: ByteBuffer) {
     for byte in bytes.readableBytesView { send(ByteBuffer(bytes: [byte])) }
   }
 
-  /// Delivers bytes; the read goes on.
+  /// Deliver bytes; the read goes on.
   func read(_ bytes: ByteBuffer) { channel.pipeline.fireChannelRead(bytes) }
 
   func endRead() { channel.pipeline.fireChannelReadComplete() }
@@ -218,7 +218,7 @@ final class EmbeddedGateway {
     if channel.isActive { channel.close(promise: nil) }
   }
 
-  /// Makes the next write fail: it closes the connection before it returns, like a socket whose peer is gone.
+  /// Make the next write fail: it closes the connection before it returns, like a socket whose peer is gone.
   ///
   /// - Parameter lastBytes: bytes that the socket still delivers before it closes.
   func failNextWrite(lastBytes: ByteBuffer? = nil) { failingWrites.next = .some(lastBytes) }

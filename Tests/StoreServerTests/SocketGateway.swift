@@ -57,7 +57,7 @@ struct SocketGateway: Sendable {
       .connect(to: address).get()
   }
 
-  /// Connects and performs the handshake. The last answer is `ready`, or why it was refused.
+  /// Connect and perform the handshake. The last answer is `ready`, or why it was refused.
   init(opening address: SocketAddress, session: UInt64 = 1, secret: String? = nil) async throws {
     try await self.init(connectingTo: address, session: session)
     send { [$0.hello()] }
@@ -69,13 +69,13 @@ struct SocketGateway: Sendable {
   /// Called with the drain frame, on the channel's event loop.
   func whenDrained(_ body: @escaping @Sendable () -> Void) { log.state.withLock { $0.onDrain = body } }
 
-  /// Sends frames in one write.
+  /// Send frames in one write.
   func send(_ frames: (inout GatewayFrames) -> [ByteBuffer]) {
     let bytes = log.state.withLock { ByteBuffer(joining: frames(&$0.frames)) }
     channel.writeAndFlush(bytes, promise: nil)
   }
 
-  /// Waits for this many answers and returns them; the next call returns later ones.
+  /// Wait for this many answers and return them; the next call returns later ones.
   func answers(_ count: Int = 1) async throws -> [String] {
     try await waitForAnswers(count)
     return log.state.withLock { state in

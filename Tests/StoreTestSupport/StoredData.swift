@@ -33,7 +33,7 @@ package struct StoredData {
     }
   }
 
-  /// Removes a shard's batches up to and including `index`.
+  /// Remove a shard's batches up to and including `index`.
   package mutating func cutLog(of shard: ShardID, through index: UInt64) {
     log[shard]?.keys.filter { $0 <= index }.forEach { log[shard]![$0] = nil }
   }

@@ -23,7 +23,7 @@ final class Loopback {
 
   var isEstablished: Bool { client.isEstablished && server.isEstablished }
 
-  /// Delivers bytes in both directions until none are left.
+  /// Deliver bytes in both directions until none are left.
   func run() {
     work(client, &clientRead, &clientError)
     while true {

@@ -43,7 +43,7 @@ private final class End {
   deinit { _ = try? channel.finish(acceptAlreadyClosed: true) }
 }
 
-/// Delivers bytes between two channels until none are left.
+/// Deliver bytes between two channels until none are left.
 private func run(_ a: End, _ b: End) {
   var moved = true
   while moved {

@@ -10,7 +10,7 @@ package enum Command {
     package var error: String
   }
 
-  /// Runs a program.
+  /// Run a program.
   ///
   /// - Parameters:
   ///   - program: a path, or a name to look up on the PATH.

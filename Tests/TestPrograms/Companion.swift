@@ -12,7 +12,7 @@ package final class Companion: Sendable {
   private let log = NSTemporaryDirectory() + "tidemark-companion-\(UUID().uuidString).log"
   private let limiter: Task<Void, any Error>
 
-  /// Starts the program.
+  /// Start the program.
   ///
   /// - Parameters:
   ///   - program: a path, or a name to look up on the PATH.
@@ -55,10 +55,10 @@ package final class Companion: Sendable {
     }
   }
 
-  /// Writes a line to the program; does nothing if it has ended.
+  /// Write a line to the program; do nothing if it has ended.
   package func send(_ line: String) { try? input.write(contentsOf: Data((line + "\n").utf8)) }
 
-  /// Closes the program's standard input.
+  /// Close the program's standard input.
   package func closeInput() { try? input.close() }
 
   /// The next line; nil when the program has ended.
@@ -72,13 +72,13 @@ package final class Companion: Sendable {
     String(decoding: (FileManager.default.contents(atPath: log) ?? Data()).suffix(4_000), as: UTF8.self)
   }
 
-  /// Waits for the exit of a program that is about to end by itself.
+  /// Wait for the exit of a program that is about to end by itself.
   package func waitForExit() async -> ExitStatus {
     defer { limiter.cancel() }
     return await process.waitForExit()
   }
 
-  /// Ends the program in any state.
+  /// End the program in any state.
   package func end() {
     limiter.cancel()
     process.kill()

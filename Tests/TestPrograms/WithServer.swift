@@ -3,7 +3,7 @@ package import NIOCore
 import NIOPosix
 package import Operations
 
-/// Runs a delegate's server on a free loopback port while `body` runs.
+/// Run a delegate's server on a free loopback port while `body` runs.
 package func withServer<Delegate: HTTP2ServerDelegate & SendableMetatype, Value>(
   _ delegate: @escaping @Sendable () -> Delegate,
   streamedContentTypes: [HTTP2ContentType] = [],

@@ -4,7 +4,7 @@ package import Testing
 /// The longest time that a test waits for a condition. Only a failing test waits that long.
 package let waitLimit = Duration.seconds(120)
 
-/// Waits until a condition holds.
+/// Wait until a condition holds.
 ///
 /// It polls every 10 ms. After ``waitLimit`` it records an issue that names the condition, and throws ``TimedOut``.
 package func eventually(
@@ -23,7 +23,7 @@ package func eventually(
   throw TimedOut.recorded(condition, after: waitLimit, sourceLocation)
 }
 
-/// Runs `body` with a time limit.
+/// Run `body` with a time limit.
 ///
 /// After `limit` it records an issue that names the awaited operation, cancels `body` and throws ``TimedOut``. It
 /// does not wait for a `body` that ignores cancellation, as an event loop's future does.

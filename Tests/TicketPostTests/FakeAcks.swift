@@ -35,7 +35,7 @@ final class FakeAcks: HTTP2ServerDelegate {
     connection.respond(stream, status: answer.status) { $0.writeString(answer.body) }
   }
 
-  /// Serves the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
+  /// Serve the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
   static func run<Value>(
     _ answers: [(status: Int, body: String)],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value

@@ -51,7 +51,10 @@ import Testing
     ),
     (
       "message.receipt",
-      #""message_id":"m7","receipt_status":"processing","read_count":1,"unread_count":2,"user":{"id":"bob"},"note":"on it""#,
+      #"""
+      "message_id":"m7","receipt_status":"processing","read_count":1,"unread_count":2,\#
+      "user":{"id":"bob"},"note":"on it"
+      """#,
       "m7 is processing in messaging:team, read by 1, not by 2; acknowledged by bob: “on it”"
     ),
     (

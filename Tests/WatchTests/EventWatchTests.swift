@@ -9,7 +9,7 @@ import Testing
 
 /// A watch against a fake gateway.
 @Suite struct EventWatchTests {
-  /// Runs a watch to its end, and returns its results.
+  /// Run a watch to its end, and return its results.
   private func watch(
     _ answers: [FakeEvents.Answer],
     request: WatchRequest = WatchRequest(user: "bob"),

@@ -51,7 +51,7 @@ final class FakeEvents: HTTP2ServerDelegate {
     }
   }
 
-  /// Serves the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
+  /// Serve the answers on a free loopback port while `body` runs. `body` can ask for the received requests.
   static func run<Value>(
     _ answers: [Answer],
     _ body: (Endpoint, () async throws -> [Request]) async throws -> Value

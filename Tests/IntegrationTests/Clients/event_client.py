@@ -25,7 +25,11 @@ class Connection(asyncio.Protocol):
     def __init__(self, window=65_535):
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.h2.local_settings = h2.settings.Settings(
-            client=True, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window, h2.settings.SettingCodes.ENABLE_PUSH: 0}
+            client=True,
+            initial_values={
+                h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window,
+                h2.settings.SettingCodes.ENABLE_PUSH: 0,
+            },
         )
         self.transport = None
         self.is_open = False
@@ -38,7 +42,9 @@ class Connection(asyncio.Protocol):
         loop, context = asyncio.get_running_loop(), contexts.get(port)
         tls = {"ssl": context, "server_hostname": "localhost"} if context else {}
         try:
-            _, connection = await asyncio.wait_for(loop.create_connection(lambda: cls(window), "127.0.0.1", port, **tls), 30)
+            _, connection = await asyncio.wait_for(
+                loop.create_connection(lambda: cls(window), "127.0.0.1", port, **tls), 30
+            )
         except (OSError, asyncio.TimeoutError) as error:
             raise Lost(str(error)) from None
         return connection

@@ -19,9 +19,17 @@ def exchange(connection, path, token, kind, pieces):
     as they arrive. Closes the connection."""
     http2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
     http2.initiate_connection()
-    http2.send_headers(1, [
-        (":method", "POST"), (":path", path), (":scheme", "https"), (":authority", "localhost"), ("authorization", "Bearer " + token),
-        ("content-type", kind)])
+    http2.send_headers(
+        1,
+        [
+            (":method", "POST"),
+            (":path", path),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            ("authorization", "Bearer " + token),
+            ("content-type", kind),
+        ],
+    )
     pieces, piece, status = iter(pieces), b"", None
     with connection:
         while True:

@@ -30,7 +30,11 @@ def token(user):
     def part(data):
         return base64.urlsafe_b64encode(data).rstrip(b"=")
 
-    claims = {"iat": int(time.time()), "exp": int(time.time()) + 3600, **({"user_id": user} if user else {"server": True})}
+    claims = {
+        "iat": int(time.time()),
+        "exp": int(time.time()) + 3600,
+        **({"user_id": user} if user else {"server": True}),
+    }
     text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
     return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
 
@@ -67,7 +71,9 @@ class Stream:
     def run(self, query):
         try:
             with httpx.Client(http1=False, http2=True, base_url=base, timeout=LONGEST_WAIT) as own:
-                with own.stream("GET", "/v1/events" + query, headers={"authorization": "Bearer " + token("dave")}) as answer:
+                with own.stream(
+                    "GET", "/v1/events" + query, headers={"authorization": "Bearer " + token("dave")}
+                ) as answer:
                     assert answer.status_code == 200, (answer.status_code, query, answer.read())
                     with self.lines:
                         self.events.append({"type": "open"})
@@ -89,7 +95,9 @@ class Stream:
         with self.lines:
             while lacking := missing(self):
                 left = end - time.monotonic()
-                assert left > 0 and self.lines.wait(left), f"{what} did not arrive within {LONGEST_WAIT} s: {lacking}, {self.failure}, {self.events[-5:]}"
+                assert left > 0 and self.lines.wait(
+                    left
+                ), f"{what} did not arrive within {LONGEST_WAIT} s: {lacking}, {self.failure}, {self.events[-5:]}"
 
 
 def of_channel(stream, cid):
@@ -107,7 +115,11 @@ def missing(stream, types=frozenset()):
         events = of_channel(stream, cid)
         new = {event["message"]["id"] for event in events if event["type"] == "message.new"}
         expected = {"member.added", "message.new", "read_state.changed", "channel.updated", "message.status", *types}
-        left |= {(which, name) for name in ({"n1", "n2", "r-new", "r-first", "last"} - new) | (expected - {event["type"] for event in events})}
+        left |= {
+            (which, name)
+            for name in ({"n1", "n2", "r-new", "r-first", "last"} - new)
+            | (expected - {event["type"] for event in events})
+        }
     return left
 
 
@@ -115,7 +127,11 @@ def difference(stream, joined):
     """The events that only one of the two channels had. The number of repeated events depends on the batches, and a
     whole row stands for its positions."""
     sets = [
-        {normalized(event, which, joined[which]) for event in of_channel(stream, cid) if event["type"] not in ("message.read", "message.delivered")}
+        {
+            normalized(event, which, joined[which])
+            for event in of_channel(stream, cid)
+            if event["type"] not in ("message.read", "message.delivered")
+        }
         for which, cid in CHANNELS.items()
     ]
     return sets[0] ^ sets[1]
@@ -125,14 +141,31 @@ def build(which):
     """Builds the history before dave joins. The channels differ in everything except the number of messages
     and replies, and the thread participants, which later history depends on."""
     path = "/v1/channels/" + CHANNELS[which]
-    expect("PUT", path, None, {"members": ["alice", "bob", "carol", "frank"], "options": {"history": "hidden", "mark_unread": "public"}})
+    expect(
+        "PUT",
+        path,
+        None,
+        {"members": ["alice", "bob", "carol", "frank"], "options": {"history": "hidden", "mark_unread": "public"}},
+    )
     for number in range(1, OLD_COUNT + 1):
         sender = "alice" if number in PLACES.values() else ("alice", "bob")[number % 2] if which == "A" else "carol"
-        expect("POST", path + "/messages", None, {"id": old_id(which, number), "user_id": sender, "receipt": which == "A"})
+        expect(
+            "POST", path + "/messages", None, {"id": old_id(which, number), "user_id": sender, "receipt": which == "A"}
+        )
     for number in range(1, OLD_REPLIES + 1):
-        expect("POST", path + "/messages", None, {"id": old_reply(which, number), "user_id": "bob", "parent_id": "p1", "silent": which == "A"})
+        expect(
+            "POST",
+            path + "/messages",
+            None,
+            {"id": old_reply(which, number), "user_id": "bob", "parent_id": "p1", "silent": which == "A"},
+        )
     if which == "A":
-        expect("POST", path + "/receipts", "carol", {"message_ids": [old_id("A", n) for n in range(1, 5)], "note": "a secret note"})
+        expect(
+            "POST",
+            path + "/receipts",
+            "carol",
+            {"message_ids": [old_id("A", n) for n in range(1, 5)], "note": "a secret note"},
+        )
         expect("POST", path + "/read", "bob", {"message_id": old_id("A", 5)})
         expect("POST", path + "/unread", "bob", {"message_id": old_id("A", 2)})
         expect("POST", path + "/read", "alice", {"thread_id": "p1"})
@@ -142,7 +175,12 @@ def build(which):
         expect("POST", path + "/members", None, {"add": ["frank"]})
     else:
         expect("POST", path + "/truncate", None, {"before": old_id("B", 2)})
-        expect("POST", "/v1/channels/delivered", "alice", {"latest_delivered_messages": [{"cid": CHANNELS["B"], "id": old_id("B", 4)}]})
+        expect(
+            "POST",
+            "/v1/channels/delivered",
+            "alice",
+            {"latest_delivered_messages": [{"cid": CHANNELS["B"], "id": old_id("B", 4)}]},
+        )
         expect("POST", path + "/members", None, {"remove": ["frank"]})
         expect("POST", path + "/members", None, {"add": ["frank"]})
 
@@ -159,9 +197,19 @@ def go_on(which):
     refused = request("POST", path + "/read", "frank", {"message_id": old_id(which, 4)})
     assert refused.json()["code"] == "message_not_found", refused.text
     expect("POST", path + "/read", "carol", {"message_id": old_id(which, 6)})
-    expect("POST", "/v1/channels/delivered", "carol", {"latest_delivered_messages": [{"cid": cid, "id": old_id(which, 7)}, {"cid": cid, "id": old_reply(which, 2)}]})
+    expect(
+        "POST",
+        "/v1/channels/delivered",
+        "carol",
+        {"latest_delivered_messages": [{"cid": cid, "id": old_id(which, 7)}, {"cid": cid, "id": old_reply(which, 2)}]},
+    )
     expect("POST", path + "/read", "carol", {"message_id": old_reply(which, 1)})
-    request("POST", path + "/receipts", "bob", {"message_ids": [old_id(which, 6), old_id(which, 7)], "note": "another secret note"})
+    request(
+        "POST",
+        path + "/receipts",
+        "bob",
+        {"message_ids": [old_id(which, 6), old_id(which, 7)], "note": "another secret note"},
+    )
     expect("POST", path + "/read", "bob", {"message_id": "n1"})
     expect("POST", path + "/unread", "bob", {"message_id": old_id(which, 4)})
     expect("DELETE", f"{path}/messages/{old_id(which, 5)}", None)
@@ -181,7 +229,9 @@ def go_on(which):
 def ids(which):
     """All ids that ever existed in either channel, so that queries name old ids of this channel and unknown
     ones."""
-    return [old_id(w, n) for w in "AB" for n in range(1, OLD_COUNT + 1)] + [old_reply(w, n) for w in "AB" for n in range(1, OLD_REPLIES + 1)]
+    return [old_id(w, n) for w in "AB" for n in range(1, OLD_COUNT + 1)] + [
+        old_reply(w, n) for w in "AB" for n in range(1, OLD_REPLIES + 1)
+    ]
 
 
 def ask(which, viewer, found):
@@ -195,7 +245,9 @@ def ask(which, viewer, found):
 
     def note(name, method, where, body=None):
         answer = request(method, where, user, body)
-        headers = {key: value for key, value in answer.headers.items() if key not in ("date", "x-request-id", "content-length")}
+        headers = {
+            key: value for key, value in answer.headers.items() if key not in ("date", "x-request-id", "content-length")
+        }
         document = answer.json()
         document.pop("request_id", None)
         if name == "unread":
@@ -209,7 +261,11 @@ def ask(which, viewer, found):
     for limit in (1, 100):
         cursor = ""
         for page in range(12):
-            note(f"read state, limit {limit}, page {page}", "GET", f"{path}/read-state?limit={limit}&cursor={cursor}{query}")
+            note(
+                f"read state, limit {limit}, page {page}",
+                "GET",
+                f"{path}/read-state?limit={limit}&cursor={cursor}{query}",
+            )
             cursor = found[f"{viewer or 'server for dave'}: read state, limit {limit}, page {page}"][2].get("next", "")
             if not cursor:
                 break
@@ -227,13 +283,29 @@ def ask(which, viewer, found):
             note(f"unread {message}", "POST", path + "/unread", {"message_id": message, **named})
             note(f"read {message} with totals", "POST", path + "/read?totals=true", {"message_id": message, **named})
             note(f"read {message} in p1", "POST", path + "/read", {"message_id": message, "thread_id": "p1", **named})
-            note(f"unread {message} in p1", "POST", path + "/unread", {"message_id": message, "thread_id": "p1", **named})
+            note(
+                f"unread {message} in p1", "POST", path + "/unread", {"message_id": message, "thread_id": "p1", **named}
+            )
             entries = [{"cid": cid, "id": message}, {"cid": cid, "id": message, "parent_id": "p1"}]
-            note(f"deliver {message}", "POST", "/v1/channels/delivered", {"latest_delivered_messages": entries, **named})
-            note(f"read {message} in a batch", "POST", "/v1/channels/read", {"read_by_channel": {cid: message}, **named})
-            note(f"acknowledge {message}", "POST", path + "/receipts", {"message_ids": [message], "note": "mine", **named})
+            note(
+                f"deliver {message}", "POST", "/v1/channels/delivered", {"latest_delivered_messages": entries, **named}
+            )
+            note(
+                f"read {message} in a batch", "POST", "/v1/channels/read", {"read_by_channel": {cid: message}, **named}
+            )
+            note(
+                f"acknowledge {message}",
+                "POST",
+                path + "/receipts",
+                {"message_ids": [message], "note": "mine", **named},
+            )
             if not viewer:
-                note(f"push {message}", "POST", "/v1/push/acks", {"acks": [{"cid": cid, "message_id": message, "user_id": "dave"}]})
+                note(
+                    f"push {message}",
+                    "POST",
+                    "/v1/push/acks",
+                    {"acks": [{"cid": cid, "message_id": message, "user_id": "dave"}]},
+                )
         # A thread under an old message without a new reply does not exist.
         if message in ids(which) and message not in PLACES:
             note(f"read the thread of {message}", "POST", path + "/read", {"thread_id": message, **named})
@@ -243,7 +315,9 @@ def ask(which, viewer, found):
 def normalized(value, which, joined):
     """An answer without the expected differences: the channel's name, and times except their side of the
     join."""
-    text = json.dumps(value, sort_keys=True).replace(CHANNELS[which], "CID").replace(CHANNELS[which].split(":")[1], "ID")
+    text = (
+        json.dumps(value, sort_keys=True).replace(CHANNELS[which], "CID").replace(CHANNELS[which].split(":")[1], "ID")
+    )
 
     def side(match):
         return "JOIN" if match[0] == joined else "AFTER" if match[0] > joined else "BEFORE"
@@ -255,14 +329,18 @@ def check_event(event, which, joined, what):
     """Checks that an event has no name, note, number or time from before the join."""
     text = json.dumps(event)
     assert "old-" not in text and "secret" not in text, f"{what}: {event}"
-    assert all(at >= joined for at in TIME.findall(json.dumps({k: v for k, v in event.items() if k != "channel"}))), f"{what}, joined {joined}: {event}"
+    assert all(
+        at >= joined for at in TIME.findall(json.dumps({k: v for k, v in event.items() if k != "channel"}))
+    ), f"{what}, joined {joined}: {event}"
     own = event.get("user", {}).get("id") == "dave"
     first = (OLD_REPLIES if event.get("thread_id") == "p1" else 0 if "thread_id" in event else OLD_COUNT)
     for name in ("last_read", "last_delivered"):
         number, id = event.get(name + "_seq"), event.get(name + "_message_id")
         if number is None or own and number == 0:
             continue
-        assert number > first or number == first and id is None or event["type"] == "member.added" and number == 0, f"{what}: {event}"
+        assert (
+            number > first or number == first and id is None or event["type"] == "member.added" and number == 0
+        ), f"{what}: {event}"
     for name in ("seq", "from_seq", "to_seq"):
         assert event.get(name, first + 1) > first, f"{what}: {event}"
     if "message" in event:
@@ -283,10 +361,18 @@ def main():
         expect("POST", f"/v1/channels/{cid}/members", None, {"add": ["dave"]})
         rows = expect("GET", f"/v1/channels/{cid}/read-state", "dave")["read"]
         joined[which] = rows[0]["last_read"]
-        assert rows[0]["user"]["id"] == "dave" and rows[0]["joined_seq"] == OLD_COUNT and rows[0]["last_read_seq"] == 0, rows[0]
+        assert (
+            rows[0]["user"]["id"] == "dave" and rows[0]["joined_seq"] == OLD_COUNT and rows[0]["last_read_seq"] == 0
+        ), rows[0]
         assert len(rows) == 5, rows
         for row in rows[1:]:
-            shown = row["last_read_seq"], row["last_delivered_seq"], row["last_read"], row["last_delivered_at"], row["joined_seq"]
+            shown = (
+                row["last_read_seq"],
+                row["last_delivered_seq"],
+                row["last_read"],
+                row["last_delivered_at"],
+                row["joined_seq"],
+            )
             assert shown == (OLD_COUNT, OLD_COUNT, joined[which], joined[which], OLD_COUNT), row
             assert "last_read_message_id" not in row and "last_delivered_message_id" not in row, row
         # Marking everything read, where nothing exists, does nothing.
@@ -302,12 +388,31 @@ def main():
     for which, cid in CHANNELS.items():
         path = "/v1/channels/" + cid
         for name, where, body in [
-            ("thread unread", "/unread", {"thread_id": "p1"}), ("thread read", "/read", {"thread_id": "p1"}), ("thread unread", "/unread", {"thread_id": "p1"}),
-            ("first thread read", "/read", {"thread_id": "p2", "message_id": "r-first"}), ("read", "/read", {"message_id": "n2"}), ("unread", "/unread", {"message_id": "n1"}),
+            ("thread unread", "/unread", {"thread_id": "p1"}),
+            ("thread read", "/read", {"thread_id": "p1"}),
+            ("thread unread", "/unread", {"thread_id": "p1"}),
+            ("first thread read", "/read", {"thread_id": "p2", "message_id": "r-first"}),
+            ("read", "/read", {"message_id": "n2"}),
+            ("unread", "/unread", {"message_id": "n1"}),
         ]:
             answer = request("POST", path + where, "dave", body)
-            found[which][f"{name}, {len(found[which])}"] = (answer.status_code, {}, {k: v for k, v in answer.json().items() if k != "request_id"})
-        tickets = [{"cid": cid, "message_id": m, "user_id": "dave"} for m in (old_id(which, 1), old_id(which, 5), old_reply(which, 1), old_reply(which, 2), "never", "n1", "r-new")]
+            found[which][f"{name}, {len(found[which])}"] = (
+                answer.status_code,
+                {},
+                {k: v for k, v in answer.json().items() if k != "request_id"},
+            )
+        tickets = [
+            {"cid": cid, "message_id": m, "user_id": "dave"}
+            for m in (
+                old_id(which, 1),
+                old_id(which, 5),
+                old_reply(which, 1),
+                old_reply(which, 2),
+                "never",
+                "n1",
+                "r-new",
+            )
+        ]
         made = expect("POST", "/v1/push/tickets", None, {"tickets": tickets})["tickets"]
         codes = [ticket.get("code") if isinstance(ticket, dict) else "made" for ticket in made]
         assert codes == ["message_not_found"] * 5 + ["made"] * 2, codes
@@ -319,23 +424,42 @@ def main():
         for text in texts:
             # The answer to `statuses` repeats the requested ids.
             document = json.loads(text)[2]
-            statuses = [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
+            statuses = (
+                [entry for entry in document["statuses"] if "code" not in entry] if name.endswith(": statuses") else []
+            )
             assert "BEFORE" not in text and "secret" not in text, f"{name}: {text}"
             assert all("old-" not in json.dumps(entry) for entry in statuses), f"{name}: {statuses}"
-            if "statuses" not in name and "in a batch" not in name and "deliver" not in name and "acknowledge" not in name:
+            if (
+                "statuses" not in name
+                and "in a batch" not in name
+                and "deliver" not in name
+                and "acknowledge" not in name
+            ):
                 assert "old-" not in text, f"{name}: {text}"
         compared += 1
     for kind in ("status of", "readers of", "members of", "read ", "unread "):
-        status, headers, document = found["A"][f"dave: {kind}{' ' if not kind.endswith(' ') else ''}old-A-2{' by joined' if kind == 'readers of' else ''}"]
-        assert (status, document["code"], headers.get("retry-after")) == (404, "message_not_found", "1"), (kind, status, headers, document)
+        status, headers, document = found["A"][
+            f"dave: {kind}{' ' if not kind.endswith(' ') else ''}old-A-2{' by joined' if kind == 'readers of' else ''}"
+        ]
+        assert (status, document["code"], headers.get("retry-after")) == (404, "message_not_found", "1"), (
+            kind,
+            status,
+            headers,
+            document,
+        )
 
     # Events: the live stream, opened before the join, and one that resumes from long before it. A resume sends a
     # channel's own events first, then those of its threads: the last message is not the last event.
     for which, cid in CHANNELS.items():
         expect("POST", f"/v1/channels/{cid}/messages", None, {"id": "last", "user_id": "alice"})
     resumed = Stream("?since=" + since)
-    live.wait("all events on the live stream", lambda stream: not was_reset(stream) and missing(stream, {"message.read"}))
-    resumed.wait("all events, the same in both channels, on the resumed stream", lambda stream: not was_reset(stream) and (missing(stream) or difference(stream, joined)))
+    live.wait(
+        "all events on the live stream", lambda stream: not was_reset(stream) and missing(stream, {"message.read"})
+    )
+    resumed.wait(
+        "all events, the same in both channels, on the resumed stream",
+        lambda stream: not was_reset(stream) and (missing(stream) or difference(stream, joined)),
+    )
     event_count = 0
     for name, stream in (("live", live), ("resumed", resumed)):
         # After a reset, as when a busy machine cuts the gateway's connection to the store, the client queries its
@@ -349,7 +473,10 @@ def main():
 
     # Controls: an old member of each channel sees the difference, and so does a server that names no user.
     for viewer in ("alice", None):
-        texts = [normalized(expect("GET", f"/v1/channels/{cid}/read-state", viewer), which, joined[which]) for which, cid in CHANNELS.items()]
+        texts = [
+            normalized(expect("GET", f"/v1/channels/{cid}/read-state", viewer), which, joined[which])
+            for which, cid in CHANNELS.items()
+        ]
         assert texts[0] != texts[1] and "BEFORE" in texts[0], f"{viewer} sees no difference: the test compares nothing"
         for which, cid in CHANNELS.items():
             status = expect("GET", f"/v1/channels/{cid}/messages/{old_id(which, 7)}/status", viewer)

@@ -56,7 +56,9 @@ class Channel:
         call("PUT", self.path, None, {"members": members, "options": options or {}}, 201)
 
     def write(self, message, user, status=201, **fields):
-        return call("POST", self.path + "/messages", None, {"id": message, "user_id": user, **fields}, status)["message"]
+        return call("POST", self.path + "/messages", None, {"id": message, "user_id": user, **fields}, status)[
+            "message"
+        ]
 
     def read(self, user, message=None, status=200):
         answer = call("POST", self.path + "/read", user, {"message_id": message} if message else {}, status)
@@ -129,7 +131,10 @@ def sent_delivered_read():
     equal(channel.ticks("m1", "alice"), "delivered")
     channel.read("bob", "m1")
     status = channel.status("m1", "alice")
-    equal([status[k] for k in ("status", "read_count", "delivered_count", "unread_count", "member_count")], ["read", 1, 1, 1, 2])
+    equal(
+        [status[k] for k in ("status", "read_count", "delivered_count", "unread_count", "member_count")],
+        ["read", 1, 1, 1, 2],
+    )
 
 
 @feature
@@ -226,7 +231,9 @@ def many_channels_in_one_call():
     channels = [Channel(["alice", "bob"]) for _ in range(3)]
     for channel in channels:
         channel.write("m1", "alice")
-    body = {"read_by_channel": {channels[0].cid: "m1", channels[1].cid: "", "messaging:none": "", channels[2].cid: "m1"}}
+    body = {
+        "read_by_channel": {channels[0].cid: "m1", channels[1].cid: "", "messaging:none": "", channels[2].cid: "m1"}
+    }
     results = call("POST", "/v1/channels/read", "bob", body)["results"]
     equal([r["ok"] for r in results], [True, True, False, True])
     equal(results[2]["code"], "channel_not_found")
@@ -479,7 +486,10 @@ def unread_totals_and_lists():
     found = call("GET", "/v1/users/tom/unread", "tom")
     equal([found[k] for k in ("total_unread_count", "unread_channels", "unread_threads")], [5, 3, 0])
     listed = {entry["cid"]: entry for entry in found["channels"]}
-    equal({cid: entry["unread_messages"] for cid, entry in listed.items()}, {channels[n].cid: (0, 1, 2, 2)[n] for n in (1, 2, 3)})
+    equal(
+        {cid: entry["unread_messages"] for cid, entry in listed.items()},
+        {channels[n].cid: (0, 1, 2, 2)[n] for n in (1, 2, 3)},
+    )
     entry = listed[channels[3].cid]
     equal([entry["last_read_message_id"], entry["first_unread_message_id"]], ["m0", "m1"])
     first = call("GET", "/v1/users/tom/unread?limit=2", "tom")
@@ -532,10 +542,17 @@ def threads_have_positions_of_their_own():
     equal([row["last_read_message_id"], row["unread_messages"]], ["r2", 0])
     channel.write("r3", "alice", parent_id="p")
     equal([call("GET", "/v1/users/theo/unread", "theo")[k] for k in totals], [1, 1, 1])
-    equal(call("POST", channel.path + "/read", "theo", {"thread_id": "p", "message_id": "r3"})["read"]["unread_messages"], 0)
+    equal(
+        call("POST", channel.path + "/read", "theo", {"thread_id": "p", "message_id": "r3"})["read"]["unread_messages"],
+        0,
+    )
     equal(channel.ticks("r3", "alice"), "read")
     equal(call("POST", channel.path + "/unread", "theo", {"thread_id": "p"})["read"]["unread_messages"], 3)
-    equal(call("POST", channel.path + "/unread", "theo", {"message_id": "r2"})["read"]["unread_messages"], 2, "a reply names its thread")
+    equal(
+        call("POST", channel.path + "/unread", "theo", {"message_id": "r2"})["read"]["unread_messages"],
+        2,
+        "a reply names its thread",
+    )
     channel.deliver("bob", "r3")
     call("POST", channel.path + "/members", None, {"remove": ["theo"]})
     equal(channel.ticks("r3", "alice"), "delivered", "leaving the channel leaves its threads")
@@ -553,7 +570,9 @@ def messages_and_history_removed():
     again = call("POST", channel.path + "/messages", None, {"id": "m5", "user_id": "alice"}, 409)
     equal(again["code"], "message_deleted")
     call("POST", channel.path + "/truncate", None, {"before": "m3"})
-    equal([s.get("code", s.get("status")) for s in channel.statuses(["m2", "m3"], "alice")], ["message_deleted", "sent"])
+    equal(
+        [s.get("code", s.get("status")) for s in channel.statuses(["m2", "m3"], "alice")], ["message_deleted", "sent"]
+    )
     equal(channel.row("rob", "rob")["unread_messages"], 2)
     equal(channel.read("rob", "m2")["last_read_seq"], 2, "a removed message still marks a position")
     call("POST", channel.path + "/truncate", None, {})

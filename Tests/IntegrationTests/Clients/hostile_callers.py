@@ -33,7 +33,11 @@ def token(user, key=secret):
 
 def metric(name, **labels):
     text = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read().decode()
-    lines = [line for line in text.splitlines() if line.startswith(name) and all(f'{key}="{value}"' in line for key, value in labels.items())]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith(name) and all(f'{key}="{value}"' in line for key, value in labels.items())
+    ]
     return sum(float(line.split()[-1]) for line in lines)
 
 
@@ -72,7 +76,13 @@ class Connection:
     def begin(self, path, bearer, client=None, method="POST", kind="application/json"):
         """Begins a request whose body follows later."""
         stream = self.h2.get_next_available_stream_id()
-        headers = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost"), ("content-type", kind)]
+        headers = [
+            (":method", method),
+            (":path", path),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+            ("content-type", kind),
+        ]
         if client:
             headers.append(("x-forwarded-for", client))
         if bearer:
@@ -143,7 +153,17 @@ def set_up():
     connection = Connection()
     stream = connection.h2.get_next_available_stream_id()
     body = json.dumps({"members": ["bob", "alice"]}).encode()
-    connection.h2.send_headers(stream, [(":method", "PUT"), (":path", "/v1/channels/messaging:c"), (":scheme", "http"), (":authority", "l"), ("authorization", "Bearer " + server), ("content-type", "application/json")])
+    connection.h2.send_headers(
+        stream,
+        [
+            (":method", "PUT"),
+            (":path", "/v1/channels/messaging:c"),
+            (":scheme", "http"),
+            (":authority", "l"),
+            ("authorization", "Bearer " + server),
+            ("content-type", "application/json"),
+        ],
+    )
     connection.h2.send_data(stream, body, end_stream=True)
     connection.socket.sendall(connection.h2.data_to_send())
     check(connection.take(stream)[0] == 201, "the channel was not created")
@@ -165,7 +185,12 @@ def rates():
     bob, alice = token("bob"), token("alice")
     own = Connection()
     status, headers, _ = own.ask(READ_STATE, bob)
-    check(status == 200 and headers["ratelimit-policy"] == '"user";q=10;w=2' and headers["ratelimit"].startswith('"user";r=9;t='), headers)
+    check(
+        status == 200
+        and headers["ratelimit-policy"] == '"user";q=10;w=2'
+        and headers["ratelimit"].startswith('"user";r=9;t='),
+        headers,
+    )
     count, headers = until_refused(own, READ_STATE, bob)
     check(count >= 9 and headers["ratelimit"].startswith('"user";r=0;'), f"{count} {headers}")
     # Another token of the same user uses the same bucket, from any address. Another user does not, nor does a
@@ -193,28 +218,42 @@ def rates():
             break
         # On a busy machine the address has room again by now.
         until_refused(stranger, READ_STATE, None)
-    check(status == 429 and headers["ratelimit-policy"].startswith('"address"'), f"the address's bucket is not checked first: {status} {headers}")
-    check(Connection("127.0.0.8").ask(READ_STATE, token(user))[1]["ratelimit"].startswith('"user";r=9'), "a refused request used carol's bucket")
+    check(
+        status == 429 and headers["ratelimit-policy"].startswith('"address"'),
+        f"the address's bucket is not checked first: {status} {headers}",
+    )
+    check(
+        Connection("127.0.0.8").ask(READ_STATE, token(user))[1]["ratelimit"].startswith('"user";r=9'),
+        "a refused request used carol's bucket",
+    )
     # Behind a proxy the bucket is that of the last client that the proxy names, not that of the connection.
     proxy = Connection(PROXY)
     count, _ = until_refused(proxy, "/v1/nothing", None, client="203.0.113.9, 192.0.2.1")
     check(count >= 19, count)
     check(proxy.ask("/v1/nothing", None, client="192.0.2.1, 203.0.113.9")[0] == 404, "the first entry counts")
-    check(proxy.ask(READ_STATE, alice, client="192.0.2.2")[0] == 200, "another client on the proxy's connection is limited")
+    check(
+        proxy.ask(READ_STATE, alice, client="192.0.2.2")[0] == 200,
+        "another client on the proxy's connection is limited",
+    )
     # Where the headers are too large for the proxy's field, the client's own does not count.
     long = [("x-forwarded-for", "192.0.2.7")] + [(f"x-{number}", "x" * 1_000) for number in range(20)]
     for _ in range(40):
         status, _, _ = proxy.ask("/v1/nothing", None, client="192.0.2.8", more=long)
         check(status in (431, 429), f"{status} for headers of 20 KB")
     status, headers, _ = proxy.ask("/v1/nothing", None, client="192.0.2.7")
-    check((status, headers["ratelimit"][:14]) == (404, '"address";r=19'), f"another's rate was used: {status} {headers}")
+    check(
+        (status, headers["ratelimit"][:14]) == (404, '"address";r=19'), f"another's rate was used: {status} {headers}"
+    )
     # A caller that is not a trusted proxy cannot name a client.
     stranger = Connection("127.0.0.5")
-    check(sum(stranger.ask("/v1/nothing", None, client=f"192.0.2.{n}")[0] == 429 for n in range(40)) > 0, "an untrusted caller chose its address")
+    check(
+        sum(stranger.ask("/v1/nothing", None, client=f"192.0.2.{n}")[0] == 429 for n in range(40)) > 0,
+        "an untrusted caller chose its address",
+    )
     return f"{metric('tidemark_gateway_rate_limited_total'):.0f} requests were refused"
 
 
-class Neighbour(threading.Thread):
+class WellBehavedClient(threading.Thread):
     """Sends 50 requests a second on one connection, whether earlier ones are answered or not, every fifth with a new
     token.
 
@@ -252,8 +291,11 @@ class Neighbour(threading.Thread):
     def finish(self):
         self.ends = True
         self.join(60)
-        check(not self.is_alive(), f"the neighbour has {len(self.times)} answers, and waits for more")
-        check(not self.faults and len(self.times) > 10, f"{len(self.faults)} of {len(self.times)} answers: {self.faults[:3]}")
+        check(not self.is_alive(), f"the well-behaved client has {len(self.times)} answers, and waits for more")
+        check(
+            not self.faults and len(self.times) > 10,
+            f"{len(self.faults)} of {len(self.times)} answers: {self.faults[:3]}",
+        )
         times = sorted(self.times)
         return f"{len(times)} answers, p99 {times[len(times) * 99 // 100] * 1000:.0f} ms"
 
@@ -284,12 +326,12 @@ def bad_tokens(count=4):
     """Tokens of another key, over a number of connections of one address."""
     # Signed beforehand, so that this client's own work does not limit the rate.
     guesses = itertools.cycle([token("bob", "x" * 32) for _ in range(4_000)])
-    neighbour = Neighbour(Connection())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(Connection())
+    well_behaved_client.start()
     begin = time.monotonic()
     totals = guess([None] * count, guesses, begin + 3)
     seconds = time.monotonic() - begin
-    neighbour_report = neighbour.finish()
+    client_report = well_behaved_client.finish()
     # The gateway verifies 200 at once and 100 a second, plus those in flight; a connection closes after 64
     # bad tokens in a row.
     check(totals.get(401, 0) <= 1200 + 100 * seconds and totals.get(429, 0) > 0, totals)
@@ -297,7 +339,7 @@ def bad_tokens(count=4):
     if count == 4:
         check(totals.get("closed", 0) > 0, totals)
         check(metric("tidemark_gateway_connections_ended_for_tokens_total") > 0, "no connection was ended")
-    return f"{neighbour_report}; the attacker: {totals}"
+    return f"{client_report}; the attacker: {totals}"
 
 
 def bad_tokens_of_many_connections():
@@ -326,8 +368,8 @@ def malformed_tokens():
         (signed(b'{"alg":"ES256","typ":"JWT"}', plain.encode()), "token_algorithm_not_allowed"),
         (signed(b'{"alg":"none","typ":"JWT"}', plain.encode()), "token_algorithm_not_allowed"),
     ]
-    neighbour = Neighbour(Connection())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(Connection())
+    well_behaved_client.start()
     # The same claims, in order, are accepted.
     check(Connection("127.0.0.4").ask(READ_STATE, signed(head, plain.encode()))[0] == 200, "a good token is refused")
     codes, deadline = {}, time.monotonic() + 3
@@ -339,7 +381,7 @@ def malformed_tokens():
             check((status, found) in ((401, code), (429, "rate_limited")), f"{code}: {status} {body}")
             codes[found] = codes.get(found, 0) + 1
     check(set(codes) >= {code for _, code in broken}, codes)
-    return f"{codes}; {neighbour.finish()}"
+    return f"{codes}; {well_behaved_client.finish()}"
 
 
 def bad_tokens_behind_a_proxy():
@@ -354,10 +396,10 @@ def bad_tokens_behind_a_proxy():
             sent.extend(shared.send(READ_STATE, guesses.pop(), client="192.0.2.1") for _ in range(10))
             yield
 
-    neighbour = Neighbour(shared, "192.0.2.2", attack())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(shared, "192.0.2.2", attack())
+    well_behaved_client.start()
     time.sleep(3)
-    figures = neighbour.finish()
+    figures = well_behaved_client.finish()
     statuses = {}
     for stream in sent:
         status = shared.take(stream)[0]
@@ -371,11 +413,11 @@ def bad_tokens_behind_a_proxy():
 def shared_connection():
     """A client that holds resources on a proxy's connection does not block other clients on it."""
     shared = Connection(PROXY)
-    attacker, neighbour, bob = "192.0.2.1", "192.0.2.2", token("bob")
+    attacker, well_behaved, bob = "192.0.2.1", "192.0.2.2", token("bob")
     body = b"{" + b" " * 200_000 + b"}"
 
     def read(what):
-        stream = shared.begin("/v1/channels/messaging:c/read", bob, neighbour)
+        stream = shared.begin("/v1/channels/messaging:c/read", bob, well_behaved)
         shared.feed(stream, body, end=True)
         status, _, answer = shared.take(stream)
         check(status == 200, f"beside {what}: {status} {answer}")
@@ -415,10 +457,10 @@ def beside_one_connection():
             shared.send(READ_STATE, token("bob", "x" * 32), client=attacker)
             yield
 
-    neighbour = Neighbour(shared, "192.0.2.2", attack())
-    neighbour.start()
+    well_behaved_client = WellBehavedClient(shared, "192.0.2.2", attack())
+    well_behaved_client.start()
     time.sleep(3)
-    return neighbour.finish()
+    return well_behaved_client.finish()
 
 
 def scans():
@@ -450,7 +492,11 @@ def strangers():
     all of them."""
     path, body = "/v1/channels/messaging:c/read", b"{" + b" " * 300_000 + b"}"
     # Answered before the body arrives: without a token, with one of an unknown key, on an unknown path.
-    for bearer, where, expected in ((None, path, 401), (token("bob", "x" * 40), path, 401), (token("bob"), "/v1/nothing", 404)):
+    for bearer, where, expected in (
+        (None, path, 401),
+        (token("bob", "x" * 40), path, 401),
+        (token("bob"), "/v1/nothing", 404),
+    ):
         connection = Connection()
         stream = connection.begin(where, bearer)
         status, _, answer = connection.first(stream)
@@ -467,13 +513,19 @@ def strangers():
     check(connection.take(stream)[0] in (200, 400, 401, 422), "a ticket's body is not read")
     settings = connection.h2.remote_settings
     check(settings.max_concurrent_streams == 100, f"{settings.max_concurrent_streams} streams before a token")
-    check(connection.h2.outbound_flow_control_window <= 65_535, f"a window of {connection.h2.outbound_flow_control_window} before a token")
+    check(
+        connection.h2.outbound_flow_control_window <= 65_535,
+        f"a window of {connection.h2.outbound_flow_control_window} before a token",
+    )
     stream = connection.begin(path, token("bob"))
     deadline = time.monotonic() + 15
     while settings.max_concurrent_streams != 1_000:
         check(time.monotonic() < deadline, f"{settings.max_concurrent_streams} streams after a token")
         connection.receive()
-    check(connection.h2.outbound_flow_control_window > 4_000_000, f"a window of {connection.h2.outbound_flow_control_window} after a token")
+    check(
+        connection.h2.outbound_flow_control_window > 4_000_000,
+        f"a window of {connection.h2.outbound_flow_control_window} after a token",
+    )
     connection.feed(stream, body, end=True)
     status, _, answer = connection.take(stream)
     check(status == 200, f"{status} {answer} for a long body with a token")
@@ -496,21 +548,40 @@ def proxy_headers():
         return f"PROXY TCP4 {client} 127.0.0.1 50000 {gateway}\r\n".encode()
 
     def binary(client, command=1):
-        return b"\r\n\r\n\0\r\nQUIT\n" + struct.pack(">BBH", 0x20 | command, 0x11, 15) + socket.inet_aton(client) + socket.inet_aton("127.0.0.1") + struct.pack(">HH", 50000, gateway) + b"\x04\0\0"
+        return (
+            b"\r\n\r\n\0\r\nQUIT\n"
+            + struct.pack(">BBH", 0x20 | command, 0x11, 15)
+            + socket.inet_aton(client)
+            + socket.inet_aton("127.0.0.1")
+            + struct.pack(">HH", 50000, gateway)
+            + b"\x04\0\0"
+        )
 
     for number, header in enumerate((text, binary)):
         client = f"192.0.2.{number + 1}"
         first = Connection(PROXY, header(client))
         until_refused(first, "/v1/nothing", None)
-        check(Connection(PROXY, header(client)).ask("/v1/nothing", None)[0] == 429, "another connection of the client has another bucket")
+        check(
+            Connection(PROXY, header(client)).ask("/v1/nothing", None)[0] == 429,
+            "another connection of the client has another bucket",
+        )
         # The client's own header does not count there.
         check(first.ask("/v1/nothing", None, client="192.0.2.99")[0] == 429, "x-forwarded-for was believed")
-        check(Connection(PROXY, header(f"192.0.2.{number + 11}")).ask("/v1/nothing", None)[0] == 404, "another client's bucket is used")
+        check(
+            Connection(PROXY, header(f"192.0.2.{number + 11}")).ask("/v1/nothing", None)[0] == 404,
+            "another client's bucket is used",
+        )
     # The proxy itself, as in a health check.
     check(Connection(PROXY, binary("0.0.0.0", command=0)).ask("/v1/nothing", None)[0] == 404, "LOCAL is refused")
     check(Connection(PROXY, b"PROXY UNKNOWN\r\n").ask("/v1/nothing", None)[0] == 404, "UNKNOWN is refused")
     # Without a header; with a broken one; from an address that is not a trusted proxy.
-    wrong = [(PROXY, b""), (PROXY, b"PROXY TCP4 nobody 127.0.0.1 1 2\r\n"), (PROXY, b"PROXY " + b"x" * 200), ("127.0.0.2", text("192.0.2.1")), ("127.0.0.2", binary("192.0.2.1"))]
+    wrong = [
+        (PROXY, b""),
+        (PROXY, b"PROXY TCP4 nobody 127.0.0.1 1 2\r\n"),
+        (PROXY, b"PROXY " + b"x" * 200),
+        ("127.0.0.2", text("192.0.2.1")),
+        ("127.0.0.2", binary("192.0.2.1")),
+    ]
     before = metric("tidemark_gateway_connections_refused_total", reason="proxy_header")
     for address, header in wrong:
         try:
@@ -525,6 +596,19 @@ def proxy_headers():
     return "PROXY headers of both versions"
 
 
-cases = {case.__name__: case for case in (rates, bad_tokens, bad_tokens_of_many_connections, malformed_tokens, bad_tokens_behind_a_proxy, scans, shared_connection, strangers, proxy_headers)}
+cases = {
+    case.__name__: case
+    for case in (
+        rates,
+        bad_tokens,
+        bad_tokens_of_many_connections,
+        malformed_tokens,
+        bad_tokens_behind_a_proxy,
+        scans,
+        shared_connection,
+        strangers,
+        proxy_headers,
+    )
+}
 set_up()
 print("ok", cases[sys.argv[1]](), flush=True)

@@ -13,11 +13,13 @@ last line begins with `ok`.
 """
 import http.client, json, os, resource, select, socket, struct, sys, threading, time, urllib.request
 import httpx
-from neighbour import Neighbour, check
+from well_behaved_client import WellBehavedClient, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
-gateway, admin, store, store_admin, pid = (specification[name] for name in ("gateway", "admin", "store", "store_admin", "pid"))
+gateway, admin, store, store_admin, pid = (
+    specification[name] for name in ("gateway", "admin", "store", "store_admin", "pid")
+)
 
 
 def strangers(count, port, address="127.0.0.1"):
@@ -57,7 +59,11 @@ def open_ones(connections, quiet=0.5):
 def metric(port, name, **labels):
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     start = name + ("{" if labels else " ")
-    lines = [line for line in text.splitlines() if line.startswith(start) and all(f'{key}="{value}"' in line for key, value in labels.items())]
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.startswith(start) and all(f'{key}="{value}"' in line for key, value in labels.items())
+    ]
     return sum(float(line.split()[-1]) for line in lines)
 
 
@@ -65,10 +71,17 @@ class Caller:
     """A well-behaved client, on a connection of its own."""
 
     def __init__(self, address="127.0.0.1"):
-        self.client = httpx.Client(http1=False, http2=True, timeout=20, transport=httpx.HTTPTransport(http1=False, http2=True, local_address=address))
+        self.client = httpx.Client(
+            http1=False,
+            http2=True,
+            timeout=20,
+            transport=httpx.HTTPTransport(http1=False, http2=True, local_address=address),
+        )
 
     def call(self, method, path, body=None, token=specification["server"]):
-        answer = self.client.request(method, f"http://127.0.0.1:{gateway}{path}", json=body, headers={"authorization": "Bearer " + token})
+        answer = self.client.request(
+            method, f"http://127.0.0.1:{gateway}{path}", json=body, headers={"authorization": "Bearer " + token}
+        )
         check(answer.status_code < 300, f"{method} {path} answers {answer.status_code} {answer.text}")
         return answer
 
@@ -84,15 +97,17 @@ def set_up():
     return caller
 
 
-def neighbour():
-    return Neighbour({"port": gateway, "method": "POST", "path": "/v1/channels/messaging:c/read", "token": specification["token"]})
+def well_behaved_client():
+    return WellBehavedClient(
+        {"port": gateway, "method": "POST", "path": "/v1/channels/messaging:c/read", "token": specification["token"]}
+    )
 
 
 def silent_at_the_store():
     """Silent connections are evicted by newer ones before their handshake timeout, and a gateway gets
     through."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     kept = strangers(1_500, store)
     time.sleep(1)
     answers = client.end()
@@ -113,7 +128,7 @@ def silent_at_the_store():
 def of_one_address():
     """One address may have 20 connections."""
     caller = set_up()
-    client = neighbour()
+    client = well_behaved_client()
     first = open_ones(strangers(100, gateway))
     check(len(first) <= 18, f"{len(first)} connections of one address are open")
     other = Caller("127.0.0.2")
@@ -124,7 +139,10 @@ def of_one_address():
     other.read()
     ready = urllib.request.urlopen(f"http://127.0.0.1:{admin}/ready", timeout=10).status
     check(ready == 200, f"/ready answers {ready}")
-    refused = {reason: metric(admin, "tidemark_gateway_connections_refused_total", reason=reason) for reason in ("address", "total", "unproven")}
+    refused = {
+        reason: metric(admin, "tidemark_gateway_connections_refused_total", reason=reason)
+        for reason in ("address", "total", "unproven")
+    }
     check(refused == {"address": 82 + 30, "total": 0, "unproven": 0}, f"refused: {refused}")
     for connection in first + left:
         connection.close()
@@ -136,7 +154,7 @@ def of_one_address():
 def unproven():
     """Connections without a token are evicted by any new connection; connections with a token never are."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     kept = []
     for _ in range(5):
         kept += strangers(60, gateway)
@@ -154,7 +172,9 @@ def refused():
     for number in range(500):
         with socket.create_connection(("127.0.0.1", store), timeout=10) as connection:
             # A ping before the handshake; a length above the limit.
-            connection.sendall(bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff"))
+            connection.sendall(
+                bytes.fromhex("00000010 0500 0000 00000000 0000000000000000" if number % 2 else "ffffffff")
+            )
             while connection.recv(1 << 16):
                 pass
     for _ in range(200):
@@ -170,7 +190,7 @@ def descriptors():
     """The gateway runs out of descriptors: it waits instead of spinning, serves the connections that it has,
     answers operators, and accepts again afterwards."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     operators = [http.client.HTTPConnection("127.0.0.1", admin, timeout=20) for _ in range(2)]
     for operator in operators:
         # An answer shows that the gateway has accepted the connection, and has a descriptor for it.
@@ -212,7 +232,7 @@ def descriptors():
 def scrapes():
     """Thousands of requests for metrics, of which one client reads none, do not stop the gateway's other clients."""
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     text = urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=10).read()
     request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     unread, read = (socket.create_connection(("127.0.0.1", admin), timeout=30) for _ in range(2))
@@ -251,14 +271,18 @@ def documents():
         return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
     set_up()
-    client = neighbour()
+    client = well_behaved_client()
     # GET, http, /v1/openapi.yaml, an authority.
     block = b"\x82\x86\x01\x01x\x04\x10/v1/openapi.yaml"
     ended, taken = threading.Event(), [0] * 8
 
     def attack(number):
         connection = socket.create_connection(("127.0.0.1", gateway), timeout=20)
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, (1 << 31) - 1)) + frame(8, 0, 0, struct.pack(">I", 1 << 30)))
+        connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+            + frame(4, 0, 0, struct.pack(">HI", 4, (1 << 31) - 1))
+            + frame(8, 0, 0, struct.pack(">I", 1 << 30))
+        )
         room = bytearray(1 << 20)
         stream = 1
         while not ended.is_set():
@@ -289,11 +313,22 @@ def broken_protocol():
     for _ in range(5):
         connection = socket.create_connection(("127.0.0.1", gateway), timeout=20, source_address=("127.0.0.3", 0))
         # DATA on stream 0.
-        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + bytes([0, 0, 1]) + bytes(6) + b"x")
+        connection.sendall(
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5) + bytes([0, 0, 1]) + bytes(6) + b"x"
+        )
         while connection.recv(1 << 16):
             pass
     return "closed"
 
 
-cases = {"documents": documents, "scrapes": scrapes, "broken_protocol": broken_protocol, "descriptors": descriptors, "silent_at_the_store": silent_at_the_store, "of_one_address": of_one_address, "unproven": unproven, "refused": refused}
+cases = {
+    "documents": documents,
+    "scrapes": scrapes,
+    "broken_protocol": broken_protocol,
+    "descriptors": descriptors,
+    "silent_at_the_store": silent_at_the_store,
+    "of_one_address": of_one_address,
+    "unproven": unproven,
+    "refused": refused,
+}
 print("ok", cases[sys.argv[1]](), flush=True)

@@ -11,7 +11,7 @@ SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certif
 `token` (of the user bob) and `other` (of the user user-1). The last line on standard output begins with `ok`.
 """
 import json, resource, select, socket, ssl, struct, sys, time
-from neighbour import Neighbour, check
+from well_behaved_client import WellBehavedClient, check
 
 with open(sys.argv[2]) as file:
     specification = json.load(file)
@@ -56,7 +56,10 @@ def field(name, value):
 
 
 def request(method, path, *fields):
-    return b"".join(field(*pair) for pair in ((":method", method), (":scheme", "http"), (":path", path), (":authority", "a")) + fields)
+    return b"".join(
+        field(*pair)
+        for pair in ((":method", method), (":scheme", "http"), (":path", path), (":authority", "a")) + fields
+    )
 
 
 # A table entry of 3,900 bytes, and the byte that refers to it.
@@ -89,13 +92,13 @@ def resident(pid):
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) * 1024
 
 
-def neighbour():
+def well_behaved_client():
     def set_up(call):
         members = ["bob"] + [f"user-{number}" for number in range(99)]
         call("PUT", "/v1/channels/messaging:c", {"members": members}, server)
         call("POST", "/v1/channels/messaging:c/messages", {"id": "m1", "user_id": "user-1"}, server)
 
-    return Neighbour({**specification, "method": "POST", "path": "/v1/channels/messaging:c/read"}, set_up)
+    return WellBehavedClient({**specification, "method": "POST", "path": "/v1/channels/messaging:c/read"}, set_up)
 
 
 def headers_held():
@@ -146,7 +149,9 @@ def bodies_held():
         yield connection
         connection.settimeout(2)
         for stream in range(1, 201, 2):
-            if not send(connection, frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, 0, stream, b" " * 16_384) * 3):
+            if not send(
+                connection, frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, 0, stream, b" " * 16_384) * 3
+            ):
                 break
 
 
@@ -171,8 +176,14 @@ def resets_unread():
         yield connection
         connection.settimeout(0.5)
         for number in range(20):
-            shifted = data if number == 0 else b"".join(
-                frame(HEADERS, END_HEADERS | END_STREAM, stream + number * 20_000, block) for stream in range(1, 20_001, 2))
+            shifted = (
+                data
+                if number == 0
+                else b"".join(
+                    frame(HEADERS, END_HEADERS | END_STREAM, stream + number * 20_000, block)
+                    for stream in range(1, 20_001, 2)
+                )
+            )
             if not send(connection, shifted):
                 break
 
@@ -194,12 +205,16 @@ def single_bytes():
 
 def streams_of_frames():
     """Streams of pings of a server's token, whose answers are read as they come."""
-    block = request("POST", "/v1/frames", ("authorization", "Bearer " + server), ("content-type", "application/vnd.tidemark.frames"))
+    block = request(
+        "POST", "/v1/frames", ("authorization", "Bearer " + server), ("content-type", "application/vnd.tidemark.frames")
+    )
     ping = bytes.fromhex("00000010" "05" "00" "0000" "00000001") + bytes(8)
     streams = range(1, 17, 2)
     connections = []
     for _ in range(16):
-        connections.append(connect(settings(initial_window=(1 << 31) - 1) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30))))
+        connections.append(
+            connect(settings(initial_window=(1 << 31) - 1) + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1 << 30)))
+        )
         yield connections[-1]
     for connection in connections:
         send(connection, b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in streams))
@@ -241,7 +256,7 @@ def streams_of_frames():
 
 
 def play(attack):
-    client = neighbour()
+    client = well_behaved_client()
     time.sleep(1)
     before, kept, begin = {pid: resident(pid) for pid in pids}, [], time.monotonic()
     most = dict(before)
@@ -257,7 +272,10 @@ def play(attack):
         time.sleep(0.1)
         sample()
     for pid in pids:
-        check(most[pid] - before[pid] <= limit, f"process {pid} grew by {(most[pid] - before[pid]) >> 20} MiB, from {before[pid] >> 20} MiB")
+        check(
+            most[pid] - before[pid] <= limit,
+            f"process {pid} grew by {(most[pid] - before[pid]) >> 20} MiB, from {before[pid] >> 20} MiB",
+        )
     for connection in kept:
         connection.close()
     deadline = time.monotonic() + 30
@@ -266,10 +284,25 @@ def play(attack):
     figures = []
     for pid in pids:
         first, highest, last = (size >> 20 for size in (before[pid], most[pid], resident(pid)))
-        check(resident(pid) <= 1.5 * before[pid], f"of {first} MiB before and {highest} MiB at most {last} MiB are left")
+        check(
+            resident(pid) <= 1.5 * before[pid], f"of {first} MiB before and {highest} MiB at most {last} MiB are left"
+        )
         figures.append(f"{first} MiB before, {highest} at most, {last} after")
     return "; ".join(figures + [client.end(since=begin)])
 
 
-cases = {case.__name__: case for case in (headers_held, headers_decoded, answers_held, answers_of_one_user, bodies_held, tables_held, resets_unread, single_bytes, streams_of_frames)}
+cases = {
+    case.__name__: case
+    for case in (
+        headers_held,
+        headers_decoded,
+        answers_held,
+        answers_of_one_user,
+        bodies_held,
+        tables_held,
+        resets_unread,
+        single_bytes,
+        streams_of_frames,
+    )
+}
 print("ok", play(cases[sys.argv[1]]), flush=True)

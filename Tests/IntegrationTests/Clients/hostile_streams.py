@@ -125,9 +125,14 @@ async def never_reading():
         stream.connection.h2.increment_flow_control_window(1 << 20, stream.number)
         stream.connection._flush()
     await register(cid, ["last"])
-    await all_of(stopped + closed, lambda stream: stream.has_heard_of("last"), "a client that reads again gets new events")
+    await all_of(
+        stopped + closed, lambda stream: stream.has_heard_of("last"), "a client that reads again gets new events"
+    )
     for stream in stopped + closed:
-        check(stream.kinds().count("stream.reset") == 1, f"{stream.user} got {stream.kinds().count('stream.reset')} resets")
+        check(
+            stream.kinds().count("stream.reset") == 1,
+            f"{stream.user} got {stream.kinds().count('stream.reset')} resets",
+        )
         check(not stream.has_ended, f"the stream of {stream.user} goes on")
     return f"{silent} streams that did not read, 6000 messages, {int(longest)} events waited at most"
 
@@ -157,7 +162,9 @@ async def ending():
     # python3-h2 would use none after that.
     going.transport.write(bytes([0, 0, 8, 7] + [0] * 13))
     await register(cid, ["after"])
-    await all_of([stays] + streams[3], lambda stream: stream.has_heard_of("after"), "open streams get events, after GOAWAY too")
+    await all_of(
+        [stays] + streams[3], lambda stream: stream.has_heard_of("after"), "open streams get events, after GOAWAY too"
+    )
     going.cut()
     stays.connection.cut()
     await metric_is("event_streams", 0, "in the end")
@@ -230,10 +237,22 @@ async def cursors():
     await all_of(streams.values(), lambda stream: stream.has_heard_of("m"), "each is live")
     for what, stream in streams.items():
         resets = stream.kinds().count("stream.reset")
-        check(resets == (what != "the id of now") and "stream.reset" in stream.kinds()[:1] or not resets, f"{what}: {stream.kinds()}")
+        check(
+            resets == (what != "the id of now") and "stream.reset" in stream.kinds()[:1] or not resets,
+            f"{what}: {stream.kinds()}",
+        )
     malformed = [
-        "x", store, store + "-", "-" + now, f"{store}-{now}x", f"{store}-{'9' * 16}", f"{store[:-1]}g-{now}", f"{store.upper()}-{now}", f"{store}--1",
-        f"{store}-1e3", "a" * 5_000,
+        "x",
+        store,
+        store + "-",
+        "-" + now,
+        f"{store}-{now}x",
+        f"{store}-{'9' * 16}",
+        f"{store[:-1]}g-{now}",
+        f"{store.upper()}-{now}",
+        f"{store}--1",
+        f"{store}-1e3",
+        "a" * 5_000,
     ]
     for id in malformed:
         for header, query in ((True, ""), (False, "?since=" + id)):
@@ -242,7 +261,10 @@ async def cursors():
             connection.open("/v1/events" + query, tokens[users[0]], [("last-event-id", id)] if header else [], refused)
             await all_of([refused], lambda answer: answer.has_ended, f"{id[:60]} is answered")
             answer = json.loads(refused.body)
-            check((refused.status, answer["code"]) == (400, "invalid_field"), f"{id[:60]} was answered {refused.status} {answer}")
+            check(
+                (refused.status, answer["code"]) == (400, "invalid_field"),
+                f"{id[:60]} was answered {refused.status} {answer}",
+            )
     return f"{len(streams)} streams with ids from anywhere, {2 * len(malformed)} with what is none"
 
 

@@ -27,7 +27,11 @@ def call(method, path, user, body=None):
         def part(data):
             return base64.urlsafe_b64encode(data).rstrip(b"=")
 
-        claims = {"iat": int(time.time()), "exp": int(time.time()) + 3600, **({"user_id": user} if user else {"server": True})}
+        claims = {
+            "iat": int(time.time()),
+            "exp": int(time.time()) + 3600,
+            **({"user_id": user} if user else {"server": True}),
+        }
         text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
         tokens[user] = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
     answer = client.request(method, path, headers={"authorization": "Bearer " + tokens[user]}, json=body)
@@ -76,7 +80,9 @@ def views(path, messages):
                     for limit in (1, 100):
                         cursor = ""
                         for page in range(8):
-                            status, document = call("GET", f"{where}/{which}?order={order}&limit={limit}&cursor={cursor}{extra}", viewer)
+                            status, document = call(
+                                "GET", f"{where}/{which}?order={order}&limit={limit}&cursor={cursor}{extra}", viewer
+                            )
                             found[(viewer, on_behalf, which, message, order, limit, page)] = (status, document)
                             cursor = document.get("next", "")
                             if not cursor:
@@ -108,7 +114,12 @@ def act(path, messages, user):
     if kind == 0:
         expect("POST", path + "/read", user, {"message_id": message})
     elif kind == 1:
-        expect("POST", "/v1/channels/delivered", user, {"latest_delivered_messages": [{"cid": path.split("/")[-1], "id": message}]})
+        expect(
+            "POST",
+            "/v1/channels/delivered",
+            user,
+            {"latest_delivered_messages": [{"cid": path.split("/")[-1], "id": message}]},
+        )
     elif kind == 2:
         call("POST", path + "/unread", user, {"message_id": message})
     elif kind == 3:
@@ -212,4 +223,7 @@ for number in range(channels):
         same = status == status_after and steady(then, asked_before) == steady(now, asked_after)
         assert same, f"seed {seed}, {cid}, {options}: {key}: {before[key]} then {after[key]}"
 assert differing > 0 and differing_in_threads > 0, "the control has no differences: the test compares nothing"
-print(f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ, {differing_in_threads} by what was done in a thread")
+print(
+    f"ok {compared} answers compared, {differing} of {channels // 5} channels without hiding differ,"
+    f" {differing_in_threads} by what was done in a thread"
+)

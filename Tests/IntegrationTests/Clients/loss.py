@@ -6,9 +6,10 @@ picture must equal the answers of the queries.
 usage: loss.py SPECIFICATION
 
 SPECIFICATION is a JSON file: `gateways` and `admins` (ports), `certificates` (of the gateways with TLS, else
-empty), `seed`, `seconds`, `server` (a token), `users` (name: token), and `way`: `disturbed` or `control`. In
-the control the history is short and without disturbances. Each client of a user ignores one kind of event,
-and the comparison must find it.
+empty), `seed`, `seconds`, `least_counts` (name in the tally: count), `extra_seconds`, `server` (a token), `users`
+(name: token), and `way`: `disturbed` or `control`. A disturbed run lasts `seconds`, and then until it has reached the
+counts, for at most `extra_seconds`. In the control the history is short and without disturbances. Each client of a user
+ignores one kind of event, and the comparison must find it.
 
 Output lines: `kill store`, `start store`, `kill gateway 0`, `stop gateway 0` and `start gateway 0` ask the
 test to do that; the test answers `done` on standard input. The last line begins with `ok`.
@@ -119,9 +120,19 @@ async def compare(client):
     return differences
 
 
-async def go_on(world, background, seconds):
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+async def run_until_counts(world, background, specification):
+    starts = time.monotonic()
+    while True:
+        overtime = time.monotonic() - starts - specification["seconds"]
+        missing = {
+            name: f"{world.tally[name]} of {least}"
+            for name, least in specification["least_counts"].items()
+            if world.tally[name] < least
+        }
+        if overtime >= 0 and not missing:
+            return
+        if overtime >= specification["extra_seconds"]:
+            raise SystemExit(f"fault: the run did not reach its counts in time: {missing}")
         await asyncio.sleep(0.2)
         if world.failure is not None:
             raise world.failure
@@ -155,12 +166,14 @@ async def main():
         raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
     stack = Stack(world, specification["admins"])
     if world.is_control:
-        await story.play([client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"])
+        await story.play(
+            [client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"]
+        )
         work = []
     else:
         work = [start(Worker(world, number).live()) for number in range(WORKERS)]
         work += [start(stack.kill_some()), start(disturb(world, clients))]
-        await go_on(world, background, specification["seconds"])
+        await run_until_counts(world, background, specification)
     world.is_over = True
     world.calm += 1
     await asyncio.gather(*work)
@@ -169,9 +182,14 @@ async def main():
     if not world.is_control:
         for client in clients[::2]:
             client.connection and client.connection.cut()
-    left = await world.until(clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90)
+    left = await world.until(
+        clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90
+    )
     if left:
-        raise SystemExit(f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last}, live {left[0].is_live}")
+        raise SystemExit(
+            f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last},"
+            f" live {left[0].is_live}"
+        )
     await stack.collect_metrics(range(len(world.gateways)))
 
     faults, missed = [], set()
@@ -197,7 +215,10 @@ async def main():
         return say(f"ok {len(missed)} kinds of events are missed where they are ignored, and nothing else")
     if stack.queue_max > 1_024:
         raise SystemExit(f"fault: {stack.queue_max} events waited for one stream")
-    counts = ", ".join(f"{world.tally[name]} {name}" for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset"))
+    counts = ", ".join(
+        f"{world.tally[name]} {name}"
+        for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset")
+    )
     say(f"ok {len(clients)} clients: {counts}, {unknown} marks at unknown messages")
 
 

@@ -17,13 +17,25 @@ PAUSE = 0.2
 GHOSTS = [f"ghost-{number}" for number in range(6)]
 # The options of new channels, in turn.
 OPTIONS = [
-    {}, {"mark_unread": "public"}, {"status_rule": "all"}, {"history": "hidden"}, {}, {"read_acks_receipts": "always"}, {"counts_visible_to": "sender"},
+    {},
+    {"mark_unread": "public"},
+    {"status_rule": "all"},
+    {"history": "hidden"},
+    {},
+    {"read_acks_receipts": "always"},
+    {"counts_visible_to": "sender"},
     {"status_rule": 2},
 ]
 # The changes of options.
 CHANGES = [
-    {"read_events": False}, {"read_events": True}, {"delivery_events": False}, {"delivery_events": True}, {"mark_unread": "public"},
-    {"mark_unread": "private"}, {"status_rule": "all"}, {"status_rule": "any"},
+    {"read_events": False},
+    {"read_events": True},
+    {"delivery_events": False},
+    {"delivery_events": True},
+    {"mark_unread": "public"},
+    {"mark_unread": "private"},
+    {"status_rule": "all"},
+    {"status_rule": "any"},
 ]
 
 
@@ -115,9 +127,21 @@ class Worker:
 
     async def live(self):
         acts = [
-            (20, self.send), (24, self.read), (10, self.deliver), (8, self.unread), (6, self.acknowledge), (4, self.hide), (8, self.change_members),
-            (4, self.delete_message), (1, self.truncate), (3, self.change_options), (1, self.change_type), (1, self.read_all), (0.4, self.flood),
-            (0.6, self.delete_channel), (0.3, self.erase),
+            (20, self.send),
+            (24, self.read),
+            (10, self.deliver),
+            (8, self.unread),
+            (6, self.acknowledge),
+            (4, self.hide),
+            (8, self.change_members),
+            (4, self.delete_message),
+            (1, self.truncate),
+            (3, self.change_options),
+            (1, self.change_type),
+            (1, self.read_all),
+            (0.4, self.flood),
+            (0.6, self.delete_channel),
+            (0.3, self.erase),
         ]
         weights, acts = zip(*acts)
         while not self.world.is_over:
@@ -135,7 +159,9 @@ class Worker:
         return self.random.choice(sorted(self.world.members[cid] - set(GHOSTS)) or self.world.users)
 
     def message(self, cid):
-        known = [id for id, message in self.world.messages[cid].items() if message["seq"] and "parent_id" not in message]
+        known = [
+            id for id, message in self.world.messages[cid].items() if message["seq"] and "parent_id" not in message
+        ]
         return self.random.choice(known[-20:]) if known else None
 
     def path(self, cid, rest=""):
@@ -151,7 +177,9 @@ class Worker:
             fields["silent"] = True
         elif choice < 0.4:
             fields["receipt"] = True
-        await self.world.register(cid, [self.world.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))])
+        await self.world.register(
+            cid, [self.world.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))]
+        )
 
     async def flood(self, _):
         """Sends so many messages that a slow reader gets a reset."""
@@ -177,7 +205,12 @@ class Worker:
     async def deliver(self, cid):
         user, message = self.member(cid), self.message(cid)
         if message:
-            await self.world.ask("POST", "/v1/channels/delivered", {"latest_delivered_messages": [{"cid": cid, "id": message}]}, self.world.tokens[user])
+            await self.world.ask(
+                "POST",
+                "/v1/channels/delivered",
+                {"latest_delivered_messages": [{"cid": cid, "id": message}]},
+                self.world.tokens[user],
+            )
 
     async def unread(self, cid):
         user, message = self.member(cid), self.message(cid)
@@ -199,7 +232,11 @@ class Worker:
 
     async def change_members(self, cid):
         members = self.world.members[cid]
-        leaving = self.random.sample(sorted(members), min(len(members), self.random.choice([0, 1, 1, 2]))) if len(members) > 4 else []
+        leaving = (
+            self.random.sample(sorted(members), min(len(members), self.random.choice([0, 1, 1, 2])))
+            if len(members) > 4
+            else []
+        )
         joining = self.random.sample(self.world.users + GHOSTS, self.random.choice([0, 1, 1, 2]))
         status, _ = await self.world.ask("POST", self.path(cid, "/members"), {"add": joining, "remove": leaving})
         if status == 200:

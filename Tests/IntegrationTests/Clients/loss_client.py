@@ -6,8 +6,20 @@ from event_picture import Channel, Message, Own, Picture, Row
 
 # One kind for each client of the control.
 KINDS = [
-    "message.new", "message.deleted", "channel.truncated", "member.added", "member.removed", "message.status", "message.receipt", "message.read",
-    "message.delivered", "read_state.changed", "notification.mark_read", "notification.mark_unread", "notification.totals", "channel.updated",
+    "message.new",
+    "message.deleted",
+    "channel.truncated",
+    "member.added",
+    "member.removed",
+    "message.status",
+    "message.receipt",
+    "message.read",
+    "message.delivered",
+    "read_state.changed",
+    "notification.mark_read",
+    "notification.mark_unread",
+    "notification.totals",
+    "channel.updated",
     "channel.deleted",
 ]
 
@@ -100,7 +112,8 @@ class Client:
         return self.is_begun and self.through > 0
 
     def __str__(self):
-        return f"client {self.number} ({self.viewer or 'a server'}, {self.query}, {'all' if self.channels is None else len(self.channels)} channels)"
+        channels = "all" if self.channels is None else len(self.channels)
+        return f"client {self.number} ({self.viewer or 'a server'}, {self.query}, {channels} channels)"
 
     # Disturbances.
 
@@ -254,7 +267,10 @@ class Client:
                 if user == self.viewer:
                     channel.join = row["joined_seq"] if options["history"] == "hidden" else 0
                     channel.own = Own(
-                        row["last_read_seq"], row.get("last_read_message_id", ""), row["unread_epoch"], row["unread_messages"],
+                        row["last_read_seq"],
+                        row.get("last_read_message_id", ""),
+                        row["unread_epoch"],
+                        row["unread_messages"],
                         row.get("first_unread_message_id"),
                     )
             if "next" not in page:
@@ -263,7 +279,9 @@ class Client:
         known = dict(self.world.messages[cid])
         ids = list(known)
         for first in range(0, len(ids), 100):
-            status, answer = await self.ask("POST", f"/v1/channels/{cid}/receipts/query", {"message_ids": ids[first : first + 100]})
+            status, answer = await self.ask(
+                "POST", f"/v1/channels/{cid}/receipts/query", {"message_ids": ids[first : first + 100]}
+            )
             if status != 200:
                 return None
             for found in answer["statuses"]:
@@ -275,7 +293,12 @@ class Client:
         if seq is None or found.get("code") == "message_not_found":
             return
         taken = Message(
-            message["id"], seq, message["user_id"], message.get("silent", False), message.get("receipt", False), message.get("parent_id", "")
+            message["id"],
+            seq,
+            message["user_id"],
+            message.get("silent", False),
+            message.get("receipt", False),
+            message.get("parent_id", ""),
         )
         if "code" in found:
             taken.is_deleted = True

@@ -8,7 +8,14 @@ commands that are lost after their acknowledgement, and older commands that are 
 import random, sys, time
 import httpx
 
-ports, token, cid, user, rounds, seed = sys.argv[1:3], sys.argv[3], sys.argv[4], sys.argv[5], int(sys.argv[6]), int(sys.argv[7])
+ports, token, cid, user, rounds, seed = (
+    sys.argv[1:3],
+    sys.argv[3],
+    sys.argv[4],
+    sys.argv[5],
+    int(sys.argv[6]),
+    int(sys.argv[7]),
+)
 generator = random.Random(seed)
 clients = [httpx.Client(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", timeout=15) for port in ports]
 headers = {"authorization": "Bearer " + token}

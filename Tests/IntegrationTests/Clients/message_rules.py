@@ -20,7 +20,11 @@ def call(method, path, user, body=None):
     def part(data):
         return base64.urlsafe_b64encode(data).rstrip(b"=")
 
-    claims = {"iat": int(time.time()), "exp": int(time.time()) + 3600, **({"user_id": user} if user else {"server": True})}
+    claims = {
+        "iat": int(time.time()),
+        "exp": int(time.time()) + 3600,
+        **({"user_id": user} if user else {"server": True}),
+    }
     text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
     bearer = (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
     answer = client.request(method, path, headers={"authorization": "Bearer " + bearer}, json=body)
@@ -43,24 +47,43 @@ def conflicts():
     path = "/v1/channels/messaging:conflicts"
     expect(201, "PUT", path, None, {"members": ["alice", "bob"], "options": {"receipt_request_roles": ["admin"]}})
     first = {"id": "m1", "user_id": "alice"}
-    for body in (first, {"id": "silent", "user_id": "alice", "silent": True}, {"id": "system"}, {"id": "refused", "user_id": "alice", "receipt": True},
-                 {"id": "r1", "user_id": "bob", "parent_id": "m1"}):
+    for body in (
+        first,
+        {"id": "silent", "user_id": "alice", "silent": True},
+        {"id": "system"},
+        {"id": "refused", "user_id": "alice", "receipt": True},
+        {"id": "r1", "user_id": "bob", "parent_id": "m1"},
+    ):
         made = expect(201, "POST", path + "/messages", None, body)
         again = expect(200, "POST", path + "/messages", None, body)
         for field in ("id", "cid", "seq"):
             equal(again["message"][field], made["message"][field], f"{field} of the repeated {body}")
         equal(again["message"].get("receipt_refused"), made["message"].get("receipt_refused"), f"refusal of {body}")
     others = [
-        {"id": "m1", "user_id": "bob"}, {"id": "m1"}, {"id": "m1", "user_id": "alice", "silent": True}, {"id": "m1", "user_id": "alice", "receipt": True},
-        {"id": "m1", "user_id": "alice", "parent_id": "silent"}, {"id": "silent", "user_id": "alice"}, {"id": "system", "user_id": "alice"},
-        {"id": "refused", "user_id": "alice"}, {"id": "r1", "user_id": "bob"}, {"id": "r1", "user_id": "bob", "parent_id": "silent"},
-        {"id": "r1", "user_id": "alice", "parent_id": "m1"}, {"id": "r1", "user_id": "bob", "parent_id": "m1", "silent": True},
+        {"id": "m1", "user_id": "bob"},
+        {"id": "m1"},
+        {"id": "m1", "user_id": "alice", "silent": True},
+        {"id": "m1", "user_id": "alice", "receipt": True},
+        {"id": "m1", "user_id": "alice", "parent_id": "silent"},
+        {"id": "silent", "user_id": "alice"},
+        {"id": "system", "user_id": "alice"},
+        {"id": "refused", "user_id": "alice"},
+        {"id": "r1", "user_id": "bob"},
+        {"id": "r1", "user_id": "bob", "parent_id": "silent"},
+        {"id": "r1", "user_id": "alice", "parent_id": "m1"},
+        {"id": "r1", "user_id": "bob", "parent_id": "m1", "silent": True},
         {"id": "r1", "user_id": "bob", "parent_id": "m1", "receipt": True},
     ]
     before = expect(200, "GET", path, None), expect(200, "GET", path + "/read-state", None)
     for body in others:
         equal(expect(409, "POST", path + "/messages", None, body)["code"], "message_conflict", f"{body}")
-    results = expect(200, "POST", "/v1/messages", None, {"messages": [{"cid": "messaging:conflicts", **body} for body in others + [first]]})["results"]
+    results = expect(
+        200,
+        "POST",
+        "/v1/messages",
+        None,
+        {"messages": [{"cid": "messaging:conflicts", **body} for body in others + [first]]},
+    )["results"]
     equal([result.get("code") for result in results], ["message_conflict"] * len(others) + [None], "a batch")
     equal((expect(200, "GET", path, None), expect(200, "GET", path + "/read-state", None)), before, "after conflicts")
     expect(200, "DELETE", path + "/messages/m1", None)
@@ -95,7 +118,9 @@ def impossible_times():
     expect(201, "POST", path + "/messages", None, {"id": "m2", "user_id": "alice"})
     before = expect(200, "GET", path + "/messages/m2/status", None)["created_at"]
     acknowledge("m2", "carol", first)
-    assert first < before <= delivered("m2", "carol"), "acknowledged with the last step's time, before the message was registered"
+    assert (
+        first < before <= delivered("m2", "carol")
+    ), "acknowledged with the last step's time, before the message was registered"
     rows = expect(200, "GET", path + "/read-state", None)["read"]
     shown = {row["user"]["id"]: row["last_delivered_at"] for row in rows}
     equal(shown["bob"], registered, "bob's row")
@@ -117,12 +142,20 @@ def public_unread():
             found = status["status"], status["read_count"], status["delivered_count"]
             equal(found, (word, read, delivered), f"{message} for {viewer}")
             listed = expect(200, "GET", f"{path}/messages/{message}/delivered", viewer)["members"]
-            equal([entry["user"]["id"] for entry in listed], ["bob"] if delivered > read else [], f"delivered {message} for {viewer}")
+            equal(
+                [entry["user"]["id"] for entry in listed],
+                ["bob"] if delivered > read else [],
+                f"delivered {message} for {viewer}",
+            )
             assert all(entry["exact"] and entry["delivered_at"] for entry in listed), listed
             member = expect(200, "GET", f"{path}/messages/{message}/members?user_ids=bob", viewer)["members"][0]
             equal(member["status"], word, f"bob and {message} for {viewer}")
         many = expect(200, "POST", path + "/receipts/query", viewer, {"message_ids": ["m1", "m2"] * 20})["statuses"]
-        equal({(status["status"], status["delivered_count"]) for status in many}, {(word, delivered)}, f"counted together for {viewer}")
+        equal(
+            {(status["status"], status["delivered_count"]) for status in many},
+            {(word, delivered)},
+            f"counted together for {viewer}",
+        )
 
     for viewer in (None, "alice", "carol"):
         check(viewer, "delivered", 0, 1)

@@ -123,7 +123,9 @@ class Stream:
 
     def of(self, user, *types):
         with self.condition:
-            return [event for event in self.events if event.get("user", {}).get("id") == user and event["type"] in types]
+            return [
+                event for event in self.events if event.get("user", {}).get("id") == user and event["type"] in types
+            ]
 
     def find(self, type, **fields):
         def match():
@@ -238,7 +240,9 @@ def a_muted_channel_is_in_no_total():
     equal((joined["role"], joined["muted"]), ("guest", True), "a server adds")
     for viewer, shown in (("", True), ("?user_id=fay", True), ("?user_id=gus", False)):
         members = call("GET", room.path + "/members" + viewer, None)["members"]
-        equal([entry.get("muted") for entry in members if entry["user"]["id"] == "fay"], [True if shown else None], viewer)
+        equal(
+            [entry.get("muted") for entry in members if entry["user"]["id"] == "fay"], [True if shown else None], viewer
+        )
     room.read("fay")
     room.mute("fay", False)
     room.write("m2", "gus")
@@ -261,7 +265,11 @@ def a_channel_is_flagged_unread_as_a_whole():
     for viewer in ("jon", None):
         assert "marked_unread" not in room.row("ida", viewer), viewer
     equal(room.read("ida", "m1", unread_epoch=read["unread_epoch"])["marked_unread"], True, "a stale device")
-    equal(room.read("ida", "m1", unread_epoch=flagged["unread_epoch"])["marked_unread"], False, "a read that moves nothing")
+    equal(
+        room.read("ida", "m1", unread_epoch=flagged["unread_epoch"])["marked_unread"],
+        False,
+        "a read that moves nothing",
+    )
     ida.find("notification.mark_read", cid=room.cid, marked_unread=False)
     room.unread("ida")
     room.write("m2", "ida", moves_position=False)
@@ -274,7 +282,11 @@ def a_channel_is_flagged_unread_as_a_whole():
     call("PUT", room.path, None, {"options": {"mark_unread": "off"}})
     equal(room.unread("ida", 403)["code"], "mark_unread_off", "off")
     jon.message("m3")
-    equal(jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"), [], "jon gets no event")
+    equal(
+        jon.of("ida", "notification.mark_read", "notification.mark_unread", "read_state.changed"),
+        [],
+        "jon gets no event",
+    )
     call("POST", room.path + "/unread", "ida", None, 400)
 
 

@@ -37,7 +37,10 @@ def ask(method, path, body=None, gateway=0):
 def set_up(cid, messages, members=("alice", "bob", "carol")):
     ask("PUT", f"/v1/channels/{cid}", {"members": list(members)})
     entries = [{"cid": cid, "id": id, "user_id": "alice"} for id in messages]
-    check(all(result["ok"] for result in ask("POST", "/v1/messages", {"messages": entries})["results"]), "messages are registered")
+    check(
+        all(result["ok"] for result in ask("POST", "/v1/messages", {"messages": entries})["results"]),
+        "messages are registered",
+    )
 
 
 def entry(cid, message, user):
@@ -45,7 +48,9 @@ def entry(cid, message, user):
 
 
 def mint(*entries, ttl=None, gateway=0):
-    return ask("POST", "/v1/push/tickets", {"tickets": list(entries), **({"ttl": ttl} if ttl else {})}, gateway)["tickets"]
+    return ask("POST", "/v1/push/tickets", {"tickets": list(entries), **({"ttl": ttl} if ttl else {})}, gateway)[
+        "tickets"
+    ]
 
 
 def verdict(result):
@@ -78,7 +83,9 @@ def opened(ticket):
 def store_name():
     """The store's 16 bytes: the last of its challenge (Proto/frames.md)."""
     hello = b"TDMK" + bytes([1, 1]) + os.urandom(16) + b"\0" + os.urandom(32) + b"\x80\x80\x40" + b"\0"
-    with socket.create_connection(("127.0.0.1", specification["store"]), timeout=30) as connection, connection.makefile("rb") as answers:
+    with socket.create_connection(("127.0.0.1", specification["store"]), timeout=30) as connection, connection.makefile(
+        "rb"
+    ) as answers:
         connection.sendall(struct.pack(">IBBHI", 8 + len(hello), 1, 0, 0, 0) + hello)
         length, kind = struct.unpack(">IB", answers.read(5))
         check(kind == 2, f"kind {kind} for a hello")
@@ -88,7 +95,11 @@ def store_name():
 def signed(part, key, version=2, store=None):
     part = bytes([version]) + hashlib.sha256(key).digest()[:1] + part[2:]
     purpose = b"tidemark ticket 1" if version == 1 else b"tidemark ticket 2" + (store or store_name())
-    return base64.urlsafe_b64encode(part + hmac.new(key, purpose + part, hashlib.sha256).digest()[:16]).decode().rstrip("=")
+    return (
+        base64.urlsafe_b64encode(part + hmac.new(key, purpose + part, hashlib.sha256).digest()[:16])
+        .decode()
+        .rstrip("=")
+    )
 
 
 def with_expiry(part, seconds):
@@ -103,24 +114,41 @@ def with_expiry(part, seconds):
 def tickets():
     cid = "messaging:push"
     set_up(cid, ["m1", "m2", "m3", "m4"])
-    made = mint(*[entry(cid, "m2", user) for user in ("bob", "carol")], entry(cid, "m9", "bob"), entry(cid, "m1", "eve"))
+    made = mint(
+        *[entry(cid, "m2", user) for user in ("bob", "carol")], entry(cid, "m9", "bob"), entry(cid, "m1", "eve")
+    )
     bob, carol = made[:2]
     check(made[2:] == [{"code": "message_not_found"}, {"code": "member_not_found"}], f"{made}")
     check(all(len(ticket) <= 160 for ticket in (bob, carol)), "tickets are short")
     check(delivered(cid, "m2", "bob") == "sent", "making a ticket delivers nothing")
     check(present(bob, bob) == [f"{cid} m2 bob"] * 2, "a ticket can be used repeatedly")
-    check([delivered(cid, message, "bob") for message in ("m1", "m2", "m3")] == ["delivered", "delivered", "sent"], "its message and all earlier ones are delivered")
+    check(
+        [delivered(cid, message, "bob") for message in ("m1", "m2", "m3")] == ["delivered", "delivered", "sent"],
+        "its message and all earlier ones are delivered",
+    )
     check(present(carol, gateway=1) == [f"{cid} m2 carol"], "another gateway accepts it")
     # Tickets that this service did not make, or that have expired.
     (key,), part = secrets(), opened(bob)
     check(signed(part, key) == bob, "a ticket is signed as Proto/tickets.md says")
-    check(present(signed(part, key, version=1)) == [f"{cid} m2 bob"], "a ticket of version 1, which has no store, is still accepted")
+    check(
+        present(signed(part, key, version=1)) == [f"{cid} m2 bob"],
+        "a ticket of version 1, which has no store, is still accepted",
+    )
     now = int(time.time())
     refused = {
-        "forged": bob[:-5] + ("A" if bob[-5] != "A" else "B") + bob[-4:], "truncated": bob[:-1], "half": bob[: len(bob) // 2],
-        "of a foreign key": signed(part, b"a secret that no gateway of this service has"), "empty": "", "no ticket": "ticket",
-        "of another store": signed(part, key, store=bytes(16)), "of a later version": signed(part, key, version=3),
-        "with another user's row, unsigned": base64.urlsafe_b64encode(opened(carol) + base64.urlsafe_b64decode(bob + "=" * (-len(bob) % 4))[-16:]).decode().rstrip("="),
+        "forged": bob[:-5] + ("A" if bob[-5] != "A" else "B") + bob[-4:],
+        "truncated": bob[:-1],
+        "half": bob[: len(bob) // 2],
+        "of a foreign key": signed(part, b"a secret that no gateway of this service has"),
+        "empty": "",
+        "no ticket": "ticket",
+        "of another store": signed(part, key, store=bytes(16)),
+        "of a later version": signed(part, key, version=3),
+        "with another user's row, unsigned": base64.urlsafe_b64encode(
+            opened(carol) + base64.urlsafe_b64decode(bob + "=" * (-len(bob) % 4))[-16:]
+        )
+        .decode()
+        .rstrip("="),
         # Signed with the right key, as if the key had leaked or the store were restored from elsewhere. The
         # check over the names differs.
         "with a check that does not agree": signed(part[:-5] + bytes([part[-5] ^ 1]) + part[-4:], key),
@@ -133,13 +161,20 @@ def tickets():
     time.sleep(2.1)
     check(present(brief) == ["ticket_expired"], "a ticket made for a second")
     # Tickets whose member, message or channel is removed after they were made.
-    gone, left, deleted = mint(entry(cid, "m4", "bob"))[0], mint(entry(cid, "m4", "carol"))[0], mint(entry(cid, "m4", "bob"))[0]
+    gone, left, deleted = (
+        mint(entry(cid, "m4", "bob"))[0],
+        mint(entry(cid, "m4", "carol"))[0],
+        mint(entry(cid, "m4", "bob"))[0],
+    )
     ask("POST", f"/v1/channels/{cid}/members", {"remove": ["carol"]})
     check(present(left) == ["not_a_member"], f"of a member who left: {present(left)}")
     ask("POST", f"/v1/channels/{cid}/members", {"add": ["carol"]})
     check(present(left) == ["not_a_member"], f"and has joined again: {present(left)}")
     ask("DELETE", f"/v1/channels/{cid}/messages/m4")
-    check(present(deleted) == [f"{cid} m4 bob"], f"of a message that was deleted, which still marks its position: {present(deleted)}")
+    check(
+        present(deleted) == [f"{cid} m4 bob"],
+        f"of a message that was deleted, which still marks its position: {present(deleted)}",
+    )
     check(mint(entry(cid, "m4", "bob")) == [{"code": "message_deleted"}], "no ticket is made for a deleted message")
     ask("DELETE", f"/v1/channels/{cid}")
     check(present(gone) == ["channel_not_found"], f"of a channel that was deleted: {present(gone)}")
@@ -173,7 +208,13 @@ class Lines:
         while self.settled < 1:  # The gateway's SETTINGS.
             self.receive()
         self.number = self.h2.get_next_available_stream_id()
-        headers = [(":method", "POST"), (":path", "/v1/push/acks"), (":scheme", "http"), (":authority", "localhost"), ("content-type", "application/x-ndjson")]
+        headers = [
+            (":method", "POST"),
+            (":path", "/v1/push/acks"),
+            (":scheme", "http"),
+            (":authority", "localhost"),
+            ("content-type", "application/x-ndjson"),
+        ]
         self.h2.send_headers(self.number, headers + [("authorization", "Bearer " + server)])
         self.flush()
 
@@ -251,15 +292,28 @@ def lines():
     for place in range(1, len(good[20][0])):
         stream.send(good[20][0][:place])
         stream.send(good[20][0][place:])
-    check(stream.answers(len(good[20][0]) - 1) == [good[20][1]] * (len(good[20][0]) - 1), "lines that come in two pieces")
+    check(
+        stream.answers(len(good[20][0]) - 1) == [good[20][1]] * (len(good[20][0]) - 1), "lines that come in two pieces"
+    )
     # The body ends within a line. The client has closed its side, and gets all its answers.
     stream.send(b"".join(data for data, _ in good) + good[0][0][:-5], end=True)
-    check(stream.answers() == [expected for _, expected in good] + ["invalid_json"] and not stream.was_reset, "a body that ends within a line")
+    check(
+        stream.answers() == [expected for _, expected in good] + ["invalid_json"] and not stream.was_reset,
+        "a body that ends within a line",
+    )
     # Every invalid line gets its error in its place.
     stream = Lines()
-    wrong = [(b"{\n", "invalid_json"), (b"[1]\n", "invalid_field"), (b'{"ticket":"x"}\n', "ticket_invalid"), (b"x" * 9_000 + b"\n", "line_too_long"),
-             (b'{"cid":"a"}\n', "invalid_field"), (b"\xff\xfe\n", "invalid_json"), (line("messaging:none", "m1", "bob"), "channel_not_found"),
-             (line(cid, "m1", "eve"), "member_not_found"), (line(cid, "nothing", "alice"), "message_not_found")]
+    wrong = [
+        (b"{\n", "invalid_json"),
+        (b"[1]\n", "invalid_field"),
+        (b'{"ticket":"x"}\n', "ticket_invalid"),
+        (b"x" * 9_000 + b"\n", "line_too_long"),
+        (b'{"cid":"a"}\n', "invalid_field"),
+        (b"\xff\xfe\n", "invalid_json"),
+        (line("messaging:none", "m1", "bob"), "channel_not_found"),
+        (line(cid, "m1", "eve"), "member_not_found"),
+        (line(cid, "nothing", "alice"), "message_not_found"),
+    ]
     mixed = [pair for index in range(200) for pair in (wrong[index % len(wrong)], good[index % count])]
     stream.send(b"\n\r\n".join(data for data, _ in mixed), end=True)
     check(stream.answers() == [expected for _, expected in mixed], "each invalid line has its code in its place")
@@ -270,7 +324,10 @@ def lines():
     stream.send(good[1][0] * 200 + b"{")
     stream.h2.reset_stream(stream.number, error_code=8)
     stream.flush()
-    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "a reset stream leaves no state")
+    eventually(
+        lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0,
+        "a reset stream leaves no state",
+    )
     return f"{count} lines and more, cut, ended within, reset"
 
 
@@ -298,7 +355,9 @@ def silent():
     check(other.answers() == [f"{cid} m1 bob"] * 6_000, "a reading client is answered")
     for stream in streams:
         stream.socket.close()
-    eventually(lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "they leave no state")
+    eventually(
+        lambda: metric("request_streams") == 0 and metric("store_requests_in_flight") == 0, "they leave no state"
+    )
     return f"{count} streams that took no answer"
 
 

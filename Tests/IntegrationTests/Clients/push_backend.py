@@ -63,17 +63,27 @@ class Backend:
             if [user["user_id"] for user in answer] != part:
                 raise Fault(f"the badges of {part} are those of {answer}")
             for user in answer:
-                found[user["user_id"]] = {name: user[name] for name in ("total_unread_count", "unread_channels", "unread_threads")}
+                found[user["user_id"]] = {
+                    name: user[name] for name in ("total_unread_count", "unread_channels", "unread_threads")
+                }
         return found
 
     def channel_views(self, channels):
         """`channels`: (cid, ids, listed) of each. Returns the views by cid."""
-        return dict(zip([cid for cid, _, _ in channels], self.threads.map(lambda channel: self.channel_view(*channel), channels)))
+        return dict(
+            zip(
+                [cid for cid, _, _ in channels], self.threads.map(lambda channel: self.channel_view(*channel), channels)
+            )
+        )
 
     def channel_view(self, cid, ids, listed):
         """The API's view of a channel: rows, the statuses of its messages, the lists of some of them."""
         path = f"/v1/channels/{cid}"
-        view = {"rows": {row["user"]["id"]: row for row in self.pages(path + "/read-state", "read")}, "statuses": {}, "lists": {}}
+        view = {
+            "rows": {row["user"]["id"]: row for row in self.pages(path + "/read-state", "read")},
+            "statuses": {},
+            "lists": {},
+        }
         for part in parts(ids, IDS):
             for status in self.ask("POST", path + "/receipts/query", {"message_ids": part})["statuses"]:
                 view["statuses"][status["message_id"]] = status
@@ -102,12 +112,19 @@ class Process:
         worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "push_worker.py")
         # The process ends with its standard input, even if this one is killed.
         self.process = subprocess.Popen(
-            [sys.executable, worker, way, str(port), certificate or "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [sys.executable, worker, way, str(port), certificate or "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.acks = []
 
     def begin(self, acks, token, cuts):
         self.acks = acks
-        sent = [{name: value for name, value in ack.items() if name not in ("room", "row", "seq", "process")} for ack in acks]
+        sent = [
+            {name: value for name, value in ack.items() if name not in ("room", "row", "seq", "process")}
+            for ack in acks
+        ]
         self.process.stdin.write(json.dumps({"acks": sent, "token": token, "cuts": cuts}) + "\n")
         self.process.stdin.flush()
 

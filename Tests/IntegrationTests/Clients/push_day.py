@@ -21,7 +21,13 @@ HOURS = 5
 # Channel sizes (low, high) with their weights.
 SIZES = [(2, 3, 35), (3, 6, 35), (7, 15, 20), (16, 40, 8), (80, 150, 2)]
 # Ways of sending an ack: process, by ticket or by name, weight.
-WAYS = [("devices", "ticket", 45), ("ndjson", "name", 25), ("ndjson", "ticket", 10), ("frames", "ticket", 10), ("frames", "name", 10)]
+WAYS = [
+    ("devices", "ticket", 45),
+    ("ndjson", "name", 25),
+    ("ndjson", "ticket", 10),
+    ("frames", "ticket", 10),
+    ("frames", "name", 10),
+]
 PROVIDERS = ["apns", "fcm", "webpush", "huawei"]
 
 
@@ -40,7 +46,9 @@ class Day:
         self.random = random.Random(f"{specification['seed']} the day")
         self.backend, self.model, self.tally = Backend(specification), Model(), collections.Counter()
         gateways = list(zip(specification["gateways"], specification["certificates"]))
-        self.processes = {way: [Process(way, *gateway) for gateway in gateways] for way in ("devices", "ndjson", "frames")}
+        self.processes = {
+            way: [Process(way, *gateway) for gateway in gateways] for way in ("devices", "ndjson", "frames")
+        }
         self.users = [f"user-{number}" for number in range(specification["users"])]
         self.offline = set(self.random.sample(self.users, len(self.users) // 2))
         self.next_message = 0
@@ -83,7 +91,9 @@ class Day:
         new, found = [], []
         for cid in self.random.choices(self.cids, self.weights, k=count):
             self.next_message += 1
-            new.append((cid, f"m-{self.next_message}", self.random.choice(sorted(self.model.rooms[cid].rows) or self.users)))
+            new.append(
+                (cid, f"m-{self.next_message}", self.random.choice(sorted(self.model.rooms[cid].rows) or self.users))
+            )
         for part in parts(new, MESSAGES):
             body = {"messages": [{"cid": cid, "id": id, "user_id": sender} for cid, id, sender in part]}
             for (cid, id, sender), result in zip(part, self.backend.ask("POST", "/v1/messages", body)["results"]):
@@ -99,7 +109,9 @@ class Day:
         online, questions = sorted(set(self.users) - self.offline), []
         for user in self.random.sample(online, min(40, len(online))):
             rooms = [room for _, room in sorted(self.model.rooms.items()) if user in room.rows and room.messages]
-            chosen = [(room, self.random.randint(1, room.newest)) for room in self.random.sample(rooms, min(len(rooms), 4))]
+            chosen = [
+                (room, self.random.randint(1, room.newest)) for room in self.random.sample(rooms, min(len(rooms), 4))
+            ]
             ids = [(room.cid, room.messages[seq - 1][0]) for room, seq in chosen]
             if not chosen:
                 continue
@@ -109,7 +121,9 @@ class Day:
                     room.rows[user].reads.append(seq)
             else:
                 entries = [{"cid": cid, "id": id} for cid, id in ids]
-                questions.append(("POST", "/v1/channels/delivered", {"user_id": user, "latest_delivered_messages": entries}, 201))
+                questions.append(
+                    ("POST", "/v1/channels/delivered", {"user_id": user, "latest_delivered_messages": entries}, 201)
+                )
                 for room, seq in chosen:
                     room.rows[user].deliveries.append(seq)
         for question, answer in zip(questions, self.backend.request_all(questions)):
@@ -121,7 +135,10 @@ class Day:
         """Fetches tickets and badges for offline users, and draws the time of each ack."""
         pushes = [
             self.model.push(cid, id, user, seq)
-            for cid, id, sender, seq in messages for user in sorted(self.model.rooms[cid].rows) if user in self.offline and user != sender]
+            for cid, id, sender, seq in messages
+            for user in sorted(self.model.rooms[cid].rows)
+            if user in self.offline and user != sender
+        ]
         refused = self.refused(messages)
         wanted = pushes + refused
         self.random.shuffle(wanted)
@@ -141,12 +158,22 @@ class Day:
                 self.due[min(hour + lag, HOURS)].append(self.ack(push))
 
     def mint(self, pushes):
-        entries = [{name: push[name] for name in ("cid", "message_id", "user_id")} | {"device": self.random.choice(["ios", "android", "web"])} for push in pushes]
-        tickets = self.backend.ask("POST", "/v1/push/tickets", {"tickets": entries, "ttl": self.random.choice([600, 604_800])})["tickets"]
+        entries = [
+            {name: push[name] for name in ("cid", "message_id", "user_id")}
+            | {"device": self.random.choice(["ios", "android", "web"])}
+            for push in pushes
+        ]
+        tickets = self.backend.ask(
+            "POST", "/v1/push/tickets", {"tickets": entries, "ttl": self.random.choice([600, 604_800])}
+        )["tickets"]
         if len(tickets) != len(pushes):
             raise Fault(f"{len(pushes)} tickets are {len(tickets)}")
         for push, ticket in zip(pushes, tickets):
-            is_right = ticket == {"code": push["code"]} if "code" in push else isinstance(ticket, str) and 0 < len(ticket) <= 160
+            is_right = (
+                ticket == {"code": push["code"]}
+                if "code" in push
+                else isinstance(ticket, str) and 0 < len(ticket) <= 160
+            )
             if not is_right:
                 raise Fault(f"the ticket for {push} is {ticket}")
             push["ticket"] = ticket
@@ -162,7 +189,11 @@ class Day:
         way, by, _ = self.random.choices(WAYS, [weight for _, _, weight in WAYS])[0]
         ack = push | {"by": by, "process": self.random.choice(self.processes[way])}
         if by == "name":
-            ack |= {"provider": self.random.choice(PROVIDERS), "provider_message_id": f"p-{self.random.getrandbits(64):x}", "device": "phone"}
+            ack |= {
+                "provider": self.random.choice(PROVIDERS),
+                "provider_message_id": f"p-{self.random.getrandbits(64):x}",
+                "device": "phone",
+            }
             if self.random.random() < 0.5:
                 # Workers' clocks are off in both directions.
                 at = milliseconds() + self.random.randint(-600_000, 600_000)
@@ -245,7 +276,9 @@ class Day:
         channels = []
         for cid, room in sorted(self.model.rooms.items()):
             there = [message for message, _ in room.messages if message not in room.deleted]
-            channels.append((cid, [message for message, _ in room.messages], self.random.sample(there, min(len(there), 1))))
+            channels.append(
+                (cid, [message for message, _ in room.messages], self.random.sample(there, min(len(there), 1)))
+            )
         return self.backend.channel_views(channels)
 
     def times(self, found):
@@ -258,7 +291,12 @@ class Day:
 
     def forget_an_ack(self):
         """The model drops the acks of one message; returns the affected row."""
-        rows = [(cid, user) for cid, room in sorted(self.model.rooms.items()) for user, row in sorted(room.rows.items()) if row.is_decided_by_acks()]
+        rows = [
+            (cid, user)
+            for cid, room in sorted(self.model.rooms.items())
+            for user, row in sorted(room.rows.items())
+            if row.is_decided_by_acks()
+        ]
         if not rows:
             raise Fault("no row is where acks alone have moved it")
         cid, user = self.random.choice(rows)
@@ -289,7 +327,10 @@ def main():
     if not any(text.startswith(row + " is ") for text in wrong):
         raise Fault(f"{row} is not missed: {wrong[:30]}")
     print(f"control: an ack is missed where the model forgets it: {wrong[0]}")
-    print(f"ok {len(found)} channels, {len(day.users)} users: {day.tally['acks ok']} acks of {day.tally['tickets']} pushes, all as they say")
+    print(
+        f"ok {len(found)} channels, {len(day.users)} users: {day.tally['acks ok']} acks of"
+        f" {day.tally['tickets']} pushes, all as they say"
+    )
 
 
 main()

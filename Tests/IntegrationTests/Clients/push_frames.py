@@ -34,11 +34,17 @@ def put(correlation, members):
 
 
 def register(correlation, message):
-    return frame(REGISTER, correlation, text(CID) + varint(1) + text(message) + text("alice") + varint(1_700_000_000_000) + varint(0))
+    return frame(
+        REGISTER,
+        correlation,
+        text(CID) + varint(1) + text(message) + text("alice") + varint(1_700_000_000_000) + varint(0),
+    )
 
 
 def acknowledge(correlation, user, message, flags=0):
-    return frame(ACKNOWLEDGE, correlation, text(CID) + varint(1) + text(user) + text(message) + varint(0) + varint(flags))
+    return frame(
+        ACKNOWLEDGE, correlation, text(CID) + varint(1) + text(user) + text(message) + varint(0) + varint(flags)
+    )
 
 
 def status(correlation, message):
@@ -64,17 +70,40 @@ def expect(is_so, what):
 
 
 def nghttp():
-    body = put(1, ["alice", "bob"]) + register(2, "m1") + register(3, "m2") + acknowledge(4, "bob", "m2", 1) + acknowledge(5, "eve", "m2") + status(6, "m1")
+    body = (
+        put(1, ["alice", "bob"])
+        + register(2, "m1")
+        + register(3, "m2")
+        + acknowledge(4, "bob", "m2", 1)
+        + acknowledge(5, "eve", "m2")
+        + status(6, "m1")
+    )
     with open(FOLDER + "/frames", "wb") as file:
         file.write(body)
     done = subprocess.run(
-        ["nghttp", "-H", ":method: POST", "-H", "authorization: Bearer " + TOKEN, "-H", "content-type: " + TYPE, "-d", FOLDER + "/frames",
-         f"http://127.0.0.1:{PORT}/v1/frames"], capture_output=True, timeout=60)
+        [
+            "nghttp",
+            "-H",
+            ":method: POST",
+            "-H",
+            "authorization: Bearer " + TOKEN,
+            "-H",
+            "content-type: " + TYPE,
+            "-d",
+            FOLDER + "/frames",
+            f"http://127.0.0.1:{PORT}/v1/frames",
+        ],
+        capture_output=True,
+        timeout=60,
+    )
     frames, rest = cut(done.stdout)
     expect(done.returncode == 0 and not rest, f"nghttp: {done}")
     answers = {correlation: (kind, payload) for kind, correlation, payload in frames}
     expect([answers[n][0] for n in range(1, 7)] == [0x90, 0x92, 0x92, 0xC0, ERROR, 0xA2], f"answers: {answers}")
-    expect(answers[4][1][0] == 1 and answers[4][1].endswith(text(CID) + text("bob") + text("m2")), f"delivery: {answers[4]}")
+    expect(
+        answers[4][1][0] == 1 and answers[4][1].endswith(text(CID) + text("bob") + text("m2")),
+        f"delivery: {answers[4]}",
+    )
     # not_a_member
     expect(answers[5][1][0] == 32, f"refusal: {answers[5]}")
     # One answer, found, message 1, delivered: the ack of m2 also covers earlier messages.
@@ -90,9 +119,17 @@ class Stream:
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
         self.h2.initiate_connection()
         self.id = self.h2.get_next_available_stream_id()
-        self.h2.send_headers(self.id, [
-            (":method", "POST"), (":path", "/v1/frames"), (":scheme", "http"), (":authority", "localhost"), ("authorization", "Bearer " + TOKEN),
-            ("content-type", content_type)])
+        self.h2.send_headers(
+            self.id,
+            [
+                (":method", "POST"),
+                (":path", "/v1/frames"),
+                (":scheme", "http"),
+                (":authority", "localhost"),
+                ("authorization", "Bearer " + TOKEN),
+                ("content-type", content_type),
+            ],
+        )
         self.status, self.rest, self.is_ended, self.frames = None, b"", False, []
         self.flush()
 
@@ -147,7 +184,9 @@ def turns():
             for at in range(0, len(piece), 5):
                 stream.send(piece[at:at + 5])
         answers = stream.answers(2)
-        expect(sorted(answer[:2] for answer in answers) == [(PONG, number), (0xC0, number)], f"turn {number}: {answers}")
+        expect(
+            sorted(answer[:2] for answer in answers) == [(PONG, number), (0xC0, number)], f"turn {number}: {answers}"
+        )
     expect(stream.status == "200", stream.status)
     stream.end()
     stream.until_end()
@@ -170,7 +209,10 @@ def malformed():
     stream = Stream()
     stream.send(acknowledge(1, "bob", "m1") + frame(ACKNOWLEDGE, 2, b"\xff") + acknowledge(3, "bob", "m1"))
     answers = stream.answers(2)
-    expect([(kind, correlation) for kind, correlation, _ in answers] == [(0xC0, 1), (ERROR, 2)] and answers[1][2][0] == 1, f"malformed: {answers}")
+    expect(
+        [(kind, correlation) for kind, correlation, _ in answers] == [(0xC0, 1), (ERROR, 2)] and answers[1][2][0] == 1,
+        f"malformed: {answers}",
+    )
     stream.until_end()
     expect(not stream.frames, "no answer after it")
     wrong = Stream("application/json")

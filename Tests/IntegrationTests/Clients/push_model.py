@@ -57,8 +57,12 @@ class Room:
         rows = self.expected(seq, sender).values()
         read, delivered = sum(row.read >= seq for row in rows), sum(row.shown >= seq for row in rows)
         return {
-            "status": "read" if read else "delivered" if delivered else "sent", "read_count": read, "delivered_count": delivered,
-            "unread_count": len(rows) - read, "member_count": len(rows)}
+            "status": "read" if read else "delivered" if delivered else "sent",
+            "read_count": read,
+            "delivered_count": delivered,
+            "unread_count": len(rows) - read,
+            "member_count": len(rows),
+        }
 
     def lists(self, seq, sender):
         """The members who have read a message, who have only received it, and who have not read it."""
@@ -116,7 +120,11 @@ class Model:
 
     def badge(self, user):
         counts = [room.unread(user) for room in self.rooms.values() if user in room.rows]
-        return {"total_unread_count": sum(counts), "unread_channels": sum(count > 0 for count in counts), "unread_threads": 0}
+        return {
+            "total_unread_count": sum(counts),
+            "unread_channels": sum(count > 0 for count in counts),
+            "unread_threads": 0,
+        }
 
 
 def differences(model, found):
@@ -135,8 +143,11 @@ def differences(model, found):
         for user in sorted(set(view["rows"]) & set(room.rows)):
             row, shown = room.rows[user], view["rows"][user]
             expected = {
-                "last_delivered_seq": row.shown, "last_delivered_message_id": room.messages[row.shown - 1][0] if row.shown else None,
-                "last_read_seq": row.read, "unread_messages": room.unread(user)}
+                "last_delivered_seq": row.shown,
+                "last_delivered_message_id": room.messages[row.shown - 1][0] if row.shown else None,
+                "last_read_seq": row.read,
+                "unread_messages": room.unread(user),
+            }
             compare(f"{user}'s row in {cid}", {name: shown.get(name) for name in expected}, expected)
         for seq, (id, sender) in enumerate(room.messages, 1):
             expected = {"code": "message_deleted"} if id in room.deleted else room.status(seq, sender)

@@ -140,7 +140,9 @@ class Stream(Connection):
 
     def pump(self, is_last=False):
         while self.unsent:
-            count = min(self.h2.local_flow_control_window(self.stream), self.h2.max_outbound_frame_size, len(self.unsent))
+            count = min(
+                self.h2.local_flow_control_window(self.stream), self.h2.max_outbound_frame_size, len(self.unsent)
+            )
             if count <= 0:
                 break
             self.h2.send_data(self.stream, self.unsent[:count])
@@ -233,6 +235,8 @@ while not stream.is_over:
         else:
             sys.exit("the test has ended")
 if not is_finishing or door.waiting or door.rest:
-    sys.exit(f"wrong: the stream has ended, {len(door.waiting)} of {made} without an answer, {len(door.rest)} bytes too many")
+    sys.exit(
+        f"wrong: the stream has ended, {len(door.waiting)} of {made} without an answer, {len(door.rest)} bytes too many"
+    )
 print("tally " + json.dumps({"made": made, "ok": total, "refused": sum(refusals.values()), **refusals}), flush=True)
 print(check(), flush=True)

@@ -70,7 +70,9 @@ class Lines:
 
     def acknowledge(self, acks, token, cuts):
         body = b"".join(json.dumps(fields(ack), separators=(",", ":")).encode() + b"\n" for ack in acks)
-        answer = exchange(connect(self.port, self.certificate), "/v1/push/acks", token, "application/x-ndjson", cut(body, cuts))
+        answer = exchange(
+            connect(self.port, self.certificate), "/v1/push/acks", token, "application/x-ndjson", cut(body, cuts)
+        )
         results = [json.loads(line) for line in b"".join(answer).splitlines()]
         assert len(results) == len(acks), (len(results), len(acks))
         for ack, result in zip(acks, results):
@@ -86,7 +88,13 @@ class Frames:
 
     def acknowledge(self, acks, token, cuts):
         body = b"".join(self.frame(number, ack) for number, ack in enumerate(acks))
-        answer = exchange(connect(self.port, self.certificate), "/v1/frames", token, "application/vnd.tidemark.frames", cut(body, cuts))
+        answer = exchange(
+            connect(self.port, self.certificate),
+            "/v1/frames",
+            token,
+            "application/vnd.tidemark.frames",
+            cut(body, cuts),
+        )
         found, received, at = {}, b"".join(answer), 0
         while at < len(received):
             length, kind, _, _, number = struct.unpack_from(">IBBHI", received, at)
@@ -157,7 +165,9 @@ def take_varint(data):
 
 if __name__ == "__main__":
     way, port, certificate = sys.argv[1:4]
-    worker = {"devices": Devices, "ndjson": Lines, "frames": Frames}[way](int(port), "" if certificate == "-" else certificate)
+    worker = {"devices": Devices, "ndjson": Lines, "frames": Frames}[way](
+        int(port), "" if certificate == "-" else certificate
+    )
     for line in sys.stdin:
         order = json.loads(line)
         print(json.dumps(worker.acknowledge(order["acks"], order["token"], order["cuts"])), flush=True)

@@ -102,7 +102,9 @@ class Caller:
             time.sleep(0.05)
 
     def events(self, credential):
-        stream = self.begin("GET", "/v1/events" + ("" if credential in (PHONE, LAPTOP) else "?user_id=alice"), credential)
+        stream = self.begin(
+            "GET", "/v1/events" + ("" if credential in (PHONE, LAPTOP) else "?user_id=alice"), credential
+        )
         self.wait(lambda: b"id: " in self.body[stream], "the first id of a stream of events")
         return stream
 
@@ -145,7 +147,9 @@ def revoke():
     staying = [(caller, caller.events(LAPTOP)) for caller in (near[0], far[0])] + [(near[1], near[1].frames(OTHER))]
     until = expiry(86_400)
     status, answer = near[5].call("PUT", path("ci/1"), CI, {"revoked": True, "expires_at": until})
-    expect((status, answer) == (200, {"jti": "ci/1", "revoked": True, "expires_at": until}), f"revoked by itself: {answer}")
+    expect(
+        (status, answer) == (200, {"jti": "ci/1", "revoked": True, "expires_at": until}), f"revoked by itself: {answer}"
+    )
     for caller in near + [Caller("tls")]:
         expect(caller.verdict(CI) == "token_revoked", "refused at once where it was revoked")
     for caller in far:
@@ -187,7 +191,10 @@ def after_restart():
             expect(caller.verdict(credential) == "served", f"{caller.name}: others are served")
     status, answer = far.call("GET", path("ci/1"), OTHER)
     expect(status == 200 and answer["revoked"] is True and "expires_at" in answer, answer)
-    expect(far.call("PUT", path("ci/1"), OTHER, {"revoked": False}) == (200, {"jti": "ci/1", "revoked": False}), "revocation removed")
+    expect(
+        far.call("PUT", path("ci/1"), OTHER, {"revoked": False}) == (200, {"jti": "ci/1", "revoked": False}),
+        "revocation removed",
+    )
     expect(far.verdict(CI) == "served", "served at once where the revocation was removed")
     near.wait_for("served", CI)
     # The revocation expires by itself, by the store's time.

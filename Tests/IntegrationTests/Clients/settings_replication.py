@@ -59,7 +59,9 @@ for number in range(rounds):
     of_user = draw.random() < 0.7
     if of_user:
         shows = not shows
-        path, body = "/v1/users/uma", {"privacy_settings": {"read_receipts": {"enabled": shows}, "delivery_receipts": {"enabled": shows}}}
+        path, body = "/v1/users/uma", {
+            "privacy_settings": {"read_receipts": {"enabled": shows}, "delivery_receipts": {"enabled": shows}}
+        }
     else:
         events = not events
         path, body = "/v1/channel-types/settled", {"read_events": events}

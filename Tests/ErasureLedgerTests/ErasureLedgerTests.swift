@@ -1,7 +1,6 @@
 import Foundation
 import Testing
 
-@testable import Backup
 @testable import ErasureLedger
 
 /// The erasure ledger: it reads back what it wrote, distinguishes torn lines from damaged ones, and contains no user
@@ -120,36 +119,6 @@ import Testing
         #expect(!a.isOfSameStore(as: b))
         #expect(try a.isOfSameStore(as: records(one + "/data/erasures")))
         #expect(a.isOfSameStore(as: ErasureRecords()))
-      }
-    }
-  }
-
-  /// A backup from before the store's first erasure has a ledger that contains only a key.
-  @Test func backupWithoutErasuresAcceptsOnlyOwnLedger() throws {
-    try inDirectory { one in
-      try inDirectory { other in
-        let ledger = try open(one)
-        try open(other).record(Array("alice".utf8), at: 10)
-        let backup = one + "/backup"
-        try FileManager.default.createDirectory(atPath: backup, withIntermediateDirectories: true)
-        try FileManager.default.copyItem(atPath: one + "/data/erasures", toPath: backup + "/erasures")
-        try ledger.record(Array("alice".utf8), at: 10)
-        #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
-        let replay = try ErasureReplay(data: backup, outside: one + "/outside")
-        #expect(replay.records.records.count == 1)
-        // Copies that were truncated before the key.
-        let whole = try #require(FileManager.default.contents(atPath: one + "/outside"))
-        for count in [0, 27, 60, 70] {
-          try whole.prefix(count).write(to: URL(fileURLWithPath: one + "/cut"))
-          #expect(throws: BackupFailure.self, "\(count)") {
-            try ErasureReplay(data: backup, outside: one + "/cut")
-          }
-        }
-        // A store restored from it continues with the same key.
-        let none = try ErasureReplay(data: backup, outside: nil)
-        try none.write(to: backup, through: 20)
-        #expect(try records(backup + "/erasures").isOfSameStore(as: records(one + "/outside")))
-        #expect(throws: BackupFailure.self) { try ErasureReplay(data: backup, outside: other + "/outside") }
       }
     }
   }

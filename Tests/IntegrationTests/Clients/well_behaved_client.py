@@ -2,13 +2,13 @@
 
 Requests are sent on time, whether earlier ones are answered or not, and their latency counts from that time.
 
-usage: neighbour.py SPECIFICATION
+usage: well_behaved_client.py SPECIFICATION
 
 SPECIFICATION is a JSON file: `port` (of a gateway without TLS, or, with `certificate`, of a load balancer), `method`,
 `path` and `token` of the request, and its `pids`: processes that must not end. Prints `ready` after the first answer.
 At the end of standard input it prints `ok` and the figures, or a line that begins with `fault:`.
 
-Attacks written in Python import Neighbour.
+Attacks written in Python import WellBehavedClient.
 """
 import asyncio, json, multiprocessing, os, socket, ssl, sys, time
 import httpx
@@ -19,7 +19,7 @@ def check(holds, what):
         raise SystemExit(f"fault: {what}")
 
 
-class Neighbour:
+class WellBehavedClient:
     """Runs in a process of its own: a thread would wait for the interpreter lock of the attack.
 
     `before` is called with the client's request function before the first request.
@@ -83,7 +83,12 @@ class Neighbour:
             pipe.send((calls, faults))
 
     def options(self):
-        return {"http1": False, "http2": True, "timeout": 60, "verify": ssl.create_default_context(cafile=self.certificate)}
+        return {
+            "http1": False,
+            "http2": True,
+            "timeout": 60,
+            "verify": ssl.create_default_context(cafile=self.certificate),
+        }
 
     def request(self, method, path, body, token):
         origin = f"{'https://localhost' if self.certificate else 'http://127.0.0.1'}:{self.port}"
@@ -106,9 +111,9 @@ class Neighbour:
 if __name__ == "__main__":
     with open(sys.argv[1]) as file:
         specification = json.load(file)
-    neighbour = Neighbour(specification)
+    well_behaved_client = WellBehavedClient(specification)
     print("ready", flush=True)
     sys.stdin.read()
     for pid in specification.get("pids", []):
         check(os.path.exists(f"/proc/{pid}"), f"process {pid} has ended")
-    print("ok", neighbour.end(), flush=True)
+    print("ok", well_behaved_client.end(), flush=True)

@@ -4,15 +4,15 @@ import Testing
 import TestPrograms
 
 extension Pair {
-  /// Runs a well-behaved client beside an attack (`Clients/neighbour.py`): 50 requests a second on one connection to
-  /// the h2c gateway. Each must be answered with a status below 300, and no process of the pair may end.
+  /// Run a well-behaved client beside an attack (`Clients/well_behaved_client.py`): 50 requests a second on one
+  /// connection to the h2c gateway. Each must be answered with a status below 300, and no process of the pair may end.
   ///
   /// - Parameters:
   ///   - method: the method of the request, which has no body.
   ///   - path: its path.
   ///   - token: its token.
   ///   - attack: what happens meanwhile.
-  func withNeighbour<Result>(
+  func withWellBehavedClient<Result>(
     _ method: String,
     _ path: String,
     token: String,
@@ -23,9 +23,9 @@ extension Pair {
     let specification: [String: Any] = [
       "port": h2cPort, "method": method, "path": path, "token": token, "pids": pids,
     ]
-    let file = directory + "/neighbour.json"
+    let file = directory + "/well-behaved-client.json"
     try JSONSerialization.data(withJSONObject: specification).write(to: URL(fileURLWithPath: file))
-    let client = try Companion(Pair.python, [Pair.client("neighbour.py"), file])
+    let client = try Companion(Pair.python, [Pair.client("well_behaved_client.py"), file])
     defer { client.end() }
     let first = await client.line()
     try #require(first == "ready", "\(first ?? "") \(client.errors)")
