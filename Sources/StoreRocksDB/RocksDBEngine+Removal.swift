@@ -1,8 +1,8 @@
 internal import CRocksDB
-import Foundation
-import NIOConcurrencyHelpers
-import NIOCore
-import ReceiptModel
+internal import Foundation
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import ReceiptModel
 package import StoreEngine
 
 /// Drops of deleted channels, and removal of deleted data from RocksDB's own files (R16).

@@ -1,7 +1,7 @@
 internal import CRocksDB
-import Foundation
-import NIOConcurrencyHelpers
-import NIOCore
+internal import Foundation
+internal import NIOConcurrencyHelpers
+internal import NIOCore
 package import ReceiptModel
 package import StoreEngine
 

@@ -1,5 +1,5 @@
-import ReceiptModel
-import StoreEngine
+internal import ReceiptModel
+internal import StoreEngine
 
 /// Keys of the two column families, big-endian so that RocksDB's order is ours.
 ///

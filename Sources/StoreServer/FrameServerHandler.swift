@@ -1,12 +1,12 @@
-import LinkSecurity
-import Logging
-import NIOCore
-import NIOPosix
-import Operations
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
-import TLSSession
+internal import LinkSecurity
+internal import Logging
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+internal import TLSSession
 
 /// One gateway's connection: decodes frames, performs the opening, routes each request to the loop that owns its shard,
 /// and writes replies.

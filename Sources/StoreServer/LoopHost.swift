@@ -1,10 +1,10 @@
-import DequeModule
-import ErasureLedger
-import NIOCore
-import NIOPosix
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
+internal import DequeModule
+internal import ErasureLedger
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
 
 /// Driver of one event loop's shards: the clock, the commit thread and the read threads.
 ///

@@ -1,6 +1,6 @@
-import Crypto
-import ReceiptModel
-import ReceiptWire
+internal import Crypto
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// The store's side of an opening (Proto/frames.md, "Opening"): frames go in, actions come out.
 ///

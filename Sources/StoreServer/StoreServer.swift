@@ -1,12 +1,12 @@
 package import ErasureLedger
 package import LinkSecurity
 package import Logging
-import NIOConcurrencyHelpers
+internal import NIOConcurrencyHelpers
 package import NIOCore
-import NIOPosix
+internal import NIOPosix
 package import Operations
-import ReceiptModel
-import ReceiptWire
+internal import ReceiptModel
+internal import ReceiptWire
 package import StoreEngine
 
 /// Configuration of a store server.

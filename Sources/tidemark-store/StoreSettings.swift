@@ -1,10 +1,10 @@
-import Foundation
-import LinkSecurity
-import Logging
-import Operations
-import StoreEngine
-import StoreRocksDB
-import StoreServer
+internal import Foundation
+internal import LinkSecurity
+internal import Logging
+internal import Operations
+internal import StoreEngine
+internal import StoreRocksDB
+internal import StoreServer
 
 /// The settings of a store process, from flags, environment and file, validated before anything is opened.
 struct StoreSettings {

@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Deleted channels whose pages are still on storage. The pages are dropped once the deletion is durable. Until then
 /// the channels' names are not looked up on storage, and the log is kept, so that a restart deletes the channels again.

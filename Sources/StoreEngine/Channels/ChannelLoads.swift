@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
+internal import DequeModule
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// A pending read of a channel from storage, which requests wait for. They block no other channel.
 struct ChannelLoad {

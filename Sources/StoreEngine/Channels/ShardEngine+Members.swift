@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Channels and their members: created, changed, listed and erased (Proto/frames.md, 0x1D to 0x1F and 0x44; R16).
 extension ShardEngine {

@@ -1,6 +1,6 @@
-import NIOCore
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// Segments of steps to read from storage, requested from the loop's driver (R17).
 package struct StepRequest: Hashable, Sendable {

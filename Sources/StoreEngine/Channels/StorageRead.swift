@@ -1,6 +1,6 @@
-import NIOCore
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// A peek: reads some users' unread counts from channels on storage, without loading the channels (R14). It runs on a
 /// thread that may block and reads only the pages it needs.

@@ -1,5 +1,5 @@
-import HeapModule
-import ReceiptModel
+internal import HeapModule
+internal import ReceiptModel
 
 /// Subscriptions of the loop's connections in one shard: channels by cid, whether or not they exist or are in memory,
 /// and users by name. Events of watched channels and users are recorded here until they are sent.

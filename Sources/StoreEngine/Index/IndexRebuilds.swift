@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One phase of an index rebuild, running in one shard. The first phase scans every channel and queues its memberships
 /// again; the second scans every index and removes unconfirmed entries. It scans memory first, by slot, then the rest,

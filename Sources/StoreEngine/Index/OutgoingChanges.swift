@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
+internal import DequeModule
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// Membership changes in transit from a channel's shard to their users' home shard.
 package struct MembershipDelivery: Hashable, Sendable {

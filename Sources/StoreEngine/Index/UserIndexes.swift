@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Users' indexes of channels, in their home shards (R13, R14). An index is stored like a channel: loaded on demand,
 /// evicted when memory is short.

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Group commit: one append in flight, the next one gathering. It owns the lists of the shards that take part.
 final class GroupCommits: LoopPart {

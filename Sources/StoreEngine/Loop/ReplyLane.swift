@@ -1,7 +1,7 @@
 package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
-import Synchronization
+internal import Synchronization
 
 /// Counters that the lanes of one connection share across loops.
 package final class ConnectionAccount: Sendable {

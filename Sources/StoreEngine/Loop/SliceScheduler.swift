@@ -1,5 +1,5 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// Work that is too much for one turn and runs in slices: long queries, wide requests, loads and index work. It owns
 /// the turns of the shards with such work, by kind; the first has the next turn.

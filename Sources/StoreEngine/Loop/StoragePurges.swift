@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Purges of the storage, one at a time for all shards that wait for one.
 final class StoragePurges: LoopPart {

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Acknowledgements of push notifications, by names or by a ticket, and the webhooks that carry some of them
 /// (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).

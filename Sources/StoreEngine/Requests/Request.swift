@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One request while it is performed: its fields, its connection, its position in its session, and what earlier
 /// attempts at it have found.

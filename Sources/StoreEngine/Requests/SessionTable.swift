@@ -1,5 +1,5 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
 /// resending").

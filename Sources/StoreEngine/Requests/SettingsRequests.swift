@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Requests for channel types and users' settings. Every shard has this state; a home shard versions it
 /// (Proto/frames.md, "Requests") and keeps which of its users the other shards may not have yet.

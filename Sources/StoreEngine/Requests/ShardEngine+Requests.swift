@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Request handling: read all fields, decide, apply, answer from the state (Proto/frames.md, "Requests").
 extension ShardEngine {

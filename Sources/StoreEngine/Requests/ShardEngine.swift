@@ -1,7 +1,6 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
