@@ -17,7 +17,7 @@ final class FrameRoutes {
     var forward: ByteBuffer?
   }
 
-  /// Empty before the opening is done, and from the end on.
+  /// Empty before the handshake is done, and from the end on.
   private var routes: [Route] = []
   private var routeOfShard: [UInt8] = []
 

@@ -112,7 +112,7 @@ final class ChannelDeletions: ShardPart {
   }
 
   private func drop(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
-    if drops.isEmpty { shard.loop.commits.drops(shard) }
+    if drops.isEmpty { shard.loop.commits.registerDrops(of: shard) }
     let drop = CommitGroup.Drop(shard: shard.state.id, channel: number, cid: Array(cid.utf8))
     drops.append(drop, at: index)
   }
@@ -191,20 +191,20 @@ final class ChannelDeletions: ShardPart {
         return shard.loop.slices.queueForWork(shard)
       }
       guard shard.state.outbox.count < shard.configuration.changesPendingMax,
-        var ending = slicedDeletions.popFirst()
+        var deletion = slicedDeletions.popFirst()
       else {
         return
       }
       shard.effects.removeAll(keepingCapacity: true)
       let index = shard.log.gatheringIndex
-      let isDone = decideDeletionSlice(ending.slot, &ending.scan)
-      if !shard.effects.isEmpty { shard.applyEffects(ending.slot, session: nil) }
+      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan)
+      if !shard.effects.isEmpty { shard.applyEffects(deletion.slot, session: nil) }
       guard isDone else {
-        slicedDeletions.append(ending)
+        slicedDeletions.append(deletion)
         continue
       }
-      shard.outgoing.before = ending.before
-      for requester in shard.waiting.take(.deletion(ending.slot)) {
+      shard.outgoing.before = deletion.before
+      for requester in shard.waiting.take(.deletion(deletion.slot)) {
         _ = shard.outgoing.replyWhenIndexed(requester.header, requester.lane, index) {
           $0.writeInteger(UInt8(1))
         }

@@ -5,9 +5,9 @@ internal import ReceiptWire
 
 /// A pending read of a channel from storage, which requests wait for. They block no other channel.
 struct ChannelLoad {
-  /// Ticket of the read. An older read of the same channel may still be in flight, from before the channel was loaded
+  /// Identifies the read. An older read of the same channel may still be in flight, from before the channel was loaded
   /// and evicted; its result is stale and is ignored.
-  let ticket: UInt32
+  let loadID: UInt32
   /// Set for a user's index that has pending changes.
   var isForChanges = false
   /// Set for a read that only looks up the name; the channel is not kept in memory.
@@ -23,7 +23,7 @@ package struct LoadRequest: Hashable, Sendable {
   package var shard: ShardID
   package var channel: ChannelReference
   /// Tells reads of one channel apart; returned with the result.
-  package var ticket: UInt32
+  package var loadID: UInt32
   /// A background read: reads that requests wait for go first.
   package var isBackground = false
 }
@@ -87,8 +87,8 @@ struct LogTail: ~Copyable {
 /// The reads of channels from storage that are in flight, and the requests that wait for them.
 final class ChannelLoads: ShardPart {
   private var loads: [ChannelReference: ChannelLoad] = [:]
-  /// Ticket of the last load.
-  private var loadTicket: UInt32 = 0
+  /// Id of the last load.
+  private var lastLoadID: UInt32 = 0
   /// Tail channels that are being loaded so that the log can be cut.
   private var tailLoads = 0
   /// When to retry tail channels that could not be read, in the loop's elapsed time.
@@ -121,9 +121,9 @@ final class ChannelLoads: ShardPart {
   ///   - isBackground: a background load, for which no request waits.
   func load(_ reference: ChannelReference, isForName: Bool = false, isBackground: Bool = false) {
     let channel = storageReference(reference)
-    loadTicket &+= 1
-    loads[reference] = ChannelLoad(ticket: loadTicket, isForName: isForName)
-    var request = LoadRequest(shard: shard.state.id, channel: channel, ticket: loadTicket)
+    lastLoadID &+= 1
+    loads[reference] = ChannelLoad(loadID: lastLoadID, isForName: isForName)
+    var request = LoadRequest(shard: shard.state.id, channel: channel, loadID: lastLoadID)
     request.isBackground = isBackground
     shard.loop.memory.load(request, as: reference)
   }
@@ -147,7 +147,7 @@ final class ChannelLoads: ShardPart {
 
   /// Whether this read is still wanted.
   func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
-    loads[reference]?.ticket == request.ticket
+    loads[reference]?.loadID == request.loadID
   }
 
   /// Reference for reading from storage. A channel created in the log's tail is found there by number only, if at all.
@@ -201,8 +201,8 @@ final class ChannelLoads: ShardPart {
         shard.tail.postpone(number)
         tailRetryAt = shard.loop.elapsedMilliseconds + shard.configuration.tailRetryMilliseconds
       }
-      shard.loop.driver.reports(error)
-      for item in waiting { refuseUnread(item) }
+      shard.loop.driver.report(error)
+      for item in waiting { refuseUnreadable(item) }
       for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: false) }
       for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: false) }
       if load.isForChanges {
@@ -225,7 +225,7 @@ final class ChannelLoads: ShardPart {
     return load
   }
 
-  func refuseUnread(_ request: WaitingRequest) {
+  func refuseUnreadable(_ request: WaitingRequest) {
     shard.refuse(
       request,
       RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the channel cannot be read")
@@ -243,8 +243,8 @@ final class ChannelLoads: ShardPart {
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
-      || load.unread.contains { shard.unreadQueries.isRunning($0.ticket) }
-      || load.scans.contains { shard.scans.isRunning($0.ticket) }
+      || load.unread.contains { shard.unreadQueries.isRunning($0.requestID) }
+      || load.scans.contains { shard.scans.isRunning($0.scanID) }
   }
 
   /// - Returns: the channel's slot if it was installed now.

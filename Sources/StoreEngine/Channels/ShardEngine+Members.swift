@@ -190,7 +190,7 @@ extension ShardEngine {
     if case .erase(let known, _, _)? = request.attempt?.progress { scan = known }
     if isBeingErased(name, in: slot) {
       // Another command is erasing this user. This one erases what that one leaves.
-      let progress = RequestAttempt.Progress.erase(EraseScan(), user: name, isAtWork: false)
+      let progress = RequestAttempt.Progress.erase(EraseScan(), user: name, hasAppliedEffects: false)
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     let granted = max(loop.budget.effects, configuration.shortEffects)
@@ -206,7 +206,7 @@ extension ShardEngine {
     loop.budget.useEffects(granted - left)
     guard isDone else {
       if !effects.isEmpty { applyEffects(slot, session: nil) }
-      let progress = RequestAttempt.Progress.erase(scan, user: name, isAtWork: true)
+      let progress = RequestAttempt.Progress.erase(scan, user: name, hasAppliedEffects: true)
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     applyCommand(slot, request)

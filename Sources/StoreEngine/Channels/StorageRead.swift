@@ -21,7 +21,7 @@ package struct StorageReadRequest: Hashable, Sendable {
   package var shard: ShardID
   package var entries: [Entry]
   /// Returned with the results.
-  package var ticket: UInt32
+  package var requestID: UInt32
 
   /// Peek at all entries; call on a thread that may block.
   ///

@@ -120,7 +120,7 @@ struct Subscriptions {
         users[user] = left.isEmpty ? nil : left
       }
     }
-    gone.lane.account.changeSubscriptions(-gone.count)
+    gone.lane.backlog.changeSubscriptions(-gone.count)
     watchers[Int(watcher)] = nil
     freeWatchers.append(watcher)
   }
@@ -134,7 +134,7 @@ struct Subscriptions {
   private mutating func counts(_ watcher: Int32, _ difference: Int) {
     guard let lane = watchers[Int(watcher)]?.lane else { return }
     watchers[Int(watcher)]?.count += difference
-    lane.account.changeSubscriptions(difference)
+    lane.backlog.changeSubscriptions(difference)
   }
 
   // MARK: Channels

@@ -259,7 +259,7 @@ final class IndexRebuilds: ShardPart {
         if !shard.loads.isInFlight(reference) { shard.loads.load(reference, isBackground: true) }
       }
     } catch {
-      shard.loop.driver.reports(error)
+      shard.loop.driver.report(error)
       if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
     }
   }

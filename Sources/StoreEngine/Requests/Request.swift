@@ -60,7 +60,7 @@ struct Request: ~Copyable, ~Escapable {
 
   /// Record the counter of a command that is not begun in this attempt.
   @_lifetime(self: copy self)
-  mutating func postpone(_ counter: UInt64?) { self.counter = counter }
+  mutating func recordCounter(_ counter: UInt64?) { self.counter = counter }
 
   /// Return a command's counter before its fields are read; nil for a query. The counter is the field after the name,
   /// or the first one in a ticket's command.
@@ -89,8 +89,8 @@ struct RequestAttempt {
     case list(MemberListScan)
     /// Statuses of the first `count` messages.
     case statuses([Result<StatusAnswer, Refusal>], count: Int)
-    /// A user is being erased; `isAtWork`: some effects are applied already.
-    case erase(EraseScan, user: String, isAtWork: Bool)
+    /// A user is being erased; `hasAppliedEffects`: some effects are applied already.
+    case erase(EraseScan, user: String, hasAppliedEffects: Bool)
   }
 
   var progress: Progress?

@@ -7,8 +7,8 @@ internal import ReceiptWire
 final class SettingsRequests: ShardPart {
   /// Numbers of the users of this home shard whose latest settings may be missing in other shards.
   private var unreplicatedUsers: Set<UInt32> = []
-  /// Ticket of the last erasure that the ledger was asked to record.
-  private var ledgerTicket: UInt32 = 0
+  /// Id of the last erasure that the ledger was asked to record.
+  private var lastErasureID: UInt32 = 0
 
   /// Highest version that a request may assign. Versions rise by one, so the largest integer would leave none for the
   /// next change.
@@ -278,16 +278,16 @@ final class SettingsRequests: ShardPart {
   /// Record a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
   /// first.
   private func recordErasure(_ request: borrowing Request, _ user: String) -> Outcome {
-    ledgerTicket &+= 1
-    let erasure = ErasureRequest(shard: shard.state.id, ticket: ledgerTicket, user: Array(user.utf8))
-    let outcome = shard.waiting.add(request, for: .ledger(ledgerTicket))
+    lastErasureID &+= 1
+    let erasure = ErasureRequest(shard: shard.state.id, requestID: lastErasureID, user: Array(user.utf8))
+    let outcome = shard.waiting.add(request, for: .ledger(lastErasureID))
     shard.loop.driver.recordErasure(erasure)
     return outcome
   }
 
   /// Resume the command once the ledger has recorded the user; refuse it if the ledger failed.
   func erasureRecorded(_ erasure: ErasureRequest, fault: String?) {
-    for waiting in shard.waiting.take(.ledger(erasure.ticket)) {
+    for waiting in shard.waiting.take(.ledger(erasure.requestID)) {
       shard.resume(waiting, .recorded(String(decoding: erasure.user, as: UTF8.self), fault: fault))
     }
   }

@@ -73,7 +73,7 @@ extension ShardEngine {
     // First, because it adds a session that is new here.
     let session = sessionPosition(request.lane)
     guard !sessions.covers(counter, at: session) else { return nil }
-    sessions.refused(counter, at: session)
+    sessions.recordRefused(counter, at: session)
     return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
   }
 
@@ -88,7 +88,7 @@ extension ShardEngine {
   /// performed now.
   @inline(__always)
   private func postponed(_ request: inout Request) throws(WireError) -> Outcome? {
-    guard waiting.hasTurns || loop.budget.entries <= 0 else { return nil }
+    guard waiting.hasPostponed || loop.budget.entries <= 0 else { return nil }
     return try postponedNow(&request)
   }
 
@@ -96,24 +96,24 @@ extension ShardEngine {
     let traits = request.kind.traits
     let isWide =
       traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
-    guard isWide || waiting.hasTurns && traits.contains(.takesTurns) else { return nil }
+    guard isWide || waiting.hasPostponed && traits.contains(.takesTurns) else { return nil }
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
       let (ticketCounter, ticket) = try PushRequests.ticket(request.fields)
       guard let slot = state.slot(numbered: ticket.place.channel) else { return nil }
       cid = state[slot].cid
-      guard waiting.hasTurn(of: cid.span.bytes) else { return nil }
+      guard waiting.hasPostponed(of: cid.span.bytes) else { return nil }
       counter = ticketCounter
     } else if traits.contains(.takesTurns) {
       var fields = request.fields
       let name = try fields.string()
-      guard isWide || waiting.hasTurn(of: name) else { return nil }
+      guard isWide || waiting.hasPostponed(of: name) else { return nil }
       cid = name.withUnsafeBytes { Array($0) }
       if request.kind.isCommand { counter = try Request.counter(&fields) }
     }
-    request.postpone(counter)
-    return waiting.add(request, for: .turn, cid: cid)
+    request.recordCounter(counter)
+    return waiting.add(request, for: .postponed, cid: cid)
   }
 
   // MARK: Dispatch
@@ -157,7 +157,7 @@ extension ShardEngine {
       } else if deletions.isDeleted(cid) {
         return try performLoaded(&request)
       } else {
-        request.postpone(try request.counterAhead())
+        request.recordCounter(try request.counterAhead())
         return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
       }
     }
@@ -169,9 +169,9 @@ extension ShardEngine {
   /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
   private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
     if request.kind == .listChannels {
-      return try indexes.listChannels(&request, isLookedFor: true)
+      return try indexes.listChannels(&request, wasLookedUp: true)
     }
-    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .lookedFor) }
+    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .notFound) }
     let cid = try request.fields.string()
     if let slot = state.slot(of: cid) { return try perform(&request, slot) }
     if request.kind.isCommand { try begin(&request) }
