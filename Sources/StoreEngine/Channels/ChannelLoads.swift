@@ -12,10 +12,15 @@ struct ChannelLoad {
   var isForChanges = false
   /// Set for a read that only looks up the name; the channel is not kept in memory.
   var isForName = false
-  /// Requests for unread counts that wait for the channel.
-  var unread: [UnreadRequest.PendingEntry] = []
-  /// Scans that wait for the channel.
-  var scans: [ChannelScans.PendingLoad] = []
+  /// In arrival order. Requests about the channel itself wait in ``WaitingRequests``.
+  var waiters: [LoadWaiter] = []
+}
+
+/// Work over several channels that waits for a load of one of them.
+enum LoadWaiter {
+  /// An entry of a request for unread counts.
+  case unread(UnreadRequest.PendingEntry)
+  case scan(ChannelScans.PendingLoad)
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -128,13 +133,25 @@ final class ChannelLoads: ShardPart {
     shard.loop.memory.load(request, as: reference)
   }
 
-  /// Add an entry of a request for unread counts, or a scan, that waits for a load in flight.
-  func add(_ entry: UnreadRequest.PendingEntry, to reference: ChannelReference) {
-    loads[reference]?.unread.append(entry)
+  /// Let work wait for a load in flight.
+  func add(_ waiter: LoadWaiter, to reference: ChannelReference) {
+    loads[reference]?.waiters.append(waiter)
   }
 
-  func add(_ pending: ChannelScans.PendingLoad, to reference: ChannelReference) {
-    loads[reference]?.scans.append(pending)
+  /// Resume work whose load has finished or failed.
+  private func resume(_ waiter: LoadWaiter, isReadable: Bool) {
+    switch waiter {
+    case .unread(let entry): shard.unreadQueries.unreadLoaded(entry, isReadable: isReadable)
+    case .scan(let pending): shard.scans.scanLoaded(pending, isReadable: isReadable)
+    }
+  }
+
+  /// Whether the work was not cancelled.
+  private func isRunning(_ waiter: LoadWaiter) -> Bool {
+    switch waiter {
+    case .unread(let entry): shard.unreadQueries.isRunning(entry.requestID)
+    case .scan(let pending): shard.scans.isRunning(pending.scanID)
+    }
   }
 
   /// Load a user's index for pending changes, or make a load in flight count as such.
@@ -176,8 +193,7 @@ final class ChannelLoads: ShardPart {
     if load.isForName { return shard.rebuilds.nameRead(reference, result) }
     if case .head(let number) = reference { return shard.push.headRead(number, result) }
     var waiting = shard.waiting.take(.load(reference))
-    var unread = load.unread
-    var waitingScans = load.scans
+    var waiters = load.waiters
     do throws(StorageError) {
       let slot: ChannelSlot?
       switch result {
@@ -189,8 +205,7 @@ final class ChannelLoads: ShardPart {
         // Serve the requests that wait for it by name first; later requests find it in memory.
         if let slot, let named = takeLoad(.cid(shard.state[slot].cid)) {
           waiting = shard.waiting.take(.load(.cid(shard.state[slot].cid)))
-          unread = named.unread
-          waitingScans = named.scans
+          waiters = named.waiters
         }
       } else if load.isForChanges {
         shard.indexes.recordAbsence(reference)
@@ -203,8 +218,7 @@ final class ChannelLoads: ShardPart {
       }
       shard.loop.driver.report(error)
       for item in waiting { refuseUnreadable(item) }
-      for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: false) }
-      for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: false) }
+      for waiter in waiters { resume(waiter, isReadable: false) }
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
@@ -214,8 +228,7 @@ final class ChannelLoads: ShardPart {
     for (index, request) in waiting.enumerated() {
       shard.resume(request, .loaded(mayPostpone: index > 0))
     }
-    for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: true) }
-    for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: true) }
+    for waiter in waiters { resume(waiter, isReadable: true) }
   }
 
   /// Remove a load that is no longer in flight.
@@ -243,8 +256,7 @@ final class ChannelLoads: ShardPart {
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
-      || load.unread.contains { shard.unreadQueries.isRunning($0.requestID) }
-      || load.scans.contains { shard.scans.isRunning($0.scanID) }
+      || load.waiters.contains(where: isRunning)
   }
 
   /// - Returns: the channel's slot if it was installed now.

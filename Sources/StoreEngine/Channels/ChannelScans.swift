@@ -231,7 +231,7 @@ final class ChannelScans: ShardPart {
       }
       shard.loads.load(reference)
     }
-    shard.loads.add(PendingLoad(scanID: scanID, cid: cid), to: reference)
+    shard.loads.add(.scan(PendingLoad(scanID: scanID, cid: cid)), to: reference)
     scan.loading += 1
     return true
   }

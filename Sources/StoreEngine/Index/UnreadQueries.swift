@@ -160,7 +160,7 @@ final class UnreadQueries: ShardPart {
 
   // MARK: Progress
 
-  /// Does all work that can be done now, and answers if the request is complete.
+  /// Do all work that can be done now, and answer the request if it is complete.
   private func runSlice(_ request: consuming UnreadRequest, _ requestID: UInt32) {
     var request = request
     if !request.unpeeked.isEmpty { peek(&request, requestID) }
@@ -212,7 +212,7 @@ final class UnreadQueries: ShardPart {
         guard shard.loads.count < shard.configuration.loadsMax else { return false }
         shard.loads.load(reference)
       }
-      shard.loads.add(UnreadRequest.PendingEntry(requestID: requestID, open: open), to: reference)
+      shard.loads.add(.unread(UnreadRequest.PendingEntry(requestID: requestID, open: open)), to: reference)
       request.loading += 1
     }
     return true
@@ -266,7 +266,8 @@ final class UnreadQueries: ShardPart {
     case .counts where result.index > shard.log.closed:
       shard.loop.driver.report(
         .corrupt(
-          "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): a page of log index \(result.index.rawValue), which is not written yet"
+          "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): "
+            + "a page of log index \(result.index.rawValue), which is not written yet"
         )
       )
       request.answers[open.index] = .refused(.unavailable)
