@@ -146,7 +146,6 @@ final class ChannelDeletions: ShardPart {
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
     _ = shard.state.advance(clock: shard.loop.clock)
-    let before = shard.outgoing.before
     let index = shard.log.gatheringIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideDeletionSlice(slot, &scan)
@@ -155,7 +154,9 @@ final class ChannelDeletions: ShardPart {
     guard !isDone else {
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeInteger(UInt8(1)) }
     }
-    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: before, scan: scan))
+    slicedDeletions.append(
+      SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan)
+    )
     shard.waiting.refuseSliced(slot)
     shard.loop.slices.queueForWork(shard)
     return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
@@ -203,11 +204,13 @@ final class ChannelDeletions: ShardPart {
         slicedDeletions.append(deletion)
         continue
       }
-      shard.outgoing.before = deletion.before
       for requester in shard.waiting.take(.deletion(deletion.slot)) {
-        _ = shard.outgoing.replyWhenIndexed(requester.header, requester.lane, index) {
-          $0.writeInteger(UInt8(1))
-        }
+        _ = shard.outgoing.replyWhenIndexed(
+          requester.header,
+          requester.lane,
+          index,
+          after: deletion.before
+        ) { $0.writeInteger(UInt8(1)) }
       }
     }
     if !slicedDeletions.isEmpty { shard.loop.slices.queueForWork(shard) }

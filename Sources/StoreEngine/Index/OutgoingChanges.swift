@@ -59,8 +59,6 @@ final class OutgoingChanges: ShardPart {
   /// Changes up to here are in closed batches.
   private var closed: UInt64 = 0
   private var loggedAt: Int64 = 0
-  /// Highest change number before the current command.
-  var before: UInt64 = 0
   /// In arrival order.
   private var held: Deque<DeferredReply> = []
   /// Wait id of the last held reply.
@@ -100,13 +98,16 @@ final class OutgoingChanges: ShardPart {
     _ index: LogIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    replyWhenIndexed(request.header, request.lane, index, fields)
+    assert(request.isBegun)
+    return replyWhenIndexed(request.header, request.lane, index, after: request.outboxBefore, fields)
   }
 
+  /// - Parameter before: number of the last membership change that the reply does not wait for.
   func replyWhenIndexed(
     _ header: FrameHeader,
     _ lane: ReplyLane,
     _ index: LogIndex,
+    after before: UInt64,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     guard shard.state.outbox.last > before, shard.configuration.indexWaitMilliseconds > 0,

@@ -21,6 +21,8 @@ struct Request: ~Copyable, ~Escapable {
   private(set) var session: Int32 = -1
   /// The command counts as applied: it must not be applied again.
   private(set) var isDuplicate = false
+  /// Number of the last membership change before the command.
+  private(set) var outboxBefore: UInt64 = 0
   /// What earlier attempts have found; nil for the first attempt.
   var attempt: RequestAttempt?
 
@@ -46,13 +48,14 @@ struct Request: ~Copyable, ~Escapable {
   /// Segments that were read for the request so far.
   var segments: ReadSegments { attempt?.segments ?? ReadSegments() }
 
-  /// Record a command's counter and its position in its session.
+  /// Record a command's counter, its position in its session, and the last membership change before it.
   @inline(__always)
   @_lifetime(self: copy self)
-  mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool) {
+  mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool, outboxBefore: UInt64) {
     self.counter = counter
     self.session = session
     self.isDuplicate = isDuplicate
+    self.outboxBefore = outboxBefore
   }
 
   /// Whether the command was looked up in its session.

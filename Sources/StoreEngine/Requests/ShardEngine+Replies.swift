@@ -22,9 +22,13 @@ extension ShardEngine {
 
   func begin(_ request: inout Request, _ counter: UInt64) {
     if !effects.isEmpty { effects.removeAll(keepingCapacity: true) }
-    outgoing.before = state.outbox.last
     let session = sessionPosition(request.lane)
-    request.begin(counter, session: session, isDuplicate: sessions.covers(counter, at: session))
+    request.begin(
+      counter,
+      session: session,
+      isDuplicate: sessions.covers(counter, at: session),
+      outboxBefore: state.outbox.last
+    )
   }
 
   /// Apply the decided effects, unless the command is a duplicate.
