@@ -228,12 +228,10 @@ final class ChannelDeletions: ShardPart {
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
-    case .eraseMember:
-      return try shard.performAbsent(&request, shard.replyTiming(slot))
     case .putChannel:
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
-      return try shard.refuseAbsent(&request, shard.replyTiming(slot))
+      return try shard.performAbsent(&request, shard.replyTiming(slot))
     }
   }
 }

@@ -239,7 +239,7 @@ extension ShardEngine {
 
   /// Delete a channel that does not exist, or erase a user in it. Nothing is to be done, and that is no error: a
   /// repeat must succeed.
-  func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
+  func succeedAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     if request.kind == .eraseMember {
       let user = try request.fields.string()
       try request.fields.end()
