@@ -173,7 +173,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
     if header.kind == .ping, handshake == nil {
-      guard payload.byteCount == 8 else { throw .badValue(.text) }
+      guard payload.byteCount == 8 else { throw .badValue(.ping) }
       var buffer = ByteBuffer()
       buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
       write(buffer)

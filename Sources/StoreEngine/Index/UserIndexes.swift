@@ -189,7 +189,8 @@ final class UserIndexes: ShardPart {
     absent.insert(name)
     shard.loop.driver.report(
       .corrupt(
-        "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; run tidemark rebuild-index"
+        "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; "
+          + "run tidemark rebuild-index"
       )
     )
   }

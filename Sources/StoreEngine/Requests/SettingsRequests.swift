@@ -139,7 +139,8 @@ final class SettingsRequests: ShardPart {
       fault = "version: at most \(Self.versionMax)"
     } else if flags > AssignUserRequest.isErased {
       fault =
-        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, or 8 (is erased)"
+        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, "
+        + "or 8 (is erased)"
     }
     if let fault { return .refused(.invalidField, fault) }
     let user = ShardEngine.text(name)
