@@ -8,7 +8,7 @@ package struct SpaceCheckPace: Sendable {
   /// Maximum age of the last check.
   package static let interval = TimeAmount.milliseconds(100)
   /// Committed bytes after which the next commit checks.
-  package static let bytesMax = 4 << 20
+  static let bytesMax = 4 << 20
 
   /// When the last check found enough space; nil if none did yet.
   private var checkedAt: NIODeadline?

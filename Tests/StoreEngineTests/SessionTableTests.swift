@@ -135,7 +135,7 @@ struct SessionTableTests {
     var restarted = SessionTable()
     restarted.assign(table.takeTouched(at: .none, elapsed: 0)[0])
     let restored = restarted.position(of: session)
-    restarted.refused(most + 204, at: restored)
+    restarted.recordRefused(most + 204, at: restored)
     #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
   }
 

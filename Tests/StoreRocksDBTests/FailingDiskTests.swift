@@ -1,4 +1,5 @@
 import Foundation
+import NIOCore
 import ReceiptModel
 import StoreEngine
 import StoreRocksDB
