@@ -57,7 +57,7 @@ package struct ClockRepair: Sendable {
       throw BackupFailure("\(directory): a restore into it was not finished; run tidemark restore again")
     }
     try StoreCheck.checkNotInUse(directory)
-    let begun = try Marker.read(directory)
+    let begun = try RepairMarkerFile.read(directory)
     let limit = Timestamp(milliseconds: try limit(begun))
     // Everything is read before anything is written: a damaged directory is left unchanged.
     var counting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "counted")
@@ -103,13 +103,13 @@ package struct ClockRepair: Sendable {
     let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store, isRepair: true)
     do {
       defer { engine.close() }
-      try Marker.write(limit.milliseconds, directory)
+      try RepairMarkerFile.write(limit.milliseconds, directory)
       var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
       try engine.rewrite { entry, bytes throws(StorageError) in try rewriting.repaired(entry, bytes) }
       if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
       try engine.assignIdentity(store)
     }
-    try Marker.remove(directory)
+    try RepairMarkerFile.remove(directory)
   }
 
   /// Return the ledger's bytes with all times clamped to the limit; nil if nothing changes or there is no ledger.
@@ -131,7 +131,7 @@ package struct ClockRepair: Sendable {
 }
 
 /// Marker file of a repair in progress. It holds the target time, in milliseconds since 1970.
-private enum Marker {
+private enum RepairMarkerFile {
   private static func path(_ directory: String) -> String {
     directory + "/" + RocksDBEngine.repairingName
   }

@@ -308,6 +308,6 @@ private final class ShardRecovery: StoreLoopDriver {
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
   func peek(_ request: StorageReadRequest) {}
   func sliceLater() {}
-  func reports(_ error: StorageError) {}
-  func halted(_ error: StorageError) {}
+  func report(_ error: StorageError) {}
+  func loopHalted(_ error: StorageError) {}
 }

@@ -277,14 +277,10 @@ extension ByteBuffer {
 
   private static func putVarint(_ value: UInt64, _ target: UnsafeMutableRawBufferPointer, _ offset: inout Int)
   {
-    var rest = value
-    while rest >= 0x80 {
-      target[offset] = UInt8(truncatingIfNeeded: rest) | 0x80
-      rest >>= 7
+    Varint.encode(value) { byte in
+      target[offset] = byte
       offset += 1
     }
-    target[offset] = UInt8(truncatingIfNeeded: rest)
-    offset += 1
   }
 
   /// Write an effect on a channel: the channel's number comes first.

@@ -23,7 +23,7 @@ package enum WireError: Error, Hashable, Sendable {
   @usableFromInline
   package enum StaticField: String, Sendable {
     case magic, session, nonce, option, optionValue = "option value", status, count, effect, format, text,
-      flags
+      flags, ping
   }
 }
 
@@ -171,7 +171,7 @@ package struct FieldReader: ~Escapable {
     return UInt64(bigEndian: span.unsafeLoadUnaligned(fromByteOffset: 0, as: UInt64.self))
   }
 
-  /// Checks that the payload ends here.
+  /// Check that the payload ends here.
   @inlinable @inline(__always)
   package func end() throws(WireError) {
     guard offset == bytes.byteCount else { throw .trailingBytes }

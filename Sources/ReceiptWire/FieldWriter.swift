@@ -8,16 +8,13 @@ extension ByteBuffer {
       writeInteger(UInt8(truncatingIfNeeded: value))
       return
     }
-    writeWithUnsafeMutableBytes(minimumWritableBytes: 10) { target in
-      var rest = value
+    writeWithUnsafeMutableBytes(minimumWritableBytes: Varint.byteCountMax) { target in
       var count = 0
-      while rest >= 0x80 {
-        target[count] = UInt8(truncatingIfNeeded: rest) | 0x80
-        rest >>= 7
+      Varint.encode(value) { byte in
+        target[count] = byte
         count += 1
       }
-      target[count] = UInt8(truncatingIfNeeded: rest)
-      return count + 1
+      return count
     }
   }
 
@@ -82,7 +79,7 @@ package struct FieldCursor: ~Copyable {
     self.byteCountMax = byteCountMax
   }
 
-  /// Traps unless `count` more bytes fit.
+  /// Trap unless `count` more bytes fit.
   @inline(__always)
   private func require(_ count: Int) {
     precondition(offset + count <= byteCountMax, "fields exceed the reserved bytes")
@@ -103,13 +100,8 @@ package struct FieldCursor: ~Copyable {
   /// - Parameter value: `byteCountMax` must count the longest varint, 10 bytes, for each.
   @inline(__always)
   package mutating func varint(_ value: UInt64) {
-    require(10)
-    var rest = value
-    while rest >= 0x80 {
-      store(UInt8(truncatingIfNeeded: rest) | 0x80)
-      rest >>= 7
-    }
-    store(UInt8(truncatingIfNeeded: rest))
+    require(Varint.byteCountMax)
+    Varint.encode(value) { store($0) }
   }
 
   @inline(__always)
@@ -128,7 +120,7 @@ package struct FieldCursor: ~Copyable {
 }
 
 extension ByteBuffer {
-  /// Writes fields with at most `byteCountMax` bytes in total, where a varint counts as 10.
+  /// Write fields with at most `byteCountMax` bytes in total, where a varint counts as 10.
   @inline(__always)
   package mutating func writeFields(byteCountMax: Int, _ body: (inout FieldCursor) -> Void) {
     writeWithUnsafeMutableBytes(minimumWritableBytes: byteCountMax) { target in

@@ -149,6 +149,11 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
 /// The 12-byte header before a payload.
 package struct FrameHeader: Hashable, Sendable {
   package static let byteCount = 12
+  /// Offsets of the fields after the length, which is at offset 0.
+  package static let kindOffset = 4
+  package static let flagsOffset = 5
+  package static let shardOffset = 6
+  package static let correlationOffset = 8
   /// Size of the suffix of a frame with the flag `issued`.
   package static let issuedByteCount = 4
   /// Number of bytes besides the payload that the length field counts.
@@ -188,6 +193,17 @@ package struct FrameHeader: Hashable, Sendable {
     self.shard = shard
     self.correlation = correlation
   }
+
+  /// Store the header in the first ``byteCount`` bytes of `target`, with a length of 0. Inlined: most of a request's
+  /// cost is writing it.
+  @inline(__always)
+  package func store(in target: UnsafeMutableRawBufferPointer) {
+    target.storeBytes(of: 0, as: UInt32.self)
+    target[Self.kindOffset] = kind.rawValue
+    target[Self.flagsOffset] = flags.rawValue
+    target.storeBytes(of: shard.rawValue.bigEndian, toByteOffset: Self.shardOffset, as: UInt16.self)
+    target.storeBytes(of: correlation.bigEndian, toByteOffset: Self.correlationOffset, as: UInt32.self)
+  }
 }
 
 extension ByteBuffer {
@@ -202,11 +218,7 @@ extension ByteBuffer {
   package mutating func beginFrame(_ header: FrameHeader) -> Int {
     let start = writerIndex
     writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount) { target in
-      target.storeBytes(of: 0, as: UInt32.self)
-      target[4] = header.kind.rawValue
-      target[5] = header.flags.rawValue
-      target.storeBytes(of: header.shard.rawValue.bigEndian, toByteOffset: 6, as: UInt16.self)
-      target.storeBytes(of: header.correlation.bigEndian, toByteOffset: 8, as: UInt32.self)
+      header.store(in: target)
       return FrameHeader.byteCount
     }
     return start
@@ -217,7 +229,10 @@ extension ByteBuffer {
     setInteger(UInt32(writerIndex - start - 4), at: start)
   }
 
-  /// Write an error frame; truncate the detail to 256 bytes.
+  /// Maximum length of an error's detail, in bytes.
+  private static let detailBytesMax = 256
+
+  /// Write an error frame; truncate the detail to 256 bytes, at the boundary of a Unicode scalar.
   package mutating func writeError(
     _ code: ErrorCode,
     shard: ShardID = ShardID(0),
@@ -228,10 +243,15 @@ extension ByteBuffer {
     writeFrame(FrameHeader(.error, shard: shard, correlation: correlation)) { buffer in
       buffer.writeVarint(UInt64(code.rawValue))
       buffer.writeVarint(retryAfterMilliseconds)
-      buffer.writeField(
-        detail.utf8.count <= 256 ? detail : String(decoding: detail.utf8.prefix(256), as: UTF8.self)
-      )
+      buffer.writeField(Self.truncatedDetail(detail))
     }
+  }
+
+  private static func truncatedDetail(_ detail: String) -> String {
+    guard detail.utf8.count > detailBytesMax else { return detail }
+    var end = detail.utf8.index(detail.startIndex, offsetBy: detailBytesMax)
+    while end.samePosition(in: detail.unicodeScalars) == nil { end = detail.utf8.index(before: end) }
+    return String(detail[..<end])
   }
 }
 
@@ -260,9 +280,9 @@ package struct FrameDecoder: Sendable {
     guard length >= FrameHeader.lengthOverhead else { throw .lengthTooSmall }
     guard length <= lengthLimit else { throw .lengthTooLarge(length) }
     guard available >= 6 else { return .needs(FrameHeader.byteCount) }
-    let rawKind = bytes.unsafeLoad(fromByteOffset: offset + 4, as: UInt8.self)
+    let rawKind = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.kindOffset, as: UInt8.self)
     guard let kind = FrameKind(rawValue: rawKind) else { throw .unknownKind(rawKind) }
-    let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + 5, as: UInt8.self)
+    let rawFlags = bytes.unsafeLoad(fromByteOffset: offset + FrameHeader.flagsOffset, as: UInt8.self)
     let flags = FrameHeader.Flags(rawValue: rawFlags)
     guard rawFlags & ~FrameHeader.Flags.known == 0,
       kind.isRequest || flags.isDisjoint(with: FrameHeader.Flags.ofRequests)
@@ -270,9 +290,14 @@ package struct FrameDecoder: Sendable {
       throw .badFlags(rawFlags)
     }
     guard available >= Int(length) + 4 else { return .needs(Int(length) + 4) }
-    let shard = UInt16(bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 6, as: UInt16.self))
+    let shard = UInt16(
+      bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + FrameHeader.shardOffset, as: UInt16.self)
+    )
     let correlation = UInt32(
-      bigEndian: bytes.unsafeLoadUnaligned(fromByteOffset: offset + 8, as: UInt32.self)
+      bigEndian: bytes.unsafeLoadUnaligned(
+        fromByteOffset: offset + FrameHeader.correlationOffset,
+        as: UInt32.self
+      )
     )
     let header = FrameHeader(
       kind,

@@ -212,12 +212,10 @@ extension ByteBuffer {
   /// write does it all, because this is most of a request's cost.
   fileprivate mutating func beginRequest(_ header: FrameHeader, name: RawSpan?, counter: UInt64) {
     let nameCount = name?.byteCount ?? 0
-    writeWithUnsafeMutableBytes(minimumWritableBytes: FrameHeader.byteCount + nameCount + 20) { target in
-      target.storeBytes(of: 0, as: UInt32.self)
-      target[4] = header.kind.rawValue
-      target[5] = header.flags.rawValue
-      target.storeBytes(of: header.shard.rawValue.bigEndian, toByteOffset: 6, as: UInt16.self)
-      target.storeBytes(of: header.correlation.bigEndian, toByteOffset: 8, as: UInt32.self)
+    writeWithUnsafeMutableBytes(
+      minimumWritableBytes: FrameHeader.byteCount + nameCount + 2 * Varint.byteCountMax
+    ) { target in
+      header.store(in: target)
       var end = FrameHeader.byteCount
       if let name {
         end += target.storeVarint(UInt64(nameCount), at: end)
@@ -252,7 +250,10 @@ extension ByteBuffer {
       if hasName && (counter > 0 || shardCount > 0) {
         let name = try reader.string()
         writeField(name)
-        if shardCount > 0 { setInteger(ShardID.owning(name, count: shardCount).rawValue, at: start + 6) }
+        if shardCount > 0 {
+          let shard = ShardID.owning(name, count: shardCount)
+          setInteger(shard.rawValue, at: start + FrameHeader.shardOffset)
+        }
       }
       if counter > 0 {
         _ = try reader.varint()
@@ -269,14 +270,11 @@ extension ByteBuffer {
 extension UnsafeMutableRawBufferPointer {
   /// - Returns: the encoded size, 1 to 10 bytes.
   fileprivate func storeVarint(_ value: UInt64, at offset: Int) -> Int {
-    var rest = value
     var end = offset
-    while rest >= 0x80 {
-      self[end] = UInt8(truncatingIfNeeded: rest) | 0x80
-      rest >>= 7
+    Varint.encode(value) { byte in
+      self[end] = byte
       end += 1
     }
-    self[end] = UInt8(truncatingIfNeeded: rest)
-    return end + 1 - offset
+    return end - offset
   }
 }

@@ -296,8 +296,9 @@ extension RequestTable {
         if slot.counter > 0 { counters.wrote(slot.counter) }
         stats.requestsSent &+= 1
       } else {
-        let flags = out.getInteger(at: start + 5, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
-        out.setInteger(flags, at: start + 5)
+        let offset = start + FrameHeader.flagsOffset
+        let flags = out.getInteger(at: offset, as: UInt8.self)! | FrameHeader.Flags.resend.rawValue
+        out.setInteger(flags, at: offset)
         stats.resends &+= 1
       }
     }

@@ -1,4 +1,4 @@
-import Foundation
+internal import Foundation
 
 /// Identity of the directory behind a path when the store opened it. If the directory is replaced, RocksDB keeps
 /// writing to its unlinked files, and creates new ones at the path: everything acknowledged then is lost.

@@ -1,5 +1,5 @@
-import Foundation
-import StoreEngine
+internal import Foundation
+internal import StoreEngine
 
 /// Checks that the process can open files before RocksDB needs to. RocksDB does not handle a failure in some places: a
 /// librocksdb with assertions (Debian's 7.8) aborts the process if a flush follows one that could not create its

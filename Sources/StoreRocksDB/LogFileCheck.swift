@@ -1,4 +1,4 @@
-import Foundation
+internal import Foundation
 
 /// Checks RocksDB's write-ahead logs and manifest before RocksDB opens them, for damage that RocksDB would take for the
 /// end of the file. It would then silently drop everything after it.

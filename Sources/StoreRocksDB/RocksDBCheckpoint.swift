@@ -1,6 +1,6 @@
 internal import CRocksDB
-import Foundation
-import NIOCore
+internal import Foundation
+internal import NIOCore
 package import StoreEngine
 
 /// A RocksDB checkpoint in `checkpoint/` of the data directory: hard links to tables, which are immutable, and copies

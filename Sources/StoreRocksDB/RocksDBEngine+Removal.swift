@@ -1,8 +1,8 @@
 internal import CRocksDB
-import Foundation
-import NIOConcurrencyHelpers
-import NIOCore
-import ReceiptModel
+internal import Foundation
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import ReceiptModel
 package import StoreEngine
 
 /// Drops of deleted channels, and removal of deleted data from RocksDB's own files (R16).
@@ -12,13 +12,12 @@ extension RocksDBEngine {
   /// Delete all keys of a channel, and its directory entry unless that names another channel, which was created since.
   /// No other commit writes that entry meanwhile: a shard's commits run one after the other.
   func add(_ drop: CommitGroup.Drop, to batch: OpaquePointer?) throws(StorageError) {
-    let first = StorageKey.pages(drop.shard, drop.channel)
-    let end = StorageKey.pages(drop.shard, ChannelNumber(drop.channel.rawValue + 1))
-    first.withBytes { first in
-      end.withBytes { end in
-        rocksdb_writebatch_delete_range_cf(batch, pages, first.base, first.count, end.base, end.count)
-      }
-    }
+    deleteRange(
+      batch,
+      from: StorageKey.pages(drop.shard, drop.channel),
+      to: StorageKey.pages(drop.shard, ChannelNumber(drop.channel.rawValue + 1)),
+      in: pages
+    )
     let entry = StorageKey.directory(drop.shard, drop.cid)
     guard let named = try get(pages, entry)?.getInteger(at: 0, as: UInt64.self),
       named == drop.channel.rawValue

@@ -1,7 +1,7 @@
 internal import CRocksDB
-import Foundation
-import NIOConcurrencyHelpers
-import NIOCore
+internal import Foundation
+internal import NIOConcurrencyHelpers
+internal import NIOCore
 package import ReceiptModel
 package import StoreEngine
 
@@ -25,11 +25,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   let settings: RocksDBSettings
   /// nil after ``close()``.
   private var handles: Handles?
-  private let loggedSinceMark = NIOLockedValueBox(0)
+  private let loggedSincePresync = NIOLockedValueBox(0)
   private let unsynced = NIOLockedValueBox(UnsyncedWrites())
+  private let spaceChecks = NIOLockedValueBox(SpaceCheckPace())
   /// Warning for the operator about how the directory was opened; nil if there is none.
   package let warning: String?
-  private static let markBytes = 4 << 20
+  private static let presyncBytes = 4 << 20
   /// Allows one purge at a time; the next one finds most of its work done.
   let purging = NIOLock()
   let compactsTables: Bool
@@ -171,7 +172,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   package func commit(_ group: CommitGroup) throws(StorageError) {
     try checkUsable()
-    try Self.checkSpace(directory)
+    try checkSpaceIfDue(before: group)
     let (log, pages) = (log, pages)
     let batch = rocksdb_writebatch_create()
     defer { rocksdb_writebatch_destroy(batch) }
@@ -191,33 +192,20 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       }
     }
     for cut in group.cuts {
-      let first = StorageKey.log(cut.shard, .zero)
-      let end = StorageKey.log(cut.shard, cut.through.next)
-      first.withBytes { first in
-        end.withBytes { end in
-          rocksdb_writebatch_delete_range_cf(batch, log, first.base, first.count, end.base, end.count)
-        }
-      }
+      deleteRange(
+        batch,
+        from: StorageKey.log(cut.shard, .zero),
+        to: StorageKey.log(cut.shard, cut.through.next),
+        in: log
+      )
     }
     for trim in group.trims {
-      let first = StorageKey.page(
-        PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, 0))
-      )
-      let end = StorageKey.page(
-        PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, trim.before))
-      )
-      first.withBytes { first in
-        end.withBytes { end in
-          rocksdb_writebatch_delete_range_cf(
-            batch,
-            pages,
-            first.base,
-            first.count,
-            end.base,
-            end.count
-          )
-        }
+      func key(_ segment: UInt32) -> StorageKey {
+        StorageKey.page(
+          PageKey(shard: trim.shard, channel: trim.channel, page: .steps(trim.rowPage, segment))
+        )
       }
+      deleteRange(batch, from: key(0), to: key(trim.before), in: pages)
     }
     var failure: UnsafeMutablePointer<CChar>?
     unsynced.withLockedValue { $0.writeBegan() }
@@ -230,10 +218,9 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
         "\(directory): \(text); compaction is off until the store is restarted; restore from a backup"
       )
     }
-    let count = group.batches.reduce(0) { $0 + $1.bytes.readableBytes }
-    let isDue = loggedSinceMark.withLockedValue { logged in
-      logged += count
-      guard logged >= Self.markBytes else { return false }
+    let isDue = loggedSincePresync.withLockedValue { logged in
+      logged += group.logBytes
+      guard logged >= Self.presyncBytes else { return false }
       logged = 0
       return true
     }
@@ -286,10 +273,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     ) {
       key,
       value throws(StorageError) in
-      guard let page = Self.page(of: key) else {
-        throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(number.rawValue)")
-      }
-      found.append((page, value))
+      found.append((try page(of: key, shard, number), value))
     }
     return found.isEmpty ? nil : StoredChannel(number: number, pages: found)
   }
@@ -316,10 +300,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
       ) {
         key,
         value throws(StorageError) in
-        guard let page = Self.page(of: key) else {
-          throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(number.rawValue)")
-        }
-        found.append((page, value))
+        found.append((try page(of: key, shard, number), value))
       }
     }
     return StoredChannel(number: number, pages: found)
@@ -360,8 +341,8 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     try scan(pages, from: key(segments.lowerBound), to: key(segments.upperBound)) {
       key,
       value throws(StorageError) in
-      guard case .steps(rowPage, let segment) = Self.page(of: key) else {
-        throw .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(channel.rawValue)")
+      guard case .steps(rowPage, let segment) = try page(of: key, shard, channel) else {
+        throw damagedKey(shard, channel)
       }
       found.append(StoredSegment(rowPage: rowPage, segment: segment, bytes: value))
     }
@@ -416,6 +397,15 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     }
   }
 
+  /// Throw if the disk has too little space for commits; see ``SpaceCheckPace``.
+  private func checkSpaceIfDue(before group: CommitGroup) throws(StorageError) {
+    let now = NIODeadline.now()
+    let byteCount = group.logBytes + group.pages.reduce(0) { $0 + $1.bytes.readableBytes }
+    guard spaceChecks.withLockedValue({ $0.isDue(byteCount, at: now) }) else { return }
+    try Self.checkSpace(directory)
+    spaceChecks.withLockedValue { $0.passed(byteCount, at: now) }
+  }
+
   private func put(_ batch: OpaquePointer?, _ family: OpaquePointer, _ key: StorageKey, _ value: ByteBuffer) {
     key.withBytes { key in
       value.withUnsafeReadableBytes { value in
@@ -427,6 +417,20 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
           value.baseAddress?.assumingMemoryBound(to: CChar.self),
           value.count
         )
+      }
+    }
+  }
+
+  /// Delete the keys from `first` up to but not including `end`.
+  func deleteRange(
+    _ batch: OpaquePointer?,
+    from first: StorageKey,
+    to end: StorageKey,
+    in family: OpaquePointer
+  ) {
+    first.withBytes { first in
+      end.withBytes { end in
+        rocksdb_writebatch_delete_range_cf(batch, family, first.base, first.count, end.base, end.count)
       }
     }
   }
@@ -448,6 +452,20 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   private static func page(of key: ByteBuffer) -> PageID? {
     key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self)
       .flatMap { PageID(sortKey: $0) }
+  }
+
+  /// The page that a key of a channel ends with.
+  private func page(
+    of key: ByteBuffer,
+    _ shard: ShardID,
+    _ channel: ChannelNumber
+  ) throws(StorageError) -> PageID {
+    guard let page = Self.page(of: key) else { throw damagedKey(shard, channel) }
+    return page
+  }
+
+  private func damagedKey(_ shard: ShardID, _ channel: ChannelNumber) -> StorageError {
+    .corrupt("\(directory): a page key of shard \(shard.rawValue), channel \(channel.rawValue)")
   }
 
   func scan(

@@ -1,5 +1,5 @@
 internal import CRocksDB
-import Foundation
+internal import Foundation
 
 /// Options of one column family; those of the first one are also the database's.
 final class RocksDBOptions {

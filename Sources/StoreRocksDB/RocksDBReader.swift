@@ -1,8 +1,8 @@
 internal import CRocksDB
-import Foundation
+internal import Foundation
 package import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 package import StoreEngine
 
 /// A data directory, or a copy of one, opened read-only. Every block that is read is verified by its checksum.

@@ -1,5 +1,5 @@
-import Foundation
-import NIOConcurrencyHelpers
+internal import Foundation
+internal import NIOConcurrencyHelpers
 package import ReceiptModel
 package import StoreEngine
 

@@ -1,5 +1,5 @@
-import ReceiptModel
-import StoreEngine
+internal import ReceiptModel
+internal import StoreEngine
 
 /// Keys of the two column families, big-endian so that RocksDB's order is ours.
 ///
@@ -15,10 +15,20 @@ import StoreEngine
 struct StorageKey {
   private var bytes: [UInt8] = []
 
+  /// Reserve room for a whole key, so that it is allocated once: every read and write builds one.
+  private init(byteCount: Int) { bytes.reserveCapacity(byteCount) }
+
+  /// Sizes of the fixed parts of a key.
+  private static let prefixByteCount = 3
+  private static let logByteCount = 10
+  private static let pageByteCount = 19
+  private static let indexEntryByteCount = 17
+
   var count: Int { bytes.count }
 
   static func log(_ shard: ShardID, _ index: LogIndex) -> StorageKey {
-    var key = StorageKey()
+    // One more byte for ``logEnd(_:)``.
+    var key = StorageKey(byteCount: logByteCount + 1)
     key.append(shard.rawValue)
     key.append(index.rawValue)
     return key
@@ -44,7 +54,7 @@ struct StorageKey {
 
   /// Lower bound before the first page of a channel.
   static func pages(_ shard: ShardID, _ channel: ChannelNumber) -> StorageKey {
-    var key = StorageKey()
+    var key = StorageKey(byteCount: pageByteCount)
     key.bytes.append(UInt8(ascii: "P"))
     key.append(shard.rawValue)
     key.append(channel.rawValue)
@@ -52,7 +62,7 @@ struct StorageKey {
   }
 
   static func directory(_ shard: ShardID, _ cid: [UInt8]) -> StorageKey {
-    var key = StorageKey()
+    var key = StorageKey(byteCount: prefixByteCount + max(cid.count, indexEntryByteCount))
     key.bytes.append(UInt8(ascii: "D"))
     key.append(shard.rawValue)
     guard IndexName.isIndex(cid) else {

@@ -1,4 +1,4 @@
-import Foundation
+internal import Foundation
 
 /// Checks the ends of RocksDB's table files before RocksDB opens them, for damage that RocksDB would act on before it
 /// verifies a checksum.

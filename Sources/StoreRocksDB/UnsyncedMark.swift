@@ -1,5 +1,5 @@
-import Foundation
-import StoreEngine
+internal import Foundation
+internal import StoreEngine
 
 /// The file `unsynced` in a data directory: it says that commits are not synced one by one. It contains the machine's
 /// boot id, because only a failure of the machine loses written data. While the boot id is the same, the log has no

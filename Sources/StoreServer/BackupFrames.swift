@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Backup requests of one connection: at most ``BackupLimits/inFlightMax`` unanswered. The backup ends if its client is
 /// silent for too long.

@@ -1,5 +1,5 @@
-import ReceiptModel
-import StoreEngine
+internal import ReceiptModel
+internal import StoreEngine
 
 /// Ownership of the one backup that may run at a time. A pure state machine.
 ///

@@ -1,11 +1,11 @@
-import Crypto
-import Logging
-import NIOConcurrencyHelpers
-import NIOCore
-import NIOPosix
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
+internal import Crypto
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
 
 /// Refusal of a backup request.
 struct BackupRefusal: Error {

@@ -1,7 +1,7 @@
-import NIOConcurrencyHelpers
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// The current connection of each session: a session's new connection ends its older one (Proto/frames.md, "Sessions
 /// and resending").

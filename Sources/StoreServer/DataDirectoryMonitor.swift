@@ -1,7 +1,7 @@
-import Logging
-import NIOConcurrencyHelpers
-import StoreEngine
-import Synchronization
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import StoreEngine
+internal import Synchronization
 
 /// Checks whether the storage is still where it was opened. While it is not, commands are refused, because anything
 /// acknowledged would be lost. Commands are accepted again when the storage is back.

@@ -1,7 +1,7 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
 
 /// The loops that have shards, with the lanes of one connection there. It passes each request to the loop that owns its
 /// shard: at once on the connection's own loop, at the end of a read on another.
@@ -17,7 +17,7 @@ final class FrameRoutes {
     var forward: ByteBuffer?
   }
 
-  /// Empty before the opening is done, and from the end on.
+  /// Empty before the handshake is done, and from the end on.
   private var routes: [Route] = []
   private var routeOfShard: [UInt8] = []
 

@@ -1,14 +1,14 @@
-import LinkSecurity
-import Logging
-import NIOCore
-import NIOPosix
-import Operations
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
-import TLSSession
+internal import LinkSecurity
+internal import Logging
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
+internal import TLSSession
 
-/// One gateway's connection: decodes frames, performs the opening, routes each request to the loop that owns its shard,
+/// One gateway's connection: decodes frames, performs the handshake, routes each request to the loop of its shard,
 /// and writes replies.
 final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
@@ -21,16 +21,16 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  private var opening: ServerHandshake?
+  private var handshake: ServerHandshake?
   private var leftover: ByteBuffer?
   private var context: ChannelHandlerContext?
-  private var openingTimeout: Scheduled<Void>?
+  private var handshakeTimeout: Scheduled<Void>?
   private var session: SessionID?
   /// Frame length limit before authentication: enough for a hello and a proof.
-  private static let openingFrameLengthMax: UInt32 = 4_096
+  private static let handshakeFrameLengthMax: UInt32 = 4_096
   private var isClosing = false
   private var unanswered = 0
-  private let account = ConnectionAccount()
+  private let backlog = ConnectionBacklog()
   private var serial: UInt64 = 0
   private let backups: BackupServer
   private let tlsFailures: HandshakeFailures?
@@ -57,16 +57,16 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.gate = gate
     self.counters = counters
     self.logger = logger
-    self.decoder = FrameDecoder(lengthLimit: Self.openingFrameLengthMax)
-    self.opening = ServerHandshake(terms: terms)
+    self.decoder = FrameDecoder(lengthLimit: Self.handshakeFrameLengthMax)
+    self.handshake = ServerHandshake(terms: terms)
   }
 
   func channelActive(context: ChannelHandlerContext) {
     self.context = context
     counters.opened()
     let channel = context.channel
-    openingTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
-      guard let self, self.opening != nil, channel.isActive else { return }
+    handshakeTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
+      guard let self, self.handshake != nil, channel.isActive else { return }
       self.end(.handshakeTimeout, "the handshake timed out after 10 s")
     }
     context.fireChannelActive()
@@ -74,7 +74,7 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   func channelInactive(context: ChannelHandlerContext) {
     counters.closed()
-    openingTimeout?.cancel()
+    handshakeTimeout?.cancel()
     close()
     if let session { registry.remove(session, serial: serial) }
     self.context = nil
@@ -117,7 +117,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if opening != nil, let error = error as? TLSError, let tlsFailures {
+    if handshake != nil, let error = error as? TLSError, let tlsFailures {
       tlsFailures.record(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
     } else if let count = counters.refusals.occurrencesToLog("failed") {
       logger.info("Connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
@@ -144,7 +144,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       guard case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) else { break }
       let start = offset + FrameHeader.byteCount
       let payload = bytes.extracting(start..<(start + payloadCount))
-      if opening == nil, header.kind.isRequest {
+      if handshake == nil, header.kind.isRequest {
         try request(header, payload, frame: bytes.extracting(offset..<(start + payloadCount)))
       } else {
         try frameOfConnection(header, payload)
@@ -172,20 +172,20 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
-    if header.kind == .ping, opening == nil {
-      guard payload.byteCount == 8 else { throw .badValue(.text) }
+    if header.kind == .ping, handshake == nil {
+      guard payload.byteCount == 8 else { throw .badValue(.ping) }
       var buffer = ByteBuffer()
       buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
       write(buffer)
       return
     }
-    guard var machine = opening else {
+    guard var machine = handshake else {
       guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
       let backup = backup ?? makeBackup(context)
       return try backup.receive(header, payload, servingState)
     }
     let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
-    opening = machine
+    handshake = machine
     switch action {
     case .send(let challenge):
       var buffer = ByteBuffer()
@@ -206,8 +206,8 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   private func open(_ ready: Ready, session: SessionID, name: String) {
     guard let context else { return }
-    openingTimeout?.cancel()
-    opening = nil
+    handshakeTimeout?.cancel()
+    handshake = nil
     decoder.lengthLimit = terms.frameLengthMax
     self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
@@ -226,8 +226,8 @@ final class FrameServerHandler: ChannelInboundHandler {
       return ReplyLane(
         session: session,
         serial: serial,
-        shards: host.shardCount,
-        account: account,
+        shards: host.ownShardCount,
+        backlog: backlog,
         deliver: { buffer, count in
           if isLocal {
             bound.value.deliver(buffer, count)
@@ -251,8 +251,8 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func deliver(_ buffer: ByteBuffer, _ count: Int) {
     unanswered -= count
     let byteCount = buffer.readableBytes
-    guard let context, !isClosing else { return account.wrote(byteCount) }
-    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [account] _ in account.wrote(byteCount) }
+    guard let context, !isClosing else { return backlog.wrote(byteCount) }
+    context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [backlog] _ in backlog.wrote(byteCount) }
   }
 
   private func write(_ buffer: ByteBuffer) {
@@ -263,7 +263,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func refuse(_ error: WireError) {
     switch error {
     // The start of a TLS handshake: bytes 22, 3 and a minor version (RFC 8446 section 5.1).
-    case .lengthTooLarge(let length) where opening != nil && length >> 16 == 0x1603:
+    case .lengthTooLarge(let length) where handshake != nil && length >> 16 == 0x1603:
       end(
         .frameTooLarge,
         "the peer speaks TLS and this store does not: give the store --tls-cert, --tls-key and --tls-ca, "
@@ -282,7 +282,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func end(_ code: ErrorCode, _ detail: String) {
     guard let context, !isClosing else { return }
     // Throttle the log before authentication: an unproven peer may connect as often as it likes.
-    if let count = opening == nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
+    if let count = handshake == nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
       logger.info(
         "Connection refused",
         metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]

@@ -1,10 +1,10 @@
-import DequeModule
-import ErasureLedger
-import NIOCore
-import NIOPosix
-import ReceiptModel
-import ReceiptWire
-import StoreEngine
+internal import DequeModule
+internal import ErasureLedger
+internal import NIOCore
+internal import NIOPosix
+internal import ReceiptModel
+internal import ReceiptWire
+internal import StoreEngine
 
 /// Driver of one event loop's shards: the clock, the commit thread and the read threads.
 ///
@@ -21,7 +21,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private let clock: StoreClock
   private let directory: DataDirectoryMonitor
   /// Number of shards of this host.
-  let shardCount: Int
+  let ownShardCount: Int
   private var pace = CommitPace()
   private(set) var loop: StoreLoop!
   private var pollNotifier: PollNotifier?
@@ -48,7 +48,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     committer: NIOThreadPool,
     readers: NIOThreadPool,
     configuration: StoreLoopConfiguration,
-    shardCount: Int,
+    totalShardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
     erasures: ErasureLedger?,
     clock: StoreClock,
@@ -64,10 +64,10 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     self.clock = clock
     self.directory = directory
     self.events = events
-    self.shardCount = stored.count
+    ownShardCount = stored.count
     self.loop = try StoreLoop(
       configuration: configuration,
-      shardCount: shardCount,
+      shardCount: totalShardCount,
       stored: stored,
       driver: self
     )
@@ -341,9 +341,9 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
 
   func sliceLater() { pollNotifier?.notify() }
 
-  func reports(_ error: StorageError) { events.reported(error) }
+  func report(_ error: StorageError) { events.reported(error) }
 
-  func halted(_ error: StorageError) { events.halted(error) }
+  func loopHalted(_ error: StorageError) { events.halted(error) }
 }
 
 /// Background reads of a host: those that run on the threads, and those that wait for one of them.

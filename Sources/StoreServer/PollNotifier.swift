@@ -1,6 +1,6 @@
-import Glibc
-import NIOCore
-import NIOPosix
+internal import Glibc
+internal import NIOCore
+internal import NIOPosix
 
 /// Runs a callback on its event loop, but only after the loop has polled its sockets. It writes to a pipe whose other
 /// end the loop polls. Scheduled and immediate tasks run before the poll, and while any are due no socket is read.

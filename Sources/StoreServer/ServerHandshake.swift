@@ -1,12 +1,12 @@
-import Crypto
-import ReceiptModel
-import ReceiptWire
+internal import Crypto
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// The store's side of a handshake (Proto/frames.md, "Handshake"): frames go in, actions come out.
 ///
 /// awaitingHello → awaitingProof → open; any refusal → refused.
 struct ServerHandshake {
-  /// The store's terms for an opening.
+  /// The store's terms for a handshake.
   struct Terms {
     /// The shared secret, then the previous one, which is still accepted. Empty: gateways are not authenticated.
     var secrets: [[UInt8]]
@@ -56,7 +56,7 @@ struct ServerHandshake {
       return .refuse(.handshakeRequired, detail: "expected hello, then proof")
     case (.open, _), (.refused, _):
       state = .refused
-      return .refuse(.handshakeRequired, detail: "the opening is done")
+      return .refuse(.handshakeRequired, detail: "the handshake is done")
     }
   }
 

@@ -1,7 +1,7 @@
-import NIOConcurrencyHelpers
-import NIOCore
-import Operations
-import ReceiptModel
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import Operations
+internal import ReceiptModel
 
 /// The loops that serve now; nil while the store starts, or reloads its data after a failed append.
 final class ServingState: Sendable {

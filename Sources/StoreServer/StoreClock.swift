@@ -1,10 +1,10 @@
-import Glibc
-import Logging
-import NIOConcurrencyHelpers
-import Operations
+internal import Glibc
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import Operations
 package import ReceiptModel
-import StoreEngine
-import Synchronization
+internal import StoreEngine
+internal import Synchronization
 
 /// The store's time: the wall clock, except during a jump forward that is held (``ClockGuard``). All loops share it, so
 /// that no loop logs a time that another one rejects.

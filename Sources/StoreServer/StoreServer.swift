@@ -1,12 +1,12 @@
 package import ErasureLedger
 package import LinkSecurity
 package import Logging
-import NIOConcurrencyHelpers
+internal import NIOConcurrencyHelpers
 package import NIOCore
-import NIOPosix
+internal import NIOPosix
 package import Operations
-import ReceiptModel
-import ReceiptWire
+internal import ReceiptModel
+internal import ReceiptWire
 package import StoreEngine
 
 /// Configuration of a store server.
@@ -21,7 +21,7 @@ package struct StoreServerConfiguration: Sendable {
   package var tls: LinkTLS?
   /// Maximum number of unanswered requests per connection.
   package var window: UInt32 = 32_768
-  /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its opening.
+  /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its handshake.
   package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unauthenticated: 1_024)
   package var engine = StoreLoopConfiguration()
   /// How far the clock may be set forward.
@@ -95,7 +95,7 @@ package final class StoreServer: Sendable {
     for pool in committers + [readers, supervisor] { pool.start() }
   }
 
-  /// Replace the secrets for future openings: the current one, then the previous one. Open connections stay.
+  /// Replace the secrets for future handshakes: the current one, then the previous one. Open connections stay.
   package func replaceSecrets(_ secrets: [[UInt8]]) { self.secrets.withLockedValue { $0 = secrets } }
 
   // MARK: Lifecycle
@@ -234,7 +234,7 @@ package final class StoreServer: Sendable {
             committer: committer,
             readers: readers,
             configuration: configuration.engine,
-            shardCount: shardCount,
+            totalShardCount: shardCount,
             stored: stored,
             erasures: configuration.erasures,
             clock: clock,

@@ -1,15 +1,15 @@
-import ErasureLedger
-import LinkSecurity
-import Logging
-import NIOConcurrencyHelpers
-import NIOCore
-import NIOPosix
-import Operations
-import ReceiptModel
-import ServiceLifecycle
-import StoreEngine
-import StoreRocksDB
-import StoreServer
+internal import ErasureLedger
+internal import LinkSecurity
+internal import Logging
+internal import NIOConcurrencyHelpers
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import ReceiptModel
+internal import ServiceLifecycle
+internal import StoreEngine
+internal import StoreRocksDB
+internal import StoreServer
 
 /// The server as a service: starts it, monitors it for `/ready` and `/metrics`, and shuts it down in order.
 struct StoreService: Service {

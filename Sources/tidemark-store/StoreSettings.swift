@@ -1,10 +1,10 @@
-import Foundation
-import LinkSecurity
-import Logging
-import Operations
-import StoreEngine
-import StoreRocksDB
-import StoreServer
+internal import Foundation
+internal import LinkSecurity
+internal import Logging
+internal import Operations
+internal import StoreEngine
+internal import StoreRocksDB
+internal import StoreServer
 
 /// The settings of a store process, from flags, environment and file, validated before anything is opened.
 struct StoreSettings {
@@ -76,7 +76,7 @@ struct StoreSettings {
     rocksDB.cacheBytes = min(max(memoryBytes / 8, 8 << 20), 256 << 20)
   }
 
-  /// Logs what an operator should know of the settings.
+  /// Log what an operator should know of the settings.
   func log(_ logger: Logger) {
     logger.info("Memory for channels", metadata: ["mebibytes": "\(memoryBytes >> 20)"])
     if let interval = durability.syncIntervalMilliseconds {
@@ -90,7 +90,7 @@ struct StoreSettings {
     }
   }
 
-  /// Parses `sync`, or `interval:` with a time.
+  /// Parse `sync`, or `interval:` with a time.
   private static func durability(_ text: String) -> Durability? {
     let prefix = "interval:"
     guard text.hasPrefix(prefix) else { return Durability(text) }

@@ -1,16 +1,16 @@
-import ArgumentParser
-import ErasureLedger
-import Foundation
-import LinkSecurity
-import Logging
-import NIOCore
-import NIOPosix
-import Operations
-import ReceiptModel
-import ServiceLifecycle
-import StoreEngine
-import StoreRocksDB
-import StoreServer
+internal import ArgumentParser
+internal import ErasureLedger
+internal import Foundation
+internal import LinkSecurity
+internal import Logging
+internal import NIOCore
+internal import NIOPosix
+internal import Operations
+internal import ReceiptModel
+internal import ServiceLifecycle
+internal import StoreEngine
+internal import StoreRocksDB
+internal import StoreServer
 
 /// tidemark-store: flags in, one server out. The storage engine is chosen here and nowhere else.
 @main

@@ -101,6 +101,19 @@ struct FieldTests {
     #expect(error.detail.utf8.count == 256)
   }
 
+  /// A detail is cut before the character that does not fit.
+  @Test(arguments: [0, 1, 2, 3]) func errorDetailsEndAtCharacters(ahead: Int) throws {
+    var buffer = ByteBuffer()
+    buffer.writeError(
+      .busy,
+      detail: String(repeating: "x", count: ahead) + String(repeating: "€", count: 100)
+    )
+    let frame = Array(buffer.readableBytesView)
+    let error = try ErrorFrame(frame.span.bytes.extracting(FrameHeader.byteCount..<frame.count))
+    let whole = (256 - ahead) / 3
+    #expect(error.detail == String(repeating: "x", count: ahead) + String(repeating: "€", count: whole))
+  }
+
   /// Fields written through a cursor equal fields written one by one.
   @Test func cursorWritesTheSameFields() {
     var generator = SplitMix64(seed: 6)

@@ -78,7 +78,7 @@ final class SimulatedLoop: StoreLoopDriver {
     // A user's index: no request waits for it.
     if case .cid(let name) = reference, IndexName.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
-    let known = world.oracles[shard].loading.updateValue(request.ticket, forKey: reference)
+    let known = world.oracles[shard].loading.updateValue(request.loadID, forKey: reference)
     // A request loads a channel by name; the load may have waited for memory since.
     if case .cid = reference {
       if known != .some(nil) { world.faults.append("\(reference) is read without a waiting request") }
@@ -109,10 +109,10 @@ final class SimulatedLoop: StoreLoopDriver {
 
   func purge() { world.faults.append("an unrequested purge") }
 
-  func reports(_ error: StorageError) {
+  func report(_ error: StorageError) {
     if case .failed = error { return }
     world.faults.append("\(error)")
   }
 
-  func halted(_ error: StorageError) { isHalted = true }
+  func loopHalted(_ error: StorageError) { isHalted = true }
 }

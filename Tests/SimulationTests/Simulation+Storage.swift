@@ -82,7 +82,7 @@ extension Simulation {
     let isFailing = !faultsAreOff && random.oneIn(25)
     target.setClock(clock)
     closingConnections = []
-    let isExpected = oracles[shard].loading[load.reference] == .some(load.request.ticket)
+    let isExpected = oracles[shard].loading[load.reference] == .some(load.request.loadID)
     if isExpected { oracles[shard].loading.removeValue(forKey: load.reference) }
     let cid: String? =
       switch load.reference {

@@ -67,8 +67,8 @@ final class EngineWorld: StoreLoopDriver {
   var keepsErasureLedger: Bool { erasures != nil }
   func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
   func purge() { purges += 1 }
-  func reports(_ error: StorageError) { reports.append(error) }
-  func halted(_ error: StorageError) { halts.append(error) }
+  func report(_ error: StorageError) { reports.append(error) }
+  func loopHalted(_ error: StorageError) { halts.append(error) }
 
   // MARK: Steps of a test
 

@@ -108,7 +108,7 @@ struct EventTests {
     try world.persist()
     #expect(watcher.take() == ["events through 1000: team:a new m1 1"])
     world.loop.close(watcher.lane)
-    #expect(world.loop.gauges.subscriptions == 0 && watcher.lane.account.subscriptions == 0)
+    #expect(world.loop.gauges.subscriptions == 0 && watcher.lane.backlog.subscriptions == 0)
     writer.post("team:a", "m2")
     world.loop.endTurn()
     try world.persist()
@@ -176,7 +176,7 @@ struct EventTests {
     #expect(events.last == "events through 1000: team:a new m\(events.count) \(events.count)")
     #expect(world.loop.counters.eventsDropped == UInt64(20 - events.count))
     watcher.isSlow = false
-    watcher.lane.account.wrote(watcher.lane.account.unwrittenBytes)
+    watcher.lane.backlog.wrote(watcher.lane.backlog.unwrittenBytes)
     world.advance(100)
     world.loop.tick()
     #expect(watcher.take() == ["events lost through 1100"])

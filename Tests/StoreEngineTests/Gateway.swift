@@ -41,7 +41,7 @@ final class Gateway {
 
   private func delivered(_ bytes: ByteBuffer) {
     onDelivery()
-    if !isSlow { lane.account.wrote(bytes.readableBytes) }
+    if !isSlow { lane.backlog.wrote(bytes.readableBytes) }
     let decoder = FrameDecoder()
     var offset = 0
     while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {

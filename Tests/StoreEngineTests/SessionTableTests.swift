@@ -77,9 +77,9 @@ struct SessionTableTests {
     let position = table.position(of: SessionID(high: 1, low: 1))
     for act in story.acts {
       switch act {
-      case .decided(let counter): table.decided(counter, at: position)
+      case .decided(let counter): table.recordDecided(counter, at: position)
       case .recordWaiting(let counter): table.recordWaiting(counter, at: position)
-      case .refused(let counter): table.refused(counter, at: position)
+      case .refused(let counter): table.recordRefused(counter, at: position)
       }
     }
     #expect(story.covered.filter { !table.covers($0, at: position) } == [])
@@ -98,7 +98,7 @@ struct SessionTableTests {
     let first = table.position(of: SessionID(high: 1, low: 1))
     let second = table.position(of: SessionID(high: 1, low: 2))
     #expect(first != second && table.position(of: SessionID(high: 1, low: 1)) == first)
-    table.decided(9, at: first)
+    table.recordDecided(9, at: first)
     #expect(!table.covers(9, at: second))
     #expect(table.takeTouched(at: .none, elapsed: 0).isEmpty)
     table.touch(first)
@@ -113,7 +113,7 @@ struct SessionTableTests {
     let position = table.position(of: SessionID(high: 1, low: 1))
     table.recordWaiting(1, at: position)
     let most = UInt64(SessionTable.refusedMax)
-    for counter in 2...(most + 3) { table.refused(counter, at: position) }
+    for counter in 2...(most + 3) { table.recordRefused(counter, at: position) }
     #expect(!table.covers(1, at: position))
     #expect(table.covers(2, at: position) && table.covers(3, at: position) && !table.covers(4, at: position))
     table.touch(position)
@@ -127,15 +127,15 @@ struct SessionTableTests {
     let position = table.position(of: session)
     let most = UInt64(SessionTable.droppedMax)
     for counter in 1...(most + 2) { table.recordWaiting(counter, at: position) }
-    for counter in 1...(most + 2) { table.dropped(counter, at: position) }
+    for counter in 1...(most + 2) { table.recordDropped(counter, at: position) }
     #expect(table.covers(1, at: position) && table.covers(2, at: position) && !table.covers(3, at: position))
-    for counter in (most + 3)...(most + 203) { table.refused(counter, at: position) }
+    for counter in (most + 3)...(most + 203) { table.recordRefused(counter, at: position) }
     #expect(!table.covers(3, at: position))
     table.touch(position)
     var restarted = SessionTable()
     restarted.assign(table.takeTouched(at: .none, elapsed: 0)[0])
     let restored = restarted.position(of: session)
-    restarted.refused(most + 204, at: restored)
+    restarted.recordRefused(most + 204, at: restored)
     #expect(!restarted.covers(3, at: restored) && !restarted.covers(most + 2, at: restored))
   }
 
@@ -146,7 +146,7 @@ struct SessionTableTests {
     table.assign(SessionRecord(session: session, highest: 8, waiting: [5, 6]))
     let position = table.position(of: session)
     #expect([5, 6, 9].allSatisfy { !table.covers($0, at: position) } && table.covers(8, at: position))
-    table.decided(5, at: position)
+    table.recordDecided(5, at: position)
     #expect(table.covers(5, at: position))
   }
 
@@ -156,7 +156,7 @@ struct SessionTableTests {
     for low in [2, 1, 3] as [UInt64] {
       let position = table.position(of: SessionID(high: 0, low: low))
       if low == 3 { continue }
-      table.decided(1, at: position)
+      table.recordDecided(1, at: position)
       table.touch(position)
       _ = table.takeTouched(at: Timestamp(milliseconds: 5), elapsed: Int64(low) * 100)
     }

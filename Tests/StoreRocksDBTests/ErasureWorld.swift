@@ -92,8 +92,8 @@ final class ErasureWorld: StoreLoopDriver {
     asked.append { [self] in loop.peeked(request, request.perform(on: engine)) }
   }
 
-  func reports(_ error: StorageError) { faults.append("\(error)") }
-  func halted(_ error: StorageError) { faults.append("halted: \(error)") }
+  func report(_ error: StorageError) { faults.append("\(error)") }
+  func loopHalted(_ error: StorageError) { faults.append("halted: \(error)") }
 
   // MARK: Requests
 

@@ -1,4 +1,5 @@
 import Foundation
+import NIOCore
 import ReceiptModel
 import StoreEngine
 import StoreRocksDB
@@ -44,6 +45,7 @@ struct FailingDiskTests {
     for index in 1...5 as ClosedRange<UInt64> { try engine.commit(CommitGroup(index: index)) }
     // Another file takes the free space; the reserve stays.
     try Self.fill(mounted, "/first")
+    usleep(UInt32(SpaceCheckPace.interval.nanoseconds / 1_000))
     do {
       try engine.commit(CommitGroup(index: 6))
       Issue.record("was committed")

@@ -77,7 +77,7 @@ final class ServerWorld {
         committer: NIOThreadPool(numberOfThreads: 1),
         readers: NIOThreadPool(numberOfThreads: 1),
         configuration: StoreLoopConfiguration(),
-        shardCount: storage.shardCount,
+        totalShardCount: storage.shardCount,
         stored: owned.map { shard in
           let id = ShardID(UInt16(shard))
           return (shard: id, state: try storage.recover(id))

@@ -88,7 +88,7 @@ extension ShardState {
   /// Mark a thread read, up to a reply, or up to the newest if `message` is empty. A member of the channel without a
   /// row in the thread takes part from then on; what they have read of it counts too.
   ///
-  /// - Parameter thread: from ``thread(of:in:)`` or ``thread(withReply:in:)``.
+  /// - Parameter thread: from ``thread(of:in:for:)`` or ``thread(withReply:in:)``.
   package func decideRead(
     inThread thread: ChannelSlot,
     user: RawSpan,

@@ -124,7 +124,7 @@ struct UserTable: ~Copyable, Sendable {
   /// Append a number without an id.
   mutating func appendErased() { locations.append(0) }
 
-  /// Reassigns an erased user's number to another user, who has none.
+  /// Reassign an erased user's number to another user, who has none.
   mutating func assign(_ number: UserNumber, _ id: String) {
     precondition(isErased(number), "the number belongs to a user")
     var id = id

@@ -109,12 +109,7 @@ struct StepWriter: Sendable {
 
   @inline(__always)
   private mutating func put(_ value: UInt64) {
-    var rest = value
-    while rest >= 0x80 {
-      bytes.append(UInt8(truncatingIfNeeded: rest) | 0x80)
-      rest >>= 7
-    }
-    bytes.append(UInt8(truncatingIfNeeded: rest))
+    Varint.encode(value) { bytes.append($0) }
   }
 }
 

@@ -158,7 +158,7 @@ extension ShardState {
     webhooks.until(key).map { $0 >= time } ?? false
   }
 
-  /// Remembers a webhook, for at most an hour; does nothing if `until` is past. The caller ensures that the webhook is
+  /// Remember a webhook, for at most an hour; do nothing if `until` is past. The caller ensures that the webhook is
   /// unknown and that there is room.
   package func decideRememberWebhook(
     webhook key: UInt64,

@@ -25,7 +25,7 @@ extension ShardState {
     )
   }
 
-  /// Lifts a token's revocation. Does nothing if it is not revoked.
+  /// Lift a token's revocation. Do nothing if it is not revoked.
   package func decideLiftRevocation(token id: String, into effects: inout [Effect]) {
     guard revokedTokens.revocation(of: id, at: time) != nil else { return }
     effects.append(

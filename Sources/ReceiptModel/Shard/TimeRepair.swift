@@ -1,9 +1,9 @@
 /// Replaces logged times that lie after now: the operation that `tidemark repair-clock` applies to each effect, in
 /// pages and log alike (R20).
 ///
-/// Every time is capped at one limit. Capping keeps the order of times, on which the store relies: a time that was not
-/// later than another stays so. Times that may lie in the future differ: a receipt's expiry keeps its distance to the
-/// registration, and the end of a webhook or a revocation is capped at its maximum distance to the limit.
+/// Every time is clamped to one limit. Clamping keeps the order of times, on which the store relies: a time that was
+/// not later than another stays so. Times that may lie in the future differ: a receipt's expiry keeps its distance to
+/// the registration, and the end of a webhook or a revocation is clamped to its maximum distance to the limit.
 package struct TimeRepair: Sendable {
   /// The categories that a repair counts; each changed effect or record counts once.
   package enum Kind: String, CaseIterable, Sendable {
@@ -57,11 +57,11 @@ package struct TimeRepair: Sendable {
     let kind: Kind?
     switch effect {
     case .channel(let number, let channelEffect):
-      let (capped, category) = try channelEffect.capped(by: self)
-      (repaired, kind) = (.channel(number, capped), category)
+      let (clamped, category) = try channelEffect.clamped(by: self)
+      (repaired, kind) = (.channel(number, clamped), category)
     case .shard(let shardEffect):
-      let (capped, category) = shardEffect.capped(by: self)
-      (repaired, kind) = (.shard(capped), category)
+      let (clamped, category) = shardEffect.clamped(by: self)
+      (repaired, kind) = (.shard(clamped), category)
     }
     if let kind, repaired != effect { count(kind) }
     return repaired

@@ -181,8 +181,8 @@ extension ChannelEffect {
 
   // MARK: Times
 
-  /// The effect with its times capped, and the category that a repair counts it in; nil if it has no times.
-  func capped(by repair: TimeRepair) throws(TimeRepair.Damage) -> (ChannelEffect, TimeRepair.Kind?) {
+  /// The effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
+  func clamped(by repair: TimeRepair) throws(TimeRepair.Damage) -> (ChannelEffect, TimeRepair.Kind?) {
     switch self {
     case .channelAssigned(let cid, let created, let own):
       return (.channelAssigned(cid: cid, created: repair.clamped(created), own: own), .channels)
@@ -231,7 +231,7 @@ extension ChannelEffect {
     case .membershipAssigned(let position, let membership):
       return (.membershipAssigned(position: position, repair.clamped(membership)), .memberships)
     case .inThread(let parent, let effect):
-      let (repaired, kind) = try effect.capped(by: repair)
+      let (repaired, kind) = try effect.clamped(by: repair)
       return (.inThread(parent, repaired), kind)
     case .roleAssigned, .muteAssigned, .acknowledgementForgotten, .acknowledgedThrough, .stepsTrimmed,
       .deletionBegun, .channelDeleted, .senderErased, .messageCountsAssigned, .segmentFlagsAssigned,

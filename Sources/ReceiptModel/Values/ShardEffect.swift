@@ -63,8 +63,8 @@ extension ShardEffect {
 
   // MARK: Times
 
-  /// The effect with its times capped, and the category that a repair counts it in; nil if it has no times.
-  func capped(by repair: TimeRepair) -> (ShardEffect, TimeRepair.Kind?) {
+  /// The effect with its times clamped, and the category that a repair counts it in; nil if it has no times.
+  func clamped(by repair: TimeRepair) -> (ShardEffect, TimeRepair.Kind?) {
     switch self {
     case .channelTypeAssigned(var record):
       record.appliedAt = repair.clamped(record.appliedAt)

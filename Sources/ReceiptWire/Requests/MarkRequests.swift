@@ -10,7 +10,7 @@ package struct MarkRequest: ~Escapable {
   /// Nil in mark_delivered.
   @usableFromInline package let epoch: UInt32?
 
-  /// Reads the fields; mark_delivered has no epoch.
+  /// Read the fields; mark_delivered has no epoch.
   @inlinable @inline(__always)
   @_lifetime(copy reader)
   @_lifetime(reader: copy reader)

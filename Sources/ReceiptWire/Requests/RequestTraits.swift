@@ -22,7 +22,35 @@ package struct RequestTraits: FlagSet {
   package static let wide = RequestTraits(rawValue: 64)
 }
 
+/// What a request about a channel does if the channel does not exist.
+package enum AbsentChannelAction: Sendable {
+  /// Create the channel.
+  case create
+  /// Succeed without a change: a repeat of the command that has removed the channel must succeed.
+  case succeed
+  /// Refuse the request.
+  case refuse
+  /// Check the token of the user that the fields after the cid and the counter begin with, then refuse the request.
+  case checkUser
+  /// Check the token of the viewer that the fields after the cid begin with, then refuse the request.
+  case checkViewer
+}
+
 extension FrameKind {
+  /// What a request about a channel does if the channel does not exist.
+  package var absentChannelAction: AbsentChannelAction {
+    switch self {
+    case .putChannel: .create
+    case .deleteChannel, .eraseMember: .succeed
+    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
+      .userThreads:
+      .checkUser
+    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
+      .checkViewer
+    default: .refuse
+    }
+  }
+
   /// Empty for what is no request.
   package var traits: RequestTraits {
     switch self {

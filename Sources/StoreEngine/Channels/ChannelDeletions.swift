@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Deleted channels whose pages are still on storage. The pages are dropped once the deletion is durable. Until then
 /// the channels' names are not looked up on storage, and the log is kept, so that a restart deletes the channels again.
@@ -112,7 +112,7 @@ final class ChannelDeletions: ShardPart {
   }
 
   private func drop(_ number: ChannelNumber, _ cid: String, at index: LogIndex) {
-    if drops.isEmpty { shard.loop.commits.drops(shard) }
+    if drops.isEmpty { shard.loop.commits.registerDrops(of: shard) }
     let drop = CommitGroup.Drop(shard: shard.state.id, channel: number, cid: Array(cid.utf8))
     drops.append(drop, at: index)
   }
@@ -146,7 +146,6 @@ final class ChannelDeletions: ShardPart {
     }
     guard !shard.state.outbox.isFull else { return OutgoingChanges.refusedFull }
     _ = shard.state.advance(clock: shard.loop.clock)
-    let before = shard.outgoing.before
     let index = shard.log.gatheringIndex
     var scan = ShardState.MembershipScan()
     let isDone = decideDeletionSlice(slot, &scan)
@@ -155,7 +154,9 @@ final class ChannelDeletions: ShardPart {
     guard !isDone else {
       return shard.outgoing.replyWhenIndexed(request, index) { $0.writeInteger(UInt8(1)) }
     }
-    slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: before, scan: scan))
+    slicedDeletions.append(
+      SlicedChannelDeletion(slot: slot, index: index, before: request.outboxBefore, scan: scan)
+    )
     shard.waiting.refuseSliced(slot)
     shard.loop.slices.queueForWork(shard)
     return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
@@ -191,23 +192,25 @@ final class ChannelDeletions: ShardPart {
         return shard.loop.slices.queueForWork(shard)
       }
       guard shard.state.outbox.count < shard.configuration.changesPendingMax,
-        var ending = slicedDeletions.popFirst()
+        var deletion = slicedDeletions.popFirst()
       else {
         return
       }
       shard.effects.removeAll(keepingCapacity: true)
       let index = shard.log.gatheringIndex
-      let isDone = decideDeletionSlice(ending.slot, &ending.scan)
-      if !shard.effects.isEmpty { shard.applyEffects(ending.slot, session: nil) }
+      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan)
+      if !shard.effects.isEmpty { shard.applyEffects(deletion.slot, session: nil) }
       guard isDone else {
-        slicedDeletions.append(ending)
+        slicedDeletions.append(deletion)
         continue
       }
-      shard.outgoing.before = ending.before
-      for requester in shard.waiting.take(.deletion(ending.slot)) {
-        _ = shard.outgoing.replyWhenIndexed(requester.header, requester.lane, index) {
-          $0.writeInteger(UInt8(1))
-        }
+      for requester in shard.waiting.take(.deletion(deletion.slot)) {
+        _ = shard.outgoing.replyWhenIndexed(
+          requester.header,
+          requester.lane,
+          index,
+          after: deletion.before
+        ) { $0.writeInteger(UInt8(1)) }
       }
     }
     if !slicedDeletions.isEmpty { shard.loop.slices.queueForWork(shard) }
@@ -225,12 +228,10 @@ final class ChannelDeletions: ShardPart {
       }
       try request.fields.end()
       return shard.waiting.add(request.header, request.lane, for: .deletion(slot))
-    case .eraseMember:
-      return try shard.performAbsent(&request, shard.replyTiming(slot))
     case .putChannel:
       return .refused(.busy, retryAfterMilliseconds: 100, "a channel of this name is being deleted")
     default:
-      return try shard.refuseAbsent(&request, shard.replyTiming(slot))
+      return try shard.performAbsent(&request, shard.replyTiming(slot))
     }
   }
 }

@@ -1,21 +1,26 @@
-import DequeModule
-import NIOCore
+internal import DequeModule
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// A pending read of a channel from storage, which requests wait for. They block no other channel.
 struct ChannelLoad {
-  /// Ticket of the read. An older read of the same channel may still be in flight, from before the channel was loaded
+  /// Identifies the read. An older read of the same channel may still be in flight, from before the channel was loaded
   /// and evicted; its result is stale and is ignored.
-  let ticket: UInt32
+  let loadID: UInt32
   /// Set for a user's index that has pending changes.
   var isForChanges = false
   /// Set for a read that only looks up the name; the channel is not kept in memory.
   var isForName = false
-  /// Requests for unread counts that wait for the channel.
-  var unread: [UnreadRequest.PendingEntry] = []
-  /// Scans that wait for the channel.
-  var scans: [ChannelScans.PendingLoad] = []
+  /// In arrival order. Requests about the channel itself wait in ``WaitingRequests``.
+  var waiters: [LoadWaiter] = []
+}
+
+/// Work over several channels that waits for a load of one of them.
+enum LoadWaiter {
+  /// An entry of a request for unread counts.
+  case unread(UnreadRequest.PendingEntry)
+  case scan(ChannelScans.PendingLoad)
 }
 
 /// A channel to read from storage, requested from the loop's driver.
@@ -23,7 +28,7 @@ package struct LoadRequest: Hashable, Sendable {
   package var shard: ShardID
   package var channel: ChannelReference
   /// Tells reads of one channel apart; returned with the result.
-  package var ticket: UInt32
+  package var loadID: UInt32
   /// A background read: reads that requests wait for go first.
   package var isBackground = false
 }
@@ -87,8 +92,8 @@ struct LogTail: ~Copyable {
 /// The reads of channels from storage that are in flight, and the requests that wait for them.
 final class ChannelLoads: ShardPart {
   private var loads: [ChannelReference: ChannelLoad] = [:]
-  /// Ticket of the last load.
-  private var loadTicket: UInt32 = 0
+  /// Id of the last load.
+  private var lastLoadID: UInt32 = 0
   /// Tail channels that are being loaded so that the log can be cut.
   private var tailLoads = 0
   /// When to retry tail channels that could not be read, in the loop's elapsed time.
@@ -121,20 +126,32 @@ final class ChannelLoads: ShardPart {
   ///   - isBackground: a background load, for which no request waits.
   func load(_ reference: ChannelReference, isForName: Bool = false, isBackground: Bool = false) {
     let channel = storageReference(reference)
-    loadTicket &+= 1
-    loads[reference] = ChannelLoad(ticket: loadTicket, isForName: isForName)
-    var request = LoadRequest(shard: shard.state.id, channel: channel, ticket: loadTicket)
+    lastLoadID &+= 1
+    loads[reference] = ChannelLoad(loadID: lastLoadID, isForName: isForName)
+    var request = LoadRequest(shard: shard.state.id, channel: channel, loadID: lastLoadID)
     request.isBackground = isBackground
     shard.loop.memory.load(request, as: reference)
   }
 
-  /// Add an entry of a request for unread counts, or a scan, that waits for a load in flight.
-  func add(_ entry: UnreadRequest.PendingEntry, to reference: ChannelReference) {
-    loads[reference]?.unread.append(entry)
+  /// Let work wait for a load in flight.
+  func add(_ waiter: LoadWaiter, to reference: ChannelReference) {
+    loads[reference]?.waiters.append(waiter)
   }
 
-  func add(_ pending: ChannelScans.PendingLoad, to reference: ChannelReference) {
-    loads[reference]?.scans.append(pending)
+  /// Resume work whose load has finished or failed.
+  private func resume(_ waiter: LoadWaiter, isReadable: Bool) {
+    switch waiter {
+    case .unread(let entry): shard.unreadQueries.unreadLoaded(entry, isReadable: isReadable)
+    case .scan(let pending): shard.scans.scanLoaded(pending, isReadable: isReadable)
+    }
+  }
+
+  /// Whether the work was not cancelled.
+  private func isRunning(_ waiter: LoadWaiter) -> Bool {
+    switch waiter {
+    case .unread(let entry): shard.unreadQueries.isRunning(entry.requestID)
+    case .scan(let pending): shard.scans.isRunning(pending.scanID)
+    }
   }
 
   /// Load a user's index for pending changes, or make a load in flight count as such.
@@ -147,7 +164,7 @@ final class ChannelLoads: ShardPart {
 
   /// Whether this read is still wanted.
   func isWanted(_ request: LoadRequest, as reference: ChannelReference) -> Bool {
-    loads[reference]?.ticket == request.ticket
+    loads[reference]?.loadID == request.loadID
   }
 
   /// Reference for reading from storage. A channel created in the log's tail is found there by number only, if at all.
@@ -176,8 +193,7 @@ final class ChannelLoads: ShardPart {
     if load.isForName { return shard.rebuilds.nameRead(reference, result) }
     if case .head(let number) = reference { return shard.push.headRead(number, result) }
     var waiting = shard.waiting.take(.load(reference))
-    var unread = load.unread
-    var waitingScans = load.scans
+    var waiters = load.waiters
     do throws(StorageError) {
       let slot: ChannelSlot?
       switch result {
@@ -189,8 +205,7 @@ final class ChannelLoads: ShardPart {
         // Serve the requests that wait for it by name first; later requests find it in memory.
         if let slot, let named = takeLoad(.cid(shard.state[slot].cid)) {
           waiting = shard.waiting.take(.load(.cid(shard.state[slot].cid)))
-          unread = named.unread
-          waitingScans = named.scans
+          waiters = named.waiters
         }
       } else if load.isForChanges {
         shard.indexes.recordAbsence(reference)
@@ -201,10 +216,9 @@ final class ChannelLoads: ShardPart {
         shard.tail.postpone(number)
         tailRetryAt = shard.loop.elapsedMilliseconds + shard.configuration.tailRetryMilliseconds
       }
-      shard.loop.driver.reports(error)
-      for item in waiting { refuseUnread(item) }
-      for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: false) }
-      for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: false) }
+      shard.loop.driver.report(error)
+      for item in waiting { refuseUnreadable(item) }
+      for waiter in waiters { resume(waiter, isReadable: false) }
       if load.isForChanges {
         shard.indexes.indexUnreadable(reference, error, number: (try? result.get())?.number)
       }
@@ -214,8 +228,7 @@ final class ChannelLoads: ShardPart {
     for (index, request) in waiting.enumerated() {
       shard.resume(request, .loaded(mayPostpone: index > 0))
     }
-    for entry in unread { shard.unreadQueries.unreadLoaded(entry, isReadable: true) }
-    for pending in waitingScans { shard.scans.scanLoaded(pending, isReadable: true) }
+    for waiter in waiters { resume(waiter, isReadable: true) }
   }
 
   /// Remove a load that is no longer in flight.
@@ -225,7 +238,7 @@ final class ChannelLoads: ShardPart {
     return load
   }
 
-  func refuseUnread(_ request: WaitingRequest) {
+  func refuseUnreadable(_ request: WaitingRequest) {
     shard.refuse(
       request,
       RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the channel cannot be read")
@@ -243,8 +256,7 @@ final class ChannelLoads: ShardPart {
     if case .number = reference { return true }
     return load.isForChanges || load.isForName || shard.rebuilds.isLoading(reference)
       || shard.waiting.hasWaiting(.load(reference))
-      || load.unread.contains { shard.unreadQueries.isRunning($0.ticket) }
-      || load.scans.contains { shard.scans.isRunning($0.ticket) }
+      || load.waiters.contains(where: isRunning)
   }
 
   /// - Returns: the channel's slot if it was installed now.

@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// A scan over channels, for a request or a change of a channel type. It loads channels that are not in memory, a few
 /// at a time.
@@ -30,8 +30,8 @@ struct ChannelScan {
   let purpose: Purpose
   /// A request waits for the scan.
   let isRequested: Bool
-  /// A request waits for this ticket, if any does.
-  var ticket: UInt32 = 0
+  /// Identifies the scan, also to a request that waits for it.
+  var scanID: UInt32 = 0
   /// Start time, in the loop's elapsed time.
   var began: Int64 = 0
   /// Channels still to scan.
@@ -70,12 +70,13 @@ struct ChannelScan {
 final class ChannelScans: ShardPart {
   /// A channel load that a scan waits for.
   struct PendingLoad {
-    var ticket: UInt32
+    var scanID: UInt32
     var cid: [UInt8]
   }
 
   private var scans: [UInt32: ChannelScan] = [:]
-  private var ticket: UInt32 = 0
+  /// Id of the last scan.
+  private var lastScanID: UInt32 = 0
   /// Scans to resume in a later turn; the first has the next turn.
   private var postponed: Deque<UInt32> = []
   /// Changes of types whose scans have not started, in arrival order.
@@ -83,14 +84,14 @@ final class ChannelScans: ShardPart {
 
   var hasUnstarted: Bool { !unstarted.isEmpty }
 
-  private func nextTicket() -> UInt32 {
-    ticket &+= 1
-    return ticket
+  private func nextScanID() -> UInt32 {
+    lastScanID &+= 1
+    return lastScanID
   }
 
-  private func take(_ ticket: UInt32) -> ChannelScan? { scans.removeValue(forKey: ticket) }
+  private func take(_ scanID: UInt32) -> ChannelScan? { scans.removeValue(forKey: scanID) }
 
-  private func keep(_ scan: ChannelScan, _ ticket: UInt32) { scans[ticket] = scan }
+  private func keep(_ scan: ChannelScan, _ scanID: UInt32) { scans[scanID] = scan }
 
   /// Time of the oldest change of a type, expiry or change of a user's privacy that is not sent to all watchers yet;
   /// none if there is none.
@@ -117,27 +118,27 @@ final class ChannelScans: ShardPart {
   private static let rowsPerChannel = 64
 
   /// Begin a scan, and run it as far as one turn has room.
-  func begin(_ scan: ChannelScan) { begin(scan, nextTicket()) }
+  func begin(_ scan: ChannelScan) { begin(scan, nextScanID()) }
 
   /// Begin a scan that answers a request.
   func begin(_ scan: ChannelScan, for request: borrowing Request) -> Outcome {
-    let ticket = nextTicket()
-    let outcome = shard.waiting.add(request.header, request.lane, for: .scan(ticket))
-    if case .waits = outcome { begin(scan, ticket) }
+    let scanID = nextScanID()
+    let outcome = shard.waiting.add(request.header, request.lane, for: .scan(scanID))
+    if case .waits = outcome { begin(scan, scanID) }
     return outcome
   }
 
-  private func begin(_ scan: ChannelScan, _ ticket: UInt32) {
+  private func begin(_ scan: ChannelScan, _ scanID: UInt32) {
     var scan = scan
-    scan.ticket = ticket
+    scan.scanID = scanID
     scan.began = shard.loop.elapsedMilliseconds
-    runSlice(scan, ticket)
+    runSlice(scan, scanID)
   }
 
   /// Drop a scan whose request's connection is gone. Loads in flight are ignored when they end.
-  func cancel(_ ticket: UInt32) { scans[ticket] = nil }
+  func cancel(_ scanID: UInt32) { scans[scanID] = nil }
 
-  func isRunning(_ ticket: UInt32) -> Bool { scans[ticket] != nil }
+  func isRunning(_ scanID: UInt32) -> Bool { scans[scanID] != nil }
 
   /// Queue a scan for a type whose options change in the gathering batch.
   func announceOptions(ofType name: String) {
@@ -153,17 +154,17 @@ final class ChannelScans: ShardPart {
 
   /// Resume a scan that an earlier turn had no room for.
   func resume() {
-    guard let ticket = postponed.popFirst() else { return }
+    guard let scanID = postponed.popFirst() else { return }
     // Long queries may have used up this turn's rows.
     shard.loop.budget.allowShortRows()
-    if let scan = take(ticket) { runSlice(scan, ticket) }
+    if let scan = take(scanID) { runSlice(scan, scanID) }
     if !postponed.isEmpty { shard.loop.slices.queueForWork(shard) }
   }
 
-  private func runSlice(_ scan: consuming ChannelScan, _ ticket: UInt32) {
+  private func runSlice(_ scan: consuming ChannelScan, _ scanID: UInt32) {
     var scan = scan
     // Without its request the scan is dropped: the client asks again on another connection.
-    if scan.isRequested, !shard.waiting.hasWaiting(.scan(ticket)) { return }
+    if scan.isRequested, !shard.waiting.hasWaiting(.scan(scanID)) { return }
     if case .changes = scan.purpose, isLate(scan) {
       return refuse(scan, .busy, retryAfterMilliseconds: 1_000, "the replay of changes timed out")
     }
@@ -171,13 +172,13 @@ final class ChannelScans: ShardPart {
       // A scan with nothing left to scan finishes in this turn: a busy channel would be stale again in a later one.
       while scan.loading < shard.configuration.scanLoadsMax, hasNext(scan) {
         guard shard.loop.budget.rows > 0 else {
-          keep(scan, ticket)
-          return postpone(ticket)
+          keep(scan, scanID)
+          return postpone(scanID)
         }
         guard let cid = nextChannel(&scan) else { break }
-        guard examine(cid, &scan, ticket) else { return }
+        guard examine(cid, &scan, scanID) else { return }
       }
-      guard scan.loading == 0, scan.cids.isEmpty else { return keep(scan, ticket) }
+      guard scan.loading == 0, scan.cids.isEmpty else { return keep(scan, scanID) }
       if case .options = scan.purpose, scan.next < shard.events.channelCount { continue }
       if requeueStaleChannels(&scan) { continue }
       break
@@ -189,8 +190,8 @@ final class ChannelScans: ShardPart {
     shard.loop.elapsedMilliseconds - scan.began > shard.configuration.scanMilliseconds
   }
 
-  private func postpone(_ ticket: UInt32) {
-    if !postponed.contains(ticket) { postponed.append(ticket) }
+  private func postpone(_ scanID: UInt32) {
+    if !postponed.contains(scanID) { postponed.append(scanID) }
     shard.loop.slices.queueForWork(shard)
   }
 
@@ -216,7 +217,7 @@ final class ChannelScans: ShardPart {
   /// Scan one channel, or load it first.
   ///
   /// - Returns: false if the scan has ended, with a refusal or without an answer.
-  private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ ticket: UInt32) -> Bool {
+  private func examine(_ cid: [UInt8], _ scan: inout ChannelScan, _ scanID: UInt32) -> Bool {
     if let slot = shard.state.slot(of: cid.span.bytes) { return examine(slot, cid, &scan) }
     if shard.deletions.index(absent: cid) != nil {
       recordAbsence(cid, &scan)
@@ -230,7 +231,7 @@ final class ChannelScans: ShardPart {
       }
       shard.loads.load(reference)
     }
-    shard.loads.add(PendingLoad(ticket: ticket, cid: cid), to: reference)
+    shard.loads.add(.scan(PendingLoad(scanID: scanID, cid: cid)), to: reference)
     scan.loading += 1
     return true
   }
@@ -339,7 +340,7 @@ final class ChannelScans: ShardPart {
       let progress = shard.events.progressForReply()
       let last = max(scan.last, shard.dirty.typesLast, shard.dirty.usersLast)
       let found = scan.found.filter { $0.events > 0 }
-      for request in shard.waiting.take(.scan(scan.ticket)) {
+      for request in shard.waiting.take(.scan(scan.scanID)) {
         let replyTiming = shard.replyTiming(last, revealingExpiryAt: scan.expiry, request.lane)
         shard.reply(request.header, max(progress.replyTiming, replyTiming), request.lane) { buffer in
           buffer.writeTime(progress.time)
@@ -349,7 +350,7 @@ final class ChannelScans: ShardPart {
         }
       }
     case .row:
-      for request in shard.waiting.take(.scan(scan.ticket)) {
+      for request in shard.waiting.take(.scan(scan.scanID)) {
         let replyTiming = shard.replyTiming(max(scan.last, shard.dirty.usersLast))
         shard.reply(request.header, replyTiming, request.lane) { _ in }
       }
@@ -359,7 +360,7 @@ final class ChannelScans: ShardPart {
   }
 
   private func answerIncomplete(_ scan: ChannelScan) {
-    for request in shard.waiting.take(.scan(scan.ticket)) {
+    for request in shard.waiting.take(.scan(scan.scanID)) {
       answerIncomplete(request.header, request.lane)
     }
   }
@@ -384,7 +385,7 @@ final class ChannelScans: ShardPart {
     _ detail: String
   ) {
     let refused = RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail)
-    for request in shard.waiting.take(.scan(scan.ticket)) {
+    for request in shard.waiting.take(.scan(scan.scanID)) {
       shard.refuse(request.header, refused, request.lane)
     }
   }
@@ -393,7 +394,7 @@ final class ChannelScans: ShardPart {
 
   /// Handle a finished or failed load of a channel that a scan waits for.
   func scanLoaded(_ pending: PendingLoad, isReadable: Bool) {
-    guard var scan = take(pending.ticket) else { return }
+    guard var scan = take(pending.scanID) else { return }
     scan.loading -= 1
     if let slot = shard.state.slot(of: pending.cid.span.bytes) {
       if !examine(slot, pending.cid, &scan) { return }
@@ -402,6 +403,6 @@ final class ChannelScans: ShardPart {
     } else if scan.isRequested {
       return refuse(scan, .unavailable, retryAfterMilliseconds: 1_000, "a channel cannot be read")
     }
-    runSlice(scan, pending.ticket)
+    runSlice(scan, pending.scanID)
   }
 }

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Clock eviction over a shard's slots: selects loaded channels to evict when memory is short. A channel that was used
 /// since the hand last passed it survives another round; the first unused one is evicted. The use that a channel was

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Consistency check of the effects from which a channel or a thread is loaded: assigning an inconsistent effect would
 /// trap. Effects come in page order: rows before messages.

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Read states, member lists of one message, the status of chosen members, and a member's own receipts and threads
 /// (Proto/frames.md, 0x27, 0x28 and 0x37 to 0x39; R9, R11, R15).

@@ -1,15 +1,15 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Marks: read, delivered and unread, in channels and in threads (Proto/frames.md, flag `thread`; R4, R15).
 extension ShardEngine {
   /// Perform mark-read, mark-unread and mark-delivered, in a channel or in one of its threads.
   func mark(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let asked = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
-    let user = asked.user
-    let message = asked.message
-    let epoch = asked.epoch
+    let fields = try MarkRequest(&request.fields, hasEpoch: request.kind != .markDelivered)
+    let user = fields.user
+    let message = fields.message
+    let epoch = fields.epoch
     let thread = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
@@ -143,8 +143,8 @@ extension ShardEngine {
   }
 
   func markUnreadSince(_ request: inout Request, _ slot: ChannelSlot) throws(WireError) -> Outcome {
-    let asked = try MarkUnreadSinceRequest(&request.fields)
-    let user = asked.user
+    let fields = try MarkUnreadSinceRequest(&request.fields)
+    let user = fields.user
     let parent = try Self.thread(&request)
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
@@ -164,7 +164,7 @@ extension ShardEngine {
         }
         targetSlot = thread
       }
-      try state.decideUnread(targetSlot, user: user, since: asked.since, epoch: asked.epoch, into: &effects)
+      try state.decideUnread(targetSlot, user: user, since: fields.since, epoch: fields.epoch, into: &effects)
     } catch {
       return refused(error, slot)
     }

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Channels and their members: created, changed, listed and erased (Proto/frames.md, 0x1D to 0x1F and 0x44; R16).
 extension ShardEngine {
@@ -190,7 +190,7 @@ extension ShardEngine {
     if case .erase(let known, _, _)? = request.attempt?.progress { scan = known }
     if isBeingErased(name, in: slot) {
       // Another command is erasing this user. This one erases what that one leaves.
-      let progress = RequestAttempt.Progress.erase(EraseScan(), user: name, isAtWork: false)
+      let progress = RequestAttempt.Progress.erase(EraseScan(), user: name, hasAppliedEffects: false)
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     let granted = max(loop.budget.effects, configuration.shortEffects)
@@ -206,7 +206,7 @@ extension ShardEngine {
     loop.budget.useEffects(granted - left)
     guard isDone else {
       if !effects.isEmpty { applyEffects(slot, session: nil) }
-      let progress = RequestAttempt.Progress.erase(scan, user: name, isAtWork: true)
+      let progress = RequestAttempt.Progress.erase(scan, user: name, hasAppliedEffects: true)
       return waiting.add(request, for: .slice(slot), progress: progress)
     }
     applyCommand(slot, request)
@@ -239,7 +239,7 @@ extension ShardEngine {
 
   /// Delete a channel that does not exist, or erase a user in it. Nothing is to be done, and that is no error: a
   /// repeat must succeed.
-  func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
+  func succeedAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     if request.kind == .eraseMember {
       let user = try request.fields.string()
       try request.fields.end()

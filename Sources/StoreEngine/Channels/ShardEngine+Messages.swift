@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Messages of a channel: registered, listed, deleted and truncated, and their statuses.
 extension ShardEngine {

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Receipts: acknowledgements, and answers that reveal an expired receipt (R9, R20).
 extension ShardEngine {

@@ -1,6 +1,6 @@
-import NIOCore
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// Segments of steps to read from storage, requested from the loop's driver (R17).
 package struct StepRequest: Hashable, Sendable {
@@ -8,7 +8,7 @@ package struct StepRequest: Hashable, Sendable {
   package var channel: ChannelNumber
   package var ranges: [StepTime.SegmentRange]
   /// Tells reads apart; returned with the result.
-  package var ticket: UInt32
+  package var readID: UInt32
 }
 
 /// A row page whose segments are being rewritten.
@@ -43,8 +43,8 @@ struct StepRead {
 /// are rewritten as fewer, and those that a commit writes or deletes.
 final class StepSegments: ShardPart {
   private var stepReads: [UInt32: StepRead] = [:]
-  /// Ticket of the last read of steps.
-  private var stepTicket: UInt32 = 0
+  /// Id of the last read of steps.
+  private var lastReadID: UInt32 = 0
   /// Row pages with a trim in progress (their segments are being read, to be rewritten as fewer), and those that cannot
   /// be trimmed.
   private var trimsInFlight: Set<TrimKey> = []
@@ -72,8 +72,8 @@ final class StepSegments: ShardPart {
     attempt.stepRounds += 1
     request.attempt = attempt
     let rowPages = attempt.segments.rowPages.sorted()
-    let ticket = readSteps(slot, Self.joined(ranges), purpose: .query(rowPages: rowPages))
-    return shard.waiting.add(request, for: .steps(ticket))
+    let readID = readSteps(slot, Self.joined(ranges), purpose: .query(rowPages: rowPages))
+    return shard.waiting.add(request, for: .steps(readID))
   }
 
   /// Whether a query may keep its steps, beside all other queries that keep some. One query always may.
@@ -112,7 +112,7 @@ final class StepSegments: ShardPart {
   private func readSteps(_ slot: ChannelSlot, _ ranges: [StepTime.SegmentRange], purpose: StepRead.Purpose)
     -> UInt32
   {
-    stepTicket &+= 1
+    lastReadID &+= 1
     var firsts: [(rowPage: UInt32, first: UInt32)] = []
     // Segments that were read for the query earlier must be of the same state.
     if case .query(let rowPages) = purpose {
@@ -124,11 +124,11 @@ final class StepSegments: ShardPart {
       firsts.append((range.rowPage, shard.state[slot].steps.segments(range.rowPage).lowerBound))
     }
     let channel = shard.state[slot].number
-    stepReads[stepTicket] = StepRead(slot: slot, channel: channel, firsts: firsts, purpose: purpose)
+    stepReads[lastReadID] = StepRead(slot: slot, channel: channel, firsts: firsts, purpose: purpose)
     shard.loop.driver.readSteps(
-      StepRequest(shard: shard.state.id, channel: channel, ranges: ranges, ticket: stepTicket)
+      StepRequest(shard: shard.state.id, channel: channel, ranges: ranges, readID: lastReadID)
     )
-    return stepTicket
+    return lastReadID
   }
 
   /// Whether the channel is in memory with the same segments as when the steps were requested.
@@ -139,10 +139,10 @@ final class StepSegments: ShardPart {
 
   /// Handle a finished or failed read of steps.
   func stepsRead(_ request: StepRequest, _ result: Result<[StoredSegment], StorageError>) {
-    guard let read = stepReads.removeValue(forKey: request.ticket) else { return }
+    guard let read = stepReads.removeValue(forKey: request.readID) else { return }
     switch read.purpose {
     case .query:
-      for query in shard.waiting.take(.steps(request.ticket)) { resume(query, read, request, result) }
+      for query in shard.waiting.take(.steps(request.readID)) { resume(query, read, request, result) }
     case .trim(let known): finishTrim(known, read, request, result)
     }
   }
@@ -161,7 +161,7 @@ final class StepSegments: ShardPart {
         let contents = try contents(request, result)
         for (key, bytes) in contents { segments.add(key.rowPage, key.segment, bytes) }
       } catch {
-        shard.loop.driver.reports(error)
+        shard.loop.driver.report(error)
         return shard.refuse(
           waiting,
           RefusedRequest(.unavailable, retryAfterMilliseconds: 1000, "the steps cannot be read")
@@ -256,7 +256,7 @@ final class StepSegments: ShardPart {
       contents = try self.contents(request, result, known: known)
     } catch {
       // The segments stay as they are: they may be damaged. The trim is not retried before the next start.
-      shard.loop.driver.reports(error)
+      shard.loop.driver.report(error)
       return
     }
     trimsInFlight.remove(key)
@@ -285,7 +285,7 @@ final class StepSegments: ShardPart {
     at index: LogIndex
   ) {
     guard !shard.state[slot].steps.segments(rowPage).isEmpty else { return }
-    if trims.isEmpty { shard.loop.commits.trims(shard) }
+    if trims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
     let trim = CommitGroup.Trim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
     trims.append((index, trim))
   }
@@ -294,7 +294,7 @@ final class StepSegments: ShardPart {
 
   /// Record that the commit which is being made writes a segment.
   func recordWrite(_ slot: ChannelSlot, _ channel: ChannelNumber, _ page: PageID) {
-    if segmentsInFlight.isEmpty { shard.loop.commits.writesSegments(shard) }
+    if segmentsInFlight.isEmpty { shard.loop.commits.registerSegmentWrites(of: shard) }
     segmentsInFlight.append((slot, channel, page))
   }
 

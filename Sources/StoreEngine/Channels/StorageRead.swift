@@ -1,6 +1,6 @@
-import NIOCore
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// A peek: reads some users' unread counts from channels on storage, without loading the channels (R14). It runs on a
 /// thread that may block and reads only the pages it needs.
@@ -21,7 +21,7 @@ package struct StorageReadRequest: Hashable, Sendable {
   package var shard: ShardID
   package var entries: [Entry]
   /// Returned with the results.
-  package var ticket: UInt32
+  package var requestID: UInt32
 
   /// Peek at all entries; call on a thread that may block.
   ///

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Consistency check of a channel's threads while the channel loads. A thread's rows come before its replies
 /// (``PageID/sortKey``), and both after the channel's messages.

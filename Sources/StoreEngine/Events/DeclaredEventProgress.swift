@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Event progress of a shard: the times up to which its watchers have received all events (Proto/frames.md, "Events").
 struct DeclaredEventProgress {

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Prefer ReceiptModel's type to NIO's.
 typealias ChannelEvent = ReceiptModel.ChannelEvent

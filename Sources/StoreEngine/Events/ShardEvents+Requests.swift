@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Requests that subscribe to events, and announcements of rows.
 extension ShardEvents {
@@ -38,7 +38,7 @@ extension ShardEvents {
     _ = shard.state.advance(clock: shard.loop.clock)
     var added: [[UInt8]] = []
     for cid in cids where !subscriptions.isWatched(cid, by: watcher) {
-      guard request.lane.account.subscriptions < shard.configuration.subscriptionsMax else {
+      guard request.lane.backlog.subscriptions < shard.configuration.subscriptionsMax else {
         for cid in added { subscriptions.unwatch(cid, by: watcher) }
         return refuseMore(request)
       }
@@ -89,7 +89,7 @@ extension ShardEvents {
     if on == 0 {
       subscriptions.unwatch(user: name, by: watcher)
     } else if !subscriptions.watchers(ofUser: name).contains(watcher) {
-      guard request.lane.account.subscriptions < shard.configuration.subscriptionsMax else {
+      guard request.lane.backlog.subscriptions < shard.configuration.subscriptionsMax else {
         return refuseMore(request)
       }
       subscriptions.watch(user: name, by: watcher)

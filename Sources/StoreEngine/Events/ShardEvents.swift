@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Events of watched channels and users: recorded while effects are applied, sent when the batch is closed.
 final class ShardEvents: ShardPart {

@@ -1,5 +1,5 @@
-import HeapModule
-import ReceiptModel
+internal import HeapModule
+internal import ReceiptModel
 
 /// Subscriptions of the loop's connections in one shard: channels by cid, whether or not they exist or are in memory,
 /// and users by name. Events of watched channels and users are recorded here until they are sent.
@@ -120,7 +120,7 @@ struct Subscriptions {
         users[user] = left.isEmpty ? nil : left
       }
     }
-    gone.lane.account.changeSubscriptions(-gone.count)
+    gone.lane.backlog.changeSubscriptions(-gone.count)
     watchers[Int(watcher)] = nil
     freeWatchers.append(watcher)
   }
@@ -134,7 +134,7 @@ struct Subscriptions {
   private mutating func counts(_ watcher: Int32, _ difference: Int) {
     guard let lane = watchers[Int(watcher)]?.lane else { return }
     watchers[Int(watcher)]?.count += difference
-    lane.account.changeSubscriptions(difference)
+    lane.backlog.changeSubscriptions(difference)
   }
 
   // MARK: Channels

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One phase of an index rebuild, running in one shard. The first phase scans every channel and queues its memberships
 /// again; the second scans every index and removes unconfirmed entries. It scans memory first, by slot, then the rest,
@@ -259,7 +259,7 @@ final class IndexRebuilds: ShardPart {
         if !shard.loads.isInFlight(reference) { shard.loads.load(reference, isBackground: true) }
       }
     } catch {
-      shard.loop.driver.reports(error)
+      shard.loop.driver.report(error)
       if case .failed = error { retryLater(number) } else { finishRebuilding(number) }
     }
   }

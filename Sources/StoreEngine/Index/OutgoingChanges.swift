@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
+internal import DequeModule
+internal import NIOCore
 package import ReceiptModel
-import ReceiptWire
+internal import ReceiptWire
 
 /// Membership changes in transit from a channel's shard to their users' home shard.
 package struct MembershipDelivery: Hashable, Sendable {
@@ -26,8 +26,8 @@ package struct MembershipAcknowledgement: Hashable, Sendable {
 /// A reply that waits until its membership changes are in the index, so that a client that lists its channels
 /// afterwards sees them.
 struct DeferredReply {
-  /// The request waits for this ticket.
-  let ticket: UInt32
+  /// Identifies the reply among those that requests wait for.
+  let waitID: UInt32
   var bytes: ByteBuffer
   /// Last effect that the reply reveals.
   var index: LogIndex
@@ -45,11 +45,11 @@ final class OutgoingChanges: ShardPart {
   struct Sending {
     let target: ShardID
     /// Changes up to here were sent.
-    var asked: UInt64
+    var sentThrough: UInt64
     /// Changes up to here are in the index.
     var acknowledged: UInt64
     /// Time of the last send or acknowledgement, in the loop's elapsed time.
-    var askedAt: Int64
+    var lastActivityAt: Int64
   }
 
   /// One for each shard with changes that are not yet logged as taken.
@@ -59,12 +59,10 @@ final class OutgoingChanges: ShardPart {
   /// Changes up to here are in closed batches.
   private var closed: UInt64 = 0
   private var loggedAt: Int64 = 0
-  /// Highest change number before the current command.
-  var before: UInt64 = 0
   /// In arrival order.
   private var held: Deque<DeferredReply> = []
-  /// Ticket of the last held reply.
-  private var lastTicket: UInt32 = 0
+  /// Wait id of the last held reply.
+  private var lastWaitID: UInt32 = 0
 
   func recovered(through number: UInt64) {
     durable = number
@@ -100,13 +98,16 @@ final class OutgoingChanges: ShardPart {
     _ index: LogIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
-    replyWhenIndexed(request.header, request.lane, index, fields)
+    assert(request.isBegun)
+    return replyWhenIndexed(request.header, request.lane, index, after: request.outboxBefore, fields)
   }
 
+  /// - Parameter before: number of the last membership change that the reply does not wait for.
   func replyWhenIndexed(
     _ header: FrameHeader,
     _ lane: ReplyLane,
     _ index: LogIndex,
+    after before: UInt64,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Outcome {
     guard shard.state.outbox.last > before, shard.configuration.indexWaitMilliseconds > 0,
@@ -146,10 +147,10 @@ final class OutgoingChanges: ShardPart {
     )
     fields(&bytes)
     bytes.endFrame(start)
-    lastTicket &+= 1
+    lastWaitID &+= 1
     held.append(
       DeferredReply(
-        ticket: lastTicket,
+        waitID: lastWaitID,
         bytes: bytes,
         index: index,
         changes: changes,
@@ -157,7 +158,7 @@ final class OutgoingChanges: ShardPart {
         isStrict: isStrict
       )
     )
-    return shard.waiting.add(header, lane, for: .index(lastTicket))
+    return shard.waiting.add(header, lane, for: .index(lastWaitID))
   }
 
   private static var refusedUnindexed: RefusedRequest {
@@ -202,7 +203,7 @@ final class OutgoingChanges: ShardPart {
   }
 
   private func release(_ item: DeferredReply) {
-    for request in shard.waiting.take(.index(item.ticket)) {
+    for request in shard.waiting.take(.index(item.waitID)) {
       let replyTiming = shard.replyTiming(item.index)
       if request.lane.add(replyTiming, { $0.writeImmutableBuffer(item.bytes) }) {
         shard.loop.replies.record(request.lane, replyTiming)
@@ -211,7 +212,7 @@ final class OutgoingChanges: ShardPart {
   }
 
   /// Drop a held reply whose connection is gone.
-  func cancel(_ ticket: UInt32) { held.removeAll { $0.ticket == ticket } }
+  func cancel(_ waitID: UInt32) { held.removeAll { $0.waitID == waitID } }
 
   // MARK: Sending
 
@@ -231,7 +232,7 @@ final class OutgoingChanges: ShardPart {
     for target in shard.state.takeQueued() where !sendings.contains(where: { $0.target == target }) {
       let sent = shard.state.outbox.sent(to: target)
       sendings.append(
-        OutgoingChanges.Sending(target: target, asked: sent, acknowledged: sent, askedAt: 0)
+        OutgoingChanges.Sending(target: target, sentThrough: sent, acknowledged: sent, lastActivityAt: 0)
       )
     }
     for position in sendings.indices { send(position) }
@@ -239,23 +240,28 @@ final class OutgoingChanges: ShardPart {
 
   private func send(_ position: Int) {
     let sending = sendings[position]
-    guard sending.asked < durable else { return }
+    guard sending.sentThrough < durable else { return }
     let underWay = shard.state.outbox.count(
       for: sending.target,
       after: sending.acknowledged,
-      through: sending.asked
+      through: sending.sentThrough
     )
     let changes = shard.state.outbox.changes(
       for: sending.target,
-      after: sending.asked,
+      after: sending.sentThrough,
       through: durable,
       limit: shard.configuration.changesInFlightMax - underWay
     )
     guard let last = changes.last else { return }
-    if underWay == 0 { sendings[position].askedAt = shard.loop.elapsedMilliseconds }
-    sendings[position].asked = last.number
+    if underWay == 0 { sendings[position].lastActivityAt = shard.loop.elapsedMilliseconds }
+    sendings[position].sentThrough = last.number
     shard.loop.crossShard.deliver(
-      MembershipDelivery(from: shard.state.id, to: sending.target, after: sending.asked, changes: changes)
+      MembershipDelivery(
+        from: shard.state.id,
+        to: sending.target,
+        after: sending.sentThrough,
+        changes: changes
+      )
     )
   }
 
@@ -269,8 +275,8 @@ final class OutgoingChanges: ShardPart {
       acknowledgement.through > sendings[position].acknowledged
     else { return false }
     sendings[position].acknowledged = acknowledgement.through
-    sendings[position].asked = max(sendings[position].asked, acknowledgement.through)
-    sendings[position].askedAt = shard.loop.elapsedMilliseconds
+    sendings[position].sentThrough = max(sendings[position].sentThrough, acknowledgement.through)
+    sendings[position].lastActivityAt = shard.loop.elapsedMilliseconds
     let target = acknowledgement.from
     let unlogged = shard.state.outbox.count(
       for: target,
@@ -307,10 +313,10 @@ final class OutgoingChanges: ShardPart {
     let now = shard.loop.elapsedMilliseconds
     for position in sendings.indices {
       let sending = sendings[position]
-      guard sending.asked > sending.acknowledged,
-        now - sending.askedAt >= shard.configuration.changesRetryMilliseconds
+      guard sending.sentThrough > sending.acknowledged,
+        now - sending.lastActivityAt >= shard.configuration.changesRetryMilliseconds
       else { continue }
-      sendings[position].asked = sending.acknowledged
+      sendings[position].sentThrough = sending.acknowledged
     }
     sendChanges()
     if now - loggedAt >= shard.configuration.changesLoggedMilliseconds { logSent() }
@@ -321,7 +327,7 @@ final class OutgoingChanges: ShardPart {
         ? shard.configuration.indexWaitMilliseconds : shard.configuration.indexWaitStrictMilliseconds
       guard now - item.since >= limit else { return false }
       if item.isStrict {
-        for request in shard.waiting.take(.index(item.ticket)) {
+        for request in shard.waiting.take(.index(item.waitID)) {
           shard.refuse(request.header, Self.refusedUnindexed, request.lane)
         }
       } else {

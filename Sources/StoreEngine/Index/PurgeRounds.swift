@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Purge rounds, in which a shard removes what it has logged (R16; Proto/frames.md, 0x2B). Rounds run one at a time and
 /// are numbered from 1 since the start. Any number of requests may wait for the same round. A pure state machine.

@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// A request for unread counts that waits for channels to be read (R14).
 struct UnreadRequest {
@@ -15,7 +15,7 @@ struct UnreadRequest {
 
   /// An entry whose channel is being loaded.
   struct PendingEntry {
-    var ticket: UInt32
+    var requestID: UInt32
     var open: Open
   }
 
@@ -72,10 +72,10 @@ struct StaleReadDetector {
 /// Channels on storage are peeked at and stay there. A channel is loaded only if it has effects in the log's tail, or
 /// its pages are not enough.
 final class UnreadQueries: ShardPart {
-  /// Requests that wait for channels to load, by ticket.
+  /// Requests that wait for channels to load, by request id.
   private var unreadRequests: [UInt32: UnreadRequest] = [:]
-  /// Ticket of the last of these requests.
-  private var unreadTicket: UInt32 = 0
+  /// Id of the last of these requests.
+  private var lastRequestID: UInt32 = 0
   /// Channels with a peek in flight.
   private var staleReads = StaleReadDetector()
 
@@ -104,8 +104,8 @@ final class UnreadQueries: ShardPart {
     var unread = UnreadRequest(answers: [])
     unread.answers.reserveCapacity(count)
     for index in 0..<count {
-      let asked = try UnreadCountEntry(&entries)
-      let (cid, user, row) = (asked.cid, asked.user, asked.row)
+      let fields = try UnreadCountEntry(&entries)
+      let (cid, user, row) = (fields.cid, fields.user, fields.row)
       if let answer = unreadNow(cid, user, &unread.last) {
         unread.answers.append(answer)
         continue
@@ -120,16 +120,16 @@ final class UnreadQueries: ShardPart {
       if isBeingLoaded(entry.cid) { unread.whole.append(open) } else { unread.unpeeked.append(open) }
     }
     guard !unread.isDone else { return reply(unread, request.header, request.lane) }
-    unreadTicket &+= 1
-    let outcome = shard.waiting.add(request.header, request.lane, for: .unread(unreadTicket))
-    if case .waits = outcome { runSlice(unread, unreadTicket) }
+    lastRequestID &+= 1
+    let outcome = shard.waiting.add(request.header, request.lane, for: .unread(lastRequestID))
+    if case .waits = outcome { runSlice(unread, lastRequestID) }
     return outcome
   }
 
   /// Drop a request whose connection is gone. A peek in flight ends by itself.
-  func cancel(_ ticket: UInt32) { unreadRequests[ticket] = nil }
+  func cancel(_ requestID: UInt32) { unreadRequests[requestID] = nil }
 
-  func isRunning(_ ticket: UInt32) -> Bool { unreadRequests[ticket] != nil }
+  func isRunning(_ requestID: UInt32) -> Bool { unreadRequests[requestID] != nil }
 
   /// Return the answer if nothing must be read for it.
   ///
@@ -160,22 +160,22 @@ final class UnreadQueries: ShardPart {
 
   // MARK: Progress
 
-  /// Does all work that can be done now, and answers if the request is complete.
-  private func runSlice(_ request: consuming UnreadRequest, _ ticket: UInt32) {
+  /// Do all work that can be done now, and answer the request if it is complete.
+  private func runSlice(_ request: consuming UnreadRequest, _ requestID: UInt32) {
     var request = request
-    if !request.unpeeked.isEmpty { peek(&request, ticket) }
-    guard loadChannels(&request, ticket) else {
+    if !request.unpeeked.isEmpty { peek(&request, requestID) }
+    guard loadChannels(&request, requestID) else {
       let refused = RefusedRequest(.busy, retryAfterMilliseconds: 100, "too many channels are being loaded")
-      for waiting in shard.waiting.take(.unread(ticket)) {
+      for waiting in shard.waiting.take(.unread(requestID)) {
         shard.refuse(waiting.header, refused, waiting.lane)
       }
       return
     }
     guard request.isDone else {
-      unreadRequests[ticket] = request
+      unreadRequests[requestID] = request
       return
     }
-    for waiting in shard.waiting.take(.unread(ticket)) { _ = reply(request, waiting.header, waiting.lane) }
+    for waiting in shard.waiting.take(.unread(requestID)) { _ = reply(request, waiting.header, waiting.lane) }
   }
 
   private func reply(_ request: UnreadRequest, _ header: FrameHeader, _ lane: ReplyLane) -> Outcome {
@@ -188,7 +188,7 @@ final class UnreadQueries: ShardPart {
   }
 
   /// Peek at all entries in one read.
-  private func peek(_ request: inout UnreadRequest, _ ticket: UInt32) {
+  private func peek(_ request: inout UnreadRequest, _ requestID: UInt32) {
     request.peekRounds += 1
     request.peeked = request.unpeeked
     request.unpeeked = []
@@ -196,14 +196,14 @@ final class UnreadQueries: ShardPart {
       request.peeked[index].entries = staleReads.begin(request.peeked[index].entry.cid)
     }
     shard.loop.driver.peek(
-      StorageReadRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), ticket: ticket)
+      StorageReadRequest(shard: shard.state.id, entries: request.peeked.map(\.entry), requestID: requestID)
     )
   }
 
   /// Load a few channels at a time.
   ///
   /// - Returns: false if too many other channels are being loaded.
-  private func loadChannels(_ request: inout UnreadRequest, _ ticket: UInt32) -> Bool {
+  private func loadChannels(_ request: inout UnreadRequest, _ requestID: UInt32) -> Bool {
     while request.loading < shard.configuration.unreadLoadsMax, let open = request.whole.popFirst() {
       // The channel may have been loaded meanwhile.
       if answer(open, &request) { continue }
@@ -212,7 +212,7 @@ final class UnreadQueries: ShardPart {
         guard shard.loads.count < shard.configuration.loadsMax else { return false }
         shard.loads.load(reference)
       }
-      shard.loads.add(UnreadRequest.PendingEntry(ticket: ticket, open: open), to: reference)
+      shard.loads.add(.unread(UnreadRequest.PendingEntry(requestID: requestID, open: open)), to: reference)
       request.loading += 1
     }
     return true
@@ -230,7 +230,7 @@ final class UnreadQueries: ShardPart {
 
   /// Handle the results of a peek.
   func peeked(_ peek: StorageReadRequest, _ results: [StorageUnreadCounts]) {
-    guard var request = unreadRequests.removeValue(forKey: peek.ticket) else {
+    guard var request = unreadRequests.removeValue(forKey: peek.requestID) else {
       for entry in peek.entries { _ = staleReads.end(entry.cid, since: 0) }
       return
     }
@@ -249,7 +249,7 @@ final class UnreadQueries: ShardPart {
         apply(result, open, &request)
       }
     }
-    runSlice(request, peek.ticket)
+    runSlice(request, peek.requestID)
   }
 
   /// Apply a peek's result for a channel that stayed on storage all the time.
@@ -264,9 +264,10 @@ final class UnreadQueries: ShardPart {
     }
     switch result.outcome {
     case .counts where result.index > shard.log.closed:
-      shard.loop.driver.reports(
+      shard.loop.driver.report(
         .corrupt(
-          "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): a page of log index \(result.index.rawValue), which is not written yet"
+          "shard \(shard.state.id.rawValue), channel \(result.channel.rawValue): "
+            + "a page of log index \(result.index.rawValue), which is not written yet"
         )
       )
       request.answers[open.index] = .refused(.unavailable)
@@ -275,18 +276,18 @@ final class UnreadQueries: ShardPart {
     case .notAMember: request.answers[open.index] = .refused(.notAMember)
     case .unknown: request.whole.append(open)
     case .failed(let error):
-      shard.loop.driver.reports(error)
+      shard.loop.driver.report(error)
       request.answers[open.index] = .refused(.unavailable)
     }
   }
 
   /// Handle a finished or failed load of a channel that an entry waits for.
   func unreadLoaded(_ entry: UnreadRequest.PendingEntry, isReadable: Bool) {
-    guard var request = unreadRequests.removeValue(forKey: entry.ticket) else { return }
+    guard var request = unreadRequests.removeValue(forKey: entry.requestID) else { return }
     request.loading -= 1
     if !answer(entry.open, &request) {
       request.answers[entry.open.index] = .refused(isReadable ? .channelNotFound : .unavailable)
     }
-    runSlice(request, entry.ticket)
+    runSlice(request, entry.requestID)
   }
 }

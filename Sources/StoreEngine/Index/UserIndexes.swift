@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Users' indexes of channels, in their home shards (R13, R14). An index is stored like a channel: loaded on demand,
 /// evicted when memory is short.
@@ -187,9 +187,10 @@ final class UserIndexes: ShardPart {
     // The log's tail of this index can no longer be applied, and must not hold the log.
     if let number = shard.tail.number(of: name) ?? number { shard.tail.remove(number, cid: name) }
     absent.insert(name)
-    shard.loop.driver.reports(
+    shard.loop.driver.report(
       .corrupt(
-        "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; run tidemark rebuild-index"
+        "shard \(shard.state.id.rawValue): a user's index is unreadable and was recreated empty; "
+          + "run tidemark rebuild-index"
       )
     )
   }
@@ -201,8 +202,8 @@ final class UserIndexes: ShardPart {
 
   /// List a user's channels, by position.
   ///
-  /// - Parameter isLookedFor: the index was already looked up: it is in memory or does not exist.
-  func listChannels(_ request: inout Request, isLookedFor: Bool = false) throws(WireError) -> Outcome {
+  /// - Parameter wasLookedUp: the index was already looked up: it is in memory or does not exist.
+  func listChannels(_ request: inout Request, wasLookedUp: Bool = false) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let fields = try ListChannelsRequest(&request.fields)
     let (flags, limit, cursor) = (fields.flags, fields.limit, fields.cursor)
@@ -221,7 +222,7 @@ final class UserIndexes: ShardPart {
     guard !shard.isRevoked(user, request) else { return shard.refused(.tokenRevoked, nil) }
     guard since.map(isKept) ?? true else { return .refused(.limitReached, Self.sinceRange) }
     guard let slot = shard.state.index(of: user) else {
-      guard isLookedFor || shard.deletions.isDeleted(IndexName.bytes(of: user).span.bytes) else {
+      guard wasLookedUp || shard.deletions.isDeleted(IndexName.bytes(of: user).span.bytes) else {
         return shard.loads.wait(request, for: .cid(IndexName.bytes(of: user)))
       }
       return replyNoChannels(request, max(shard.dirty.usersLast, shard.deletions.last))

@@ -1,5 +1,5 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// Dirty pages of a shard: those with effects that are in the log but not yet in the page on storage. The oldest such
 /// effect holds the log.

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// The log of a shard, as far as it is not storage's: which batches are durable, which one is in flight, the gathering
 /// batch with its encoded effects, and where the log was cut.

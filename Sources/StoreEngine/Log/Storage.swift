@@ -1,8 +1,8 @@
 package import NIOCore
 package import ReceiptModel
 
-/// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks: call on a
-/// thread that may block, never on an event loop.
+/// Storage of the shards' log and pages (docs/architecture.md, "Log, pages and recovery"). Every call blocks. `commit`
+/// may be called on an event loop while commits are quick (`CommitPace`); call all others on a thread that may block.
 package protocol StorageEngine: Sendable {
   /// Make a group durable: its batches are on stable storage when this returns. Pages and cuts may become durable
   /// later than the batches, never before them. A cut never becomes durable before the pages of earlier groups.

@@ -1,5 +1,5 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// The channels of a loop in memory, within its budget: their loading from storage, and their eviction.
 final class ChannelMemory: LoopPart {

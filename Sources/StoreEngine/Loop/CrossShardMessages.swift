@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Messages to other shards, which leave at the end of the turn.
 final class CrossShardMessages: LoopPart {

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Group commit: one append in flight, the next one gathering. It owns the lists of the shards that take part.
 final class GroupCommits: LoopPart {
@@ -24,11 +24,14 @@ final class GroupCommits: LoopPart {
   /// Register a shard whose batch has got its first effect.
   func joinNextCommit(_ shard: ShardEngine) { gathering.append(shard) }
 
-  func writesSegments(_ shard: ShardEngine) { withSegments.append(shard) }
+  /// Register a shard that writes step segments in this commit.
+  func registerSegmentWrites(of shard: ShardEngine) { withSegments.append(shard) }
 
-  func trims(_ shard: ShardEngine) { trimming.append(shard) }
+  /// Register a shard that has step segments to delete.
+  func registerTrims(of shard: ShardEngine) { trimming.append(shard) }
 
-  func drops(_ shard: ShardEngine) { dropping.append(shard) }
+  /// Register a shard that has pages of deleted channels to drop.
+  func registerDrops(of shard: ShardEngine) { dropping.append(shard) }
 
   // MARK: Commit
 

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Time of a loop: a wall clock that never falls, and the time that has passed.
 struct LoopClock {

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// The connections of a loop, and the delivery of their replies. It owns the lanes that have replies to leave now, with
 /// the commit in flight, or with the next one.

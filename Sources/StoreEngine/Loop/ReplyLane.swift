@@ -1,10 +1,10 @@
 package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
-import Synchronization
+internal import Synchronization
 
 /// Counters that the lanes of one connection share across loops.
-package final class ConnectionAccount: Sendable {
+package final class ConnectionBacklog: Sendable {
   private let bytes = Atomic<Int>(0)
   private let subscriptionCount = Atomic<Int>(0)
 
@@ -47,8 +47,8 @@ package final class ReplyLane {
   var sessionPositions: [Int32]
   /// Number of the connection among each shard's watchers, likewise; −1: it has no subscriptions there.
   var watcherNumbers: [Int32]
-  /// The receiver of delivered bytes reports when they are written (``ConnectionAccount/wrote(_:)``).
-  package let account: ConnectionAccount
+  /// The receiver of delivered bytes reports when they are written (``ConnectionBacklog/wrote(_:)``).
+  package let backlog: ConnectionBacklog
   /// Ends the connection because a request that waited does not parse.
   private let end: (WireError) -> Void
   /// Delivers encoded frames and the number of replies among them. Called on the loop, at most once per turn and
@@ -66,19 +66,19 @@ package final class ReplyLane {
   /// - Parameters:
   ///   - serial: see ``serial``.
   ///   - shards: number of shards of the loop.
-  ///   - account: the connection's counters.
+  ///   - backlog: the connection's counters.
   package init(
     session: SessionID,
     serial: UInt64 = 0,
     shards: Int,
-    account: ConnectionAccount = ConnectionAccount(),
+    backlog: ConnectionBacklog = ConnectionBacklog(),
     deliver: @escaping (ByteBuffer, Int) -> Void,
     end: @escaping (WireError) -> Void
   ) {
     self.session = session
     self.serial = serial
     self.end = end
-    self.account = account
+    self.backlog = backlog
     self.sessionPositions = Array(repeating: -1, count: shards)
     self.watcherNumbers = Array(repeating: -1, count: shards)
     self.deliver = deliver
@@ -121,7 +121,7 @@ package final class ReplyLane {
 
   /// Bytes that are buffered, or were delivered and are not written to the socket yet.
   var unwrittenBytes: Int {
-    account.unwrittenBytes + now.readableBytes + inFlight.readableBytes
+    backlog.unwrittenBytes + now.readableBytes + inFlight.readableBytes
       + gathering.readableBytes
   }
 
@@ -138,8 +138,8 @@ package final class ReplyLane {
     end(error)
   }
 
-  func deliverInFlight() { hand(take(&inFlight, &inFlightCount)) }
-  func deliverNow() { hand(take(&now, &nowCount)) }
+  func deliverInFlight() { deliverIfOpen(take(&inFlight, &inFlightCount)) }
+  func deliverNow() { deliverIfOpen(take(&now, &nowCount)) }
 
   /// Take a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
   private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
@@ -151,9 +151,9 @@ package final class ReplyLane {
     return full
   }
 
-  private func hand(_ replies: (bytes: ByteBuffer, count: Int)) {
+  private func deliverIfOpen(_ replies: (bytes: ByteBuffer, count: Int)) {
     guard replies.bytes.readableBytes > 0, !isClosed else { return }
-    account.addUnwritten(replies.bytes.readableBytes)
+    backlog.addUnwritten(replies.bytes.readableBytes)
     deliver(replies.bytes, replies.count)
   }
 }

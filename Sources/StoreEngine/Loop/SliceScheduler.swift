@@ -1,10 +1,10 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// Work that is too much for one turn and runs in slices: long queries, wide requests, loads and index work. It owns
 /// the turns of the shards with such work, by kind; the first has the next turn.
 final class SliceScheduler: LoopPart {
-  private var isAsked = false
+  private var isSliceRequested = false
   /// Shards with sliced queries.
   private var querying: Deque<ShardEngine> = []
   /// Shards with more index work than one turn has room for.
@@ -19,14 +19,14 @@ final class SliceScheduler: LoopPart {
 
   /// Run one slice of pending work.
   func run() {
-    isAsked = false
+    isSliceRequested = false
     if hasRoomToGather { runWork() }
     if let index = querying.firstIndex(where: { !$0.isBatchFull }) {
       let shard = querying.remove(at: index)
       shard.waiting.runSlice()
       if shard.waiting.hasSlices { querying.append(shard) }
     }
-    ask()
+    requestSlice()
   }
 
   /// Whether more wide work may gather behind the commit in flight.
@@ -54,23 +54,23 @@ final class SliceScheduler: LoopPart {
   private func performPostponed() {
     while loop.budget.entries > 0, let shard = postponing.popFirst() {
       shard.waiting.performPostponed()
-      if shard.waiting.hasTurns { postponing.append(shard) }
+      if shard.waiting.hasPostponed { postponing.append(shard) }
     }
   }
 
-  /// Requests a slice if there is pending work. Work of a shard with a full batch resumes when the batch is closed. If
+  /// Request a slice if there is pending work. Work of a shard with a full batch resumes when the batch is closed. If
   /// there is no room behind the commit, work resumes at its end.
-  func ask() {
-    guard !isAsked else { return }
+  func requestSlice() {
+    guard !isSliceRequested else { return }
     let isWanted =
       working.contains { !$0.isBatchFull } || !postponing.isEmpty || loop.memory.hasArrived
     guard querying.contains(where: { !$0.isBatchFull }) || isWanted && hasRoomToGather else { return }
-    isAsked = true
+    isSliceRequested = true
     loop.driver.sliceLater()
   }
 
   func stop() {
-    isAsked = false
+    isSliceRequested = false
     querying = []
     working = []
     postponing = []
@@ -80,16 +80,16 @@ final class SliceScheduler: LoopPart {
   // MARK: For the shards
 
   /// Register a shard that has postponed its first request.
-  func queueForTurns(_ shard: ShardEngine) {
+  func queueForPostponed(_ shard: ShardEngine) {
     // Still queued if its earlier requests were cancelled.
     if !postponing.contains(where: { $0 === shard }) { postponing.append(shard) }
-    ask()
+    requestSlice()
   }
 
   /// Register a shard that has suspended its first query.
   func queueForSlices(_ shard: ShardEngine) {
     if !querying.contains(where: { $0 === shard }) { querying.append(shard) }
-    ask()
+    requestSlice()
   }
 
   /// Register a shard that has more index work for a later turn.
@@ -97,6 +97,6 @@ final class SliceScheduler: LoopPart {
     guard !shard.isQueuedForWork else { return }
     shard.isQueuedForWork = true
     working.append(shard)
-    ask()
+    requestSlice()
   }
 }

@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Purges of the storage, one at a time for all shards that wait for one.
 final class StoragePurges: LoopPart {
@@ -41,7 +41,7 @@ final class StoragePurges: LoopPart {
     var isDone = true
     if case .failure(let error) = result {
       isDone = false
-      loop.driver.reports(error)
+      loop.driver.report(error)
     }
     for shard in current { shard.purges.ended(isDone: isDone) }
     current.removeAll(keepingCapacity: true)

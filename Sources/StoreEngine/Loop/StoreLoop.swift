@@ -15,7 +15,7 @@ package protocol StoreLoopDriver: AnyObject {
   var keepsErasureLedger: Bool { get }
   /// Record this user in the ledger durably, then call ``StoreLoop/erasureRecorded(_:fault:)``.
   func recordErasure(_ request: ErasureRequest)
-  /// Pass these to ``StoreLoop/take(_:)`` of the loops that own the target shards, in this order per shard. Loss is
+  /// Pass these to ``StoreLoop/receive(_:)`` of the loops that own the target shards, in this order per shard. Loss is
   /// allowed.
   func deliver(_ deliveries: [MembershipDelivery])
   /// Pass these to ``StoreLoop/acknowledged(_:)`` of the loops that own the target shards. Loss is allowed.
@@ -26,10 +26,10 @@ package protocol StoreLoopDriver: AnyObject {
   /// resumes work that is too much for one turn.
   func sliceLater()
   /// Report that something on storage cannot be read. The loop keeps running.
-  func reports(_ error: StorageError)
+  func report(_ error: StorageError)
   /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
   /// a new loop from storage.
-  func halted(_ error: StorageError)
+  func loopHalted(_ error: StorageError)
 }
 
 extension StoreLoopDriver {
@@ -242,7 +242,7 @@ package final class StoreLoop {
     memory.evictOverBudget()
     if commits.hasGathering || memory.isPressed || purges.needsCut { commits.start() }
     purges.start()
-    slices.ask()
+    slices.requestSlice()
     crossShard.post()
     replies.deliverNow()
   }
@@ -293,7 +293,7 @@ package final class StoreLoop {
     // Commits due pages without requests too, one slice after the other.
     commits.start()
     purges.start()
-    slices.ask()
+    slices.requestSlice()
     crossShard.post()
   }
 
@@ -313,7 +313,7 @@ package final class StoreLoop {
   ) {
     guard !isHalted else { return }
     memory.loaded(LoadQueue.LoadedChannel(request: request, reference: reference, result: result))
-    slices.ask()
+    slices.requestSlice()
     endTurn()
   }
 
@@ -344,7 +344,7 @@ package final class StoreLoop {
   /// (docs/architecture.md, "One mark-read").
   private func halt(_ error: StorageError) {
     stop()
-    driver.halted(error)
+    driver.loopHalted(error)
   }
 
   /// Halt the loop because storage failed outside a commit: acknowledged commands may not be durable, and memory may

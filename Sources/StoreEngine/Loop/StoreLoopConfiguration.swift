@@ -1,4 +1,4 @@
-import ReceiptModel
+internal import ReceiptModel
 
 /// Limits and intervals of a loop's shards.
 package struct StoreLoopConfiguration: Sendable {

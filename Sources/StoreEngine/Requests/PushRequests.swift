@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Acknowledgements of push notifications, by names or by a ticket, and the webhooks that carry some of them
 /// (Proto/frames.md, 0x2D, 0x2E and 0x40 to 0x43).
@@ -77,7 +77,7 @@ final class PushRequests: ShardPart {
     /// Name under which to load the channel.
     case named([UInt8])
     /// The look-up found no channel with this number.
-    case lookedFor
+    case notFound
   }
 
   /// The counter and the fields of redeem_ticket.
@@ -131,10 +131,10 @@ final class PushRequests: ShardPart {
     let waiting = shard.waiting.take(.load(.head(number)))
     let name: TicketName
     do throws(StorageError) {
-      name = try shard.loads.name(of: number, result.get()).map { .named($0) } ?? .lookedFor
+      name = try shard.loads.name(of: number, result.get()).map { .named($0) } ?? .notFound
     } catch {
-      shard.loop.driver.reports(error)
-      for request in waiting { shard.loads.refuseUnread(request) }
+      shard.loop.driver.report(error)
+      for request in waiting { shard.loads.refuseUnreadable(request) }
       return
     }
     for request in waiting { shard.resume(request, .named(name)) }

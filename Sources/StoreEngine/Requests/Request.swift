@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One request while it is performed: its fields, its connection, its position in its session, and what earlier
 /// attempts at it have found.
@@ -21,6 +21,8 @@ struct Request: ~Copyable, ~Escapable {
   private(set) var session: Int32 = -1
   /// The command counts as applied: it must not be applied again.
   private(set) var isDuplicate = false
+  /// Number of the last membership change before the command.
+  private(set) var outboxBefore: UInt64 = 0
   /// What earlier attempts have found; nil for the first attempt.
   var attempt: RequestAttempt?
 
@@ -46,13 +48,14 @@ struct Request: ~Copyable, ~Escapable {
   /// Segments that were read for the request so far.
   var segments: ReadSegments { attempt?.segments ?? ReadSegments() }
 
-  /// Record a command's counter and its position in its session.
+  /// Record a command's counter, its position in its session, and the last membership change before it.
   @inline(__always)
   @_lifetime(self: copy self)
-  mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool) {
+  mutating func begin(_ counter: UInt64, session: Int32, isDuplicate: Bool, outboxBefore: UInt64) {
     self.counter = counter
     self.session = session
     self.isDuplicate = isDuplicate
+    self.outboxBefore = outboxBefore
   }
 
   /// Whether the command was looked up in its session.
@@ -60,7 +63,7 @@ struct Request: ~Copyable, ~Escapable {
 
   /// Record the counter of a command that is not begun in this attempt.
   @_lifetime(self: copy self)
-  mutating func postpone(_ counter: UInt64?) { self.counter = counter }
+  mutating func recordCounter(_ counter: UInt64?) { self.counter = counter }
 
   /// Return a command's counter before its fields are read; nil for a query. The counter is the field after the name,
   /// or the first one in a ticket's command.
@@ -89,8 +92,8 @@ struct RequestAttempt {
     case list(MemberListScan)
     /// Statuses of the first `count` messages.
     case statuses([Result<StatusAnswer, Refusal>], count: Int)
-    /// A user is being erased; `isAtWork`: some effects are applied already.
-    case erase(EraseScan, user: String, isAtWork: Bool)
+    /// A user is being erased; `hasAppliedEffects`: some effects are applied already.
+    case erase(EraseScan, user: String, hasAppliedEffects: Bool)
   }
 
   var progress: Progress?

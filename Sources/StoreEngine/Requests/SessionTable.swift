@@ -1,5 +1,5 @@
-import DequeModule
-import ReceiptModel
+internal import DequeModule
+internal import ReceiptModel
 
 /// The gateways' sessions in one shard, so that a resend is applied exactly once (Proto/frames.md, "Sessions and
 /// resending").
@@ -54,7 +54,7 @@ struct SessionTable {
   func covers(_ counter: UInt64, at position: Int32) -> Bool { entries[Int(position)].record.covers(counter) }
 
   /// Record that a command was decided and not refused.
-  mutating func decided(_ counter: UInt64, at position: Int32) {
+  mutating func recordDecided(_ counter: UInt64, at position: Int32) {
     let position = Int(position)
     if counter > entries[position].record.highest {
       entries[position].record.highest = counter
@@ -72,14 +72,14 @@ struct SessionTable {
   }
 
   /// Record that a command was refused and not applied, so that a resend is decided again.
-  mutating func refused(_ counter: UInt64, at position: Int32) {
+  mutating func recordRefused(_ counter: UInt64, at position: Int32) {
     guard !covers(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.refused, countMax: Self.refusedMax)
   }
 
   /// Record that a waiting command was dropped and not applied, because its connection closed.
-  mutating func dropped(_ counter: UInt64, at position: Int32) {
+  mutating func recordDropped(_ counter: UInt64, at position: Int32) {
     guard !covers(counter, at: position) else { return }
     recordWaiting(counter, at: position)
     entries[Int(position)].append(counter, to: \.dropped, countMax: Self.droppedMax)

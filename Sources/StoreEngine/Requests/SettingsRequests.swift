@@ -1,14 +1,14 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Requests for channel types and users' settings. Every shard has this state; a home shard versions it
 /// (Proto/frames.md, "Requests") and keeps which of its users the other shards may not have yet.
 final class SettingsRequests: ShardPart {
   /// Numbers of the users of this home shard whose latest settings may be missing in other shards.
   private var unreplicatedUsers: Set<UInt32> = []
-  /// Ticket of the last erasure that the ledger was asked to record.
-  private var ledgerTicket: UInt32 = 0
+  /// Id of the last erasure that the ledger was asked to record.
+  private var lastErasureID: UInt32 = 0
 
   /// Highest version that a request may assign. Versions rise by one, so the largest integer would leave none for the
   /// next change.
@@ -139,7 +139,8 @@ final class SettingsRequests: ShardPart {
       fault = "version: at most \(Self.versionMax)"
     } else if flags > AssignUserRequest.isErased {
       fault =
-        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, or 8 (is erased)"
+        "flags: 1 (hides read receipts), 2 (hides delivery receipts), 4 (is being erased) and their sums, "
+        + "or 8 (is erased)"
     }
     if let fault { return .refused(.invalidField, fault) }
     let user = ShardEngine.text(name)
@@ -278,16 +279,16 @@ final class SettingsRequests: ShardPart {
   /// Record a user in the ledger before the command to erase them is decided (R16). Other commands may be decided
   /// first.
   private func recordErasure(_ request: borrowing Request, _ user: String) -> Outcome {
-    ledgerTicket &+= 1
-    let erasure = ErasureRequest(shard: shard.state.id, ticket: ledgerTicket, user: Array(user.utf8))
-    let outcome = shard.waiting.add(request, for: .ledger(ledgerTicket))
+    lastErasureID &+= 1
+    let erasure = ErasureRequest(shard: shard.state.id, requestID: lastErasureID, user: Array(user.utf8))
+    let outcome = shard.waiting.add(request, for: .ledger(lastErasureID))
     shard.loop.driver.recordErasure(erasure)
     return outcome
   }
 
   /// Resume the command once the ledger has recorded the user; refuse it if the ledger failed.
   func erasureRecorded(_ erasure: ErasureRequest, fault: String?) {
-    for waiting in shard.waiting.take(.ledger(erasure.ticket)) {
+    for waiting in shard.waiting.take(.ledger(erasure.requestID)) {
       shard.resume(waiting, .recorded(String(decoding: erasure.user, as: UTF8.self), fault: fault))
     }
   }

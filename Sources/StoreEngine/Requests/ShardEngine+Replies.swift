@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Helpers for all requests: a command's position in its session, replies and refusals.
 extension ShardEngine {
@@ -22,9 +22,13 @@ extension ShardEngine {
 
   func begin(_ request: inout Request, _ counter: UInt64) {
     if !effects.isEmpty { effects.removeAll(keepingCapacity: true) }
-    outgoing.before = state.outbox.last
     let session = sessionPosition(request.lane)
-    request.begin(counter, session: session, isDuplicate: sessions.covers(counter, at: session))
+    request.begin(
+      counter,
+      session: session,
+      isDuplicate: sessions.covers(counter, at: session),
+      outboxBefore: state.outbox.last
+    )
   }
 
   /// Apply the decided effects, unless the command is a duplicate.
@@ -39,19 +43,19 @@ extension ShardEngine {
   /// Record that a command was decided and not refused.
   func recordDecision(_ request: borrowing Request) {
     guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.decided(counter, at: request.session)
+    sessions.recordDecided(counter, at: request.session)
   }
 
   /// Record that a command was refused and not applied; a resend is decided then.
   func recordRefusal(_ request: borrowing Request) {
     guard let counter = request.counter, !request.isDuplicate else { return }
-    sessions.refused(counter, at: sessionPosition(request.lane))
+    sessions.recordRefused(counter, at: sessionPosition(request.lane))
   }
 
   /// Record that a request is dropped because its connection is gone. A command is resent on another connection, where
   /// it may have been refused already: applying it here would come after that refusal.
   func recordDrop(_ waiting: WaitingRequest) {
-    if let counter = waiting.counter { sessions.dropped(counter, at: sessionPosition(waiting.lane)) }
+    if let counter = waiting.counter { sessions.recordDropped(counter, at: sessionPosition(waiting.lane)) }
   }
 
   // MARK: Replies

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Request handling: read all fields, decide, apply, answer from the state (Proto/frames.md, "Requests").
 extension ShardEngine {
@@ -17,7 +17,7 @@ extension ShardEngine {
     return try perform(&request)
   }
 
-  /// How to go on with a request that waited.
+  /// Why a waiting request resumes.
   enum Resumption {
     /// Perform it again.
     case again
@@ -29,7 +29,7 @@ extension ShardEngine {
     case recorded(String, fault: String?)
   }
 
-  /// Goes on with a request that waited.
+  /// Resume a waiting request.
   func resume(_ waiting: WaitingRequest, _ resumption: Resumption = .again) {
     // An earlier request of the same connection may have ended it.
     guard !waiting.lane.isClosed else { return recordDrop(waiting) }
@@ -73,7 +73,7 @@ extension ShardEngine {
     // First, because it adds a session that is new here.
     let session = sessionPosition(request.lane)
     guard !sessions.covers(counter, at: session) else { return nil }
-    sessions.refused(counter, at: session)
+    sessions.recordRefused(counter, at: session)
     return .refused(code, retryAfterMilliseconds: Self.refusedRetryMilliseconds, "")
   }
 
@@ -88,7 +88,7 @@ extension ShardEngine {
   /// performed now.
   @inline(__always)
   private func postponed(_ request: inout Request) throws(WireError) -> Outcome? {
-    guard waiting.hasTurns || loop.budget.entries <= 0 else { return nil }
+    guard waiting.hasPostponed || loop.budget.entries <= 0 else { return nil }
     return try postponedNow(&request)
   }
 
@@ -96,24 +96,24 @@ extension ShardEngine {
     let traits = request.kind.traits
     let isWide =
       traits.contains(.wide) && request.payload.byteCount > Self.shortBytes && loop.budget.entries <= 0
-    guard isWide || waiting.hasTurns && traits.contains(.takesTurns) else { return nil }
+    guard isWide || waiting.hasPostponed && traits.contains(.takesTurns) else { return nil }
     var cid: [UInt8] = []
     var counter: UInt64?
     if request.kind == .redeemTicket {
       let (ticketCounter, ticket) = try PushRequests.ticket(request.fields)
       guard let slot = state.slot(numbered: ticket.place.channel) else { return nil }
       cid = state[slot].cid
-      guard waiting.hasTurn(of: cid.span.bytes) else { return nil }
+      guard waiting.hasPostponed(of: cid.span.bytes) else { return nil }
       counter = ticketCounter
     } else if traits.contains(.takesTurns) {
       var fields = request.fields
       let name = try fields.string()
-      guard isWide || waiting.hasTurn(of: name) else { return nil }
+      guard isWide || waiting.hasPostponed(of: name) else { return nil }
       cid = name.withUnsafeBytes { Array($0) }
       if request.kind.isCommand { counter = try Request.counter(&fields) }
     }
-    request.postpone(counter)
-    return waiting.add(request, for: .turn, cid: cid)
+    request.recordCounter(counter)
+    return waiting.add(request, for: .postponed, cid: cid)
   }
 
   // MARK: Dispatch
@@ -145,22 +145,26 @@ extension ShardEngine {
     case .getToken, .listRevokedTokens, .revokeToken:
       return try tokens.performTokens(&request)
     default:
-      var fields = request.fields
-      let cid = try fields.string()
-      if let slot = state.slot(of: cid) {
-        request.fields = fields
-        return try perform(&request, slot)
-      } else if !Identifier.isCID(cid) {
-        return .refused(.invalidField, Self.cidRange)
-      } else if ShardID.owning(cid, count: shardCount) != state.id {
-        return .refused(.wrongShard, "the cid belongs to another shard")
-      } else if deletions.isDeleted(cid) {
-        return try performLoaded(&request)
-      } else {
-        request.postpone(try request.counterAhead())
-        return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
-      }
+      return try performOnChannel(&request)
     }
+  }
+
+  /// Perform a request about a channel, which may have to be loaded first.
+  @inline(__always)
+  private func performOnChannel(_ request: inout Request) throws(WireError) -> Outcome {
+    var fields = request.fields
+    let cid = try fields.string()
+    if let slot = state.slot(of: cid) {
+      request.fields = fields
+      return try perform(&request, slot)
+    }
+    guard Identifier.isCID(cid) else { return .refused(.invalidField, Self.cidRange) }
+    guard ShardID.owning(cid, count: shardCount) == state.id else {
+      return .refused(.wrongShard, "the cid belongs to another shard")
+    }
+    if deletions.isDeleted(cid) { return try performLoaded(&request) }
+    request.recordCounter(try request.counterAhead())
+    return loads.wait(request, for: .cid(cid.withUnsafeBytes { Array($0) }))
   }
 
   static let cidRange =
@@ -169,32 +173,25 @@ extension ShardEngine {
   /// Perform a request after its channel was looked up: the channel is in memory or does not exist.
   private func performLoaded(_ request: inout Request) throws(WireError) -> Outcome {
     if request.kind == .listChannels {
-      return try indexes.listChannels(&request, isLookedFor: true)
+      return try indexes.listChannels(&request, wasLookedUp: true)
     }
-    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .lookedFor) }
+    if request.kind == .redeemTicket { return try push.redeemTicket(&request, .notFound) }
     let cid = try request.fields.string()
     if let slot = state.slot(of: cid) { return try perform(&request, slot) }
     if request.kind.isCommand { try begin(&request) }
-    if request.kind == .putChannel {
-      return try putChannel(&request, cid: cid, nil)
-    } else if request.kind == .deleteChannel || request.kind == .eraseMember {
-      return try performAbsent(&request, deletions.replyTiming(absent: cid))
-    } else {
-      return try refuseAbsent(&request, deletions.replyTiming(absent: cid))
-    }
+    if request.kind.absentChannelAction == .create { return try putChannel(&request, cid: cid, nil) }
+    return try performAbsent(&request, deletions.replyTiming(absent: cid))
   }
 
-  /// Refuse a request about a channel that does not exist. A revoked token is refused first, as for an existing
-  /// channel.
-  func refuseAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
+  /// Perform a request about a channel that does not exist, except its creation. A revoked token is refused first, as
+  /// for an existing channel.
+  func performAbsent(_ request: inout Request, _ replyTiming: ReplyLane.Timing) throws(WireError) -> Outcome {
     var isRevoked = false
-    switch request.kind {
-    case .readState, .statuses, .listMembers, .memberStatuses, .listRoster, .threadReadState:
-      isRevoked = self.isRevoked(try ViewerFields(&request.fields).user, request)
-    case .markRead, .markUnread, .markDelivered, .acknowledge, .markUnreadSince, .setMember, .userReceipts,
-      .userThreads:
-      isRevoked = self.isRevoked(try request.fields.string(), request)
-    default: break
+    switch request.kind.absentChannelAction {
+    case .succeed: return try succeedAbsent(&request, replyTiming)
+    case .checkUser: isRevoked = self.isRevoked(try request.fields.string(), request)
+    case .checkViewer: isRevoked = self.isRevoked(try ViewerFields(&request.fields).user, request)
+    case .create, .refuse: break
     }
     if isRevoked { return refused(.tokenRevoked, nil) }
     return .refused(.channelNotFound, "", replyTiming)

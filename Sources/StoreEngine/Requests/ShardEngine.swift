@@ -1,7 +1,6 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// One running shard: its state, its log, its dirty pages and its pending requests. A shard lives on one event loop and
 /// does no I/O: it asks its ``StoreLoop`` for every read and write.
@@ -255,31 +254,38 @@ final class ShardEngine {
         guard !effects.isEmpty else { return nil }
         steps.recordWrite(slot, channel, entry.page)
       }
-    } else if entry.page == .types {
-      effects = state.typeEffects
-    } else if case .users(let page) = entry.page {
-      effects = state.userEffects(page)
-    } else if case .outbox(let page) = entry.page {
-      effects = state.outboxEffects(page)
-    } else if entry.page == .index {
-      effects = state.indexEffects
-    } else if case .webhooks(let page) = entry.page {
-      effects = state.webhookEffects(page)
-    } else if entry.page == .tokens {
-      effects = state.tokenEffects
     } else {
-      let kept = sessions.records(
-        elapsed: loop.elapsedMilliseconds,
-        lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
-      )
-      effects =
-        [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
-        + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + kept.map { .shard(.sessionAssigned($0)) }
+      effects = shardPageEffects(entry.page)
     }
     var bytes = ByteBuffer()
     Page(index: log.closed, effects: effects).write(into: &bytes)
     let key = PageKey(shard: state.id, channel: channel, page: entry.page)
     return CommitGroup.PageWrite(key: key, cid: cid, bytes: bytes)
+  }
+
+  /// The current effects of one of the shard's own pages.
+  private func shardPageEffects(_ page: PageID) -> [Effect] {
+    switch page {
+    case .shardHead: headEffects
+    case .types: state.typeEffects
+    case .users(let number): state.userEffects(number)
+    case .outbox(let number): state.outboxEffects(number)
+    case .index: state.indexEffects
+    case .webhooks(let number): state.webhookEffects(number)
+    case .tokens: state.tokenEffects
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships:
+      preconditionFailure("page \(page) belongs to a channel")
+    }
+  }
+
+  /// The counters, the id format and the sessions.
+  private var headEffects: [Effect] {
+    let kept = sessions.records(
+      elapsed: loop.elapsedMilliseconds,
+      lifetimeMilliseconds: 2 * configuration.sessionLifetimeMilliseconds
+    )
+    return [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
+      + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + kept.map { .shard(.sessionAssigned($0)) }
   }
 
   // MARK: Recovery
@@ -356,7 +362,7 @@ final class ShardEngine {
     case .index: "index page"
     case .webhooks(let number): "webhooks page \(number)"
     case .tokens: "tokens page"
-    default: "page \(page)"
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: "page \(page)"
     }
   }
 

@@ -1,6 +1,6 @@
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// Requests about individually revoked tokens, whose list is kept by one shard (Proto/frames.md, 0x34, 0x35 and 0x46).
 final class TokenRequests: ShardPart {

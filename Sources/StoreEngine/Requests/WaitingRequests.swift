@@ -1,7 +1,7 @@
-import DequeModule
-import NIOCore
-import ReceiptModel
-import ReceiptWire
+internal import DequeModule
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
 
 /// What a request waits for.
 enum WaitReason: Hashable {
@@ -11,8 +11,8 @@ enum WaitReason: Hashable {
   case steps(UInt32)
   /// Its next slice.
   case slice(ChannelSlot)
-  /// A later turn, because the request is wide or another one of its channel waits for a turn.
-  case turn
+  /// A later slice, because the request is wide or another one of its channel is postponed.
+  case postponed
   /// The ledger records the erasure of a user.
   case ledger(UInt32)
   /// Membership changes reach the users' indexes.
@@ -26,7 +26,7 @@ enum WaitReason: Hashable {
 
   /// A reason without its details.
   enum Kind: Int, CaseIterable {
-    case load, steps, slice, turn, ledger, index, deletion, unread, scan
+    case load, steps, slice, postponed, ledger, index, deletion, unread, scan
   }
 
   var kind: Kind {
@@ -34,7 +34,7 @@ enum WaitReason: Hashable {
     case .load: .load
     case .steps: .steps
     case .slice: .slice
-    case .turn: .turn
+    case .postponed: .postponed
     case .ledger: .ledger
     case .index: .index
     case .deletion: .deletion
@@ -46,7 +46,7 @@ enum WaitReason: Hashable {
   /// Whether the request is performed again at the end of the wait; otherwise it only waits for its reply.
   fileprivate var performsAgain: Bool {
     switch kind {
-    case .load, .steps, .slice, .turn, .ledger: true
+    case .load, .steps, .slice, .postponed, .ledger: true
     case .index, .deletion, .unread, .scan: false
     }
   }
@@ -65,7 +65,7 @@ struct WaitingRequest {
   var attempt: RequestAttempt
   /// Of `slice`: the channel, which must stay in memory because rows are identified by number.
   let slot: ChannelSlot?
-  /// Of `turn`: empty if the request is about no single channel.
+  /// Of `postponed`: empty if the request is about no single channel.
   let cid: [UInt8]
 
   fileprivate func isErasing(_ other: String, in channel: ChannelSlot) -> Bool {
@@ -76,13 +76,12 @@ struct WaitingRequest {
   }
 }
 
-/// All requests of a shard that wait, whatever for: how many may, in what order they go on, and their cancellation when
-/// their connection closes.
+/// All waiting requests of a shard: their limits, their order, and their cancellation.
 final class WaitingRequests: ShardPart {
   /// Requests that run in slices; the first has the next one.
   private var slices: Deque<WaitingRequest> = []
-  /// Requests that wait for a turn, in arrival order. Those of one channel keep their order.
-  private var turns: Deque<WaitingRequest> = []
+  /// Postponed requests, in arrival order. Those of one channel keep their order.
+  private var postponed: Deque<WaitingRequest> = []
   /// Requests that wait for anything else, in arrival order by reason.
   private var others: [WaitReason: Deque<WaitingRequest>] = [:]
   /// Number of requests by kind of reason.
@@ -98,7 +97,7 @@ final class WaitingRequests: ShardPart {
   @inline(__always)
   var hasSlices: Bool { !slices.isEmpty }
   @inline(__always)
-  var hasTurns: Bool { !turns.isEmpty }
+  var hasPostponed: Bool { !postponed.isEmpty }
 
   func count(_ kind: WaitReason.Kind) -> Int { counts[kind.rawValue] }
 
@@ -119,8 +118,8 @@ final class WaitingRequests: ShardPart {
     slices.contains { $0.isErasing(user, in: slot) }
   }
 
-  /// Whether a request about this channel waits for a turn.
-  func hasTurn(of cid: RawSpan) -> Bool { turns.contains { cid.isSame(as: $0.cid) } }
+  /// Whether a request about this channel is postponed.
+  func hasPostponed(of cid: RawSpan) -> Bool { postponed.contains { cid.isSame(as: $0.cid) } }
 
   // MARK: Bounds
 
@@ -145,7 +144,7 @@ final class WaitingRequests: ShardPart {
       case .load: configuration.waitingPerLoadMax
       case .steps: configuration.stepReadsMax
       case .slice: configuration.slicedQueriesMax
-      case .turn: configuration.postponedMax
+      case .postponed: configuration.postponedMax
       case .index: configuration.indexWaitersMax
       case .deletion: Self.perDeletionMax
       case .unread: configuration.unreadRequestsMax
@@ -159,7 +158,7 @@ final class WaitingRequests: ShardPart {
     switch kind {
     case .load: "too many requests wait for this channel"
     case .steps: "too many steps are being read"
-    case .slice, .turn: "too many long requests"
+    case .slice, .postponed: "too many long requests"
     case .index: "membership changes are still being indexed"
     case .deletion: "a channel of this name is being deleted"
     case .unread: "too many requests for unread counts"
@@ -174,7 +173,7 @@ final class WaitingRequests: ShardPart {
   ///
   /// - Parameters:
   ///   - progress: progress of a request that runs in slices.
-  ///   - cid: of `turn`: the request's channel.
+  ///   - cid: of `postponed`: the request's channel.
   func add(
     _ request: borrowing Request,
     for reason: WaitReason,
@@ -211,9 +210,9 @@ final class WaitingRequests: ShardPart {
       // While a slice runs, the loop has this shard queued already.
       if slices.isEmpty, request.attempt?.isSlice != true { shard.loop.slices.queueForSlices(shard) }
       slices.append(waiting)
-    case .turn:
-      if turns.isEmpty { shard.loop.slices.queueForTurns(shard) }
-      turns.append(waiting)
+    case .postponed:
+      if postponed.isEmpty { shard.loop.slices.queueForPostponed(shard) }
+      postponed.append(waiting)
     default: others[reason, default: []].append(waiting)
     }
     return .waits(reason)
@@ -265,10 +264,10 @@ final class WaitingRequests: ShardPart {
     }
   }
 
-  /// Perform the request that has waited longest for a turn.
+  /// Perform the request that was postponed first.
   func performPostponed() {
-    guard let next = turns.popFirst() else { return }
-    counts[WaitReason.Kind.turn.rawValue] -= 1
+    guard let next = postponed.popFirst() else { return }
+    counts[WaitReason.Kind.postponed.rawValue] -= 1
     if next.lane.isClosed { shard.recordDrop(next) } else { shard.resume(next) }
   }
 
@@ -297,21 +296,21 @@ final class WaitingRequests: ShardPart {
   private func dropClosed() { removeAll { $0.lane.isClosed } }
 
   private func removeAll(where isGone: (WaitingRequest) -> Bool) {
-    var gone = slices.filter(isGone) + turns.filter(isGone)
+    var gone = slices.filter(isGone) + postponed.filter(isGone)
     slices.removeAll(where: isGone)
     counts[WaitReason.Kind.slice.rawValue] = slices.count
-    turns.removeAll(where: isGone)
-    counts[WaitReason.Kind.turn.rawValue] = turns.count
+    postponed.removeAll(where: isGone)
+    counts[WaitReason.Kind.postponed.rawValue] = postponed.count
     for (reason, requests) in others where requests.contains(where: isGone) {
       let left = requests.filter { !isGone($0) }
       counts[reason.kind.rawValue] -= requests.count - left.count
       others[reason] = left.isEmpty ? nil : left
       gone += requests.filter(isGone)
       switch reason {
-      case .unread(let ticket): shard.unreadQueries.cancel(ticket)
-      case .scan(let ticket): shard.scans.cancel(ticket)
-      case .index(let ticket): shard.outgoing.cancel(ticket)
-      case .load, .steps, .slice, .turn, .ledger, .deletion: break
+      case .unread(let requestID): shard.unreadQueries.cancel(requestID)
+      case .scan(let scanID): shard.scans.cancel(scanID)
+      case .index(let waitID): shard.outgoing.cancel(waitID)
+      case .load, .steps, .slice, .postponed, .ledger, .deletion: break
       }
     }
     // The dictionary has no order, and the log must not depend on chance.
@@ -322,7 +321,7 @@ final class WaitingRequests: ShardPart {
   /// Drop all requests unanswered.
   func stop() {
     slices = []
-    turns = []
+    postponed = []
     others = [:]
     counts = [Int](repeating: 0, count: counts.count)
   }
