@@ -39,11 +39,11 @@ package struct ProbeCommand: AsyncParsableCommand {
       let line = frame.joined(separator: " ")
       let bytes = try orExit {
         if http2 {
-          var language = HTTP2Frames()
-          return try language.encode(line)
+          var wireProtocol = HTTP2Frames()
+          return try wireProtocol.encode(line)
         }
-        var language = StoreFrames(fillsIn: false)
-        return try language.encode(line)
+        var wireProtocol = StoreFrames(fillsIn: false)
+        return try wireProtocol.encode(line)
       }
       print(Hex.text(bytes))
     }
@@ -68,9 +68,9 @@ package struct ProbeCommand: AsyncParsableCommand {
         hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
       let lines = try orExit {
         guard http2 else { return try ProbeDecoding.lines(text) }
-        var language = HTTP2Frames()
-        language.masksCredentials = false
-        return try ProbeDecoding.lines(text, in: language)
+        var wireProtocol = HTTP2Frames()
+        wireProtocol.masksCredentials = false
+        return try ProbeDecoding.lines(text, in: wireProtocol)
       }
       for line in lines.text { print(line) }
       if !lines.isWhole { throw ExitCode(1) }
@@ -148,22 +148,22 @@ package struct ProbeCommand: AsyncParsableCommand {
       HTTP2Frames(scheme: usesTLS ? "https" : "http", authority: address)
     }
 
-    func language() throws -> StoreFrames {
-      var language = StoreFrames()
+    func wireProtocol() throws -> StoreFrames {
+      var wireProtocol = StoreFrames()
       if let session {
         guard let bytes = Hex.bytes(session), bytes.count == 16 else {
           throw ValidationError("--session: 32 hexadecimal digits are expected")
         }
-        language.session = bytes
-        language.isResuming = true
+        wireProtocol.session = bytes
+        wireProtocol.isResuming = true
       }
       if let secretFile {
         guard let data = FileManager.default.contents(atPath: secretFile) else {
           throw ValidationError("--secret-file: \(secretFile) cannot be read")
         }
-        language.secret = ProbeDecoding.secret(Array(data))
+        wireProtocol.secret = ProbeDecoding.secret(Array(data))
       }
-      return language
+      return wireProtocol
     }
   }
 
@@ -197,7 +197,7 @@ package struct ProbeCommand: AsyncParsableCommand {
         ) { show($0) }
         let lines = try frames.map { try variables.expand($0) }
         guard connection.http2 else {
-          return try await sender.send(lines, opens: !noHandshake, in: try connection.language())
+          return try await sender.send(lines, opens: !noHandshake, in: try connection.wireProtocol())
         }
         return try await sender.send(lines, opens: !noHandshake, in: connection.http2(target))
       }
@@ -231,20 +231,20 @@ package struct ProbeCommand: AsyncParsableCommand {
         script == "-"
         ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
       guard let data else { throw ValidationError("\(script) cannot be read") }
-      let language = try connection.language()
+      let wireProtocol = try connection.wireProtocol()
       let holds = try await orExit {
         let steps = try ProbeScript(String(decoding: data, as: UTF8.self), variables: connection.variables())
-        if connection.http2, steps.speech == .store {
+        if connection.http2, steps.wireProtocol == .store {
           throw ProbeError("\(script) is for a store: leave --http2 out")
         }
-        let speaksHTTP2 = connection.http2 || steps.speech == .http2
+        let speaksHTTP2 = connection.http2 || steps.wireProtocol == .http2
         let runner = ProbeRunner(
           target: try connection.target(target, speaksHTTP2: speaksHTTP2),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
         guard speaksHTTP2 else {
-          return try await runner.run(steps, in: language)
+          return try await runner.run(steps, in: wireProtocol)
         }
         return try await runner.run(steps, in: connection.http2(target))
       }

@@ -149,14 +149,14 @@ struct LoadCommand: AsyncParsableCommand {
     guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile, let form = row.form else {
       return false
     }
-    let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+    let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
     let secrets = try secretFile.map {
       [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
     }
     var bench = try GatewayBench(
       endpoint: target.endpoint,
       store: store.flatMap { Endpoint($0) }.map { ($0, secrets ?? []) },
-      mint: mint,
+      tokenIssuer: tokenIssuer,
       form: form,
       connections: connections,
       streams: streams,

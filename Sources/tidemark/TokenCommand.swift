@@ -45,13 +45,13 @@ struct TokenCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark token") {
-      let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+      let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
       let lifetime = Duration.milliseconds(ttl.milliseconds)
       let token: String
       if let user {
-        token = try await mint.user(user, lifetime: lifetime, id: id)
+        token = try await tokenIssuer.user(user, lifetime: lifetime, id: id)
       } else {
-        token = try await mint.server(lifetime: lifetime, id: id ?? TokenIssuer.randomID())
+        token = try await tokenIssuer.server(lifetime: lifetime, id: id ?? TokenIssuer.randomID())
       }
       Terminal.print(token)
     }

@@ -54,17 +54,17 @@ struct WatchCommand: AsyncParsableCommand {
   func run() async throws {
     try await reportingErrors("tidemark watch") {
       let (url, tls) = try gatewayOptions.resolve()
-      let mint = try await mint()
+      let tokenIssuer = try await makeTokenIssuer()
       let (user, given) = (user, token)
       var watch = EventWatch(
         gateway: url,
         tls: tls,
         request: WatchRequest(user: user, channels: cids, wantsTotals: totals)
       ) {
-        guard let mint else { return given ?? "" }
+        guard let tokenIssuer else { return given ?? "" }
         // A stream ends when its token expires, so each connection gets a new token.
-        guard let user else { return try await mint.server(lifetime: .seconds(3600)) }
-        return try await mint.user(user, lifetime: .seconds(3600))
+        guard let user else { return try await tokenIssuer.server(lifetime: .seconds(3600)) }
+        return try await tokenIssuer.user(user, lifetime: .seconds(3600))
       }
       watch.countMax = count
       let configured = watch
@@ -83,7 +83,7 @@ struct WatchCommand: AsyncParsableCommand {
     }
   }
 
-  private func mint() async throws -> TokenIssuer? {
+  private func makeTokenIssuer() async throws -> TokenIssuer? {
     guard let jwtSecretFile else { return nil }
     return try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
   }

@@ -76,9 +76,9 @@ package struct ChannelBench: Benchmark {
 
   package func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { stack, files in
-      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
       let endpoint = stack.plan.gateways[0].listen
-      return try await BenchClient.with(endpoint, mint: mint) { client in
+      return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
         let plan = MovePlan(members: members, moves: moves)
         let world = LargeChannel(client: client, plan: plan)
         try await world.create(run.note)

@@ -218,7 +218,7 @@ private struct ComparisonRun: Sendable {
     var bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
-      mint: try await TokenIssuer(secretFile: stack.files.jwtSecret),
+      tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
       form: form,
       connections: comparison.connections,
       streams: streams,

@@ -64,8 +64,8 @@ package struct PushBench: Benchmark {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
     try await run.withServices(suffix: suffix, gateways: 2) { stack, files in
       let processes = try await stack.measuredProcesses().map(\.processID)
-      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
-      return try await BenchClient.with(stack.plan.gateways[0].listen, mint: mint) { client in
+      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
+      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
         let world = PushWorld(walk: walk, client: client)
         try await world.make(run.note)
         let bodies = try await world.bodies(way, run.note)
