@@ -73,8 +73,7 @@ extension FrameStream {
     let place = ticket.place
     let isSent = loop.trySend(
       .redeemTicket,
-      shard: ticket.shard,
-      name: RawSpan?.none,
+      to: .shard(ticket.shard, name: nil),
       pendingRequest(request)
     ) {
       $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)

@@ -87,7 +87,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context, match.route, .row) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -115,7 +115,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, match.route, .row) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

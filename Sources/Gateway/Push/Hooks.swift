@@ -128,7 +128,7 @@ final class Hooks: GatewayPart {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
     let pending = PendingRequest(.hook(index, request), route: .receiveHook)
-    return loop.trySend(kind, shard: shard, name: key, pending, fields)
+    return loop.trySend(kind, to: .shard(shard, name: key.span.bytes), pending, fields)
   }
 
   // MARK: Store replies
@@ -236,10 +236,9 @@ final class Hooks: GatewayPart {
     jobs.remove(index)
     guard let connection = loop.connections.connection(job.context.connection) else { return }
     loop.connections.markDirty(job.context.connection)
-    connection.respond(job.context.stream, status: 200) {
+    loop.respond(.receiveHook, job.context.stream, connection) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
-    loop.counters.answered(Route.receiveHook, status: 200)
   }
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {

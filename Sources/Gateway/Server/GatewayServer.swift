@@ -182,7 +182,7 @@ package final class GatewayServer: Service {
     } catch {
       throw SettingsError("jwks-file", "is not a usable JSON Web Key Set (\(error))")
     }
-    for key in verifier.passedOver {
+    for key in verifier.skippedKeys {
       logger.notice(
         "Skipping a key of the key set",
         metadata: [

@@ -80,8 +80,7 @@ final class RequestStreams: GatewayPart {
   /// Answer a streamed request without a body.
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
-    loop.counters.answered(route, status: 200)
+    loop.respond(route, context.stream, connection, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events
