@@ -147,7 +147,7 @@ struct ChannelRoutes {
     }
   }
 
-  /// Validate members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and returns their number.
+  /// Validate members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and return their number.
   private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
     var elements = members.elements
     while let member = elements.next() {

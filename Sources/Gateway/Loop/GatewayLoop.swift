@@ -233,7 +233,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
   }
 
-  /// Handle a request: answers it at once, or queues it for the store or for token verification.
+  /// Handle a request: answer it at once, or queue it for the store or for token verification.
   package func http2RequestReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>

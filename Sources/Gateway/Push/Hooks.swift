@@ -45,7 +45,7 @@ final class Hooks: GatewayPart {
   /// Replace the hooks for later webhooks.
   func apply(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Handle a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
+  /// Handle a webhook: verify its signature, parse its body, and ask the store whether it is a replay.
   ///
   /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
   ///   problems of its body.

@@ -290,7 +290,7 @@ package final class GatewayServer: Service {
     }
   }
 
-  /// Serve until graceful shutdown, then shuts down in order: not ready, listener closed, GOAWAY, streams drained,
+  /// Serve until graceful shutdown, then shut down in order: not ready, listener closed, GOAWAY, streams drained,
   /// store connections closed.
   package func run() async throws {
     await withTaskCancellationOrGracefulShutdownHandler {

@@ -23,7 +23,7 @@ final class RequestStreams: GatewayPart {
 
   // MARK: Opening
 
-  /// Open a streamed request: answers 200 at once, and reads its body from the end of this turn on.
+  /// Open a streamed request: answer 200 at once, and read its body from the end of this turn on.
   ///
   /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
   func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {

@@ -222,18 +222,18 @@ final class LoadLoop {
   private func makeDue() {
     guard phase == .warming || phase == .measuring, let count = pacer?.count, count > 0 else { return }
     let now = MonotonicClock.now
-    var passedOver = 0
-    while passedOver < count, remainingRequests > 0, let (connection, due) = pacer?.nextDue(at: now) {
+    var skippedCount = 0
+    while skippedCount < count, remainingRequests > 0, let (connection, due) = pacer?.nextDue(at: now) {
       if connection.makeOne(dueAt: due) {
         pacer?.madeOne()
-        passedOver = 0
+        skippedCount = 0
       } else {
-        passedOver += 1
+        skippedCount += 1
       }
     }
     pacer?.flush()
     // No connection can make a request, and none waits for an answer: the walks have ended or the connections are lost.
-    if passedOver == count, inFlight == 0 { stop() }
+    if skippedCount == count, inFlight == 0 { stop() }
   }
 
   // MARK: Phases
