@@ -11,13 +11,14 @@ package struct EventBench: Benchmark {
   package static let abstract =
     "Measures live events: from a mark to its event, idle streams, one event to many, what events add to a mark."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in new directories under ./.tidemark. Parts: latency times marks, one at a time, until they are answered and \
-    until their events are at another client, with nothing else going on and beside --rate marks a second; streams \
-    opens --streams idle streams, looks at the gateway's resident memory before, after, and after a heartbeat, then \
-    registers messages, each an event for all of them; cost counts the CPU time of --marks marks while nobody watches \
-    anything, while another channel is watched, and while a member's stream watches all of their channels. Prints the \
-    medians of the rounds. Checks every answer and every event, and exits with 1 if one is wrong or missing.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in \
+    new directories under ./.tidemark. Parts: latency times one mark after the other, until its answer and until its \
+    event reaches another client, first alone and then with --rate background marks a second. The part streams opens \
+    --streams idle streams, measures the gateway's resident memory before, after, and after a heartbeat, then \
+    registers messages, each of which is an event for all streams. The part cost measures the CPU time of --marks \
+    marks without streams, with a stream on another channel, and with a member's stream on all of their channels. \
+    Prints the medians of the rounds. Checks every answer and every event, and exits with 1 if one is wrong or \
+    missing.
     """
 
   enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
@@ -27,19 +28,19 @@ package struct EventBench: Benchmark {
     help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
   )
   var parts = [CommaList(Part.allCases)]
-  @Option(help: "How often everything is measured.")
+  @Option(help: "Number of rounds.")
   var rounds = 3
-  @Option(help: ArgumentHelp("How long each row of latencies is measured.", valueName: "time"))
+  @Option(help: ArgumentHelp("Measured time of each row of latencies.", valueName: "time"))
   var seconds = TimeSpanArgument(seconds: 5)
-  @Option(help: "Marks a second beside the marks that are timed.")
+  @Option(help: "Untimed background marks per second.")
   var rate = 10_000
-  @Option(help: "Idle streams, each of another user.")
+  @Option(help: "Idle streams, each with its own user.")
   var streams = 10_000
   @Option(help: "Connections that share the streams, at most 1000 streams each.")
   var connections = 100
-  @Option(help: "Small channels of each of those users; all of them are in one channel more.")
+  @Option(help: "Small channels of each of those users; one more channel contains all of them.")
   var channels = 3
-  @Option(help: "Events that go to all streams, one after the other.")
+  @Option(help: "Events sent to all streams, one after the other.")
   var events = 20
   @Option(help: "Marks whose CPU time is counted.")
   var marks = 200_000
