@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Removal of channels and messages (R16), for servers only. For users see Erasures.
 extension ChannelRoutes {

@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// The members and messages of a channel, for a backend to reconcile with, and for an app to show.
 extension ChannelRoutes {

@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Routes of channels and members, for servers; users may only mute a channel for themselves.
 struct ChannelRoutes {

@@ -1,3 +1,4 @@
+internal import HTTP2Session
 internal import NIOCore
 internal import Operations
 

@@ -1,6 +1,7 @@
 internal import HTTP2Session
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// `POST /v1/channels/{cid}/read` and `…/unread`: move one position of one user (R2, R4). The first is the busiest
 /// route: this code must not allocate a string, an array or an escaping closure.

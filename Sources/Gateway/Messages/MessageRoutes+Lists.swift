@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// The members of one message (R11): who has read it, has had it delivered, or has not read it; and the status of
 /// chosen members.

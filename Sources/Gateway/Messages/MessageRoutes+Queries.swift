@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Read states and statuses (R10, R12). A user gets a member's view. A server gets everything, and need not name a
 /// user.
