@@ -51,17 +51,19 @@ package struct Demo: Sendable {
     let ink = Ink(usesColor: usesColor)
     let endpoint = stack.plan.gateways[0].listen
     let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: stack.files.certificate))
-    let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
+    let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
     var tokens: [String: String] = [:]
-    for person in Self.people { tokens[person] = try await mint.user(person, lifetime: .seconds(3600)) }
+    for person in Self.people {
+      tokens[person] = try await tokenIssuer.user(person, lifetime: .seconds(3600))
+    }
     let client = DemoClient(
       caller: try await AsyncHTTP2Client.connect(to: endpoint, tls: tls),
       cid: Self.cid,
       tokens: tokens,
-      serverToken: try await mint.server(lifetime: .seconds(3600))
+      serverToken: try await tokenIssuer.server(lifetime: .seconds(3600))
     )
     let live = LiveTickStream(sender: Self.follower, ink: ink)
-    let following = try follow(live, endpoint, tls, mint)
+    let following = try follow(live, endpoint, tls, tokenIssuer)
     defer { following.cancel() }
     let conversation = Conversation(
       client: client,
@@ -128,13 +130,13 @@ package struct Demo: Sendable {
     _ live: LiveTickStream,
     _ endpoint: Endpoint,
     _ tls: TLSContext,
-    _ mint: TokenIssuer
+    _ tokenIssuer: TokenIssuer
   ) throws -> Task<Void, Never> {
     guard let gateway = GatewayURL("https://\(endpoint)") else {
       throw StackError("\(endpoint): not a gateway address")
     }
     let watch = EventWatch(gateway: gateway, tls: tls, request: WatchRequest()) {
-      try await mint.user(Self.follower, lifetime: .seconds(3600))
+      try await tokenIssuer.user(Self.follower, lifetime: .seconds(3600))
     }
     return Task { await live.follow(watch) }
   }

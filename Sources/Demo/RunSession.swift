@@ -74,14 +74,14 @@ package struct RunSession: Sendable {
   // MARK: Printed commands
 
   private func writeTokens(_ files: StackFiles) async throws {
-    let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+    let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
     try files.write(
-      try await mint.server(lifetime: Self.tokenLifetime, id: TokenIssuer.randomID()) + "\n",
+      try await tokenIssuer.server(lifetime: Self.tokenLifetime, id: TokenIssuer.randomID()) + "\n",
       to: Self.tokenFile("server", files)
     )
     for user in ["alice", "bob"] {
       try files.write(
-        try await mint.user(user, lifetime: Self.tokenLifetime) + "\n",
+        try await tokenIssuer.user(user, lifetime: Self.tokenLifetime) + "\n",
         to: Self.tokenFile(user, files)
       )
     }

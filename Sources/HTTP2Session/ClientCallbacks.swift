@@ -109,10 +109,10 @@ private let onFrameReceived: nghttp2_on_frame_recv_callback = { session, frame, 
       slot(session, header.pointee.stream_id)?.pointee.flags.insert(.remoteEnded)
     }
   case .resetStream: core.pointee.counters.resetsReceived += 1
-  case .settings: core.pointee.settingsSeen = true
+  case .settings: core.pointee.hasReceivedSettings = true
   case .goAway:
     core.pointee.counters.goAwaysReceived += 1
-    core.pointee.goAwaySeen = true
+    core.pointee.hasReceivedGoAway = true
   default: break
   }
   return 0

@@ -15,9 +15,9 @@ struct ClientCore {
 
   /// Slot whose header block is being decoded; nil while the block is ignored (trailers).
   var decoding: UnsafeMutablePointer<StreamSlot>?
-  var settingsSeen = false
-  var settingsTold = false
-  var goAwaySeen = false
+  var hasReceivedSettings = false
+  var hasReportedReady = false
+  var hasReceivedGoAway = false
   var counters = HTTP2Counters()
 
   init(pool: UnsafeMutablePointer<SlotPool>, maxHeaderListBytes: Int, maxBodyBytes: Int) {

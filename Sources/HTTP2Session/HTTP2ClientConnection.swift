@@ -47,7 +47,7 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
   package var openStreams: Int { core.pointee.streams.count }
 
   /// Whether requests can be submitted: the channel is active and the server has not sent GOAWAY.
-  package var isUsable: Bool { lifecycle.state == .active && !core.pointee.goAwaySeen }
+  package var isUsable: Bool { lifecycle.state == .active && !core.pointee.hasReceivedGoAway }
 
   /// Streams that the server allows at once; 2^32-1 until its SETTINGS have arrived.
   package var maxConcurrentStreams: UInt32 {
@@ -309,8 +309,8 @@ package final class HTTP2ClientConnection<Delegate: HTTP2ClientDelegate>: Channe
 
   private func notifyDelegate() {
     let core = core
-    if core.pointee.settingsSeen && !core.pointee.settingsTold {
-      core.pointee.settingsTold = true
+    if core.pointee.hasReceivedSettings && !core.pointee.hasReportedReady {
+      core.pointee.hasReportedReady = true
       delegate.http2ConnectionReady(self)
     }
     while let slot = core.pointee.pending.popFirst() {

@@ -126,8 +126,7 @@ private final class RebuildRun: StoreClientDelegate {
     guard let client else { return }
     let isMade = client.send(
       .rebuildIndex,
-      shard: request.shard,
-      name: nil,
+      to: .shard(request.shard, name: nil),
       token: UInt64(request.shard.rawValue)
     ) {
       $0.writeRebuildIndex(phase: request.kind.rawValue, epoch: request.epoch)

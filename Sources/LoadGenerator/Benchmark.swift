@@ -73,9 +73,9 @@ extension Benchmark {
 
 /// Options of every ``Benchmark``.
 package struct BenchOptions: ParsableArguments, Sendable {
-  @Option(help: ArgumentHelp("Where the data of the run goes.", valueName: "dir"))
+  @Option(help: ArgumentHelp("Directory of the run's data.", valueName: "dir"))
   package var directory = ".tidemark"
-  @Option(help: ArgumentHelp("Where tidemark-store and tidemark-gateway are.", valueName: "dir"))
+  @Option(help: ArgumentHelp("Directory of tidemark-store and tidemark-gateway.", valueName: "dir"))
   package var programs: String?
   @Flag(help: "Print JSON with every measurement instead of the tables.")
   package var json = false

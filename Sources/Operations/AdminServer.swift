@@ -118,9 +118,12 @@ private final class Scrapes: Sendable {
       return state.waiting
     }
     metrics.collect(on: eventLoop).whenComplete { result in
-      var buffer = ByteBuffer()
-      if case .success(let samples) = result { samples.write(into: &buffer) }
-      for promise in waiting { promise.succeed(buffer) }
+      let text = result.map { samples in
+        var buffer = ByteBuffer()
+        samples.write(into: &buffer)
+        return buffer
+      }
+      for promise in waiting { promise.completeWith(text) }
       eventLoop.scheduleTask(in: Self.pause) {
         let hasMore = self.state.withLockedValue { state in
           state.isRunning = !state.waiting.isEmpty
@@ -175,7 +178,7 @@ private final class AdminHandler: ChannelInboundHandler {
     guard head.method == .GET || head.method == .HEAD else {
       return write(
         .methodNotAllowed,
-        #"{"error":"GET only"}"#,
+        #"{"error":"GET or HEAD only"}"#,
         extra: [("allow", "GET, HEAD")],
         head,
         context
@@ -194,9 +197,19 @@ private final class AdminHandler: ChannelInboundHandler {
     default:
       // The handler and its context stay on their loop; the future's callback runs there too.
       let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
-      scrapes.text(on: context.eventLoop).whenSuccess { buffer in
+      scrapes.text(on: context.eventLoop).whenComplete { result in
         let (handler, context) = bound.value
-        handler.write(.ok, buffer, type: "text/plain; version=0.0.4; charset=utf-8", head, context)
+        switch result {
+        case .success(let buffer):
+          handler.write(.ok, buffer, type: "text/plain; version=0.0.4; charset=utf-8", head, context)
+        case .failure:
+          handler.write(
+            .internalServerError,
+            #"{"error":"the metrics could not be collected"}"#,
+            head,
+            context
+          )
+        }
       }
     }
   }

@@ -1,6 +1,6 @@
 package import Logging
 internal import NIOConcurrencyHelpers
-internal import NIOCore
+package import NIOCore
 
 /// Output stream of log lines that escapes their values, so that each stays one line. Values from a peer may contain
 /// line feeds, terminal escape sequences and other control characters, which would forge or hide lines.
@@ -46,6 +46,23 @@ package struct LogLines: TextOutputStream, Sendable {
     case 0..<0x20, 0x7F...0x9F, 0x2028...0x202E, 0x2066...0x2069, 0x200E, 0x200F: true
     default: false
     }
+  }
+}
+
+/// Rate limit for logging an event that may happen thousands of times a second.
+package struct LogRateLimiter: Sendable {
+  private var last: NIODeadline?
+  private var count = 0
+
+  package init() {}
+
+  /// - Returns: the number of events since the last line, including this one; nil: do not log now.
+  package mutating func occurrence(at now: NIODeadline) -> Int? {
+    count += 1
+    if let last, now < last + .seconds(1) { return nil }
+    defer { count = 0 }
+    last = now
+    return count
   }
 }
 

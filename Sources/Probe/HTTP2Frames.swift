@@ -14,7 +14,7 @@ internal import HTTP2Session
 ///
 /// `@flags`, `@length` and `@reserved` are fields of the frame header; `payload` replaces the encoded fields. The probe
 /// sends nothing by itself: no acknowledgement, no window update.
-package struct HTTP2Frames: ProbeLanguage {
+package struct HTTP2Frames: ProbeProtocol {
   /// Decoded frame with its fields and headers.
   package struct Unit {
     enum Content {
@@ -52,7 +52,7 @@ package struct HTTP2Frames: ProbeLanguage {
   }
 
   package static func cut(_ bytes: [UInt8]) -> ProbeCut { HTTP2Frame.cut(bytes) }
-  package static var endsWithAliveness: Bool { true }
+  package static var endsWithPing: Bool { true }
 
   package mutating func connected() {
     encoder = HeaderEncoder()
@@ -104,7 +104,7 @@ package struct HTTP2Frames: ProbeLanguage {
     return parsed
   }
 
-  package mutating func aliveness() -> (send: String, expect: String) {
+  package mutating func pingExchange() -> (send: String, expect: String) {
     pingCount += 1
     let bytes = Hex.text(
       [0x61, 0x6c, 0x76] + [UInt8](repeating: 0, count: 1) + UInt32(pingCount).bigEndianBytes

@@ -5,7 +5,7 @@ internal import Foundation
 package struct ProbeCommand: AsyncParsableCommand {
   package static let configuration = CommandConfiguration(
     commandName: "probe",
-    abstract: "Encodes, decodes, sends and expects frames: the store's (Proto/frames.md), or HTTP/2's.",
+    abstract: "Encodes, decodes, sends and expects store frames (Proto/frames.md) or HTTP/2 frames.",
     discussion: """
       A frame is written KIND name=value …, for example:
         mark_read cid=messaging:general user=alice message=m-1
@@ -16,7 +16,7 @@ package struct ProbeCommand: AsyncParsableCommand {
         request :method=POST :path=/v1/channels/messaging:general/read authorization="Bearer $TOKEN" end_stream=0
         data stream=last end_stream json='{"message_id":"m-1"}'
         settings initial_window_size=0 · ping @length=7 · rst_stream stream=1 code=CANCEL · 0x16 payload=00
-      docs/probe.md has the whole language.
+      docs/probe.md describes the syntax.
       """,
     subcommands: [Encode.self, Decode.self, Send.self, Run.self]
   )
@@ -27,7 +27,7 @@ package struct ProbeCommand: AsyncParsableCommand {
   package struct Encode: ParsableCommand {
     package static let configuration = CommandConfiguration(abstract: "Prints a frame in hexadecimal.")
 
-    @Flag(help: "A frame of HTTP/2.")
+    @Flag(help: "Encode an HTTP/2 frame.")
     var http2 = false
 
     @Argument(parsing: .allUnrecognized, help: "KIND name=value …")
@@ -39,11 +39,11 @@ package struct ProbeCommand: AsyncParsableCommand {
       let line = frame.joined(separator: " ")
       let bytes = try orExit {
         if http2 {
-          var language = HTTP2Frames()
-          return try language.encode(line)
+          var wireProtocol = HTTP2Frames()
+          return try wireProtocol.encode(line)
         }
-        var language = StoreFrames(fillsIn: false)
-        return try language.encode(line)
+        var wireProtocol = StoreFrames(fillsIn: false)
+        return try wireProtocol.encode(line)
       }
       print(Hex.text(bytes))
     }
@@ -55,7 +55,7 @@ package struct ProbeCommand: AsyncParsableCommand {
       abstract: "Prints the frames in a stream of bytes."
     )
 
-    @Flag(help: "Frames of HTTP/2, with one end's header table from the beginning of the connection.")
+    @Flag(help: "Decode HTTP/2 frames, sent by one end from the beginning of the connection.")
     var http2 = false
 
     @Argument(help: "Hexadecimal digits, or - for standard input.")
@@ -68,9 +68,9 @@ package struct ProbeCommand: AsyncParsableCommand {
         hex == "-" ? String(decoding: FileHandle.standardInput.readDataToEndOfFile(), as: UTF8.self) : hex
       let lines = try orExit {
         guard http2 else { return try ProbeDecoding.lines(text) }
-        var language = HTTP2Frames()
-        language.masksCredentials = false
-        return try ProbeDecoding.lines(text, in: language)
+        var wireProtocol = HTTP2Frames()
+        wireProtocol.masksCredentials = false
+        return try ProbeDecoding.lines(text, in: wireProtocol)
       }
       for line in lines.text { print(line) }
       if !lines.isWhole { throw ExitCode(1) }
@@ -88,25 +88,25 @@ package struct ProbeCommand: AsyncParsableCommand {
     @Option(help: "Timeout of an answer: 100ms, 2s, 1m.")
     var timeout = "5s"
 
-    @Flag(help: "Speak HTTP/2 to a gateway, with prior knowledge.")
+    @Flag(help: "Use HTTP/2 with prior knowledge, to a gateway.")
     var http2 = false
 
-    @Flag(help: "TLS; the certificate is verified with the system's authorities.")
+    @Flag(help: "Use TLS, and verify the certificate with the system's authorities.")
     var tls = false
 
     @Option(
       name: [.customLong("ca"), .customLong("tls-ca")],
-      help: ArgumentHelp("TLS; the certificate is verified with this PEM file.", valueName: "file")
+      help: ArgumentHelp("Use TLS, and verify the certificate with this PEM file.", valueName: "file")
     )
     var ca: String?
 
-    @Option(help: ArgumentHelp("Certificate to show: a store with TLS asks for one.", valueName: "file"))
+    @Option(help: ArgumentHelp("Client certificate, which a store with TLS requires.", valueName: "file"))
     var tlsCert: String?
 
-    @Option(help: ArgumentHelp("Its private key.", valueName: "file"))
+    @Option(help: ArgumentHelp("Private key of --tls-cert.", valueName: "file"))
     var tlsKey: String?
 
-    @Flag(help: "TLS; the certificate is not verified.")
+    @Flag(help: "Use TLS without verifying the certificate.")
     var insecure = false
 
     @Option(name: .customLong("server-name"), help: "The name in the certificate. Default: HOST.")
@@ -114,15 +114,15 @@ package struct ProbeCommand: AsyncParsableCommand {
 
     @Option(
       name: .customLong("set"),
-      help: "NAME=VALUE for $NAME in frames and scripts; else the environment's."
+      help: "NAME=VALUE for $NAME in frames and scripts. Default: the environment's value."
     )
     var settings: [String] = []
 
-    @Flag(help: "Show frames in hexadecimal too, credentials included.")
+    @Flag(help: "Print frames in hexadecimal too, including credentials.")
     var hex = false
 
     func validate() throws {
-      if ca != nil && insecure { throw ValidationError("--ca and --insecure: one or the other") }
+      if ca != nil && insecure { throw ValidationError("give either --ca or --insecure") }
       if serverName != nil && !usesTLS { throw ValidationError("--server-name is for TLS") }
       guard (tlsCert == nil) == (tlsKey == nil) else {
         throw ValidationError("--tls-cert and --tls-key go together")
@@ -148,29 +148,29 @@ package struct ProbeCommand: AsyncParsableCommand {
       HTTP2Frames(scheme: usesTLS ? "https" : "http", authority: address)
     }
 
-    func language() throws -> StoreFrames {
-      var language = StoreFrames()
+    func wireProtocol() throws -> StoreFrames {
+      var wireProtocol = StoreFrames()
       if let session {
         guard let bytes = Hex.bytes(session), bytes.count == 16 else {
           throw ValidationError("--session: 32 hexadecimal digits are expected")
         }
-        language.session = bytes
-        language.isResuming = true
+        wireProtocol.session = bytes
+        wireProtocol.isResuming = true
       }
       if let secretFile {
         guard let data = FileManager.default.contents(atPath: secretFile) else {
           throw ValidationError("--secret-file: \(secretFile) cannot be read")
         }
-        language.secret = ProbeDecoding.secret(Array(data))
+        wireProtocol.secret = ProbeDecoding.secret(Array(data))
       }
-      return language
+      return wireProtocol
     }
   }
 
   /// Command `tidemark probe send`.
   package struct Send: AsyncParsableCommand {
     package static let configuration = CommandConfiguration(
-      abstract: "Sends frames to a store or a gateway and prints what comes back.",
+      abstract: "Sends frames to a store or a gateway and prints the answers.",
       discussion: "Exits with 1 after a timeout, or if the connection ends before all answers."
     )
 
@@ -197,7 +197,7 @@ package struct ProbeCommand: AsyncParsableCommand {
         ) { show($0) }
         let lines = try frames.map { try variables.expand($0) }
         guard connection.http2 else {
-          return try await sender.send(lines, opens: !noHandshake, in: try connection.language())
+          return try await sender.send(lines, opens: !noHandshake, in: try connection.wireProtocol())
         }
         return try await sender.send(lines, opens: !noHandshake, in: connection.http2(target))
       }
@@ -212,7 +212,7 @@ package struct ProbeCommand: AsyncParsableCommand {
       discussion: """
         Steps: case, open, send, send-hex, repeat, expect, expect close, alive, wait, timeout, close, connect, \
         new-session.
-        A script for a gateway begins with 'protocol http2', or is run with --http2.
+        Begin a script for a gateway with 'protocol http2', or run it with --http2.
         """
     )
 
@@ -231,20 +231,20 @@ package struct ProbeCommand: AsyncParsableCommand {
         script == "-"
         ? FileHandle.standardInput.readDataToEndOfFile() : FileManager.default.contents(atPath: script)
       guard let data else { throw ValidationError("\(script) cannot be read") }
-      let language = try connection.language()
+      let wireProtocol = try connection.wireProtocol()
       let holds = try await orExit {
         let steps = try ProbeScript(String(decoding: data, as: UTF8.self), variables: connection.variables())
-        if connection.http2, steps.speech == .store {
-          throw ProbeError("\(script) is for a store: leave --http2 out")
+        if connection.http2, steps.wireProtocol == .store {
+          throw ProbeError("\(script) is for a store: remove --http2")
         }
-        let speaksHTTP2 = connection.http2 || steps.speech == .http2
+        let speaksHTTP2 = connection.http2 || steps.wireProtocol == .http2
         let runner = ProbeRunner(
           target: try connection.target(target, speaksHTTP2: speaksHTTP2),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
         guard speaksHTTP2 else {
-          return try await runner.run(steps, in: language)
+          return try await runner.run(steps, in: wireProtocol)
         }
         return try await runner.run(steps, in: connection.http2(target))
       }

@@ -8,7 +8,7 @@ package enum Received: Equatable, Sendable {
   /// The connection ended; an incomplete unit is dropped.
   case closed
   case timedOut
-  /// Not a unit of the language, with the reason.
+  /// Not a unit of the protocol, with the reason.
   case broken(String)
 }
 

@@ -2,11 +2,11 @@
 package typealias ProbeOutput = (String) -> Void
 
 /// Connection with a transcript of every unit. Keeps received units until a step expects them.
-package final class ProbeExchange<Language: ProbeLanguage> {
+package final class ProbeExchange<WireProtocol: ProbeProtocol> {
   private let connection: ProbeConnection
   private let printer: ProbePrinter
   /// Received units that no step has expected yet.
-  private var waiting: [Language.Unit] = []
+  private var waiting: [WireProtocol.Unit] = []
   /// Whether nothing was sent or received yet.
   package private(set) var isFresh = true
   /// Timeout of receiving.
@@ -22,14 +22,14 @@ package final class ProbeExchange<Language: ProbeLanguage> {
   ///
   /// - Parameter written: text in the script, which is shown for bytes that are not a unit.
   @discardableResult
-  package func send(_ line: String, written: String? = nil, in language: inout Language) async throws
-    -> [Language.Unit]
+  package func send(_ line: String, written: String? = nil, in wireProtocol: inout WireProtocol) async throws
+    -> [WireProtocol.Unit]
   {
     isFresh = false
-    let bytes = try encode(line, &language)
-    let units = split(bytes, &language)
+    let bytes = try encode(line, &wireProtocol)
+    let units = split(bytes, &wireProtocol)
     if let units {
-      for (unit, bytes) in units { printer.print("→", language.text(unit), bytes) }
+      for (unit, bytes) in units { printer.print("→", wireProtocol.text(unit), bytes) }
     } else {
       let raw = "\(bytes.count) raw bytes"
       printer.print("→", line.hasPrefix("hex:") ? raw : "\(written ?? line) (\(raw))", bytes)
@@ -39,53 +39,56 @@ package final class ProbeExchange<Language: ProbeLanguage> {
   }
 
   /// Send a line many times and print the first.
-  package func send(_ line: String, times: Int, written: String, in language: inout Language) async throws {
+  package func send(_ line: String, times: Int, written: String, in wireProtocol: inout WireProtocol)
+    async throws
+  {
     guard times > 0 else { return }
-    try await send(line, written: written, in: &language)
+    try await send(line, written: written, in: &wireProtocol)
     var bytes: [UInt8] = []
     for _ in 1..<times {
-      let more = try encode(line, &language)
-      _ = split(more, &language)
+      let more = try encode(line, &wireProtocol)
+      _ = split(more, &wireProtocol)
       bytes += more
     }
     printer.line("  … \(times) times in all")
     await connection.send(bytes)
   }
 
-  private func encode(_ line: String, _ language: inout Language) throws -> [UInt8] {
-    try ProbeScript.sequence(line).flatMap { try language.encode($0) }
+  private func encode(_ line: String, _ wireProtocol: inout WireProtocol) throws -> [UInt8] {
+    try ProbeScript.sequence(line).flatMap { try wireProtocol.encode($0) }
   }
 
-  private func split(_ bytes: [UInt8], _ language: inout Language) -> [(unit: Language.Unit, bytes: [UInt8])]?
-  {
+  private func split(_ bytes: [UInt8], _ wireProtocol: inout WireProtocol) -> [(
+    unit: WireProtocol.Unit, bytes: [UInt8]
+  )]? {
     var units: [[UInt8]] = []
     var rest = bytes
     while !rest.isEmpty {
-      guard case .unit(let count) = Language.cut(rest) else { return nil }
+      guard case .unit(let count) = WireProtocol.cut(rest) else { return nil }
       units.append(Array(rest.prefix(count)))
       rest.removeFirst(count)
     }
-    return units.map { (language.read($0, .sent), $0) }
+    return units.map { (wireProtocol.read($0, .sent), $0) }
   }
 
   /// Outcome of waiting for a unit.
   package enum Outcome {
     /// Expected unit.
-    case unit(Language.Unit)
+    case unit(WireProtocol.Unit)
     /// The connection ended before such a unit.
     case closed
     case timedOut
-    /// Not a unit of the language, with the reason.
+    /// Not a unit of the protocol, with the reason.
     case broken(String)
   }
 
   /// Receive the first unit for which `matches` is true; keep the others.
   package func receive(
-    in language: inout Language,
+    in wireProtocol: inout WireProtocol,
     within timeout: Duration? = nil,
-    where matches: (Language, Language.Unit) throws -> Bool
+    where matches: (WireProtocol, WireProtocol.Unit) throws -> Bool
   ) async throws -> Outcome {
-    if let index = try waiting.firstIndex(where: { try matches(language, $0) }) {
+    if let index = try waiting.firstIndex(where: { try matches(wireProtocol, $0) }) {
       return .unit(waiting.remove(at: index))
     }
     let clock = ContinuousClock()
@@ -93,11 +96,11 @@ package final class ProbeExchange<Language: ProbeLanguage> {
     while true {
       let left = max(deadline - clock.now, .zero)
       isFresh = false
-      switch try await connection.receive(timeout: left, cut: { Language.cut($0) }) {
+      switch try await connection.receive(timeout: left, cut: { WireProtocol.cut($0) }) {
       case .unit(let bytes):
-        let unit = language.read(bytes, .received)
-        printer.print("←", language.text(unit), bytes)
-        if try matches(language, unit) { return .unit(unit) }
+        let unit = wireProtocol.read(bytes, .received)
+        printer.print("←", wireProtocol.text(unit), bytes)
+        if try matches(wireProtocol, unit) { return .unit(unit) }
         waiting.append(unit)
       case .closed: return .closed
       case .timedOut: return .timedOut
@@ -113,26 +116,28 @@ package final class ProbeExchange<Language: ProbeLanguage> {
   package func differences(
     _ line: String,
     within timeout: Duration? = nil,
-    in language: inout Language
+    in wireProtocol: inout WireProtocol
   ) async throws -> [String] {
     let all = ProbeScript.alternatives(line)
     let lines = all.filter { $0 != "close" }
-    let outcome = try await receive(in: &language, within: timeout) { language, unit in
-      if lines.isEmpty { return try language.matches(unit, by: nil) }
-      return try lines.contains { try language.matches(unit, by: $0) }
+    let outcome = try await receive(in: &wireProtocol, within: timeout) { wireProtocol, unit in
+      if lines.isEmpty { return try wireProtocol.matches(unit, by: nil) }
+      return try lines.contains { try wireProtocol.matches(unit, by: $0) }
     }
     switch outcome {
     case .unit(let unit):
       if lines.isEmpty {
-        return ["expected the end of the connection, received a frame", "received: \(language.text(unit))"]
+        return [
+          "expected the end of the connection, received a frame", "received: \(wireProtocol.text(unit))",
+        ]
       }
       var differences: [String] = []
       for line in lines {
-        let found = try language.differences(line, from: unit)
+        let found = try wireProtocol.differences(line, from: unit)
         if found.isEmpty { return [] }
         differences += lines.count > 1 ? ["not \(line):"] + found.map { "  " + $0 } : found
       }
-      return differences + ["received: \(language.text(unit))"]
+      return differences + ["received: \(wireProtocol.text(unit))"]
     case .closed where lines.count < all.count: return []
     case .closed: return ["expected \(line), the connection was closed"]
     case .timedOut: return ["expected \(Self.named(line)), nothing came in time"]

@@ -19,10 +19,11 @@ package struct ProbeRunner {
   ///
   /// - Returns: whether every step succeeded.
   /// - Throws: ``ProbeError`` without a connection.
-  package func run<Language: ProbeLanguage>(_ script: ProbeScript, in language: Language) async throws -> Bool
+  package func run<WireProtocol: ProbeProtocol>(_ script: ProbeScript, in wireProtocol: WireProtocol)
+    async throws -> Bool
   {
-    var language = language
-    var exchange = try await connect(&language, timeout)
+    var wireProtocol = wireProtocol
+    var exchange = try await connect(&wireProtocol, timeout)
     var failed: [String] = []
     var current: ProbeScript.Step?
     var isSkipping = false
@@ -34,13 +35,13 @@ package struct ProbeRunner {
         printer.line("# \(step.text)")
         if !exchange.isFresh || exchange.timeout != timeout {
           await exchange.close()
-          exchange = try await connect(&language, timeout)
+          exchange = try await connect(&wireProtocol, timeout)
         }
         continue
       }
       if isSkipping { continue }
       var lines: [String]
-      do { lines = try await play(step, &exchange, &language) } catch let error as ProbeError {
+      do { lines = try await play(step, &exchange, &wireProtocol) } catch let error as ProbeError {
         lines = [error.description]
       }
       if lines.isEmpty { continue }
@@ -63,47 +64,47 @@ package struct ProbeRunner {
   }
 
   /// Run a step and return its failures.
-  private func play<Language: ProbeLanguage>(
+  private func play<WireProtocol: ProbeProtocol>(
     _ step: ProbeScript.Step,
-    _ exchange: inout ProbeExchange<Language>,
-    _ language: inout Language
+    _ exchange: inout ProbeExchange<WireProtocol>,
+    _ wireProtocol: inout WireProtocol
   ) async throws -> [String] {
     switch step.action {
-    case .open: try await language.open(exchange, "")
-    case .openWith(let line): try await language.open(exchange, line)
+    case .open: try await wireProtocol.open(exchange, "")
+    case .openWith(let line): try await wireProtocol.open(exchange, line)
     case .send(let line):
-      try await exchange.send(line, written: Self.argument(step.text), in: &language)
+      try await exchange.send(line, written: Self.argument(step.text), in: &wireProtocol)
     case .sendMany(let count, let line):
       let written = Self.argument(Self.argument(Self.argument(step.text)))
-      try await exchange.send(line, times: count, written: written, in: &language)
+      try await exchange.send(line, times: count, written: written, in: &wireProtocol)
     case .expect(let line):
-      return try await exchange.differences(line, within: step.within, in: &language)
+      return try await exchange.differences(line, within: step.within, in: &wireProtocol)
     case .expectClose:
-      return try await exchange.differences("close", within: step.within, in: &language)
+      return try await exchange.differences("close", within: step.within, in: &wireProtocol)
     case .alive:
-      let (ping, pong) = language.aliveness()
-      try await exchange.send(ping, in: &language)
-      return try await exchange.differences(pong, within: step.within, in: &language)
+      let (ping, pong) = wireProtocol.pingExchange()
+      try await exchange.send(ping, in: &wireProtocol)
+      return try await exchange.differences(pong, within: step.within, in: &wireProtocol)
     case .wait(let time): try await Task.sleep(for: time)
     case .timeout(let time): exchange.timeout = time
     case .close: await exchange.close()
     case .connect:
       let timeout = exchange.timeout
       await exchange.close()
-      exchange = try await connect(&language, timeout)
-    case .newSession: language.forget()
+      exchange = try await connect(&wireProtocol, timeout)
+    case .newSession: wireProtocol.resetSession()
     case .newCase: break
     }
     return []
   }
 
-  private func connect<Language: ProbeLanguage>(
-    _ language: inout Language,
+  private func connect<WireProtocol: ProbeProtocol>(
+    _ wireProtocol: inout WireProtocol,
     _ timeout: Duration
-  ) async throws -> ProbeExchange<Language> {
+  ) async throws -> ProbeExchange<WireProtocol> {
     let connection = try await ProbeConnection.connect(to: target, timeout: self.timeout)
     if let agreed = connection.agreed { printer.line("  \(agreed)") }
-    language.connected()
+    wireProtocol.connected()
     return ProbeExchange(connection, timeout: timeout, printer: printer)
   }
 

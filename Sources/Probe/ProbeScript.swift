@@ -23,7 +23,7 @@
 /// ```
 package struct ProbeScript: Sendable {
   /// Protocol of a script.
-  package enum Speech: String, Sendable {
+  package enum WireProtocol: String, Sendable {
     case store, http2
   }
 
@@ -54,7 +54,7 @@ package struct ProbeScript: Sendable {
   }
 
   /// Nil if the script has no `protocol` line.
-  package var speech: Speech?
+  package var wireProtocol: WireProtocol?
   package var steps: [Step]
 
   /// Names of the cases.
@@ -70,11 +70,11 @@ package struct ProbeScript: Sendable {
       if words.isEmpty || words.hasPrefix("#") { continue }
       do {
         if words.hasPrefix("protocol ") {
-          guard steps.isEmpty, speech == nil else {
+          guard steps.isEmpty, wireProtocol == nil else {
             throw ProbeError("'protocol' has to be the first step, once")
           }
-          speech = Speech(rawValue: String(words.dropFirst("protocol ".count)).trimmed)
-          if speech == nil { throw ProbeError("protocols are: store, http2") }
+          wireProtocol = WireProtocol(rawValue: String(words.dropFirst("protocol ".count)).trimmed)
+          if wireProtocol == nil { throw ProbeError("protocols are: store, http2") }
           continue
         }
         let (action, within) = try Self.timed(try variables.expand(words))

@@ -15,32 +15,32 @@ package struct ProbeSender {
     printer = ProbePrinter(showsHex: showsHex, output: output)
   }
 
-  /// Send frames and wait for their answers, and for the answer to a ping if the language requires one.
+  /// Send frames and wait for their answers, and for the answer to a ping if the protocol requires one.
   ///
   /// - Returns: whether all answers came.
   /// - Throws: ``ProbeError`` without a connection, after a failed handshake, or for an invalid frame.
-  package func send<Language: ProbeLanguage>(
+  package func send<WireProtocol: ProbeProtocol>(
     _ frames: [String],
     opens: Bool,
-    in language: Language
+    in wireProtocol: WireProtocol
   ) async throws -> Bool {
-    var language = language
+    var wireProtocol = wireProtocol
     let connection = try await ProbeConnection.connect(to: target, timeout: timeout)
     if let agreed = connection.agreed { printer.line("  \(agreed)") }
-    language.connected()
-    let exchange = ProbeExchange<Language>(connection, timeout: timeout, printer: printer)
-    if opens { try await language.open(exchange, "") }
+    wireProtocol.connected()
+    let exchange = ProbeExchange<WireProtocol>(connection, timeout: timeout, printer: printer)
+    if opens { try await wireProtocol.open(exchange, "") }
     var missing = 0
     for frame in frames {
-      let units = try await exchange.send(frame, in: &language)
+      let units = try await exchange.send(frame, in: &wireProtocol)
       // Bytes that are not a frame get an answer too.
-      missing += units.isEmpty ? 1 : units.reduce(0) { $0 + language.answersAwaited($1) }
+      missing += units.isEmpty ? 1 : units.reduce(0) { $0 + wireProtocol.answersAwaited($1) }
     }
-    var isWell = try await receive(missing, exchange, &language)
-    if isWell, Language.endsWithAliveness {
-      let (ping, pong) = language.aliveness()
-      try await exchange.send(ping, in: &language)
-      let differences = try await exchange.differences(pong, in: &language)
+    var isWell = try await receive(missing, exchange, &wireProtocol)
+    if isWell, WireProtocol.endsWithPing {
+      let (ping, pong) = wireProtocol.pingExchange()
+      try await exchange.send(ping, in: &wireProtocol)
+      let differences = try await exchange.differences(pong, in: &wireProtocol)
       for line in differences { printer.line("    " + line) }
       isWell = differences.isEmpty
     }
@@ -48,14 +48,14 @@ package struct ProbeSender {
     return isWell
   }
 
-  private func receive<Language: ProbeLanguage>(
+  private func receive<WireProtocol: ProbeProtocol>(
     _ count: Int,
-    _ exchange: ProbeExchange<Language>,
-    _ language: inout Language
+    _ exchange: ProbeExchange<WireProtocol>,
+    _ wireProtocol: inout WireProtocol
   ) async throws -> Bool {
     var missing = count
     while missing > 0 {
-      switch try await exchange.receive(in: &language, where: { $0.isAnswer($1) }) {
+      switch try await exchange.receive(in: &wireProtocol, where: { $0.isAnswer($1) }) {
       case .unit: missing -= 1
       case .closed:
         printer.line("the connection was closed")
@@ -78,16 +78,16 @@ package enum ProbeDecoding {
   ///
   /// - Returns: lines, and whether the text ends with a whole frame.
   /// - Throws: ``ProbeError`` for text that is not hexadecimal.
-  package static func lines<Language: ProbeLanguage>(_ text: String, in language: Language) throws
+  package static func lines<WireProtocol: ProbeProtocol>(_ text: String, in wireProtocol: WireProtocol) throws
     -> (text: [String], isWhole: Bool)
   {
     guard var bytes = Hex.bytes(text) else { throw ProbeError("hexadecimal digits are expected") }
-    var language = language
+    var wireProtocol = wireProtocol
     var lines: [String] = []
     while !bytes.isEmpty {
-      switch Language.cut(bytes) {
+      switch WireProtocol.cut(bytes) {
       case .unit(let count):
-        lines.append(language.text(language.read(Array(bytes.prefix(count)), .received)))
+        lines.append(wireProtocol.text(wireProtocol.read(Array(bytes.prefix(count)), .received)))
         bytes.removeFirst(count)
       case .incomplete:
         return (lines + ["\(bytes.count) bytes of an incomplete frame: \(Hex.text(bytes))"], false)

@@ -13,7 +13,7 @@ internal import ReceiptWire
 /// parent message of a thread, `@issued` the second in which the user's token was issued: each sets its flag and
 /// appends its value to the fields, in this order. A kind may also be a number such as `0x7f`, with `payload=` in
 /// hexadecimal. Missing shards, correlations and counters are filled in.
-package struct StoreFrames: ProbeLanguage, Sendable {
+package struct StoreFrames: ProbeProtocol, Sendable {
   /// Shared secret for the handshake.
   package var secret: [UInt8]?
   /// Session of the next handshake; nil: a random one.
@@ -32,9 +32,9 @@ package struct StoreFrames: ProbeLanguage, Sendable {
   /// Numbers of commands and queries.
   static let requests: Range<UInt8> = 0x10..<0x50
 
-  package static var endsWithAliveness: Bool { false }
+  package static var endsWithPing: Bool { false }
 
-  package mutating func forget() {
+  package mutating func resetSession() {
     session = nil
     isResuming = false
   }
@@ -70,7 +70,7 @@ package struct StoreFrames: ProbeLanguage, Sendable {
     }
   }
 
-  package mutating func aliveness() -> (send: String, expect: String) {
+  package mutating func pingExchange() -> (send: String, expect: String) {
     let bytes = Hex.text((0..<8).map { _ in UInt8.random(in: .min ... .max) })
     return ("ping bytes=\(bytes)", "pong bytes=\(bytes)")
   }

@@ -345,7 +345,10 @@ extension RequestTable {
     var frames: [BatchedFrame] = []
     slots.checkInvariants { index, slot in
       if index == cursor {
-        precondition(!progress.isOnWire(slot), "the cursor is at what was written on this connection")
+        precondition(
+          !progress.isOnWire(slot),
+          "the cursor points at a request already written on this connection"
+        )
         seenCursor = true
       }
       precondition(

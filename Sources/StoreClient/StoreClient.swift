@@ -98,57 +98,28 @@ package final class StoreClient<Delegate: StoreClientDelegate> {
 
   // MARK: - Requests
 
-  /// Encode and queue one request for the shard of `cid`: header, cid, the session's counter for a command, then the
-  /// bytes that `fields` writes. `fields` must not call the client.
+  /// Encode and queue one request: header, name, the session's counter for a command, the bytes that `fields` writes,
+  /// then the thread and `issued`. `fields` must not call the client.
   ///
   /// - Parameters:
   ///   - token: passed back with the reply; the client does not interpret it.
   ///   - issued: when the user token behind the request was issued, in seconds since 1970; 0: the token does not say;
-  ///     nil: no user token. It follows the fields, and is kept for a resend.
-  ///   - thread: parent message of the thread, for kinds that support threads; not empty; nil: the channel itself. It
-  ///     follows the fields too, before `issued`.
+  ///     nil: no user token. It is kept for a resend.
   /// - Returns: false if the window is full; then nothing was done and the delegate is not called.
   package func send(
     _ kind: FrameKind,
-    cid: RawSpan,
+    to destination: StoreDestination,
     token: UInt64,
     issued: UInt32? = nil,
-    thread: RawSpan? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) -> Bool {
-    enqueue(kind, shard: nil, name: cid, token: token, issued: issued, thread: thread, fields)
-  }
-
-  /// Encode and queue one request for a given shard.
-  ///
-  /// - Parameter name: a channel type or a user; nil if the kind has no such field.
-  package func send(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: RawSpan?,
-    token: UInt64,
-    issued: UInt32? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) -> Bool {
-    enqueue(kind, shard: shard, name: name, token: token, issued: issued, thread: nil, fields)
-  }
-
-  private func enqueue(
-    _ kind: FrameKind,
-    shard: ShardID?,
-    name: RawSpan?,
-    token: UInt64,
-    issued: UInt32?,
-    thread: RawSpan?,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let outcome = table.append(
       kind,
-      shard: shard,
-      name: name,
+      shard: destination.shard,
+      name: destination.name,
       token: token,
       issued: issued,
-      thread: thread,
+      thread: destination.thread,
       fields
     )
     switch outcome {

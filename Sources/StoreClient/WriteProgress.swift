@@ -60,7 +60,7 @@ struct WriteProgress {
   }
 
   func checkInvariants() {
-    precondition(wireEnd == 0 || wireEnd <= sentEnd, "what is on this connection's wire was sent")
+    precondition(wireEnd == 0 || wireEnd <= sentEnd, "a request on the wire counts as sent")
   }
 }
 

@@ -15,17 +15,17 @@ struct TidemarkGateway: AsyncParsableCommand {
       Every flag can also be given as an environment variable (--jwt-secret-file is TIDEMARK_JWT_SECRET_FILE) and as a \
       key of the --config file. A flag overrides the environment, which overrides the file.
 
-      Files of certificates, secrets, keys and hooks, and limits in the --config file, are read again on SIGHUP and \
-      when they change (docs/operations.md, "Reloading").
+      The gateway reloads files of certificates, secrets, keys and hooks, and limits in the --config file, on SIGHUP \
+      and when they change (docs/operations.md, "Reloading").
       """,
     version: ProductVersion.line(of: "tidemark-gateway")
   )
 
-  @Option(help: ArgumentHelp("Where to serve HTTP/2.", valueName: "host:port")) var listen: String?
+  @Option(help: ArgumentHelp("Address of the HTTP/2 listener.", valueName: "host:port")) var listen: String?
   @Option(help: ArgumentHelp("Certificate chain, PEM.", valueName: "file")) var tlsCert: String?
-  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var tlsKey: String?
-  @Flag(help: "Serve without TLS, by prior knowledge: behind a load balancer.") var h2c = false
-  @Option(parsing: .upToNextOption, help: ArgumentHelp("The store, or several.", valueName: "host:port"))
+  @Option(help: ArgumentHelp("Private key of --tls-cert, PEM.", valueName: "file")) var tlsKey: String?
+  @Flag(help: "Serve HTTP/2 without TLS, with prior knowledge, behind a load balancer.") var h2c = false
+  @Option(parsing: .upToNextOption, help: ArgumentHelp("Addresses of the store.", valueName: "host:port"))
   var store: [String] = []
   @Option(
     help: ArgumentHelp(
@@ -38,7 +38,8 @@ struct TidemarkGateway: AsyncParsableCommand {
     help: ArgumentHelp("Client certificate for the store, PEM; --tls-cert by default.", valueName: "file")
   )
   var storeTlsCert: String?
-  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file")) var storeTlsKey: String?
+  @Option(help: ArgumentHelp("Private key of --store-tls-cert, PEM.", valueName: "file")) var storeTlsKey:
+    String?
   @Option(help: ArgumentHelp("Secret that store and gateway share, at least 16 bytes.", valueName: "file"))
   var secretFile: String?
   @Option(help: ArgumentHelp("Secret of HS256 tokens, at least 32 bytes.", valueName: "file"))
@@ -58,7 +59,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(
     parsing: .upToNextOption,
     help: ArgumentHelp(
-      "Audiences (aud), of which a token must name one; any by default.",
+      "Audiences (aud), one of which a token must name; any by default.",
       valueName: "audience"
     )
   )
@@ -71,7 +72,9 @@ struct TidemarkGateway: AsyncParsableCommand {
   @Option(help: ArgumentHelp("Secret of push tickets.", valueName: "file")) var ticketSecretFile: String?
   @Option(help: ArgumentHelp("Senders of push webhooks, YAML or JSON.", valueName: "file")) var hooksFile:
     String?
-  @Option(help: ArgumentHelp("Where to serve /health, /ready and /metrics.", valueName: "host:port"))
+  @Option(
+    help: ArgumentHelp("Address of the listener for /health, /ready and /metrics.", valueName: "host:port")
+  )
   var admin: String?
   @Flag(help: "Connections of --trusted-proxies begin with a PROXY header, v1 or v2, that names the client.")
   var proxyProtocol = false
@@ -93,7 +96,7 @@ struct TidemarkGateway: AsyncParsableCommand {
   var gatewayMemory: String?
   @Option(
     help: ArgumentHelp(
-      "Connections at once; by default 100000, or what the descriptors of the process allow.",
+      "Maximum number of connections; by default 100000, or what the descriptors of the process allow.",
       valueName: "n"
     )
   )
@@ -110,7 +113,7 @@ struct TidemarkGateway: AsyncParsableCommand {
     help: ArgumentHelp(
       """
       Load balancers, such as 10.0.0.0/8. X-Forwarded-For names the client of each request; with --proxy-protocol, \
-      a PROXY header that of a connection. Their own connections count only for --connections.
+      a PROXY header names the client of a connection. Their connections count only for --connections.
       """,
       valueName: "cidr"
     )
@@ -123,10 +126,11 @@ struct TidemarkGateway: AsyncParsableCommand {
     )
   )
   var rateUser: String?
-  @Option(help: ArgumentHelp("The same for one server token.", valueName: "n")) var rateServer: String?
+  @Option(help: ArgumentHelp("Requests per second of one server token.", valueName: "n")) var rateServer:
+    String?
   @Option(
     help: ArgumentHelp(
-      "The same for one IPv4 address or IPv6 /64; servers' requests do not count.",
+      "Requests per second of one IPv4 address or IPv6 /64, without servers' requests.",
       valueName: "n"
     )
   )

@@ -7,11 +7,11 @@ import TicketPost
 struct AckCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "ack",
-    abstract: "Posts tickets as a device does: each marks its message delivered. It needs no token.",
+    abstract: "Posts tickets as a device does: each ticket marks its message delivered. No token is needed.",
     discussion: """
-      POST /v1/push/acks of a gateway. Tickets are arguments, or lines of standard input. Prints a line for each, in \
-      order: ok with channel, message and user, or the error. Exits with 0 if all were accepted, with 1 if one was \
-      refused or the gateway could not be reached; tickets without a line can be posted again, which is harmless.
+      Sends POST /v1/push/acks to a gateway. Tickets are arguments, or lines of standard input. Prints a line for each \
+      ticket, in order: ok with channel, message and user, or the error. Exits with 0 if the gateway accepted all \
+      tickets, and with 1 if it refused one or could not be reached. Tickets without a line can safely be posted again.
         tidemark ack --gateway https://localhost:8443 --insecure Agd…
       """
   )
@@ -19,7 +19,9 @@ struct AckCommand: AsyncParsableCommand {
   @OptionGroup var gatewayOptions: GatewayOptions
   @Flag(help: "Print each answer as a line of JSON.")
   var json = false
-  @Argument(help: ArgumentHelp("What came with the push; none: from standard input.", valueName: "ticket"))
+  @Argument(
+    help: ArgumentHelp("Tickets that came with pushes; none: read standard input.", valueName: "ticket")
+  )
   var tickets: [String] = []
 
   func run() async throws {

@@ -10,13 +10,14 @@ struct BackupCommand: AsyncParsableCommand {
     commandName: "backup",
     abstract: "Copies a store while it serves.",
     discussion: """
-      Writes a consistent copy of everything that the store has acknowledged into a new folder of TO, named by its \
-      time. Tables of TO's newest backup are not transferred again; every folder is a complete backup. The copy is \
-      verified first: a folder without manifest.json is incomplete, and the next run removes it.
+      Writes a consistent copy of everything that the store has acknowledged into a new folder of TO, named after the \
+      time. Tables of TO's newest backup are not transferred again; every folder is a complete backup. The command \
+      verifies the copy before it writes manifest.json. A folder without manifest.json is incomplete; the next run \
+      removes it.
 
       Progress goes to standard error; the last line on standard output is \
-      {"backup","store","time","files","bytes","files_kept","bytes_sent"} as JSON. One backup of a store at a time. \
-      It may be interrupted and run again. Remove old folders as you like: none needs another.
+      {"backup","store","time","files","bytes","files_kept","bytes_sent"} as JSON. One backup of a store runs at a \
+      time. It can be interrupted and run again. Any old folder can be removed: no backup depends on another.
 
       Example: tidemark backup --store 127.0.0.1:7410 --secret-file frame.secret /var/backups/tidemark
       """

@@ -24,17 +24,17 @@ struct LoadCommand: AsyncParsableCommand {
     commandName: "load",
     abstract: "One run: GETs of a URL, or marks, registrations or queries against a Tidemark gateway.",
     discussion: """
-      For a gateway it makes its own channels, members and messages first, and afterwards checks every watermark and \
-      count, and some answers field by field; it exits with 1 if one is wrong, or if an answer was not a success. \
-      Rows: read-query and read-body (marks that each move a watermark), register (each message a new one), \
-      read-state-16 and read-state-100 (by members), status; store-frames is mark_read as frames, pipelined to the \
-      store itself (--store), the gateway serving only to set the stage.
+      With --gateway, the command first creates its own channels, members and messages. Afterwards it checks every \
+      watermark and count, and some answers field by field. It exits with 1 if one is wrong or if a request failed. \
+      Rows: read-query and read-body (each mark moves a watermark), register (each message is new), read-state-16 and \
+      read-state-100 (by members), status. The row store-frames pipelines mark_read frames to the store itself \
+      (--store); the gateway only creates the channels.
       """
   )
 
   @Option(
     help: ArgumentHelp(
-      "GET this URL over and over: http (h2c with prior knowledge) or https.",
+      "URL to GET repeatedly: http (h2c with prior knowledge) or https.",
       valueName: "url"
     )
   )
@@ -45,7 +45,7 @@ struct LoadCommand: AsyncParsableCommand {
   var gateway: String?
   @Option(help: ArgumentHelp("The gateway's secret for tokens.", valueName: "file"))
   var jwtSecretFile: String?
-  @Option(help: ArgumentHelp("Which requests; see above.", valueName: "row"))
+  @Option(help: ArgumentHelp("Kind of requests; see above.", valueName: "row"))
   var row: BenchRow = .readQuery
   @Option(help: ArgumentHelp("With store-frames: the store.", valueName: "host:port"))
   var store: String?
@@ -54,11 +54,11 @@ struct LoadCommand: AsyncParsableCommand {
   )
   var secretFile: String?
   @OptionGroup var storeTLS: StoreTLSOptions
-  @Option(help: "Channels that the requests go round in, at least.")
+  @Option(help: "Minimum number of channels that the requests cycle through.")
   var channels = 200
-  @Option(help: "Connections; with --gateway, each is a user of its own.")
+  @Option(help: "Connections; with --gateway, each has its own user.")
   var connections = 16
-  @Option(help: "Requests under way at once on each connection.")
+  @Option(help: "Requests in flight on each connection.")
   var streams = 100
   @Option(help: "Event loops of the generator.")
   var loops = 1
@@ -67,16 +67,18 @@ struct LoadCommand: AsyncParsableCommand {
   )
   var requests: Int?
   @Option(
-    help: "Answers before those, which are not measured. Default: 10 for each stream of each connection."
+    help: "Answers before the measured ones. Default: 10 for each stream of each connection."
   )
   var warmup: Int?
-  @Option(help: ArgumentHelp("No new requests after this time of measuring: 10s, 1m.", valueName: "time"))
+  @Option(help: ArgumentHelp("Stop sending requests after this measured time: 10s, 1m.", valueName: "time"))
   var duration: TimeSpanArgument?
   @Option(
-    help: ArgumentHelp("Measure this process's CPU time per request, as the gateway's.", valueName: "pid")
+    help: ArgumentHelp("Process whose CPU time per request is reported as the gateway's.", valueName: "pid")
   )
   var gatewayPid: Int32?
-  @Option(help: ArgumentHelp("The same, as the store's.", valueName: "pid"))
+  @Option(
+    help: ArgumentHelp("Process whose CPU time per request is reported as the store's.", valueName: "pid")
+  )
   var storePid: Int32?
   @Flag(help: "Print one JSON document instead of the table.")
   var json = false
@@ -92,7 +94,7 @@ struct LoadCommand: AsyncParsableCommand {
       }
       guard jwtSecretFile != nil else { throw ValidationError("--gateway needs --jwt-secret-file") }
       guard row.isOwn else {
-        throw ValidationError("--row \(row.rawValue) is no gateway's: tidemark bench compare measures it")
+        throw ValidationError("--row \(row.rawValue) needs no gateway: use tidemark bench compare")
       }
       guard (row == .storeFrames) == (store != nil) else {
         throw ValidationError("--row store-frames and --store go together")
@@ -149,14 +151,14 @@ struct LoadCommand: AsyncParsableCommand {
     guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile, let form = row.form else {
       return false
     }
-    let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+    let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
     let secrets = try secretFile.map {
       [try SecretFile.load($0, key: "secret-file", warn: Terminal.printError).current]
     }
     var bench = try GatewayBench(
       endpoint: target.endpoint,
       store: store.flatMap { Endpoint($0) }.map { ($0, secrets ?? []) },
-      mint: mint,
+      tokenIssuer: tokenIssuer,
       form: form,
       connections: connections,
       streams: streams,

@@ -10,12 +10,12 @@ struct CheckCommand: AsyncParsableCommand {
     commandName: "check",
     abstract: "Verifies a backup or a data directory.",
     discussion: """
-      DIR is a backup, a directory of backups, of which the newest is checked, or the data directory of a stopped \
-      store. Verifies the manifest and the checksum of every file of a backup. Then reads every table, log record and \
-      page as a store would. Changes nothing in DIR.
+      DIR is a backup, a directory of backups, whose newest backup is checked, or the data directory of a stopped \
+      store. For a backup, the command verifies the manifest and every file's checksum. Then it reads every table, log \
+      record and page as a store does. It changes nothing in DIR.
 
-      Progress goes to standard error and names each fault with what helps; the last line on standard output is \
-      {"checked","store","shards","pages","log_batches","faults"} as JSON. Ends with 0 only if there is no fault.
+      Progress and each fault, with its remedy, go to standard error; the last line on standard output is \
+      {"checked","store","shards","pages","log_batches","faults"} as JSON. Exits with 0 only if there is no fault.
 
       Example: tidemark check /var/backups/tidemark
       """

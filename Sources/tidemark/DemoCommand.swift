@@ -9,12 +9,12 @@ struct DemoCommand: AsyncParsableCommand {
     commandName: "demo",
     abstract: "Plays a conversation through the real gateway and store and draws every message's ticks.",
     discussion: """
-      Both run on free loopback ports with fresh data, over HTTP/2 and TLS. Exits with 0 when all was as it should be. \
-      Colour is used on a terminal; NO_COLOR and FORCE_COLOR are heeded.
+      Both run on free loopback ports with new data, over HTTP/2 and TLS. Exits with 0 if every result was correct. \
+      Output on a terminal is coloured; NO_COLOR and FORCE_COLOR override this.
       """
   )
 
-  @Option(help: "How fast it plays on a terminal: 2 is twice as fast, 0 makes no pauses.")
+  @Option(help: "Playback speed on a terminal: 2 is twice as fast, 0 makes no pauses.")
   var speed = 1.0
 
   func validate() throws {

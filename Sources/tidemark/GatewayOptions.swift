@@ -4,7 +4,7 @@ import TLSSession
 
 /// Address of a gateway and verification of its certificate, for every command that is a gateway's client.
 struct GatewayOptions: ParsableArguments {
-  @Option(help: ArgumentHelp("The gateway; http:// for one with h2c.", valueName: "url"))
+  @Option(help: ArgumentHelp("URL of the gateway; http:// for h2c.", valueName: "url"))
   var gateway: String
   @Option(help: ArgumentHelp("Verify the gateway's certificate with this PEM file.", valueName: "file"))
   var ca: String?
@@ -15,7 +15,7 @@ struct GatewayOptions: ParsableArguments {
     guard let url = GatewayURL(gateway) else {
       throw ValidationError("--gateway \"\(gateway)\": give https://HOST:PORT or http://HOST:PORT")
     }
-    guard ca == nil || !insecure else { throw ValidationError("--ca and --insecure: one or the other") }
+    guard ca == nil || !insecure else { throw ValidationError("give either --ca or --insecure") }
     guard url.isTLS || ca == nil && !insecure else {
       throw ValidationError("--ca and --insecure are for https://")
     }

@@ -7,20 +7,20 @@ import LocalStack
 struct RebuildIndexCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "rebuild-index",
-    abstract: "Has a store rebuild its index of users' channels from the channels themselves.",
+    abstract: "Makes a store rebuild its index of users' channels from the channels.",
     discussion: """
-      For a store whose log says that the index of a user could not be read and was begun again, and whenever a user's \
-      channels or totals are not what their channels say. The store goes on serving meanwhile.
+      Use this if the store has logged that a user's index was unreadable and was restarted, or if a user's channels \
+      or totals differ from the channels' data. The store keeps serving during the rebuild.
 
-      First every shard sends the memberships of all its channels to the users' shards again (phase 1); when all have, \
-      every shard removes from its indexes what was not sent (phase 2). Progress goes to standard error; the last \
-      line on standard output is {"epoch","shards","channels","changes","entries"} as JSON. Ends with 0 only if every \
-      shard is done. It may be interrupted, and run again at any time: then it begins again.
+      In phase 1, every shard sends the memberships of all its channels to the users' shards. In phase 2, every shard \
+      removes the index entries that were not sent. Progress goes to standard error; the last \
+      line on standard output is {"epoch","shards","channels","changes","entries"} as JSON. Exits with 0 only if every \
+      shard has finished. An interrupted rebuild can be run again at any time; it then starts over.
       """
   )
 
   @OptionGroup var storeOptions: StoreOptions
-  @Option(help: ArgumentHelp("How long a shard may give no answer: 90s, 15m.", valueName: "time"))
+  @Option(help: ArgumentHelp("Timeout of a shard's answer: 90s, 15m.", valueName: "time"))
   var timeout = TimeSpanArgument(seconds: 60)
 
   func run() async throws {

@@ -10,31 +10,32 @@ struct RepairClockCommand: AsyncParsableCommand {
     commandName: "repair-clock",
     abstract: "Corrects times in a store's data that are in the future.",
     discussion: """
-      For a store that has logged commands while its clock was set forward: positions, joins and messages carry that \
-      time for ever, and what comes later cannot carry an earlier one. DIR is the data directory of a store that is \
-      stopped. Every time in it that is later than now becomes now; the order of all times stays as it was.
+      Use this if a store logged commands while its clock was ahead. Positions, joins and messages keep those times, \
+      and later commands cannot have earlier ones. DIR is the data directory of a stopped store. The command sets \
+      every time later than now to now, and keeps the order of all times.
 
-      The repaired store is a new one, as a restored one is: apps get stream.reset and query again, tickets of before are \
-      refused as ticket_invalid, and gateways begin new sessions. Set the clock right first, and make a copy of DIR.
+      The repaired store has a new store id, like a restored one: apps receive stream.reset and query again, the \
+      gateway refuses older tickets as ticket_invalid, and gateways begin new sessions. Before the repair, correct the \
+      clock and copy DIR.
 
       Progress goes to standard error; the last line on standard output is \
-      {"repaired","time","dry_run","store","former_store","changed":{kind: rows}} as JSON, former_store null where \
-      nothing was changed. A repair that was interrupted can be run again; a store refuses its directory until then.
+      {"repaired","time","dry_run","store","former_store","changed":{kind: rows}} as JSON; former_store is null if \
+      nothing changed. Run an interrupted repair again; a store refuses the directory until the repair is complete.
 
       Example: tidemark repair-clock --dry-run /var/lib/tidemark
       """
   )
 
-  @Flag(help: "Only count the rows that would change, of each kind.")
+  @Flag(help: "Only count the rows of each kind that would change.")
   var dryRun = false
   @Option(
     help: ArgumentHelp(
-      "What later times become, such as 2026-11-23T05:13:38Z, where that is not now; not later than now.",
+      "Time that replaces later times, such as 2026-11-23T05:13:38Z. Default and latest: now.",
       valueName: "time"
     )
   )
   var at: String?
-  @Argument(help: ArgumentHelp("Data directory of a store that is stopped.", valueName: "dir"))
+  @Argument(help: ArgumentHelp("Data directory of a stopped store.", valueName: "dir"))
   var directory: String
 
   func validate() throws {

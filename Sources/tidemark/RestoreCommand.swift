@@ -8,22 +8,23 @@ import Operations
 struct RestoreCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "restore",
-    abstract: "Makes a data directory from a backup.",
+    abstract: "Creates a data directory from a backup.",
     discussion: """
-      FROM is a backup or a directory of backups, of which the newest is taken. DIR has to be empty or new; start \
-      tidemark-store with --data DIR afterwards. Every file is verified while it is copied, and everything is read once.
+      FROM is a backup, or a directory of backups, whose newest backup is restored. DIR must be empty or new. Start \
+      tidemark-store with --data DIR afterwards. The command verifies every file while it copies it, and then reads \
+      all data once.
 
-      The restored store is a new one: apps get stream.reset and query again, tickets of before are refused as \
-      ticket_invalid, and gateways begin new sessions. Never start the old store again beside it.
+      The restored store has a new store id: apps receive stream.reset and query again, the gateway refuses older \
+      tickets as ticket_invalid, and gateways begin new sessions. Never run the old store at the same time.
 
       Progress goes to standard error; the last line on standard output is \
       {"restored","backup","time","store","former_store","shards","pages","log_batches","erased_again",\
-      "erasures_complete_through"} as JSON. A restore that was interrupted can be run again; a store refuses its \
-      directory until then.
+      "erasures_complete_through"} as JSON. Run an interrupted restore again; a store refuses the directory \
+      until the restore is complete.
 
-      --erasure-ledger names the file that the store kept outside of its data directory. Users whose erasure it has, \
-      and the backup has not, are erased before the command ends, by tidemark-store and tidemark-gateway from beside \
-      this program, on loopback ports.
+      --erasure-ledger names the file that the store keeps outside its data directory. The command erases again the \
+      users that the ledger lists as erased and the backup does not. For this it runs the tidemark-store and \
+      tidemark-gateway beside this program, on loopback ports.
 
       Example: tidemark restore /var/backups/tidemark /var/lib/tidemark/data
       """
@@ -33,7 +34,7 @@ struct RestoreCommand: AsyncParsableCommand {
   var from: String
   @Option(help: ArgumentHelp("The store's --erasure-ledger, or a copy of it.", valueName: "file"))
   var erasureLedger: String?
-  @Argument(help: ArgumentHelp("Data directory to make; empty or new.", valueName: "dir"))
+  @Argument(help: ArgumentHelp("Data directory to create; empty or new.", valueName: "dir"))
   var directory: String
 
   func run() async throws {

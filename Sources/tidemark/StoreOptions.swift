@@ -45,7 +45,7 @@ struct StoreOptions: ParsableArguments {
 struct StoreTLSOptions: ParsableArguments {
   @Option(
     help: ArgumentHelp(
-      "Use TLS to the store and verify its certificate with this authority, PEM.",
+      "CA for TLS to the store; it must have issued the store's certificate, PEM.",
       valueName: "file"
     )
   )
@@ -54,7 +54,7 @@ struct StoreTLSOptions: ParsableArguments {
     help: ArgumentHelp("Client certificate for the store, PEM, such as a gateway's.", valueName: "file")
   )
   var tlsCert: String?
-  @Option(help: ArgumentHelp("Its private key, PEM.", valueName: "file"))
+  @Option(help: ArgumentHelp("Private key of --tls-cert, PEM.", valueName: "file"))
   var tlsKey: String?
 
   /// Nil: the connection is not encrypted.

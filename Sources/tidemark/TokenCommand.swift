@@ -13,16 +13,16 @@ struct TokenCommand: AsyncParsableCommand {
     help: ArgumentHelp("File whose first line is the gateway's secret, at least 32 bytes.", valueName: "file")
   )
   var jwtSecretFile: String
-  @Option(help: ArgumentHelp("A token for this user.", valueName: "id"))
+  @Option(help: ArgumentHelp("User of the token.", valueName: "id"))
   var user: String?
-  @Flag(help: "A token for the chat backend, which may do everything.")
+  @Flag(help: "Print a server token, for the chat backend, which may call all routes.")
   var server = false
-  @Option(help: ArgumentHelp("How long it is valid: 90s, 15m, 1h, 7d.", valueName: "time"))
+  @Option(help: ArgumentHelp("Lifetime of the token: 90s, 15m, 1h, 7d.", valueName: "time"))
   var ttl = TimeSpanArgument(seconds: 3600)
   @Option(
     help: ArgumentHelp(
       """
-      The token's id (jti), by which PUT /v1/tokens/{jti} revokes it. Default: with --server a random UUID, with \
+      The token's id (jti), which PUT /v1/tokens/{jti} revokes. Default: with --server a random UUID, with \
       --user none. To read a token's id: cut -d. -f2 | tr _- /+ | base64 -d 2>/dev/null
       """,
       valueName: "jti"
@@ -45,13 +45,13 @@ struct TokenCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark token") {
-      let mint = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
+      let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
       let lifetime = Duration.milliseconds(ttl.milliseconds)
       let token: String
       if let user {
-        token = try await mint.user(user, lifetime: lifetime, id: id)
+        token = try await tokenIssuer.user(user, lifetime: lifetime, id: id)
       } else {
-        token = try await mint.server(lifetime: lifetime, id: id ?? TokenIssuer.randomID())
+        token = try await tokenIssuer.server(lifetime: lifetime, id: id ?? TokenIssuer.randomID())
       }
       Terminal.print(token)
     }

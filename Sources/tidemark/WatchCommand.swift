@@ -7,35 +7,41 @@ import Watch
 struct WatchCommand: AsyncParsableCommand {
   static let configuration = CommandConfiguration(
     commandName: "watch",
-    abstract: "Follows what happens in a user's channels, a line an event, until interrupted.",
+    abstract: "Prints the events of a user's channels, one line each, until interrupted.",
     discussion: """
-      GET /v1/events of a gateway. Reconnects after a lost connection and resumes from the last event's id, with a \
-      message on standard error. Times are UTC. docs/events.md explains the events.
+      Reads GET /v1/events of a gateway. Reconnects after a lost connection and resumes from the last event's id, \
+      with a message on standard error. Times are UTC. docs/events.md explains the events.
         tidemark watch --gateway https://localhost:8443 --insecure --jwt-secret-file .tidemark/jwt-secret --user bob
       """
   )
 
   @OptionGroup var gatewayOptions: GatewayOptions
-  @Option(help: ArgumentHelp("The token to present.", valueName: "jwt"))
+  @Option(help: ArgumentHelp("The token to send.", valueName: "jwt"))
   var token: String?
   @Option(
-    help: ArgumentHelp("File whose first line is the gateway's secret: a token is made.", valueName: "file")
+    help: ArgumentHelp(
+      "File whose first line is the gateway's secret, to create a token with.",
+      valueName: "file"
+    )
   )
   var jwtSecretFile: String?
-  @Option(help: ArgumentHelp("Whose events.", valueName: "id"))
+  @Option(help: ArgumentHelp("User whose events are printed.", valueName: "id"))
   var user: String?
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp("Only these; without --user what every member sees.", valueName: "cids")
+    help: ArgumentHelp(
+      "Only these channels; without --user, the events that every member sees.",
+      valueName: "cids"
+    )
   )
   var channels: [CommaList<String>] = []
-  @Option(help: ArgumentHelp("The id of an event: what has changed since comes first.", valueName: "id"))
+  @Option(help: ArgumentHelp("Id of an event: changes since then are printed first.", valueName: "id"))
   var since: String?
-  @Flag(help: "The user's unread totals too, when they change.")
+  @Flag(help: "Print the user's unread totals too, when they change.")
   var totals = false
-  @Flag(help: "Print each event as a line of JSON, as it came.")
+  @Flag(help: "Print each event as a line of JSON, as received.")
   var json = false
-  @Option(help: "End after so many events.")
+  @Option(help: "Exit after this number of events.")
   var count: Int?
 
   private var cids: [String] {
@@ -47,24 +53,24 @@ struct WatchCommand: AsyncParsableCommand {
       throw ValidationError("give either --token or --jwt-secret-file")
     }
     guard user != nil || !cids.isEmpty else { throw ValidationError("give --user, or --channels, or both") }
-    guard user != nil || !totals else { throw ValidationError("--totals are a user's: give --user") }
+    guard user != nil || !totals else { throw ValidationError("--totals needs --user") }
     if let count, count < 1 { throw ValidationError("--count: give 1 or more") }
   }
 
   func run() async throws {
     try await reportingErrors("tidemark watch") {
       let (url, tls) = try gatewayOptions.resolve()
-      let mint = try await mint()
+      let tokenIssuer = try await makeTokenIssuer()
       let (user, given) = (user, token)
       var watch = EventWatch(
         gateway: url,
         tls: tls,
         request: WatchRequest(user: user, channels: cids, wantsTotals: totals)
       ) {
-        guard let mint else { return given ?? "" }
+        guard let tokenIssuer else { return given ?? "" }
         // A stream ends when its token expires, so each connection gets a new token.
-        guard let user else { return try await mint.server(lifetime: .seconds(3600)) }
-        return try await mint.user(user, lifetime: .seconds(3600))
+        guard let user else { return try await tokenIssuer.server(lifetime: .seconds(3600)) }
+        return try await tokenIssuer.user(user, lifetime: .seconds(3600))
       }
       watch.countMax = count
       let configured = watch
@@ -83,7 +89,7 @@ struct WatchCommand: AsyncParsableCommand {
     }
   }
 
-  private func mint() async throws -> TokenIssuer? {
+  private func makeTokenIssuer() async throws -> TokenIssuer? {
     guard let jwtSecretFile else { return nil }
     return try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)
   }

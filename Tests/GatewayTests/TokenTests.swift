@@ -239,7 +239,7 @@ enum TestTokens {
         \(second.jwk(#""kid":"p1","alg":"PS256","key_ops":["verify"]"#)),\(third.jwk(#""kid":"b1""#))]}
       """
     let verifier = try await verifier(keySet: keySet)
-    #expect(verifier.passedOver == [])
+    #expect(verifier.skippedKeys == [])
     let table: [(RSAKey, String, String, String)] = [
       (first, "r1", "RS256", "user alice"), (second, "p1", "PS256", "user alice"),
       (third, "b1", "RS256", "user alice"), (third, "b1", "PS256", "user alice"),
@@ -298,8 +298,8 @@ enum TestTokens {
     ]
     for (other, reason) in others {
       let keys = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other),\(usable)]}"))
-      try #require(keys.passedOver.count == 1, "\(other)")
-      #expect(keys.passedOver[0].reason.hasPrefix(reason), "\(other): \(keys.passedOver[0])")
+      try #require(keys.skippedKeys.count == 1, "\(other)")
+      #expect(keys.skippedKeys[0].reason.hasPrefix(reason), "\(other): \(keys.skippedKeys[0])")
       // A key set without a usable key is refused.
       await #expect(throws: (any Error).self, "\(other)") {
         _ = try await TokenVerifier(TokenKeys(keySet: "{\"keys\":[\(other)]}"))

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Gateway
 
-/// Unknown names in requests: misspelt fields and query parameters, and those that are not built yet.
+/// Unknown names in requests: misspelt fields and query parameters, and those that are not implemented yet.
 @Suite struct UnknownNameTests {
   private let bob = TestTokens.user("bob")
 
@@ -34,8 +34,8 @@ import Testing
       #"{"entries":[{"cid":1},{"user":{"id":1,"ids":2}}]}"#,
       #"unknown_field there is no field "entries[1].user.ids"; did you mean "id"?"#
     ),
-    (#"{"mentions":[]}"#, #"not_implemented field "mentions" is not built yet"#),
-    (#"{"mentions":null}"#, #"not_implemented field "mentions" is not built yet"#),
+    (#"{"mentions":[]}"#, #"not_implemented field "mentions" is not implemented yet"#),
+    (#"{"mentions":null}"#, #"not_implemented field "mentions" is not implemented yet"#),
     (#"{"mentions":[],"colour":1}"#, #"unknown_field there is no field "colour""#),
     (#"{"message_id":1,"message_id":2}"#, nil),
   ])

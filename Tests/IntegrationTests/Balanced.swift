@@ -24,7 +24,7 @@ struct Balanced: Sendable {
   let operations: Endpoint
   let directory: String
   let serverToken: String
-  let mint: TokenIssuer
+  let tokenIssuer: TokenIssuer
 
   var url: String { "https://localhost:\(listen.port)" }
   var certificate: String { stack.files.certificate }
@@ -60,15 +60,15 @@ struct Balanced: Sendable {
         files: stack.files
       )
       do {
-        let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
+        let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
         let balanced = Balanced(
           stack: stack,
           haproxy: haproxy,
           listen: ports[6],
           operations: ports[7],
           directory: directory,
-          serverToken: try await mint.server(lifetime: .seconds(3600)),
-          mint: mint
+          serverToken: try await tokenIssuer.server(lifetime: .seconds(3600)),
+          tokenIssuer: tokenIssuer
         )
         for gateway in plan.gateways { try await balanced.wait(for: gateway.name, toBe: "UP") }
         try await body(balanced)

@@ -36,8 +36,8 @@ extension RealProcesses {
           "port": balanced.listen.port, "certificate": balanced.certificate, "limit": 96 << 20,
           "pids": await balanced.stack.gatewayProcesses.map { Int($0.processID) },
           "server": balanced.serverToken,
-          "token": try await balanced.mint.user("bob", lifetime: .seconds(3600)),
-          "other": try await balanced.mint.user("user-1", lifetime: .seconds(3600)),
+          "token": try await balanced.tokenIssuer.user("bob", lifetime: .seconds(3600)),
+          "other": try await balanced.tokenIssuer.user("user-1", lifetime: .seconds(3600)),
         ]
         let directory = balanced.directory
         try await Companion.play("hostile_memory.py", attack, specification, balanced.stack, in: directory) {

@@ -15,8 +15,8 @@ extension RealProcesses {
     @Test func receiptsPassThroughHAProxy() async throws {
       try await Balanced.with { balanced in
         try await Self.prepare(balanced)
-        let alice = try await balanced.mint.user("alice", lifetime: .seconds(3600))
-        let bob = try await balanced.mint.user("bob", lifetime: .seconds(3600))
+        let alice = try await balanced.tokenIssuer.user("alice", lifetime: .seconds(3600))
+        let bob = try await balanced.tokenIssuer.user("bob", lifetime: .seconds(3600))
         let before = try await balanced.expect(
           200,
           "GET",
@@ -208,7 +208,7 @@ extension RealProcesses {
           files: files
         )
         children.append(haproxy)
-        let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+        let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
         let stack = LocalStack(
           plan: StackPlan(store: ports[2], storeAdmin: ports[3], gateways: []),
           files: files,
@@ -221,7 +221,7 @@ extension RealProcesses {
           operations: ports[5],
           directory: directory,
           serverToken: "",
-          mint: mint
+          tokenIssuer: tokenIssuer
         )
         try await balanced.wait(for: "gateway-1", toBe: "UP")
         let answer = try await balanced.curl(

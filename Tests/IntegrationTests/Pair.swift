@@ -11,7 +11,7 @@ struct Pair: Sendable {
   let stack: LocalStack
   let directory: String
   let serverToken: String
-  let mint: TokenIssuer
+  let tokenIssuer: TokenIssuer
 
   /// Base URL of the first gateway: TLS, by ALPN.
   var tlsURL: String { "https://localhost:\(stack.plan.gateways[0].listen.port)" }
@@ -21,7 +21,7 @@ struct Pair: Sendable {
   var certificate: String { stack.files.certificate }
 
   func token(_ user: String) async throws -> String {
-    try await mint.user(user, lifetime: .seconds(3600))
+    try await tokenIssuer.user(user, lifetime: .seconds(3600))
   }
 
   /// Start a store, a TLS gateway and an h2c gateway, run `body`, and always stop them.
@@ -61,9 +61,9 @@ struct Pair: Sendable {
     )
     do {
       try await stack.start()
-      let mint = try await TokenIssuer(secretFile: stack.files.jwtSecret)
-      let server = try await mint.server(lifetime: .seconds(3600))
-      try await body(Pair(stack: stack, directory: directory, serverToken: server, mint: mint))
+      let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
+      let server = try await tokenIssuer.server(lifetime: .seconds(3600))
+      try await body(Pair(stack: stack, directory: directory, serverToken: server, tokenIssuer: tokenIssuer))
     } catch {
       await stack.stop()
       throw error

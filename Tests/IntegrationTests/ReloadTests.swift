@@ -192,8 +192,8 @@ extension RealProcesses {
       let secret = pair.stack.files.ticketSecret
       let first = try String(contentsOfFile: secret, encoding: .utf8).prefix { $0 != "\n" }
       let second = String(repeating: "ticket", count: 6)
-      let mint = await TokenIssuer(secret: Array(String(repeating: "fresh-", count: 8).utf8))
-      let server = try await mint.server(lifetime: .seconds(3_600))
+      let tokenIssuer = await TokenIssuer(secret: Array(String(repeating: "fresh-", count: 8).utf8))
+      let server = try await tokenIssuer.server(lifetime: .seconds(3_600))
       let issued = try await pair.curl(
         "POST",
         "/v1/push/tickets",

@@ -218,7 +218,7 @@ extension RealProcesses {
         let tampered = good.split(separator: ".")
         let rows: [(String, String, String)] = [
           ("forged", try await foreign.user("bob", lifetime: .seconds(60)), "token_signature_invalid"),
-          ("expired", try await pair.mint.user("bob", lifetime: .seconds(-60)), "token_expired"),
+          ("expired", try await pair.tokenIssuer.user("bob", lifetime: .seconds(-60)), "token_expired"),
           (
             "another's claims under a good signature",
             "\(tampered[0]).\(segment(#"{"user_id":"alice","exp":9999999999}"#)).\(tampered[2])",

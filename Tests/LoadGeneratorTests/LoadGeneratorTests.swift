@@ -84,6 +84,19 @@ final class StatusServer: HTTP2ServerDelegate {
     }
   }
 
+  @Test func pacedRunWithFewerConnectionsThanLoopsKeepsItsRate() async throws {
+    try await withServer({ StatusServer() }) { endpoint, _ in
+      var plan = plan(endpoint, path: "/200", connections: 2, requests: 400)
+      plan.loops = 4
+      plan.rate = 400
+      let report = try await LoadGenerator.run(plan)
+      #expect(report.answers == 400)
+      #expect(report.problems == [])
+      // At half the rate it would take 2 s.
+      #expect(report.seconds < 1.6)
+    }
+  }
+
   @Test func pacedRunEndsAfterItsDuration() async throws {
     try await withServer({ StatusServer() }) { endpoint, _ in
       var plan = plan(endpoint, path: "/200", requests: LoadPlan.requestsMax)
@@ -250,10 +263,10 @@ final class StatusServer: HTTP2ServerDelegate {
   }
 
   private func bench(_ endpoint: Endpoint, _ form: RequestForm, streams: Int) async throws -> GatewayBench {
-    let mint = await TokenIssuer(secret: Array(repeating: 7, count: 32))
+    let tokenIssuer = await TokenIssuer(secret: Array(repeating: 7, count: 32))
     return try GatewayBench(
       endpoint: endpoint,
-      mint: mint,
+      tokenIssuer: tokenIssuer,
       form: form,
       connections: 3,
       streams: streams,

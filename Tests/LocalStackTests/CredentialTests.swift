@@ -36,13 +36,16 @@ private final class Hello: HTTP2ServerDelegate {
 
   @Test func tokensContainUserAndExpiry() async throws {
     let secret = Array("0123456789abcdef0123456789abcdef".utf8)
-    let mint = await TokenIssuer(secret: secret)
+    let tokenIssuer = await TokenIssuer(secret: secret)
     let keys = JWTKeyCollection()
     await keys.add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256)
-    let user = try await keys.verify(try await mint.user("bob", lifetime: .seconds(60)), as: Claims.self)
+    let user = try await keys.verify(
+      try await tokenIssuer.user("bob", lifetime: .seconds(60)),
+      as: Claims.self
+    )
     #expect(user.user_id == "bob" && user.server == nil && user.exp == user.iat + 60)
     #expect(abs(user.iat - Date().timeIntervalSince1970) < 5)
-    let server = try await keys.verify(try await mint.server(lifetime: .seconds(5)), as: Claims.self)
+    let server = try await keys.verify(try await tokenIssuer.server(lifetime: .seconds(5)), as: Claims.self)
     #expect(server.user_id == nil && server.server == true)
   }
 

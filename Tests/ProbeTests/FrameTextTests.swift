@@ -19,15 +19,15 @@ struct FrameTextTests {
   @Test(arguments: FrameVectors.all.indices)
   func vectorsRoundTrip(_ index: Int) throws {
     let vector = FrameVectors.all[index]
-    let language = StoreFrames(fillsIn: false)
+    let wireProtocol = StoreFrames(fillsIn: false)
     let bytes = try #require(Hex.bytes(vector.hex))
-    #expect(language.cut(bytes) == .unit(bytes.count))
+    #expect(wireProtocol.cut(bytes) == .unit(bytes.count))
     // The line of the bytes encodes to the same bytes.
-    let line = language.text(bytes)
+    let line = wireProtocol.text(bytes)
     #expect(line.hasPrefix(vector.kind))
-    var writer = language
+    var writer = wireProtocol
     #expect(Hex.text(try writer.encode(line)) == vector.hex, "\(vector.name): \(line)")
-    #expect(try language.differences(line, from: bytes) == [], "\(vector.name)")
+    #expect(try wireProtocol.differences(line, from: bytes) == [], "\(vector.name)")
     // The line has the vector's fields.
     for name in vector.fieldNames { #expect(line.contains("\(name)="), "\(vector.name): \(name)") }
   }
@@ -54,8 +54,8 @@ struct FrameTextTests {
     ]
     let names = FrameTable.spec(named: spec.name)?.fields.map(\.name) ?? []
     let line = try names.reduce(spec.name) { try $0 + " \($1)=" + #require(values[$1]) }
-    var language = StoreFrames(fillsIn: false)
-    #expect(Hex.text(try language.encode(line)) == Hex.text(Array(buffer.readableBytesView)))
+    var wireProtocol = StoreFrames(fillsIn: false)
+    #expect(Hex.text(try wireProtocol.encode(line)) == Hex.text(Array(buffer.readableBytesView)))
   }
 
   struct Row {
@@ -201,8 +201,8 @@ struct FrameTextTests {
   @Test(arguments: rows.indices)
   func linesAreEncoded(_ index: Int) throws {
     let row = Self.rows[index]
-    var language = StoreFrames(fillsIn: false)
-    #expect(Hex.text(try language.encode(row.line)) == row.hex.filter { $0 != " " }, "\(row.line)")
+    var wireProtocol = StoreFrames(fillsIn: false)
+    #expect(Hex.text(try wireProtocol.encode(row.line)) == row.hex.filter { $0 != " " }, "\(row.line)")
   }
 
   static let wrong: [(line: String, error: String)] = [
@@ -245,9 +245,9 @@ struct FrameTextTests {
   @Test(arguments: wrong.indices)
   func invalidLinesNameTheirError(_ index: Int) {
     let row = Self.wrong[index]
-    var language = StoreFrames(fillsIn: false)
+    var wireProtocol = StoreFrames(fillsIn: false)
     do {
-      _ = try language.encode(row.line)
+      _ = try wireProtocol.encode(row.line)
       Issue.record("encoded: \(row.line)")
     } catch {
       #expect("\(error)".contains(row.error), "\(row.line): \(error)")
@@ -255,9 +255,9 @@ struct FrameTextTests {
   }
 
   @Test func omittedFieldsAreFilledIn() throws {
-    var language = StoreFrames()
-    language.shardCount = 16
-    func parts(_ line: String) throws -> String { StoreFrames().text(try language.encode(line)) }
+    var wireProtocol = StoreFrames()
+    wireProtocol.shardCount = 16
+    func parts(_ line: String) throws -> String { StoreFrames().text(try wireProtocol.encode(line)) }
     let shard = ShardID.owning(Array("messaging:general".utf8).span.bytes, count: 16).rawValue
     #expect(
       try parts("mark_delivered cid=messaging:general user=a")
@@ -429,13 +429,13 @@ struct FrameTextTests {
   }
 
   @Test func streamIsSplitIntoFrames() {
-    let language = StoreFrames()
-    #expect(language.cut([]) == .incomplete)
-    #expect(language.cut([0, 0, 0]) == .incomplete)
-    #expect(language.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]) == .incomplete)
-    #expect(language.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 1]) == .unit(12))
-    #expect(language.cut([0, 0, 0, 7]) == .broken("a length of 7 is below 8"))
-    #expect(language.cut(Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
+    let wireProtocol = StoreFrames()
+    #expect(wireProtocol.cut([]) == .incomplete)
+    #expect(wireProtocol.cut([0, 0, 0]) == .incomplete)
+    #expect(wireProtocol.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]) == .incomplete)
+    #expect(wireProtocol.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 1]) == .unit(12))
+    #expect(wireProtocol.cut([0, 0, 0, 7]) == .broken("a length of 7 is below 8"))
+    #expect(wireProtocol.cut(Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
   }
 
   @Test func decodingReportsLeftoverBytes() throws {
@@ -455,7 +455,7 @@ struct FrameTextTests {
   }
 
   private func frame(_ line: String) -> [UInt8] {
-    var language = StoreFrames(fillsIn: false)
-    do { return try language.encode(line) } catch { fatalError("\(line): \(error)") }
+    var wireProtocol = StoreFrames(fillsIn: false)
+    do { return try wireProtocol.encode(line) } catch { fatalError("\(line): \(error)") }
   }
 }

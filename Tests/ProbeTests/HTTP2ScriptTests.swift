@@ -21,7 +21,7 @@ struct HTTP2ScriptTests {
       """,
       variables: ProbeVariables(given: ["WORD": "hi"])
     )
-    #expect(script.speech == .http2)
+    #expect(script.wireProtocol == .http2)
     #expect(script.cases == ["one"])
     #expect(
       script.steps.map(\.action) == [

@@ -57,11 +57,11 @@ struct HTTP2TextTests {
   func linesAndBytesConvertIntoEachOther(_ index: Int) throws {
     let row = Self.rows[index]
     let hex = row.hex.filter { $0 != " " }
-    var language = HTTP2Frames()
-    #expect(Hex.text(try language.encode(row.line)) == hex, "\(row.line)")
+    var wireProtocol = HTTP2Frames()
+    #expect(Hex.text(try wireProtocol.encode(row.line)) == hex, "\(row.line)")
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [row.line])
     guard row.line != "preface" else { return }
-    #expect(try language.differences(row.line, from: unit(hex)) == [])
+    #expect(try wireProtocol.differences(row.line, from: unit(hex)) == [])
   }
 
   /// Deliberately malformed frames, and how they are shown.
@@ -113,16 +113,16 @@ struct HTTP2TextTests {
   func malformedFramesAreEncodedAndShown(_ index: Int) throws {
     let row = Self.malformed[index]
     let hex = row.hex.filter { $0 != " " }
-    var language = HTTP2Frames()
+    var wireProtocol = HTTP2Frames()
     var line = row.line
     // push_promise has END_HEADERS unless the line clears it.
     if line.hasPrefix("push_promise") { line += " end_headers=0" }
-    #expect(Hex.text(try language.encode(line)) == hex, "\(line)")
+    #expect(Hex.text(try wireProtocol.encode(line)) == hex, "\(line)")
     guard let shown = row.shown else { return }
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [shown])
     // A frame that does not parse has no fields to compare, except its kind and stream.
     let kind = String(line.prefix { $0 != " " })
-    #expect(try language.differences(kind, from: unit(hex)) == [])
+    #expect(try wireProtocol.differences(kind, from: unit(hex)) == [])
   }
 
   static let wrong: [(line: String, error: String)] = [
@@ -146,9 +146,9 @@ struct HTTP2TextTests {
   @Test(arguments: wrong.indices)
   func invalidLinesNameTheirError(_ index: Int) {
     let row = Self.wrong[index]
-    var language = HTTP2Frames()
+    var wireProtocol = HTTP2Frames()
     do {
-      _ = try language.encode(row.line)
+      _ = try wireProtocol.encode(row.line)
       Issue.record("encoded: \(row.line)")
     } catch {
       #expect("\(error)".contains(row.error), "\(row.line): \(error)")
@@ -164,23 +164,23 @@ struct HTTP2TextTests {
       headers stream=1 headers=[{name=:path value=/} {name=X-UPPER value=1} {name="x test" value="a\\x0d\\x0ab"} \
       {name= value=} {name=stream value=9}]
       """
-    var language = HTTP2Frames()
-    let hex = Hex.text(try language.encode(line))
+    var wireProtocol = HTTP2Frames()
+    let hex = Hex.text(try wireProtocol.encode(line))
     #expect(try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [line])
     #expect(
-      try language.differences("headers x-upper=1", from: unit(hex)) == [
+      try wireProtocol.differences("headers x-upper=1", from: unit(hex)) == [
         "x-upper: expected, but it is not there"
       ]
     )
     #expect(
-      try language.differences("headers X-UPPER=1 headers=[{name=stream value=9}]", from: unit(hex)) == []
+      try wireProtocol.differences("headers X-UPPER=1 headers=[{name=stream value=9}]", from: unit(hex)) == []
     )
   }
 
   @Test func rawBlocksKeepTheirPlaceInTheLine() throws {
-    var language = HTTP2Frames()
+    var wireProtocol = HTTP2Frames()
     // An index into the static table, a literal encoded by nghttp2, another index.
-    let bytes = try language.encode("headers stream=1 block=82 a=b block=87")
+    let bytes = try wireProtocol.encode("headers stream=1 block=82 a=b block=87")
     #expect(Hex.text(bytes) == "00000701040000000182100161016287")
     #expect(
       try ProbeDecoding.lines(Hex.text(bytes), in: HTTP2Frames()).text == [
@@ -191,17 +191,17 @@ struct HTTP2TextTests {
 
   @Test func dynamicTableIsUsedOnlyOnRequest() throws {
     func lengths(_ line: String) throws -> [Int] {
-      var language = HTTP2Frames()
-      return try (0..<2).map { _ in try language.encode(line).count }
+      var wireProtocol = HTTP2Frames()
+      return try (0..<2).map { _ in try wireProtocol.encode(line).count }
     }
     let plain = try lengths("headers stream=1 x-name=value")
     #expect(plain[0] == plain[1])
     let indexed = try lengths("headers stream=1 indexed x-name=value")
     #expect(indexed[0] == plain[0] && indexed[1] == 9 + 1)
     // The decoder keeps the peer's table over frames: without the first frame the second one does not decode.
-    var language = HTTP2Frames()
-    let first = Hex.text(try language.encode("headers stream=1 indexed x-name=value"))
-    let second = Hex.text(try language.encode("headers stream=3 indexed x-name=value"))
+    var wireProtocol = HTTP2Frames()
+    let first = Hex.text(try wireProtocol.encode("headers stream=1 indexed x-name=value"))
+    let second = Hex.text(try wireProtocol.encode("headers stream=3 indexed x-name=value"))
     #expect(
       try ProbeDecoding.lines(first + second, in: HTTP2Frames()).text.last == "headers stream=3 x-name=value"
     )
@@ -211,18 +211,18 @@ struct HTTP2TextTests {
       ]
     )
     // A new connection has new tables.
-    language.connected()
-    #expect(Hex.text(try language.encode("headers stream=1 indexed x-name=value")) == first)
+    wireProtocol.connected()
+    #expect(Hex.text(try wireProtocol.encode("headers stream=1 indexed x-name=value")) == first)
   }
 
   @Test func blocksContinueInContinuationFrames() throws {
-    var language = HTTP2Frames()
+    var wireProtocol = HTTP2Frames()
     var hex = ""
     for line in [
       "headers stream=1 end_headers=0 a=1", "continuation stream=1 end_headers=0 b=2",
       "continuation stream=1 c=3",
     ] {
-      hex += Hex.text(try language.encode(line))
+      hex += Hex.text(try wireProtocol.encode(line))
     }
     #expect(
       try ProbeDecoding.lines(hex, in: HTTP2Frames()).text == [
@@ -262,9 +262,9 @@ struct HTTP2TextTests {
   // MARK: Requests
 
   @Test func requestFieldsAreFilledIn() throws {
-    var language = HTTP2Frames(scheme: "https", authority: "chat:8443")
+    var wireProtocol = HTTP2Frames(scheme: "https", authority: "chat:8443")
     func text(_ line: String) throws -> String {
-      try ProbeDecoding.lines(Hex.text(try language.encode(line)), in: HTTP2Frames()).text[0]
+      try ProbeDecoding.lines(Hex.text(try wireProtocol.encode(line)), in: HTTP2Frames()).text[0]
     }
     #expect(
       try text("request")
@@ -285,17 +285,17 @@ struct HTTP2TextTests {
   }
 
   @Test func credentialsAreMasked() throws {
-    var language = HTTP2Frames()
+    var wireProtocol = HTTP2Frames()
     let line =
       "headers stream=1 :path=/v1/events?access_token=abc.def&x=1 authorization=\"Bearer abc.def\" cookie=abc x=abc"
-    let bytes = try language.encode(line)
+    let bytes = try wireProtocol.encode(line)
     #expect(
-      language.text(language.read(bytes, .sent))
+      wireProtocol.text(wireProtocol.read(bytes, .sent))
         == "headers stream=1 :path=/v1/events?access_token=...&x=1 authorization=\"Bearer ...\" cookie=... x=abc"
     )
-    language.masksCredentials = false
-    language.connected()
-    #expect(language.text(language.read(bytes, .sent)) == line)
+    wireProtocol.masksCredentials = false
+    wireProtocol.connected()
+    #expect(wireProtocol.text(wireProtocol.read(bytes, .sent)) == line)
   }
 
   // MARK: Comparing
@@ -343,10 +343,10 @@ struct HTTP2TextTests {
   @Test(arguments: comparisons.indices)
   func differencesAreListed(_ index: Int) throws {
     let row = Self.comparisons[index]
-    var language = HTTP2Frames()
-    let bytes = try language.encode(row.received)
+    var wireProtocol = HTTP2Frames()
+    let bytes = try wireProtocol.encode(row.received)
     #expect(
-      try language.differences(row.expected, from: unit(Hex.text(bytes))) == row.lines,
+      try wireProtocol.differences(row.expected, from: unit(Hex.text(bytes))) == row.lines,
       "\(row.expected)"
     )
   }
@@ -369,9 +369,9 @@ struct HTTP2TextTests {
   @Test(arguments: meant.indices)
   func unrelatedFramesAreKept(_ index: Int) throws {
     let row = Self.meant[index]
-    var language = HTTP2Frames()
-    let hex = Hex.text(try language.encode(row.received))
-    #expect(try language.matches(unit(hex), by: row.expected) == row.matches, "\(row)")
+    var wireProtocol = HTTP2Frames()
+    let hex = Hex.text(try wireProtocol.encode(row.received))
+    #expect(try wireProtocol.matches(unit(hex), by: row.expected) == row.matches, "\(row)")
   }
 
   @Test func streamIsSplitIntoFrames() {
@@ -404,13 +404,13 @@ struct HTTP2TextTests {
       // The remark about a malformed payload is not part of the line.
       if line.hasSuffix(")"), let open = line.firstRange(of: " (") { line = String(line[..<open.lowerBound]) }
       if frame.kind == .priority, frame.stream == 0 { line += " stream=0" }
-      var language = HTTP2Frames()
-      #expect(Hex.text(try language.encode(line)) == hex, "TIDEMARK_SEED=\(seed): \(line)")
+      var wireProtocol = HTTP2Frames()
+      #expect(Hex.text(try wireProtocol.encode(line)) == hex, "TIDEMARK_SEED=\(seed): \(line)")
     }
   }
 
   private func unit(_ hex: String) -> HTTP2Frames.Unit {
-    var language = HTTP2Frames()
-    return language.read(Hex.bytes(hex) ?? [], .received)
+    var wireProtocol = HTTP2Frames()
+    return wireProtocol.read(Hex.bytes(hex) ?? [], .received)
   }
 }

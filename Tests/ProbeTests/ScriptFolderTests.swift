@@ -59,16 +59,16 @@ struct ScriptFolderTests {
   @Test func storeScriptLinesAreValid() throws {
     for item in try Self.scripts("scripts") {
       let (sent, expected) = Self.frames([item])
-      var language = StoreFrames(fillsIn: false)
+      var wireProtocol = StoreFrames(fillsIn: false)
       for line in sent {
-        #expect(throws: Never.self, "\(item.name): \(line)") { try language.encode(line) }
+        #expect(throws: Never.self, "\(item.name): \(line)") { try wireProtocol.encode(line) }
       }
       for line in expected {
         // A line with a wildcard cannot be encoded, but its fields have to belong to the kind.
         let written =
           line.contains("*") ? String(line.prefix { $0 != " " }) : line.replacing("... ", with: "")
         #expect(throws: Never.self, "\(item.name): \(line)") {
-          try language.differences(line, from: try language.encode(written))
+          try wireProtocol.differences(line, from: try wireProtocol.encode(written))
         }
       }
     }
@@ -99,7 +99,7 @@ struct ScriptFolderTests {
 
   @Test func everyCaseExpectsSomething() throws {
     for item in try Self.scripts("scripts/http2") {
-      #expect(item.script.speech == .http2, "\(item.name)")
+      #expect(item.script.wireProtocol == .http2, "\(item.name)")
       var name: String?
       var expects = true
       for step in item.script.steps {
@@ -117,14 +117,16 @@ struct ScriptFolderTests {
 
   @Test func http2ScriptLinesAreValid() throws {
     for item in try Self.scripts("scripts/http2") {
-      var language = HTTP2Frames()
+      var wireProtocol = HTTP2Frames()
       let (sent, expected) = Self.frames([item])
       for line in sent {
-        #expect(throws: Never.self, "\(item.name): \(line.prefix(100))") { try language.encode(line) }
+        #expect(throws: Never.self, "\(item.name): \(line.prefix(100))") { try wireProtocol.encode(line) }
       }
-      let unit = language.read(try language.encode("data stream=1"), .received)
+      let unit = wireProtocol.read(try wireProtocol.encode("data stream=1"), .received)
       for line in expected {
-        #expect(throws: Never.self, "\(item.name): \(line)") { try language.differences(line, from: unit) }
+        #expect(throws: Never.self, "\(item.name): \(line)") {
+          try wireProtocol.differences(line, from: unit)
+        }
       }
     }
   }

@@ -63,12 +63,12 @@ struct ScriptTests {
         variables: ScriptFolderTests.variables
       )
       for step in script.steps {
-        var language = StoreFrames()
+        var wireProtocol = StoreFrames()
         switch step.action {
-        case .send(let line): for line in ProbeScript.sequence(line) { _ = try language.encode(line) }
+        case .send(let line): for line in ProbeScript.sequence(line) { _ = try wireProtocol.encode(line) }
         case .expect(let line):
           for line in ProbeScript.alternatives(line) where line != "close" {
-            _ = try language.differences(line, from: language.encode("drain"))
+            _ = try wireProtocol.differences(line, from: wireProtocol.encode("drain"))
           }
         default: break
         }
@@ -182,12 +182,12 @@ struct ScriptTests {
     let secret = Array("a secret of the test".utf8)
     let listener = try await Listener.start(secret: secret)
     let lines = Lines()
-    var language = StoreFrames()
-    language.secret = secret
+    var wireProtocol = StoreFrames()
+    wireProtocol.secret = secret
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
-    let holds = try await runner.run(try ProbeScript(play.script), in: language)
+    let holds = try await runner.run(try ProbeScript(play.script), in: wireProtocol)
     #expect(holds == play.holds)
     #expect(lines.all.contains { $0.hasPrefix(play.transcriptLine) }, "\(lines.all.joined(separator: "\n"))")
     try await listener.stop()
@@ -196,12 +196,12 @@ struct ScriptTests {
   @Test func storeWithOtherSecretGetsNoProof() async throws {
     let listener = try await Listener.start(secret: Array("another".utf8))
     let lines = Lines()
-    var language = StoreFrames()
-    language.secret = Array("mine".utf8)
+    var wireProtocol = StoreFrames()
+    wireProtocol.secret = Array("mine".utf8)
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
-    let holds = try await runner.run(try ProbeScript("open"), in: language)
+    let holds = try await runner.run(try ProbeScript("open"), in: wireProtocol)
     #expect(!holds)
     #expect(lines.all.contains("    the store does not prove that it holds the secret"))
     #expect(!lines.all.contains { $0.hasPrefix("→ proof") })

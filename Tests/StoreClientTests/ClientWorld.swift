@@ -184,14 +184,13 @@ final class ClientWorld {
     }
     let cid = Array(cid.utf8)
     guard let thread = thread.map({ Array($0.utf8) }) else {
-      return client.send(kind, cid: cid.span.bytes, token: token, issued: issued, fields)
+      return client.send(kind, to: .channel(cid.span.bytes), token: token, issued: issued, fields)
     }
     return client.send(
       kind,
-      cid: cid.span.bytes,
+      to: .channel(cid.span.bytes, thread: thread.span.bytes),
       token: token,
       issued: issued,
-      thread: thread.span.bytes,
       fields
     )
   }

@@ -16,12 +16,12 @@ struct RequestFlowTests {
     #expect(world.client.shardCount == 16)
     world.command(7, cid: "messaging:general")
     world.query(8, cid: "team:x")
-    let types = world.client.send(.listChannelTypes, shard: ShardID(3), name: nil, token: 9) { _ in }
+    let types = world.client.send(.listChannelTypes, to: .shard(ShardID(3), name: nil), token: 9) { _ in }
     #expect(types)
+    let name = Array("team".utf8)
     let patched = world.client.send(
       .patchChannelType,
-      shard: ShardID(5),
-      name: Array("team".utf8).span.bytes,
+      to: .shard(ShardID(5), name: name.span.bytes),
       token: 10
     ) {
       $0.writeInteger(UInt64(10))

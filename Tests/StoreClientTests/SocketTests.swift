@@ -101,7 +101,8 @@ struct SocketTests {
         for _ in 0..<count where next < 2000 {
           let cid = Array("messaging:c\(next % 50)".utf8)
           let token = next
-          guard client.send(.markRead, cid: cid.span.bytes, token: token, { $0.writeInteger(token) }) else {
+          guard client.send(.markRead, to: .channel(cid.span.bytes), token: token, { $0.writeInteger(token) })
+          else {
             break
           }
           next += 1

@@ -8,7 +8,7 @@ struct KeySet: Sendable {
   /// One collection per algorithm, so that a key verifies with its own algorithm only, whatever a token's header says.
   private(set) var collections: [JWK.Algorithm.RawValue: JWTKeyCollection] = [:]
   /// Skipped keys.
-  private(set) var passedOver: [SkippedKey] = []
+  private(set) var skippedKeys: [SkippedKey] = []
 
   /// - Throws: where the text is no key set, or has no usable key.
   init(_ text: String) async throws {
@@ -17,7 +17,7 @@ struct KeySet: Sendable {
       do throws(Refusal) {
         for algorithm in try entry.algorithms() { try await add(entry, algorithm) }
       } catch {
-        passedOver.append(SkippedKey(entry, error.reason))
+        skippedKeys.append(SkippedKey(entry, error.reason))
       }
     }
     guard !collections.isEmpty else { throw NoUsableKey(count: entries.count) }

@@ -32,7 +32,7 @@ package struct TokenVerifier: Sendable {
   private let policy: TokenPolicy
 
   /// Skipped keys of the set.
-  package var passedOver: [SkippedKey] { publicKeys?.passedOver ?? [] }
+  package var skippedKeys: [SkippedKey] { publicKeys?.skippedKeys ?? [] }
 
   /// - Throws: where the key set does not parse or has no usable key.
   package init(_ keys: TokenKeys) async throws {

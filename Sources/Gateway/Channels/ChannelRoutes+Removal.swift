@@ -2,13 +2,16 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Removal of channels and messages (R16), for servers only. For users see Erasures.
 extension ChannelRoutes {
   /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let answer = EchoingAnswer.deletedChannel(cid: match.subject.bytes)
-    try loop.echoingAnswers.send(.deleteChannel, cid: match.subject, context, match.route, answer) { _ in }
+    try loop.echoingAnswers.send(.deleteChannel, to: .channel(match.subject), context, match.route, answer) {
+      _ in
+    }
   }
 
   /// `POST /v1/channels/{cid}/truncate`: removes the messages before the named one; all messages with `{"all":true}`,
@@ -28,7 +31,7 @@ extension ChannelRoutes {
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }
-    try loop.send(.truncateChannel, cid: match.subject, context, match.route, .channel) {
+    try loop.send(.truncateChannel, to: .channel(match.subject), context, match.route, .channel) {
       $0.writeMessageRequest(before)
     }
   }

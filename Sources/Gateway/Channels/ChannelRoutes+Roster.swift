@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// The members and messages of a channel, for a backend to reconcile with, and for an app to show.
 extension ChannelRoutes {
@@ -26,7 +27,7 @@ extension ChannelRoutes {
     }
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
-    try loop.send(.listRoster, cid: match.subject, context, match.route, .roster) { buffer in
+    try loop.send(.listRoster, to: .channel(match.subject), context, match.route, .roster) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: cursor)
     }
   }
@@ -45,7 +46,7 @@ extension ChannelRoutes {
         cursor = message
       }
     }
-    try loop.send(.listMessages, cid: match.subject, context, match.route, .messageList) { buffer in
+    try loop.send(.listMessages, to: .channel(match.subject), context, match.route, .messageList) { buffer in
       buffer.writeListMessages(limit: limit, cursor: cursor)
     }
   }
@@ -81,7 +82,8 @@ extension ChannelRoutes {
     while let cid = try sent.next()?.asString() {
       loop.fanOuts.addNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
-        loop.fanOuts.send(.readState, cid: cid, context, match.route, entry: position, of: fanOut) { buffer in
+        loop.fanOuts.send(.readState, to: .channel(cid), context, match.route, entry: position, of: fanOut) {
+          buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }
       } else {

@@ -15,7 +15,7 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    loop.valueChanges.begin(.patchChannelType, home: home, name: match.subject, context, match.route) {
+    loop.valueChanges.begin(.patchChannelType, at: .shard(home, name: match.subject), context, match.route) {
       $0.writeOptionPatch(patch)
     }
   }
@@ -23,7 +23,8 @@ extension ChannelRoutes {
   /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getChannelType, shard: home, name: match.subject, context, match.route, .channelType) {
+    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, match.route, .channelType)
+    {
       _ in
     }
   }
@@ -35,8 +36,7 @@ extension ChannelRoutes {
     for shard in 0..<loop.store.shardCount {
       loop.fanOuts.send(
         .listChannelTypes,
-        shard: ShardID(UInt16(shard)),
-        name: nil,
+        to: .shard(ShardID(UInt16(shard)), name: nil),
         context,
         match.route,
         entry: shard,

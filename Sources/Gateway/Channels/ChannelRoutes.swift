@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Routes of channels and members, for servers; users may only mute a channel for themselves.
 struct ChannelRoutes {
@@ -19,7 +20,7 @@ struct ChannelRoutes {
     if let members { count = try checkMembers(members) }
     var patch = OptionPatch()
     if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-    try loop.send(.putChannel, cid: match.subject, context, match.route, .createdChannel) { buffer in
+    try loop.send(.putChannel, to: .channel(match.subject), context, match.route, .createdChannel) { buffer in
       buffer.writeOptionPatch(patch)
       buffer.writeVarint(count)
       if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
@@ -59,7 +60,7 @@ struct ChannelRoutes {
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.fanOuts.send(.putChannel, cid: cid, context, match.route, entry: position, of: fanOut) {
+        loop.fanOuts.send(.putChannel, to: .channel(cid), context, match.route, entry: position, of: fanOut) {
           buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
@@ -91,7 +92,7 @@ struct ChannelRoutes {
 
   /// `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    try loop.send(.getChannel, cid: match.subject, context, match.route, .channel) { _ in }
+    try loop.send(.getChannel, to: .channel(match.subject), context, match.route, .channel) { _ in }
   }
 
   /// `POST /v1/channels/{cid}/members`.
@@ -110,7 +111,7 @@ struct ChannelRoutes {
     guard addedCount + removedCount <= loop.limits.membersPerRequest else {
       throw Problem(.invalidField, "a request may name at most \(loop.limits.membersPerRequest) members")
     }
-    try loop.send(.changeMembers, cid: match.subject, context, match.route, .channel) { buffer in
+    try loop.send(.changeMembers, to: .channel(match.subject), context, match.route, .channel) { buffer in
       buffer.writeVarint(addedCount)
       if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
       buffer.writeVarint(removedCount)
@@ -141,12 +142,13 @@ struct ChannelRoutes {
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
     let answer = EchoingAnswer.member(match.member.bytes)
-    try loop.echoingAnswers.send(.setMember, cid: match.subject, context, match.route, answer) { buffer in
+    try loop.echoingAnswers.send(.setMember, to: .channel(match.subject), context, match.route, answer) {
+      buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }
   }
 
-  /// Validate members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and returns their number.
+  /// Validate members, each `"alice"` or `{"user_id": "alice", "role"?: "admin"}`, and return their number.
   private func checkMembers(_ members: JSONValue) throws(Problem) -> Int {
     var elements = members.elements
     while let member = elements.next() {

@@ -39,7 +39,7 @@ extension EventHub {
     streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
-  /// Attach streams whose user has become a member, and replays events from the join on.
+  /// Attach streams whose user has become a member, and replay events from the join on.
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
     var index: UInt32?
     for ref in refs {
@@ -358,7 +358,7 @@ extension EventHub {
     return byShard
   }
 
-  /// Run once per tick: ends unused subscriptions, retries failed ones, and completes leaves.
+  /// End unused subscriptions, retry failed ones, and complete leaves; called once per tick.
   mutating func tick() {
     frames.tick()
     sendDue()

@@ -302,7 +302,7 @@ struct EventHub {
 
   // MARK: Attachments
 
-  /// Attach a stream to a channel, and cancels a pending leave; nil: a limit is reached.
+  /// Attach a stream to a channel, and cancel a pending leave; nil: a limit is reached.
   mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
     if let index = index(ofChannel: cid), streams[ref]?.attached[index] != nil {
       streams[ref]?.attached[index]?.joinedAt = joinedAt

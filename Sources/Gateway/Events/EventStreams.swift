@@ -211,7 +211,9 @@ final class EventStreams: GatewayPart {
   ) {
     let pending = PendingRequest(.events(request), route: .events, isServer: false)
     let name = name.map { Array($0.utf8) }
-    if loop.trySend(kind, shard: shard, name: name, pending, issued: issued, fields) { return }
+    if loop.trySend(kind, to: .shard(shard, name: name?.span.bytes), pending, issued: issued, fields) {
+      return
+    }
     failed(request, Problem(.storeBusy))
   }
 

@@ -7,7 +7,7 @@ internal import StoreClient
 extension FrameStream {
   private static let ticketBytesMax = TicketCodec.characterCountMax
 
-  /// Handle present_ticket: verifies the ticket here, and redeems it at its shard.
+  /// Handle present_ticket: verify the ticket here, and redeem it at its shard.
   func presentTicket(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) throws(WireError) {
     guard header.flags.isDisjoint(with: .ofRequests) else { throw .badFlags(header.flags.rawValue) }
     var reader = FieldReader(payload)
@@ -73,8 +73,7 @@ extension FrameStream {
     let place = ticket.place
     let isSent = loop.trySend(
       .redeemTicket,
-      shard: ticket.shard,
-      name: RawSpan?.none,
+      to: .shard(ticket.shard, name: nil),
       pendingRequest(request)
     ) {
       $0.writeRedeemTicket(place: place, acked: acked, wantsNames: wantsNames)

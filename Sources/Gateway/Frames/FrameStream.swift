@@ -161,10 +161,9 @@ final class FrameStream: RequestStream {
     )
     let isSent = loop.trySend(
       header.kind,
-      cid: request.cid,
+      to: .channel(request.cid, thread: request.thread.isEmpty ? nil : request.thread),
       pendingRequest(storeRequest),
-      issued: request.issued,
-      thread: request.thread.isEmpty ? nil : request.thread
+      issued: request.issued
     ) { $0.writeRaw(fields) }
     sent(isSent, storeRequest, loop)
   }

@@ -5,7 +5,7 @@
 ///
 ///     static let message: KnownFields = ["id", "user_id", .notImplemented("mentions")]
 ///
-/// Tables of the bodies are in `Loop/BodyFields.swift`.
+/// Tables of the bodies are in `Loop/KnownFields+Bodies.swift`.
 package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
   /// The content of a field's value.
   package enum Content: Sendable {
@@ -76,7 +76,9 @@ extension JSONValue {
   package func check(_ known: KnownFields) throws(Problem) {
     var notImplemented: StaticString?
     try check(known, &notImplemented)
-    if let notImplemented { throw Problem(.notImplemented, "field \"\(notImplemented)\" is not built yet") }
+    if let notImplemented {
+      throw Problem(.notImplemented, "field \"\(notImplemented)\" is not implemented yet")
+    }
   }
 
   private func check(_ known: KnownFields, _ notImplemented: inout StaticString?) throws(Problem) {

@@ -37,7 +37,7 @@ struct ConnectionTable {
   /// All open connections.
   var all: [HTTP2ServerConnection<GatewayLoop>] { entries.compactMap(\.connection) }
 
-  /// Add a connection. Its index is stored in its `userData`.
+  /// Add a connection, and store its index in the connection (``HTTP2ServerConnection/tableIndex``).
   @discardableResult
   mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> UInt32 {
     let index: UInt32
@@ -54,7 +54,7 @@ struct ConnectionTable {
 
   /// Remove a closed connection. Its index may be reused; a stream's handle tells the two apart.
   mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let index = Int(connection.userData)
+    let index = Int(connection.tableIndex)
     guard index < entries.count, entries[index].connection === connection else { return }
     entries[index] = Entry()
     free.append(UInt32(index))
@@ -140,4 +140,9 @@ struct ConnectionTable {
     }
     return nil
   }
+}
+
+extension HTTP2ServerConnection<GatewayLoop> {
+  /// The connection's index in its loop's ``ConnectionTable``.
+  var tableIndex: UInt32 { UInt32(truncatingIfNeeded: userData) }
 }

@@ -33,55 +33,28 @@ final class EchoingAnswers: GatewayPart {
 
   // MARK: Sending
 
-  /// Send a request about one channel, whose reply becomes the answer.
+  /// Send a request whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
     _ kind: FrameKind,
-    cid: RawSpan,
-    _ context: RequestContext,
-    _ route: Route,
-    _ answer: EchoingAnswer,
-    thread: RawSpan? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) throws(Problem) {
-    let index = waiting.insert(answer)
-    let request = Self.request(index, context, route)
-    let isSent = loop.trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
-    if !isSent { throw refused(index) }
-  }
-
-  /// Send a request to a shard, whose reply becomes the answer.
-  ///
-  /// - Throws: `store_busy`.
-  func send(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: RawSpan,
+    to destination: StoreDestination,
     _ context: RequestContext,
     _ route: Route,
     _ answer: EchoingAnswer,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = waiting.insert(answer)
-    let request = Self.request(index, context, route)
-    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
-    if !isSent { throw refused(index) }
-  }
-
-  private static func request(_ index: SlotIndex, _ context: RequestContext, _ route: Route) -> PendingRequest
-  {
-    PendingRequest(
+    let request = PendingRequest(
       .echoingAnswer(index, context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery
     )
-  }
-
-  private func refused(_ index: SlotIndex) -> Problem {
-    waiting.remove(index)
-    return Problem(.storeBusy)
+    guard loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
+      waiting.remove(index)
+      throw Problem(.storeBusy)
+    }
   }
 
   // MARK: Replies

@@ -31,7 +31,6 @@ final class FanOut {
   let connection: UInt32
   let stream: HTTP2StreamHandle
   let route: Route
-  let isServer: Bool
   let answer: Answer
   /// The names that the answer repeats from the request, in its order.
   var names = BatchEntryNames()
@@ -50,7 +49,6 @@ final class FanOut {
   init(_ context: RequestContext, _ route: Route, count: Int, _ answer: Answer) {
     connection = context.connection
     stream = context.stream
-    isServer = context.caller.isServer
     self.route = route
     self.answer = answer
     results = Array(repeating: Result(), count: count)

@@ -20,42 +20,23 @@ final class FanOuts: GatewayPart {
     fanOuts[index]?.names.append(cid: cid, id: id)
   }
 
-  /// Send one entry's request about a channel.
+  /// Send one entry's request.
   func send(
     _ kind: FrameKind,
-    cid: RawSpan,
-    _ context: RequestContext,
-    _ route: Route,
-    entry: Int,
-    of index: SlotIndex,
-    thread: RawSpan? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) {
-    let request = Self.request(index, entry, route, isServer: context.caller.isServer)
-    let isSent = loop.trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields)
-    if !isSent { finish(index, entry, .storeBusy) }
-  }
-
-  /// Send one entry's request to a shard.
-  func send(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: RawSpan?,
+    to destination: StoreDestination,
     _ context: RequestContext,
     _ route: Route,
     entry: Int,
     of index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) {
-    let request = Self.request(index, entry, route, isServer: context.caller.isServer)
-    let isSent = loop.trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields)
+    let request = PendingRequest(
+      .fanOut(index, entry: UInt32(entry)),
+      route: route,
+      isServer: context.caller.isServer
+    )
+    let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
     if !isSent { finish(index, entry, .storeBusy) }
-  }
-
-  private static func request(_ index: SlotIndex, _ entry: Int, _ route: Route, isServer: Bool)
-    -> PendingRequest
-  {
-    PendingRequest(.fanOut(index, entry: UInt32(entry)), route: route, isServer: isServer)
   }
 
   /// Record that an entry was refused.
@@ -89,6 +70,7 @@ final class FanOuts: GatewayPart {
     do throws(WireError) {
       try apply(payload, kind, Int(entry), in: fanOut)
     } catch {
+      loop.logMalformedReply(error, kind)
       fanOut.results[Int(entry)].code = .internalError
       fanOut.problem = Problem(.internalError)
     }
@@ -162,8 +144,7 @@ final class FanOuts: GatewayPart {
           connection
         )
       }
-      connection.respond(fanOut.stream, status: status) { write(fanOut, &$0) }
-      loop.counters.answered(fanOut.route, status: status)
+      loop.respond(fanOut.route, fanOut.stream, connection, status: status) { write(fanOut, &$0) }
     case .channelTypes: answerChannelTypes(fanOut, connection)
     }
   }
@@ -174,7 +155,7 @@ final class FanOuts: GatewayPart {
       return loop.answer(fanOut.problem ?? Problem(code), route, fanOut.stream, connection)
     }
     let records = fanOut.records.values.sorted { $0.name < $1.name }
-    connection.respond(fanOut.stream, status: 200) { buffer in
+    loop.respond(route, fanOut.stream, connection) { buffer in
       buffer.writeStaticString("{\"channel_types\":[")
       for (index, record) in records.enumerated() {
         if index > 0 { buffer.writeStaticString(",") }
@@ -182,6 +163,5 @@ final class FanOuts: GatewayPart {
       }
       buffer.writeStaticString("]}")
     }
-    loop.counters.answered(route, status: 200)
   }
 }

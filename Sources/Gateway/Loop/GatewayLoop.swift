@@ -196,9 +196,9 @@ package final class GatewayLoop {
   /// tasks after its input, so their requests leave in one write. With one stream on each of many connections, that
   /// makes one write to the store per turn instead of one per request.
   func endTurnSoon() {
-    guard turn.schedulesEnd() else { return }
+    guard turn.scheduleEnd() else { return }
     eventLoop.assumeIsolated().execute {
-      self.turn.ends()
+      self.turn.end()
       self.endTurn()
     }
   }
@@ -229,11 +229,11 @@ extension GatewayLoop: HTTP2ServerDelegate {
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
   ) -> Bool {
-    let index = UInt32(truncatingIfNeeded: connection.userData)
+    let index = connection.tableIndex
     return connection.withHeaders(stream) { self.acceptsBody($0, index, stream) } ?? true
   }
 
-  /// Handle a request: answers it at once, or queues it for the store or for token verification.
+  /// Handle a request: answer it at once, or queue it for the store or for token verification.
   package func http2RequestReceived(
     _ stream: HTTP2StreamHandle,
     on connection: HTTP2ServerConnection<GatewayLoop>
@@ -293,7 +293,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     // A shared connection's clients are not known here.
     if connection.hasFailed {
-      let entry = connections.entries[Int(connection.userData)]
+      let entry = connections.entries[Int(connection.tableIndex)]
       refusals?.record(.connection, from: entry.isShared ? nil : entry.client)
     }
     connections.remove(connection)
@@ -318,8 +318,8 @@ extension GatewayLoop: HTTP2ServerDelegate {
     return connection
   }
 
-  /// Perform the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401, 429, 403,
-  /// 413, 415, 501.
+  /// Perform the checks that all routes share, in the order in which they are answered: 431, 404, 405, 401,
+  /// 503 `overloaded`, 429, 403, 503 `authentication_busy` (a refused body), 413, 415, 503 `store_busy` (queries), 501.
   ///
   /// - Parameter caller: known if the request has waited for its token or as a batch.
   func receive(
@@ -332,14 +332,14 @@ extension GatewayLoop: HTTP2ServerDelegate {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
       if rates.isOn {
-        try chargeAddress(request, stream, connection, UInt32(truncatingIfNeeded: connection.userData))
+        try chargeAddress(request, stream, connection, connection.tableIndex)
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
       return counters.answered(admission.route, status: 204)
     }
     let match = try router.match(request.method, request.path, scratch)
     admission.route = match.route
-    let index = UInt32(truncatingIfNeeded: connection.userData)
+    let index = connection.tableIndex
     let caller: Caller
     if let known {
       caller = known
@@ -376,7 +376,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
       address: address,
       hasWaited: admission.hasWaited
     )
-    if match.route.isQuery, try !queries.beginsOrWaits(match.route, context) { return }
+    if match.route.isQuery, try !queries.beginOrEnqueue(match.route, context) { return }
     try dispatch(match, context, request)
   }
 
@@ -401,61 +401,27 @@ extension GatewayLoop: HTTP2ServerDelegate {
 // MARK: - To the store
 
 extension GatewayLoop {
-  /// Send a request about one channel. False: the store client takes no more; then nothing is pending.
+  /// Send a request to the store. False: the store client takes no more; then nothing is pending.
   ///
-  /// - Parameters:
-  ///   - issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
-  ///   - thread: the parent of the thread; nil: the channel itself.
+  /// - Parameter issued: when the caller's token was issued; nil: the request is the gateway's own, or a server's.
+  @inline(__always)
   func trySend(
     _ kind: FrameKind,
-    cid: RawSpan,
-    _ request: PendingRequest,
-    issued: UInt32? = nil,
-    thread: RawSpan? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) -> Bool {
-    let token = register(request)
-    if store.send(kind, cid: cid, token: token, issued: issued, thread: thread, fields) { return true }
-    _ = pending.remove(token)
-    return false
-  }
-
-  /// Send a request to a shard. False: as for a channel.
-  ///
-  /// - Parameter name: a channel type, a user or a token; nil: the frame kind has no name.
-  func trySend(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: RawSpan?,
+    to destination: StoreDestination,
     _ request: PendingRequest,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let token = register(request)
-    if store.send(kind, shard: shard, name: name, token: token, issued: issued, fields) { return true }
+    if store.send(kind, to: destination, token: token, issued: issued, fields) { return true }
     _ = pending.remove(token)
     return false
-  }
-
-  /// Send a request to a shard, with a name from memory.
-  func trySend(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: [UInt8]?,
-    _ request: PendingRequest,
-    issued: UInt32? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) -> Bool {
-    guard let name else {
-      return trySend(kind, shard: shard, name: RawSpan?.none, request, issued: issued, fields)
-    }
-    return trySend(kind, shard: shard, name: name.span.bytes, request, issued: issued, fields)
   }
 
   /// Register a request until the store replies; returns its token. The first since the last flush has its round trip
   /// measured.
   private func register(_ request: PendingRequest) -> UInt64 {
-    guard turn.takesSample() else { return pending.insert(request) }
+    guard turn.takeSample() else { return pending.insert(request) }
     var request = request
     request.sentAt = NIODeadline.now().uptimeNanoseconds
     return pending.insert(request)
@@ -470,50 +436,26 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Send a request about one channel, whose reply becomes the answer.
+  /// Send a request whose reply becomes the answer.
   ///
   /// - Throws: `store_busy`.
   func send(
     _ kind: FrameKind,
-    cid: RawSpan,
-    _ context: RequestContext,
-    _ route: Route,
-    _ form: AnswerForm,
-    thread: RawSpan? = nil,
-    _ fields: (inout ByteBuffer) -> Void
-  ) throws(Problem) {
-    let request = Self.request(context, route, form)
-    guard trySend(kind, cid: cid, request, issued: context.caller.issued, thread: thread, fields) else {
-      throw Problem(.storeBusy)
-    }
-  }
-
-  /// Send a request to a shard, whose reply becomes the answer.
-  ///
-  /// - Throws: `store_busy`.
-  func send(
-    _ kind: FrameKind,
-    shard: ShardID,
-    name: RawSpan?,
+    to destination: StoreDestination,
     _ context: RequestContext,
     _ route: Route,
     _ form: AnswerForm,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
-    let request = Self.request(context, route, form)
-    guard trySend(kind, shard: shard, name: name, request, issued: context.caller.issued, fields) else {
-      throw Problem(.storeBusy)
-    }
-  }
-
-  private static func request(_ context: RequestContext, _ route: Route, _ form: AnswerForm) -> PendingRequest
-  {
-    PendingRequest(
+    let request = PendingRequest(
       .answer(context.stream, connection: context.connection, form),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery
     )
+    guard trySend(kind, to: destination, request, issued: context.caller.issued, fields) else {
+      throw Problem(.storeBusy)
+    }
   }
 
   /// The home shard of a channel type or a user.
@@ -528,40 +470,5 @@ extension GatewayLoop {
   /// The request's id in answers and logs.
   func requestID(_ stream: HTTP2StreamHandle, _ connection: HTTP2ServerConnection<GatewayLoop>) -> String {
     connection.withRequest(stream) { requestIDs.id(given: $0.requestID) } ?? ""
-  }
-
-  /// Answer where a bug of the gateway leaves no answer: 500 with a log line, never an empty success. Traps in debug
-  /// builds.
-  func respondInternalError(
-    _ what: StaticString,
-    _ route: Route,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    assertionFailure("\(what)")
-    logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
-    answer(Problem(.internalError), route, stream, connection)
-  }
-
-  /// Answer with a problem.
-  func answer(
-    _ problem: Problem,
-    _ route: Route?,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    let id = requestID(stream, connection)
-    let status = problem.status
-    let headers = problem.headers(requestID: id)
-    connection.respond(stream, status: status, contentType: .problem, headers: headers) {
-      problem.write(requestID: id, into: &$0)
-    }
-    counters.answered(route, status: status)
-    if status >= 500 && problem.code != .notImplemented {
-      logger.debug(
-        "Request not served",
-        metadata: ["code": "\(problem.code.rawValue)", "request_id": "\(id)"]
-      )
-    }
   }
 }

@@ -13,10 +13,11 @@ final class Queries: GatewayPart {
   /// Queries that wait.
   var waitingCount: Int { queue.count }
 
-  /// Whether a query may be sent now. If not, it is enqueued, and handled again later.
+  /// Begin a query if it may be sent now; otherwise enqueue it to be handled again later.
   ///
+  /// - Returns: whether the query may be sent now.
   /// - Throws: `store_busy` where too many wait.
-  func beginsOrWaits(_ route: Route, _ context: RequestContext) throws(Problem) -> Bool {
+  func beginOrEnqueue(_ route: Route, _ context: RequestContext) throws(Problem) -> Bool {
     if context.hasWaited || queue.count == 0 && hasRoom { return true }
     guard queue.count < loop.limits.queriesWaiting else { throw Self.tooMany }
     queue.append(

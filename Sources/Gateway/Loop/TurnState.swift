@@ -6,16 +6,16 @@ struct TurnState {
   private var hasSample = false
 
   /// True for the first call of a turn: the caller schedules the turn's end.
-  mutating func schedulesEnd() -> Bool {
+  mutating func scheduleEnd() -> Bool {
     if isEnding { return false }
     isEnding = true
     return true
   }
 
-  mutating func ends() { isEnding = false }
+  mutating func end() { isEnding = false }
 
   /// True for the first request since the last flush, whose round trip is measured.
-  mutating func takesSample() -> Bool {
+  mutating func takeSample() -> Bool {
     if hasSample { return false }
     hasSample = true
     return true

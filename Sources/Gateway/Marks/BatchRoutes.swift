@@ -42,12 +42,11 @@ struct BatchRoutes {
         } else {
           loop.fanOuts.send(
             .markDelivered,
-            cid: cid,
+            to: .channel(cid, thread: thread),
             context,
             match.route,
             entry: position,
-            of: fanOut,
-            thread: thread
+            of: fanOut
           ) {
             $0.writeMarkDelivered(user: user, message: message)
           }
@@ -113,7 +112,14 @@ struct BatchRoutes {
         loop.fanOuts.finish(fanOut, position, .invalidMessageID)
       } else {
         let epoch = epochs.isEmpty ? nil : epochs[member.name.bytes]
-        loop.fanOuts.send(.markRead, cid: member.name, context, match.route, entry: position, of: fanOut) {
+        loop.fanOuts.send(
+          .markRead,
+          to: .channel(member.name),
+          context,
+          match.route,
+          entry: position,
+          of: fanOut
+        ) {
           $0.writeMark(user: user, message: message, epoch: epoch)
         }
       }
@@ -223,12 +229,11 @@ struct BatchRoutes {
         let message = try MessageFields(entry, now: loop.now)
         loop.fanOuts.send(
           .registerMessage,
-          cid: cid,
+          to: .channel(cid, thread: message.thread),
           context,
           match.route,
           entry: position,
-          of: fanOut,
-          thread: message.thread
+          of: fanOut
         ) { message.write(into: &$0) }
       } catch {
         loop.fanOuts.finish(fanOut, position, error.code)

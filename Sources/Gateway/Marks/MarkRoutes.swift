@@ -1,6 +1,7 @@
 internal import HTTP2Session
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// `POST /v1/channels/{cid}/read` and `…/unread`: move one position of one user (R2, R4). The first is the busiest
 /// route: this code must not allocate a string, an array or an escaping closure.
@@ -87,7 +88,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context, match.route, .row) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -115,7 +116,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, cid: match.subject, context, match.route, .row, thread: parent) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, match.route, .row) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

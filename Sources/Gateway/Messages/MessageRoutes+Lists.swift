@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// The members of one message (R11): who has read it, has had it delivered, or has not read it; and the status of
 /// chosen members.
@@ -33,7 +34,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let list = match.route.memberList
-    try loop.send(.listMembers, cid: match.subject, context, match.route, .members) { buffer in
+    try loop.send(.listMembers, to: .channel(match.subject), context, match.route, .members) { buffer in
       buffer.writeListMembers(
         viewer: viewer,
         isServer: isServer,
@@ -81,7 +82,8 @@ extension MessageRoutes {
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
     let message = match.message
-    try loop.send(.memberStatuses, cid: match.subject, context, match.route, .memberStatuses) { buffer in
+    try loop.send(.memberStatuses, to: .channel(match.subject), context, match.route, .memberStatuses) {
+      buffer in
       buffer.writeMemberStatuses(viewer: viewer, isServer: isServer, message: message, userCount: count)
       buffer.writeImmutableBuffer(chosen)
     }

@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Read states and statuses (R10, R12). A user gets a member's view. A server gets everything, and need not name a
 /// user.
@@ -32,7 +33,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, cid: match.subject, context, match.route, .threadRows) {
+      return try loop.send(.threadReadState, to: .channel(match.subject), context, match.route, .threadRows) {
         buffer in
         buffer.writeThreadReadState(
           viewer: viewer,
@@ -45,7 +46,7 @@ extension MessageRoutes {
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
-    try loop.send(.readState, cid: match.subject, context, match.route, .readState) { buffer in
+    try loop.send(.readState, to: .channel(match.subject), context, match.route, .readState) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
@@ -58,7 +59,8 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let answer = EchoingAnswer.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    try loop.echoingAnswers.send(.statuses, to: .channel(match.subject), context, match.route, answer) {
+      buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
     }
@@ -91,7 +93,8 @@ extension MessageRoutes {
     // The store requires at least one message in the query.
     guard count > 0 else { return answerWithoutStore(match, context, names) }
     let answer = EchoingAnswer.statuses(cid: match.subject.bytes, names)
-    try loop.echoingAnswers.send(.statuses, cid: match.subject, context, match.route, answer) { buffer in
+    try loop.echoingAnswers.send(.statuses, to: .channel(match.subject), context, match.route, answer) {
+      buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
@@ -139,8 +142,7 @@ extension MessageRoutes {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeStatuses([], cid: match.subject, messages, into: &body)
-    connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route, status: 200)
+    loop.respond(match.route, context.stream, connection, body: body)
   }
 }
 

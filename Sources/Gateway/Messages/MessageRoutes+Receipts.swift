@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Acknowledgements of messages with a receipt (R9).
 extension MessageRoutes {
@@ -31,7 +32,8 @@ extension MessageRoutes {
     }
     guard count > 0 else { return answerRefused(match, context, names) }
     let answer = EchoingAnswer.acknowledged(names)
-    try loop.echoingAnswers.send(.acknowledge, cid: match.subject, context, match.route, answer) { buffer in
+    try loop.echoingAnswers.send(.acknowledge, to: .channel(match.subject), context, match.route, answer) {
+      buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
       while let message = written.next() {
@@ -49,8 +51,7 @@ extension MessageRoutes {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeAcknowledged([], messages, into: &body)
-    connection.respond(context.stream, status: 200, body: body)
-    loop.counters.answered(match.route, status: 200)
+    loop.respond(match.route, context.stream, connection, body: body)
   }
 
   /// Read the store's codes for the ids that were sent.

@@ -2,6 +2,7 @@ internal import HTTP2Session
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
+internal import StoreClient
 
 /// Registering and deleting messages (R5, R16).
 struct MessageRoutes {
@@ -18,11 +19,10 @@ struct MessageRoutes {
     let message = try MessageFields(body, now: loop.now)
     try loop.echoingAnswers.send(
       .registerMessage,
-      cid: match.subject,
+      to: .channel(match.subject, thread: message.thread),
       context,
       match.route,
-      .registration(cid: match.subject.bytes, id: message.id.bytes),
-      thread: message.thread
+      .registration(cid: match.subject.bytes, id: message.id.bytes)
     ) { message.write(into: &$0) }
   }
 
@@ -30,7 +30,7 @@ struct MessageRoutes {
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
     let answer = EchoingAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(.deleteMessage, cid: match.subject, context, match.route, answer) {
+    try loop.echoingAnswers.send(.deleteMessage, to: .channel(match.subject), context, match.route, answer) {
       $0.writeMessageRequest(message)
     }
   }

@@ -45,7 +45,7 @@ final class Hooks: GatewayPart {
   /// Replace the hooks for later webhooks.
   func apply(_ hooks: [PushHook]) { self.hooks = hooks }
 
-  /// Handle a webhook: verifies its signature, parses its body, and asks the store whether it is a replay.
+  /// Handle a webhook: verify its signature, parse its body, and ask the store whether it is a replay.
   ///
   /// - Throws: `hook_not_found`, `webhook_signature_invalid`, `webhook_too_old`, `store_unavailable`, `store_busy`, and
   ///   problems of its body.
@@ -128,7 +128,7 @@ final class Hooks: GatewayPart {
     let key = job.key
     let shard = ShardID.owning(key.span.bytes, count: loop.store.shardCount)
     let pending = PendingRequest(.hook(index, request), route: .receiveHook)
-    return loop.trySend(kind, shard: shard, name: key, pending, fields)
+    return loop.trySend(kind, to: .shard(shard, name: key.span.bytes), pending, fields)
   }
 
   // MARK: Store replies
@@ -236,10 +236,9 @@ final class Hooks: GatewayPart {
     jobs.remove(index)
     guard let connection = loop.connections.connection(job.context.connection) else { return }
     loop.connections.markDirty(job.context.connection)
-    connection.respond(job.context.stream, status: 200) {
+    loop.respond(.receiveHook, job.context.stream, connection) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
-    loop.counters.answered(Route.receiveHook, status: 200)
   }
 
   private func end(_ index: SlotIndex, _ job: HookJob, _ problem: Problem) {

@@ -56,7 +56,7 @@ extension Push {
         let (cid, user, message) = (pushed.cid, pushed.user, pushed.message)
         loop.fanOuts.send(
           .ticketPlace,
-          cid: cid.span.bytes,
+          to: .channel(cid.span.bytes),
           context,
           match.route,
           entry: position,
@@ -258,10 +258,9 @@ extension Push {
       guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
         return
       }
-      connection.respond(context.stream, status: 200) {
+      loop.respond(route, context.stream, connection) {
         PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
       }
-      loop.counters.answered(route, status: 200)
     }
   }
 
@@ -282,7 +281,7 @@ extension Push {
     guard ack.isByTicket else {
       order.begin(loop.counters.pushes.labels(source ?? .worker, provider: ack.provider, device: ack.device))
       let (user, message) = (ack.user, ack.message)
-      let isSent = loop.trySend(.acknowledgePush, cid: ack.cid, request(true)) { buffer in
+      let isSent = loop.trySend(.acknowledgePush, to: .channel(ack.cid), request(true)) { buffer in
         buffer.writeAcknowledgePush(user: user, message: message, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy
@@ -299,7 +298,7 @@ extension Push {
       guard loop.store.shardCount > 0 else { return .storeUnavailable }
       guard Int(ticket.shard.rawValue) < loop.store.shardCount else { return .ticketInvalid }
       let place = ticket.place
-      let isSent = loop.trySend(.redeemTicket, shard: ticket.shard, name: RawSpan?.none, request(false)) {
+      let isSent = loop.trySend(.redeemTicket, to: .shard(ticket.shard, name: nil), request(false)) {
         $0.writeRedeemTicket(place: place, acked: ackedAt, wantsNames: wantsNames)
       }
       return isSent ? nil : .storeBusy

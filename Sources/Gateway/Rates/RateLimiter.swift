@@ -60,7 +60,7 @@ package final class RateLimiter: Sendable {
     }
   }
 
-  /// Charges a request to its caller's bucket; nil for a caller without a token.
+  /// Charge a request to its caller's bucket; nil for a caller without a token.
   func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
@@ -68,7 +68,7 @@ package final class RateLimiter: Sendable {
     return caller.userID.isEmpty ? nil : charge(cost, .user, caller.key, now, mode)
   }
 
-  /// Charges a request to the bucket of its client address; nil where the address is unknown.
+  /// Charge a request to the bucket of its client address; nil where the address is unknown.
   func charge(_ cost: Int, to address: PeerAddress?, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
@@ -87,13 +87,13 @@ package final class RateLimiter: Sendable {
     badTokens.charge(1, to: address.key, at: now, .nothing)
   }
 
-  /// Charges an address for a token that no key has signed, even beyond its limit: several may have been in
+  /// Charge an address for a token that no key has signed, even beyond its limit: several may have been in
   /// verification at once.
   func recordBadToken(_ address: PeerAddress, at now: Int64) {
     _ = badTokens.charge(1, to: address.key, at: now, .always)
   }
 
-  /// Adds the headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
+  /// Add the headers for an answer whose request was charged (IETF draft-ietf-httpapi-ratelimit-headers).
   ///
   /// - Parameter packed: ``RateAnswer/packed``; 0: the request was not charged.
   func addHeaders(_ packed: UInt64, to fields: inout ResponseFields) {
@@ -159,7 +159,7 @@ struct RateAnswer {
     self.decision = decision
   }
 
-  /// Decodes a ``packed`` answer; nil where it is empty.
+  /// Decode a ``packed`` answer; nil where it is empty.
   init?(packed: UInt64) {
     guard let share = RateLimiter.Share(rawValue: packed >> 62) else { return nil }
     self.share = share

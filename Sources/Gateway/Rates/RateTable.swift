@@ -74,7 +74,7 @@ package final class RateTable: Sendable {
     case always
   }
 
-  /// Charges a request's cost to the bucket of a key.
+  /// Charge a request's cost to the bucket of a key.
   ///
   /// - Parameters:
   ///   - cost: in requests, 1 or more.

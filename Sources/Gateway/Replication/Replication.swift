@@ -121,7 +121,7 @@ final class Replication: GatewayPart {
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
     let pending = PendingRequest(.replication(request), route: .putChannelType)
-    if loop.trySend(kind, shard: shard, name: name, pending, fields) { return [] }
+    if loop.trySend(kind, to: .shard(shard, name: name?.span.bytes), pending, fields) { return [] }
     machine.storeIsBusy()
     return failure(of: request)
   }

@@ -54,8 +54,7 @@ final class ValueChanges: GatewayPart {
   ///   - changesPrivacy: as in ``ValueChange``.
   func begin(
     _ kind: FrameKind,
-    home: ShardID,
-    name: RawSpan,
+    at destination: StoreDestination,
     _ context: RequestContext,
     _ route: Route,
     as answer: ValueChange.Answer = .value,
@@ -65,7 +64,7 @@ final class ValueChanges: GatewayPart {
     let change = ValueChange(context, route, answer, changesPrivacy: changesPrivacy)
     let index = changes.insert(change)
     let request = pending(change, index, .patch)
-    let isSent = loop.trySend(kind, shard: home, name: name, request, issued: context.caller.issued, fields)
+    let isSent = loop.trySend(kind, to: destination, request, issued: context.caller.issued, fields)
     if !isSent { end(change, index, with: Problem(.storeBusy)) }
   }
 
@@ -148,7 +147,13 @@ final class ValueChanges: GatewayPart {
     _ index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
-    loop.trySend(kind, shard: shard, name: Array(value.name.utf8), pending(change, index, request), fields)
+    let name = Array(value.name.utf8)
+    return loop.trySend(
+      kind,
+      to: .shard(shard, name: name.span.bytes),
+      pending(change, index, request),
+      fields
+    )
   }
 
   private func pending(_ change: ValueChange, _ index: SlotIndex, _ request: ValueChangeStoreRequest)
@@ -182,12 +187,11 @@ final class ValueChanges: GatewayPart {
     guard problem == nil, let value = change.replication?.value else {
       return loop.answer(problem ?? Problem(.internalError), change.route, change.stream, connection)
     }
-    connection.respond(change.stream, status: 200) { buffer in
+    loop.respond(change.route, change.stream, connection) { buffer in
       switch value {
       case .channelType(let record): ChannelJSON.write(record, into: &buffer)
       case .user(let settings): UserJSON.write(settings, into: &buffer)
       }
     }
-    loop.counters.answered(change.route, status: 200)
   }
 }

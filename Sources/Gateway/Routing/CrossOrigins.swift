@@ -30,7 +30,7 @@ package struct CrossOrigins: Sendable, Equatable {
 
   package var isEmpty: Bool { origins.isEmpty && !isAnybody }
 
-  /// Normalises an origin to the form that browsers send; nil where it is none.
+  /// Normalise an origin to the form that browsers send; nil where it is none.
   private static func origin(_ text: String) -> String? {
     let text = text.lowercased()
     guard let scheme = ["https://", "http://"].first(where: { text.hasPrefix($0) }) else { return nil }

@@ -27,7 +27,7 @@ extension RouteMatch {
     seen |= 1 << UInt64(index)
   }
 
-  /// Checks the names of a query's parameters. Every user route accepts the user's own id, which Stream's clients send
+  /// Check the names of a query's parameters. Every user route accepts the user's own id, which Stream's clients send
   /// with each request.
   ///
   /// - Throws: `invalid_query`, `unknown_field`, `user_id_mismatch`.

@@ -4,7 +4,7 @@ package struct QueryReader: ~Escapable {
   private let scratch: PathScratch
   private var at = 0
 
-  /// Reads `text`, the part after the `?`. Escapes are decoded into `scratch`.
+  /// Read `text`, the part after the `?`. Escapes are decoded into `scratch`.
   @_lifetime(copy text)
   package init(_ text: RawSpan, _ scratch: PathScratch) {
     self.text = text

@@ -43,13 +43,13 @@ package final class PathScratch {
 
   deinit { bytes.deallocate() }
 
-  /// Discards the decoded text.
+  /// Discard the decoded text.
   func clear() { used = 0 }
 
   /// How many bytes are in use.
   var mark: Int { used }
 
-  /// Discards the text decoded since a ``mark``.
+  /// Discard the text decoded since a ``mark``.
   func forget(to mark: Int) { used = mark }
 
   /// `text` with its percent-escapes decoded, or unchanged if it has none; nil where an escape is invalid (RFC 3986

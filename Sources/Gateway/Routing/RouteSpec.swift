@@ -1,7 +1,7 @@
 internal import HTTP2Session
 
-/// The facts about a route, besides its handler: method and path, name, callers, answer, cost and query parameters. A new
-/// route is a case in ``Route`` and a row in ``RouteSpec/row(of:)``.
+/// The facts about a route, besides its handler: method and path, name, callers, answer, cost and query parameters.
+/// A new route is a case in ``Route`` and a row in ``RouteSpec/row(of:)``.
 package struct RouteSpec: Sendable {
   /// The name in metrics and logs.
   package let name: StaticString

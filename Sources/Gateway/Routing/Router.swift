@@ -74,7 +74,7 @@ package struct Router {
     return bytes.split(separator: UInt8(ascii: "/")).map { Part(UnsafeRawBufferPointer(rebasing: $0)) }
   }
 
-  /// Finds the route of a request.
+  /// Find the route of a request.
   ///
   /// - Throws: `route_not_found`, `method_not_allowed`, or the code of a malformed part, in this order.
   @_lifetime(copy path)

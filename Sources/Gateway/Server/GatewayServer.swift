@@ -182,7 +182,7 @@ package final class GatewayServer: Service {
     } catch {
       throw SettingsError("jwks-file", "is not a usable JSON Web Key Set (\(error))")
     }
-    for key in verifier.passedOver {
+    for key in verifier.skippedKeys {
       logger.notice(
         "Skipping a key of the key set",
         metadata: [
@@ -290,7 +290,7 @@ package final class GatewayServer: Service {
     }
   }
 
-  /// Serve until graceful shutdown, then shuts down in order: not ready, listener closed, GOAWAY, streams drained,
+  /// Serve until graceful shutdown, then shut down in order: not ready, listener closed, GOAWAY, streams drained,
   /// store connections closed.
   package func run() async throws {
     await withTaskCancellationOrGracefulShutdownHandler {

@@ -71,8 +71,8 @@ class RequestStream {
     return PendingRequest(.stream(index, request), route: route, isServer: caller.isServer)
   }
 
-  /// Read, sends and write what it can. Called at most once a turn, after progress of the body, the answer or the
-  /// requests in flight.
+  /// Read, send and write as much as possible. Called at most once a turn, after progress of the body, the answer or
+  /// the requests in flight.
   final func advance(on loop: GatewayLoop) {
     write(loop)
     if isReading, !isFull {

@@ -23,7 +23,7 @@ final class RequestStreams: GatewayPart {
 
   // MARK: Opening
 
-  /// Open a streamed request: answers 200 at once, and reads its body from the end of this turn on.
+  /// Open a streamed request: answer 200 at once, and read its body from the end of this turn on.
   ///
   /// - Throws: `store_busy` where the limit of the loop or of the token is reached, or while draining.
   func open(_ stream: RequestStream, contentType: HTTP2ContentType) throws(Problem) {
@@ -80,8 +80,7 @@ final class RequestStreams: GatewayPart {
   /// Answer a streamed request without a body.
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    connection.respond(context.stream, status: 200, contentType: contentType) { _ in }
-    loop.counters.answered(route, status: 200)
+    loop.respond(route, context.stream, connection, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events

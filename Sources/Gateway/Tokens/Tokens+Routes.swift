@@ -31,8 +31,7 @@ extension Tokens {
     let shard = ShardState.tokenShard
     try loop.echoingAnswers.send(
       kind,
-      shard: shard,
-      name: match.subject,
+      to: .shard(shard, name: match.subject),
       context,
       match.route,
       answer,

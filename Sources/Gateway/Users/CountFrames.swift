@@ -47,7 +47,7 @@ struct CountFrames {
     fileprivate(set) var count = 0
     fileprivate var bytes = ByteBuffer()
 
-    /// Reads the channels, as ``Channel/init(_:)`` does.
+    /// A reader of the channels, as ``Channel/init(_:)`` does.
     var reader: FieldReader {
       @_lifetime(borrow self)
       get { FieldReader(bytes.readableBytesSpan) }

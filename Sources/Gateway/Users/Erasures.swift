@@ -231,12 +231,13 @@ final class Erasures: GatewayPart {
   ) -> [Erasure.Step] {
     let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
     let name = name ?? job.erasure.user
-    let isSent =
+    let destination: StoreDestination =
       if let shard {
-        loop.trySend(kind, shard: shard, name: name.isEmpty ? nil : name, pending, fields)
+        .shard(shard, name: name.isEmpty ? nil : name.span.bytes)
       } else {
-        loop.trySend(kind, cid: name.span.bytes, pending, fields)
+        .channel(name.span.bytes)
       }
+    let isSent = loop.trySend(kind, to: destination, pending, fields)
     if isSent {
       job.inFlight += 1
       return []
@@ -260,14 +261,13 @@ final class Erasures: GatewayPart {
       job.waiter = .none
       guard let connection = loop.connections.answering(stream, on: index) else { return }
       let user = job.erasure.user
-      connection.respond(stream, status: 200) { buffer in
+      loop.respond(route, stream, connection) { buffer in
         buffer.writeStaticString("{\"user_id\":")
         buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
           $0.jsonString(user.span.bytes)
         }
         buffer.writeStaticString(",\"erased\":true}")
       }
-      loop.counters.answered(route, status: 200)
       loop.endTurnSoon()
     }
   }

@@ -37,13 +37,12 @@ final class UserJobs: GatewayPart {
   func begin(
     _ job: UserJob,
     marking kind: FrameKind,
-    cid: RawSpan,
-    thread: RawSpan?,
+    at destination: StoreDestination,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = jobs.insert(job)
     let pending = job.pendingRequest(.userJob(index, .firstMark))
-    guard loop.trySend(kind, cid: cid, pending, issued: job.request.issued, thread: thread, fields) else {
+    guard loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -142,24 +141,28 @@ final class UserJobs: GatewayPart {
     case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
     case .count(let frame):
       loop.charge(job.scan.channelCount(of: frame), to: &job.request)
-      return trySend(.unreadCounts, job.scan.shard(of: frame), [], job, index, .count(frame: UInt32(frame))) {
+      let shard = job.scan.shard(of: frame)
+      return trySend(.unreadCounts, to: .shard(shard, name: nil), job, index, .count(frame: UInt32(frame))) {
         job.scan.writeCounts(frame, into: &$0)
       }
     case .announce(let frame):
       let shard = job.scan.shard(of: frame)
-      return trySend(.announceRow, shard, user, job, index, .announce(frame: UInt32(frame))) {
+      let destination = StoreDestination.shard(shard, name: user.span.bytes)
+      return trySend(.announceRow, to: destination, job, index, .announce(frame: UInt32(frame))) {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
       loop.charge(4, to: &job.request)
-      return trySend(.markRead, job.scan.channel(of: mark), job, index, .mark(UInt32(mark))) {
+      let cid = job.scan.channel(of: mark)
+      return trySend(.markRead, to: .channel(cid.span.bytes), job, index, .mark(UInt32(mark))) {
         $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .threads(let mark):
       loop.charge(4, to: &job.request)
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
-      return trySend(.userThreads, job.scan.channel(of: mark), job, index, .threads(mark: UInt32(mark))) {
+      let cid = job.scan.channel(of: mark)
+      return trySend(.userThreads, to: .channel(cid.span.bytes), job, index, .threads(mark: UInt32(mark))) {
         $0.writeOwnList(
           user: user.span.bytes,
           selection: ShardState.ThreadSelection.unread.rawValue,
@@ -169,12 +172,14 @@ final class UserJobs: GatewayPart {
       }
     case .markThread(let mark):
       let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
-      return trySend(.markRead, cid, thread: parent, job, index, .markThread(mark: UInt32(mark))) {
+      let destination = StoreDestination.channel(cid.span.bytes, thread: parent.span.bytes)
+      return trySend(.markRead, to: destination, job, index, .markThread(mark: UInt32(mark))) {
         $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .detail(let channel):
       let cid = job.scan.page?.channel(channel) ?? []
-      return trySend(.readState, cid, job, index, .detail(channel: UInt32(channel))) {
+      return trySend(.readState, to: .channel(cid.span.bytes), job, index, .detail(channel: UInt32(channel)))
+      {
         // The user's own view, in which their own row comes first.
         $0.writeRowPage(viewer: user.span.bytes, isServer: false, limit: 1, cursor: nil)
       }
@@ -191,53 +196,21 @@ final class UserJobs: GatewayPart {
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(.listChannels, home, id, job, index, request) {
+    return trySend(.listChannels, to: .shard(home, name: id.span.bytes), job, index, request) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
   }
 
-  /// Ask a shard.
-  ///
-  /// - Parameter name: empty: the frame kind has no name.
   private func trySend(
     _ kind: FrameKind,
-    _ shard: ShardID,
-    _ name: [UInt8],
+    to destination: StoreDestination,
     _ job: UserJob,
     _ index: SlotIndex,
     _ request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
     let pending = job.pendingRequest(.userJob(index, request))
-    let name = name.isEmpty ? nil : name
-    let isSent = loop.trySend(kind, shard: shard, name: name, pending, issued: job.request.issued, fields)
-    return sent(isSent, job, request)
-  }
-
-  /// Ask about a channel.
-  private func trySend(
-    _ kind: FrameKind,
-    _ cid: [UInt8],
-    thread: [UInt8]? = nil,
-    _ job: UserJob,
-    _ index: SlotIndex,
-    _ request: UserJobStoreRequest,
-    _ fields: (inout ByteBuffer) -> Void
-  ) -> [UserChannelScan.Step] {
-    let pending = job.pendingRequest(.userJob(index, request))
-    let isSent =
-      if let thread {
-        loop.trySend(
-          kind,
-          cid: cid.span.bytes,
-          pending,
-          issued: job.request.issued,
-          thread: thread.span.bytes,
-          fields
-        )
-      } else {
-        loop.trySend(kind, cid: cid.span.bytes, pending, issued: job.request.issued, fields)
-      }
+    let isSent = loop.trySend(kind, to: destination, pending, issued: job.request.issued, fields)
     return sent(isSent, job, request)
   }
 
@@ -274,8 +247,7 @@ final class UserJobs: GatewayPart {
     if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
       return loop.answer(Self.shown(problem, job), job.request.route, job.request.stream, connection)
     }
-    connection.respond(job.request.stream, status: 200) { UnreadJSON.write(job, into: &$0) }
-    loop.counters.answered(job.request.route, status: 200)
+    loop.respond(job.request.route, job.request.stream, connection) { UnreadJSON.write(job, into: &$0) }
   }
 
   /// Replace a code whose title says that nothing was changed if something was.

@@ -155,7 +155,12 @@ final class UserLists: GatewayPart {
       // One more for every five channels.
       loop.charge(4, to: &job.request)
       let pending = job.pendingRequest(.userList(index, request))
-      let isSent = loop.trySend(job.scan.kind, cid: cid.span.bytes, pending, issued: job.request.issued) {
+      let isSent = loop.trySend(
+        job.scan.kind,
+        to: .channel(cid.span.bytes),
+        pending,
+        issued: job.request.issued
+      ) {
         job.scan.writeRequest(channel, into: &$0)
       }
       if !isSent { refuse(request, job, index) }
@@ -173,7 +178,12 @@ final class UserLists: GatewayPart {
     let home = ShardID.owning(user.span.bytes, count: loop.store.shardCount)
     job.inFlight += 1
     let pending = job.pendingRequest(.userList(index, request))
-    let isSent = loop.trySend(.listChannels, shard: home, name: user, pending, issued: job.request.issued) {
+    let isSent = loop.trySend(
+      .listChannels,
+      to: .shard(home, name: user.span.bytes),
+      pending,
+      issued: job.request.issued
+    ) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
     if !isSent { refuse(request, job, index) }
@@ -194,8 +204,7 @@ final class UserLists: GatewayPart {
     if let problem = problem ?? job.scan.problem {
       return loop.answer(problem, job.request.route, job.request.stream, connection)
     }
-    connection.respond(job.request.stream, status: 200) { OwnListJSON.write(job.scan, into: &$0) }
-    loop.counters.answered(job.request.route, status: 200)
+    loop.respond(job.request.route, job.request.stream, connection) { OwnListJSON.write(job.scan, into: &$0) }
   }
 }
 

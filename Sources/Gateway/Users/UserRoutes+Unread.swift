@@ -15,7 +15,8 @@ extension UserRoutes {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.listChannels, shard: home, name: match.subject, context, match.route, .channelsOfUser) {
+    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, match.route, .channelsOfUser)
+    {
       $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.cursor)
     }
   }
@@ -105,7 +106,7 @@ extension UserRoutes {
     )
     let job = UserJob(context, match.route, scan, .marking)
     let parent = thread.isEmpty ? nil : thread
-    try loop.userJobs.begin(job, marking: kind, cid: match.subject, thread: parent, fields)
+    try loop.userJobs.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }
 }
 

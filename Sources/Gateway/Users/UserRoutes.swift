@@ -83,8 +83,7 @@ struct UserRoutes {
     let changesPrivacy = patch.showsRead != nil || patch.showsDelivered != nil
     loop.valueChanges.begin(
       .patchUser,
-      home: home,
-      name: user,
+      at: .shard(home, name: user),
       context,
       route,
       as: answer,
@@ -98,6 +97,6 @@ struct UserRoutes {
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getUser, shard: home, name: match.subject, context, match.route, .user) { _ in }
+    try loop.send(.getUser, to: .shard(home, name: match.subject), context, match.route, .user) { _ in }
   }
 }

@@ -9,17 +9,17 @@ package struct ChannelBench: Benchmark {
   package static let abstract =
     "Moves positions in one channel of very many members, then times its counts, lists and read states."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in a new directory under ./.tidemark. The positions after all moves are known: it compares all counts, the \
-    lists of three messages and the whole read state with them first, and exits with 1 if anything differs. Questions \
-    are asked one after the other on one connection.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
+    new directory under ./.tidemark. The positions after all moves are known. The command first compares all counts, \
+    the lists of three messages and the whole read state with them, and exits with 1 if anything differs. Then it \
+    sends one query after the other on one connection.
     """
 
   @Option(help: "Members.")
   var members = 100_000
-  @Option(help: "Positions moved, about: at most 10 for each member.")
+  @Option(help: "Approximate number of positions moved, at most 10 for each member.")
   var moves = 1_000_000
-  @Option(help: "How often each question is asked.")
+  @Option(help: "Times that each query is sent.")
   var questions = 500
   @OptionGroup package var options: BenchOptions
 
@@ -76,9 +76,9 @@ package struct ChannelBench: Benchmark {
 
   package func measure(_ run: BenchRun) async throws -> Report {
     try await run.withServices { stack, files in
-      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
+      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
       let endpoint = stack.plan.gateways[0].listen
-      return try await BenchClient.with(endpoint, mint: mint) { client in
+      return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
         let plan = MovePlan(members: members, moves: moves)
         let world = LargeChannel(client: client, plan: plan)
         try await world.create(run.note)

@@ -10,20 +10,20 @@ package struct Comparison: Benchmark {
   package static let name = "compare"
   package static let abstract = "Requests through the real gateway and store beside other servers, in turn."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, and the \
-    foreign programs that the rows need, from Debian's packages, all on free loopback ports, with data in a new \
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, and the \
+    third-party programs that the rows need, from Debian's packages. All use free loopback ports, with data in a new \
     directory under ./.tidemark. Prints medians, ratios and CPU time per request as Markdown tables.
-    Our rows: read-query, read-body, register, read-state-16, read-state-100, status, and store-frames (the store \
-    alone, without HTTP). Theirs: nghttpd (a static file; package nghttp2-server), nghttpx-nginx (the same behind a \
-    proxy; nghttp2-proxy, nginx), nghttpx-webdis (HSET with appendfsync always; nghttp2-proxy, webdis, redis-server, \
-    redis-tools), redis-benchmark (the same, pipelined; redis-server, redis-tools).
+    Tidemark's rows: read-query, read-body, register, read-state-16, read-state-100, status, and store-frames (the \
+    store alone, without HTTP). Other rows: nghttpd (a static file; package nghttp2-server), nghttpx-nginx (the same \
+    behind a proxy; nghttp2-proxy, nginx), nghttpx-webdis (HSET with appendfsync always; nghttp2-proxy, webdis, \
+    redis-server, redis-tools), redis-benchmark (the same, pipelined; redis-server, redis-tools).
     """
 
-  @Flag(help: "One short round: shows that it works, with rough figures.")
+  @Flag(help: "Run one short round, as a test with rough figures.")
   var quick = false
   @Option(help: "Rounds, in turn; the medians are printed. Default 3.")
   var rounds: Int?
-  @Option(parsing: .upToNextOption, help: "Rows, see above. Default: all.")
+  @Option(parsing: .upToNextOption, help: "Rows; see above. Default: all.")
   var rows: [CommaList<BenchRow>] = []
   @Option(help: "Connections.")
   var connections = 16
@@ -218,7 +218,7 @@ private struct ComparisonRun: Sendable {
     var bench = try GatewayBench(
       endpoint: stack.plan.gateways[0].listen,
       store: secrets.map { (stack.plan.store, [$0.current]) },
-      mint: try await TokenIssuer(secretFile: stack.files.jwtSecret),
+      tokenIssuer: try await TokenIssuer(secretFile: stack.files.jwtSecret),
       form: form,
       connections: comparison.connections,
       streams: streams,

@@ -5,24 +5,24 @@ extension EventBench {
   private static let eventTimeout = TimeAmount.seconds(20)
 
   /// Open idle streams, measure the gateway's memory, then send events to all streams.
-  func measureStreams(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+  func measureStreams(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void) async throws
     -> (EventReport.Idle, EventReport.FanOut)
   {
-    try await rig.world.makeViewers(streams, channelsEach: channels, note)
+    try await environment.world.makeViewers(streams, channelsEach: channels, note)
     note("making tokens")
-    let requests = try await rig.world.viewerRequests(streams)
-    let before = try rig.gatewayBytes
+    let requests = try await environment.world.viewerRequests(streams)
+    let before = try environment.gatewayBytes
     let start = MonotonicClock.now
     let opened = try await EventLoadStreams.open(
       requests,
-      at: rig.endpoint,
+      at: environment.endpoint,
       connections: connections,
-      on: rig.timed
+      on: environment.timed
     ) { [streams] in note("\(Figures.count($0)) of \(Figures.count(streams)) streams open") }
     let seconds = MonotonicClock.seconds(since: start)
     do {
-      let open = try rig.gatewayBytes
-      let known = try await rig.gatewayMetric("tidemark_gateway_event_streams")
+      let open = try environment.gatewayBytes
+      let known = try await environment.gatewayMetric("tidemark_gateway_event_streams")
       guard Int(known) == streams else {
         throw LoadError("the gateway has \(Int(known)) streams, expected \(streams)")
       }
@@ -33,9 +33,9 @@ extension EventBench {
         openSeconds: seconds,
         bytesBefore: before,
         bytesOpen: open,
-        bytesAfterHeartbeat: awaitsHeartbeat ? try rig.gatewayBytes : nil
+        bytesAfterHeartbeat: awaitsHeartbeat ? try environment.gatewayBytes : nil
       )
-      let fanOut = try await measureFanOut(opened, rig, note)
+      let fanOut = try await measureFanOut(opened, environment, note)
       await opened.close()
       return (idle, fanOut)
     } catch {
@@ -56,21 +56,21 @@ extension EventBench {
 
   private func measureFanOut(
     _ opened: EventLoadStreams,
-    _ rig: Rig,
+    _ environment: Environment,
     _ note: @escaping @Sendable (String) -> Void
   ) async throws -> EventReport.FanOut {
-    let meter = ProcessCPUMeter(processIDs: rig.processes.map(\.processID))
+    let meter = ProcessCPUMeter(processIDs: environment.processes.map(\.processID))
     let cpuStart = meter.sample()
     var outcomes: [(first: Double, median: Double, last: Double)] = []
     for number in 1...events {
       note("event \(number) of \(events) to \(Figures.count(streams)) streams")
       let message = "to-all-\(number)"
-      let (streams, timed) = (streams, rig.timed)
+      let (streams, timed) = (streams, environment.timed)
       let listening = try await opened.listen { promise in
         EventFanOut(message: message, streams: streams, within: Self.eventTimeout, promise, eventLoop: timed)
       }
       let start = MonotonicClock.now
-      try await rig.world.register(message, in: EventWorld.everybody)
+      try await environment.world.register(message, in: EventWorld.everybody)
       let outcome = try await listening.outcome()
       func microseconds(_ time: UInt64) -> Double { Double(time - start) / 1_000 }
       outcomes.append((microseconds(outcome.first), microseconds(outcome.median), microseconds(outcome.last)))

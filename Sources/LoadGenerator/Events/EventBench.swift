@@ -11,13 +11,14 @@ package struct EventBench: Benchmark {
   package static let abstract =
     "Measures live events: from a mark to its event, idle streams, one event to many, what events add to a mark."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in new directories under ./.tidemark. Parts: latency times marks, one at a time, until they are answered and \
-    until their events are at another client, with nothing else going on and beside --rate marks a second; streams \
-    opens --streams idle streams, looks at the gateway's resident memory before, after, and after a heartbeat, then \
-    registers messages, each an event for all of them; cost counts the CPU time of --marks marks while nobody watches \
-    anything, while another channel is watched, and while a member's stream watches all of their channels. Prints the \
-    medians of the rounds. Checks every answer and every event, and exits with 1 if one is wrong or missing.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in \
+    new directories under ./.tidemark. Parts: latency times one mark after the other, until its answer and until its \
+    event reaches another client, first alone and then with --rate background marks a second. The part streams opens \
+    --streams idle streams, measures the gateway's resident memory before, after, and after a heartbeat, then \
+    registers messages, each of which is an event for all streams. The part cost measures the CPU time of --marks \
+    marks without streams, with a stream on another channel, and with a member's stream on all of their channels. \
+    Prints the medians of the rounds. Checks every answer and every event, and exits with 1 if one is wrong or \
+    missing.
     """
 
   enum Part: String, CaseIterable, ExpressibleByArgument { case latency, streams, cost }
@@ -27,19 +28,19 @@ package struct EventBench: Benchmark {
     help: ArgumentHelp("What to measure: latency, streams, cost.", valueName: "parts")
   )
   var parts = [CommaList(Part.allCases)]
-  @Option(help: "How often everything is measured.")
+  @Option(help: "Number of rounds.")
   var rounds = 3
-  @Option(help: ArgumentHelp("How long each row of latencies is measured.", valueName: "time"))
+  @Option(help: ArgumentHelp("Measured time of each row of latencies.", valueName: "time"))
   var seconds = TimeSpanArgument(seconds: 5)
-  @Option(help: "Marks a second beside the marks that are timed.")
+  @Option(help: "Untimed background marks per second.")
   var rate = 10_000
-  @Option(help: "Idle streams, each of another user.")
+  @Option(help: "Idle streams, each with its own user.")
   var streams = 10_000
   @Option(help: "Connections that share the streams, at most 1000 streams each.")
   var connections = 100
-  @Option(help: "Small channels of each of those users; all of them are in one channel more.")
+  @Option(help: "Small channels of each of those users; one more channel contains all of them.")
   var channels = 3
-  @Option(help: "Events that go to all streams, one after the other.")
+  @Option(help: "Events sent to all streams, one after the other.")
   var events = 20
   @Option(help: "Marks whose CPU time is counted.")
   var marks = 200_000
@@ -71,23 +72,23 @@ package struct EventBench: Benchmark {
       let run = run.prefixed("round \(round) of \(rounds)")
       if parts.contains(.streams) {
         // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
-        let (idle, fanOut) = try await withRig(run, "-\(round)-streams", gateways: 2) {
+        let (idle, fanOut) = try await withEnvironment(run, "-\(round)-streams", gateways: 2) {
           try await measureStreams($0, run.note)
         }
         report.idle.append(idle)
         report.fanOuts.append(fanOut)
       }
       guard parts.contains(.latency) || parts.contains(.cost) else { continue }
-      try await withRig(run, "-\(round)-marks") { rig in
-        if parts.contains(.latency) { report.latencies += try await measureLatencies(rig, run.note) }
-        if parts.contains(.cost) { report.costs += try await measureCosts(rig, run.note) }
+      try await withEnvironment(run, "-\(round)-marks") { environment in
+        if parts.contains(.latency) { report.latencies += try await measureLatencies(environment, run.note) }
+        if parts.contains(.cost) { report.costs += try await measureCosts(environment, run.note) }
       }
     }
     return report
   }
 
   /// Services of one part, the last gateway of which is measured, and event loops for the event streams.
-  struct Rig: Sendable {
+  struct Environment: Sendable {
     let gateway: StackPlan.Gateway
     let world: EventWorld
     /// Loop of the streams whose events are timed.
@@ -117,17 +118,17 @@ package struct EventBench: Benchmark {
     }
   }
 
-  private func withRig<Outcome: Sendable>(
+  private func withEnvironment<Outcome: Sendable>(
     _ run: BenchRun,
     _ suffix: String,
     gateways: Int = 1,
-    _ body: (Rig) async throws -> Outcome
+    _ body: (Environment) async throws -> Outcome
   ) async throws -> Outcome {
     try await run.withServices(suffix: suffix, gateways: gateways) { stack, files in
       let processes = try await stack.measuredProcesses()
       let group = MultiThreadedEventLoopGroup(numberOfThreads: 2)
       let world = try await EventWorld(stack: stack, files: files)
-      let rig = Rig(
+      let environment = Environment(
         gateway: stack.plan.gateways[gateways - 1],
         world: world,
         timed: group.next(),
@@ -136,8 +137,8 @@ package struct EventBench: Benchmark {
       )
       let outcome: Result<Outcome, any Error>
       do {
-        let value = try await body(rig)
-        let resets = try await rig.gatewayMetric("tidemark_gateway_event_resets_total")
+        let value = try await body(environment)
+        let resets = try await environment.gatewayMetric("tidemark_gateway_event_resets_total")
         guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
         outcome = .success(value)
       } catch {
@@ -158,20 +159,26 @@ package struct EventBench: Benchmark {
   /// Time in seconds that the load runs before the first and after the last timed mark.
   private static let loadMargin = 0.5
 
-  private func measureLatencies(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+  private func measureLatencies(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void)
+    async throws
     -> [EventReport.Latency]
   {
     note("registering the messages to mark")
     let count = EventLatency.marksMax(seconds: seconds.seconds)
     for load in EventReport.Load.allCases {
-      try await rig.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
+      try await environment.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
-    let request = EventStreamRequest(token: try await rig.world.token(EventWorld.sender))
-    let streams = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.timed)
+    let request = EventStreamRequest(token: try await environment.world.token(EventWorld.sender))
+    let streams = try await EventLoadStreams.open(
+      [request],
+      at: environment.endpoint,
+      connections: 1,
+      on: environment.timed
+    )
     var rows: [EventReport.Latency] = []
     do {
       for load in EventReport.Load.allCases {
-        rows.append(try await measureLatency(load, rig, streams, note))
+        rows.append(try await measureLatency(load, environment, streams, note))
       }
     } catch {
       await streams.close()
@@ -186,7 +193,7 @@ package struct EventBench: Benchmark {
 
   private func measureLatency(
     _ load: EventReport.Load,
-    _ rig: Rig,
+    _ environment: Environment,
     _ streams: EventLoadStreams,
     _ note: @escaping @Sendable (String) -> Void
   ) async throws -> EventReport.Latency {
@@ -197,33 +204,41 @@ package struct EventBench: Benchmark {
       messageCount: EventLatency.marksMax(seconds: seconds),
       sender: EventWorld.sender,
       reader: EventWorld.reader,
-      readerToken: try await rig.world.token(EventWorld.reader),
+      readerToken: try await environment.world.token(EventWorld.reader),
       seconds: seconds
     )
     let measure: @Sendable () async throws -> EventLatency.Outcome = {
       note("timing marks and their events, \(load.title)")
-      return try await latency.run(streams, at: rig.endpoint, on: rig.timed)
+      return try await latency.run(streams, at: environment.endpoint, on: environment.timed)
     }
     if load == .none { return EventReport.Latency(load, try await measure(), loadRate: nil) }
     let loadSeconds = seconds + 2 * Self.loadMargin
     let rate = Double(rate)
     var bench = try gatewayBench(
-      rig,
+      environment,
       streams: Self.loadChannels,
       requests: Int(rate * loadSeconds * 1.2)
     )
     bench.duration = loadSeconds
-    let (outcome, loadReport, _) = try await underLoad(bench, rate, rig, isWatched: load == .watched, note) {
+    let (outcome, loadReport, _) = try await underLoad(
+      bench,
+      rate,
+      environment,
+      isWatched: load == .watched,
+      note
+    ) {
       try await Task.sleep(for: .seconds(Self.loadMargin))
       return try await measure()
     }
     return EventReport.Latency(load, outcome, loadRate: loadReport.rate)
   }
 
-  private func gatewayBench(_ rig: Rig, streams: Int, requests: Int, warmup: Int = 0) throws -> GatewayBench {
+  private func gatewayBench(_ environment: Environment, streams: Int, requests: Int, warmup: Int = 0) throws
+    -> GatewayBench
+  {
     var bench = try GatewayBench(
-      endpoint: rig.endpoint,
-      mint: rig.world.mint,
+      endpoint: environment.endpoint,
+      tokenIssuer: environment.world.tokenIssuer,
       form: .query,
       connections: Self.loadConnections,
       streams: streams,
@@ -231,7 +246,7 @@ package struct EventBench: Benchmark {
       warmup: warmup,
       channels: Self.loadChannels
     )
-    bench.processes = rig.processes
+    bench.processes = environment.processes
     return bench
   }
 
@@ -244,7 +259,7 @@ package struct EventBench: Benchmark {
   private func underLoad<Outcome: Sendable>(
     _ bench: GatewayBench,
     _ rate: Double?,
-    _ rig: Rig,
+    _ environment: Environment,
     isWatched: Bool,
     _ note: @escaping @Sendable (String) -> Void,
     _ body: @escaping @Sendable () async throws -> Outcome
@@ -252,7 +267,7 @@ package struct EventBench: Benchmark {
     note("registering the messages of the load")
     var plan = try await bench.prepare()
     plan.rate = rate
-    let watch = isWatched ? try await LoadWatch(bench, rig) : nil
+    let watch = isWatched ? try await LoadWatch(bench, environment) : nil
     do {
       async let load = LoadGenerator.run(plan)
       let outcome = try await body()
@@ -273,15 +288,16 @@ package struct EventBench: Benchmark {
   private static let otherChannel = "messaging:elsewhere"
   private static let costStreams = 10
 
-  private func measureCosts(_ rig: Rig, _ note: @escaping @Sendable (String) -> Void) async throws
+  private func measureCosts(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void)
+    async throws
     -> [EventReport.Cost]
   {
-    try await rig.world.client.putChannel(Self.otherChannel, members: [EventWorld.sender])
+    try await environment.world.client.putChannel(Self.otherChannel, members: [EventWorld.sender])
     var rows: [EventReport.Cost] = []
     for watched in EventReport.Watched.allCases {
       note("counting CPU time of marks, \(watched.title)")
       let bench = try gatewayBench(
-        rig,
+        environment,
         streams: Self.costStreams,
         requests: marks,
         warmup: Self.loadConnections * Self.costStreams * 10
@@ -290,11 +306,22 @@ package struct EventBench: Benchmark {
       if watched == .others {
         let request = EventStreamRequest(
           path: "/v1/events?channels=\(Self.otherChannel)",
-          token: rig.world.client.token
+          token: environment.world.client.token
         )
-        other = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+        other = try await EventLoadStreams.open(
+          [request],
+          at: environment.endpoint,
+          connections: 1,
+          on: environment.checked
+        )
       }
-      let (_, report, events) = try await underLoad(bench, nil, rig, isWatched: watched == .these, note) {}
+      let (_, report, events) = try await underLoad(
+        bench,
+        nil,
+        environment,
+        isWatched: watched == .these,
+        note
+      ) {}
       await other?.close()
       rows.append(EventReport.Cost(watched, report, events: events))
     }
@@ -309,12 +336,17 @@ private struct LoadWatch: Sendable {
   private let streams: EventLoadStreams
   private let listening: EventListening<EventPositions, EventPositions.Outcome>
 
-  init(_ bench: GatewayBench, _ rig: EventBench.Rig) async throws {
-    let request = EventStreamRequest(token: try await rig.world.token(bench.names.user(0)))
-    streams = try await EventLoadStreams.open([request], at: rig.endpoint, connections: 1, on: rig.checked)
+  init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
+    let request = EventStreamRequest(token: try await environment.world.token(bench.names.user(0)))
+    streams = try await EventLoadStreams.open(
+      [request],
+      at: environment.endpoint,
+      connections: 1,
+      on: environment.checked
+    )
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     listening = try await streams.listen { promise in
-      EventPositions(names, members: members, channels: channels, promise, eventLoop: rig.checked)
+      EventPositions(names, members: members, channels: channels, promise, eventLoop: environment.checked)
     }
   }
 

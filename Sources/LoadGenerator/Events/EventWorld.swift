@@ -11,16 +11,16 @@ struct EventWorld: Sendable {
   /// Viewers of each small channel.
   private static let groupSize = 10
 
-  let mint: TokenIssuer
+  let tokenIssuer: TokenIssuer
   let client: BenchClient
 
   init(stack: LocalStack, files: StackFiles) async throws {
-    mint = try await TokenIssuer(secretFile: files.jwtSecret)
-    client = try await BenchClient(stack.plan.gateways[0].listen, mint: mint)
+    tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
+    client = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
   }
 
   func token(_ user: String) async throws -> String {
-    try await mint.user(user, lifetime: BenchClient.tokenLifetime)
+    try await tokenIssuer.user(user, lifetime: BenchClient.tokenLifetime)
   }
 
   private static func viewer(_ number: Int) -> String { "viewer-\(number)" }

@@ -82,17 +82,18 @@ final class FrameConnection: StoreClientDelegate, LoadDriver {
   @inline(__always)
   private func submit(_ stream: Int, _ now: UInt64) {
     guard let client, loop.takeRequest() else { return }
-    var isMade = false
+    var isSubmitted = false
     let user = user
     _ = walk?.next(stream: stream) { cid, message in
-      isMade = client.send(.markRead, cid: RawSpan(_unsafeBytes: cid), token: UInt64(stream)) { buffer in
+      let destination = StoreDestination.channel(RawSpan(_unsafeBytes: cid))
+      isSubmitted = client.send(.markRead, to: destination, token: UInt64(stream)) { buffer in
         buffer.writeMark(user: user.span.bytes, message: RawSpan(_unsafeBytes: message), epoch: nil)
       }
     }
-    if isMade {
+    if isSubmitted {
       startedAt[stream] = now
     } else {
-      loop.giveRequestBack()
+      loop.returnRequest()
     }
   }
 

@@ -22,7 +22,7 @@ package struct GatewayBench: Sendable {
   /// Messages of each channel before the run.
   package let messageCount: Int
   let names = BenchNames.random()
-  private let mint: TokenIssuer
+  private let tokenIssuer: TokenIssuer
 
   /// Messages of a channel that is only queried.
   private static let queriedMessageCount = 16
@@ -31,7 +31,7 @@ package struct GatewayBench: Sendable {
   package init(
     endpoint: Endpoint,
     store: (endpoint: Endpoint, secrets: [[UInt8]])? = nil,
-    mint: TokenIssuer,
+    tokenIssuer: TokenIssuer,
     form: RequestForm,
     connections: Int,
     streams: Int,
@@ -43,7 +43,7 @@ package struct GatewayBench: Sendable {
     precondition(form != .hashSet, "only for webdis")
     self.endpoint = endpoint
     self.store = store
-    self.mint = mint
+    self.tokenIssuer = tokenIssuer
     self.form = form
     self.connections = connections
     self.streams = streams
@@ -91,7 +91,7 @@ package struct GatewayBench: Sendable {
   package func prepare(
     progress: @Sendable (_ registered: Int, _ total: Int) -> Void = { _, _ in }
   ) async throws -> LoadPlan {
-    let serverToken = try await BenchClient.with(endpoint, mint: mint) { client in
+    let serverToken = try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       let members = (0..<memberCount).map { names.user($0) }
       for channel in 0..<channelCount {
         try await client.putChannel(names.channel(channel), members: members)
@@ -106,7 +106,7 @@ package struct GatewayBench: Sendable {
       // A backend registers messages; a user makes all other requests.
       let token =
         form == .register
-        ? serverToken : try await mint.user(user(of: connection), lifetime: BenchClient.tokenLifetime)
+        ? serverToken : try await tokenIssuer.user(user(of: connection), lifetime: BenchClient.tokenLifetime)
       let walk = RequestWalk(
         names: names,
         form: form,
@@ -190,7 +190,7 @@ package struct GatewayBench: Sendable {
       if problems.count > Self.problemsMax { return problems }
     }
     guard form.isWrite else { return problems }
-    return try await BenchClient.with(endpoint, mint: mint) { client in
+    return try await BenchClient.with(endpoint, tokenIssuer: tokenIssuer) { client in
       for channel in 0..<channelCount where problems.count <= Self.problemsMax {
         let name = names.channel(channel)
         if form == .register {

@@ -84,24 +84,24 @@ final class LoadConnection: HTTP2ClientDelegate, PacedDriver {
     on connection: HTTP2ClientConnection<LoadConnection>
   ) -> Bool {
     guard loop.takeRequest() else { return false }
-    var isMade: Bool
+    var isSubmitted: Bool
     if walk == nil {
-      isMade = getPath.withUnsafeBytes { path in
+      isSubmitted = getPath.withUnsafeBytes { path in
         connection.submit(template, path: path, token: UInt64(stream)) != nil
       }
     } else {
-      isMade = false
+      isSubmitted = false
       // Exclusive access to the walk while the request is queued: `submit` makes no callbacks.
       _ = walk?.next(stream: stream) { path, body in
-        isMade = connection.submit(template, path: path, body: body, token: UInt64(stream)) != nil
+        isSubmitted = connection.submit(template, path: path, body: body, token: UInt64(stream)) != nil
       }
     }
-    if isMade {
+    if isSubmitted {
       startedAt[stream] = now
     } else {
-      loop.giveRequestBack()
+      loop.returnRequest()
     }
-    return isMade
+    return isSubmitted
   }
 
   func http2ConnectionReady(_ connection: HTTP2ClientConnection<LoadConnection>) {

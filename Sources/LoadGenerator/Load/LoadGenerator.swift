@@ -47,6 +47,7 @@ package enum LoadGenerator {
         NIOLoopBound(
           LoadLoop(
             plan: plan,
+            loopCount: eventLoops.count,
             connectionCount: connectionCount,
             requests: requests,
             warmup: warmup,

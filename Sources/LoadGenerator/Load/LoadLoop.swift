@@ -62,8 +62,10 @@ final class LoadLoop {
   /// Connections that may never become ready, but have to be closed.
   private var opening: [any LoadDriver] = []
   private let connectionCount: Int
+  /// Loops that share the plan's rate.
+  private let loopCount: Int
 
-  private var untaken: Int
+  private var remainingRequests: Int
   private var inFlight = 0
   private var allAnswers = 0
   private var measuredFrom: UInt64 = 0
@@ -75,10 +77,12 @@ final class LoadLoop {
   private var pacer: LoadPacer?
 
   /// - Parameters:
+  ///   - loopCount: loops that run the plan; fewer than the plan's with fewer connections.
   ///   - requests: share of the plan's requests.
   ///   - meter: has processes on one loop only.
   init(
     plan: LoadPlan,
+    loopCount: Int,
     connectionCount: Int,
     requests: Int,
     warmup: Int,
@@ -87,13 +91,14 @@ final class LoadLoop {
     promise: EventLoopPromise<LoopResult>
   ) {
     self.plan = plan
+    self.loopCount = loopCount
     self.connectionCount = connectionCount
     self.requests = requests
     self.warmup = warmup
     self.meter = meter
     self.published = published
     self.promise = promise
-    untaken = requests + warmup
+    remainingRequests = requests + warmup
   }
 
   // MARK: Connections
@@ -147,7 +152,7 @@ final class LoadLoop {
   /// Make no further requests.
   func stop() {
     guard phase != .ended else { return }
-    untaken = 0
+    remainingRequests = 0
     endIfDone(MonotonicClock.now)
   }
 
@@ -163,15 +168,15 @@ final class LoadLoop {
 
   @inline(__always)
   func takeRequest() -> Bool {
-    guard untaken > 0 else { return false }
-    untaken &-= 1
+    guard remainingRequests > 0 else { return false }
+    remainingRequests &-= 1
     inFlight &+= 1
     return true
   }
 
   /// Return a request that the stream could not make.
-  func giveRequestBack() {
-    untaken += 1
+  func returnRequest() {
+    remainingRequests += 1
     inFlight -= 1
   }
 
@@ -209,7 +214,7 @@ final class LoadLoop {
     precondition(paced.count == connections.count, "only requests over HTTP/2 are paced")
     let eventLoop = promise.futureResult.eventLoop
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    pacer = LoadPacer(paced, rate: rate / Double(plan.loops), now: now, on: eventLoop) {
+    pacer = LoadPacer(paced, rate: rate / Double(loopCount), now: now, on: eventLoop) {
       bound.value.makeDue()
     }
   }
@@ -217,18 +222,18 @@ final class LoadLoop {
   private func makeDue() {
     guard phase == .warming || phase == .measuring, let count = pacer?.count, count > 0 else { return }
     let now = MonotonicClock.now
-    var passedOver = 0
-    while passedOver < count, untaken > 0, let (connection, due) = pacer?.nextDue(at: now) {
+    var skippedCount = 0
+    while skippedCount < count, remainingRequests > 0, let (connection, due) = pacer?.nextDue(at: now) {
       if connection.makeOne(dueAt: due) {
         pacer?.madeOne()
-        passedOver = 0
+        skippedCount = 0
       } else {
-        passedOver += 1
+        skippedCount += 1
       }
     }
     pacer?.flush()
     // No connection can make a request, and none waits for an answer: the walks have ended or the connections are lost.
-    if passedOver == count, inFlight == 0 { stop() }
+    if skippedCount == count, inFlight == 0 { stop() }
   }
 
   // MARK: Phases
@@ -256,7 +261,7 @@ final class LoadLoop {
   private func endIfDone(_ now: UInt64) {
     guard phase != .waiting, phase != .ended, inFlight == 0 else { return }
     // In a paced run the next request may not be due yet.
-    if phase != .draining, pacer != nil, untaken > 0 { return }
+    if phase != .draining, pacer != nil, remainingRequests > 0 { return }
     if phase == .measuring { endMeasuring(now) }
     phase = .ended
     for (status, count) in statusCounts.enumerated() where count > 0 { result.statuses[status] = count }

@@ -52,7 +52,7 @@ package struct BenchNames: Sendable, Hashable {
 
   /// Cid of a channel, from 0.
   package func channel(_ channel: Int) -> String {
-    "messaging:\(prefix)-" + Self.digits(channel, width: DigitTemplate.channelWidth)
+    "messaging:" + channelID(channel)
   }
 
   /// Id of a message, from 0, of a channel; with the connection for messages that are registered in the run.
@@ -65,8 +65,11 @@ package struct BenchNames: Sendable, Hashable {
   /// User of a connection, from 0.
   package func user(_ connection: Int) -> String { "\(prefix)-user-\(connection)" }
 
-  /// Redis key of a channel's watermarks.
-  func redisKey(_ channel: Int) -> String {
+  /// Redis key of a channel's watermarks: the channel's id.
+  func redisKey(_ channel: Int) -> String { channelID(channel) }
+
+  /// Id of a channel, without its type.
+  private func channelID(_ channel: Int) -> String {
     "\(prefix)-" + Self.digits(channel, width: DigitTemplate.channelWidth)
   }
 

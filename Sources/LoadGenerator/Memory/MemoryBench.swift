@@ -10,23 +10,23 @@ package struct MemoryBench: Benchmark {
   package static let abstract =
     "Load-tests a store with more channels than fit in memory, with Zipf-distributed access."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in a new directory under ./.tidemark. Of the requests 70 % read a read state, 15 % mark a message read, 15 % \
-    register one; Zipf's law chooses the channel. Afterwards reads acknowledged marks back, and exits with 1 if one is \
-    missing.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
+    new directory under ./.tidemark. 70 % of the requests read a read state, 15 % mark a message read, and 15 % \
+    register a message. The channels follow a Zipf distribution. Afterwards it reads acknowledged marks back, and \
+    exits with 1 if one is missing.
     """
 
   @Option(help: "Channels.")
   var channels = 100_000
-  @Option(help: "Members of each.")
+  @Option(help: "Members of each channel.")
   var members = 10
   @Option(help: ArgumentHelp("The store's --memory, in MiB.", valueName: "MiB"))
   var memory = 32
-  @Option(help: ArgumentHelp("How long they are used.", valueName: "time"))
+  @Option(help: ArgumentHelp("Duration of the load.", valueName: "time"))
   var seconds = TimeSpanArgument(seconds: 20)
   @Option(help: "Requests in flight.")
   var concurrency = 64
-  @Option(help: "Zipf's exponent.")
+  @Option(help: "Exponent of the Zipf distribution.")
   var exponent = 0.99
   @OptionGroup package var options: BenchOptions
 

@@ -11,19 +11,19 @@ package struct PushBench: Benchmark {
   package static let abstract =
     "Measures push acknowledgements through one stream: NDJSON and frames, by ticket and by name."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, again for \
-    each run, with data in new directories under ./.tidemark. Makes channels, members, messages and tickets first, \
-    then sends --count acknowledgements in one request: half of them move a watermark, message by message for every \
-    member, the others are late or repeated and move none. Prints acknowledgements a second, CPU time of each of the three \
-    processes, and the growth of their memory. Compares every answer, reads rows back, and exits with 1 if one is \
-    wrong. Ways: ndjson-ticket, ndjson-name, frames-name, frames-ticket.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, again for each \
+    run, with data in new directories under ./.tidemark. Creates channels, members, messages and tickets first, then \
+    sends --count acknowledgements in one request. Half of them move a watermark, message by message for every \
+    member; the others are late or repeated and move none. Prints acknowledgements a second, CPU time of each of the \
+    three processes, and the growth of their memory. Compares every answer, reads rows back, and exits with 1 if one \
+    is wrong. Ways: ndjson-ticket, ndjson-name, frames-name, frames-ticket.
     """
 
   @Option(parsing: .upToNextOption, help: ArgumentHelp("What to measure.", valueName: "ways"))
   var ways = [CommaList(PushWay.allCases)]
-  @Option(help: "How often everything is measured.")
+  @Option(help: "Number of rounds.")
   var rounds = 3
-  @Option(help: "Acknowledgements of a run, at least: a message is acknowledged by all or by none.")
+  @Option(help: "Minimum acknowledgements of a run: all members acknowledge a message, or none.")
   var count = 1_000_000
   @Option(help: "Channels.")
   var channels = 1_000
@@ -64,8 +64,8 @@ package struct PushBench: Benchmark {
     // The set-up uses the first gateway: memory that it frees could hide growth of the measured one.
     try await run.withServices(suffix: suffix, gateways: 2) { stack, files in
       let processes = try await stack.measuredProcesses().map(\.processID)
-      let mint = try await TokenIssuer(secretFile: files.jwtSecret)
-      return try await BenchClient.with(stack.plan.gateways[0].listen, mint: mint) { client in
+      let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
+      return try await BenchClient.with(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer) { client in
         let world = PushWorld(walk: walk, client: client)
         try await world.make(run.note)
         let bodies = try await world.bodies(way, run.note)

@@ -11,16 +11,16 @@ package struct RecoveryBench: Benchmark {
   package static let abstract =
     "Kills a store of many channels, just made, at rest and under load, and measures how soon it answers again."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in a new directory under ./.tidemark; afterwards reads acknowledged marks back, and exits with 1 if one is \
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
+    new directory under ./.tidemark. Afterwards it reads acknowledged marks back, and exits with 1 if one is \
     missing.
     """
 
   @Option(help: "Channels.")
   var channels = 100_000
-  @Option(help: "Members of each.")
+  @Option(help: "Members of each channel.")
   var members = 10
-  @Option(help: ArgumentHelp("How long marks are made before the last kill.", valueName: "time"))
+  @Option(help: ArgumentHelp("Duration of the marks before the last kill.", valueName: "time"))
   var load = TimeSpanArgument(seconds: 10)
   @Flag(help: "Drop the data's files from the kernel's cache before each start, as after a power cut.")
   var cold = false

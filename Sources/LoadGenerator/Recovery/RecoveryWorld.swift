@@ -35,7 +35,7 @@ final class RecoveryWorld: Sendable {
     self.members = members
     client = try await BenchClient(
       stack.plan.gateways[0].listen,
-      mint: try await TokenIssuer(secretFile: files.jwtSecret),
+      tokenIssuer: try await TokenIssuer(secretFile: files.jwtSecret),
       reconnects: true
     )
     state = Mutex(State(watermarks: Array(repeating: 0, count: channels * members)))

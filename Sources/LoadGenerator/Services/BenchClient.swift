@@ -18,10 +18,10 @@ final class BenchClient: Sendable {
   private let connection: Mutex<AsyncHTTP2Client>
 
   /// - Parameter reconnects: repeat a call once on a new connection when the gateway has closed the old one.
-  init(_ endpoint: Endpoint, mint: TokenIssuer, reconnects: Bool = false) async throws {
+  init(_ endpoint: Endpoint, tokenIssuer: TokenIssuer, reconnects: Bool = false) async throws {
     self.endpoint = endpoint
     self.reconnects = reconnects
-    token = try await mint.server(lifetime: Self.tokenLifetime)
+    token = try await tokenIssuer.server(lifetime: Self.tokenLifetime)
     connection = Mutex(try await AsyncHTTP2Client.connect(to: endpoint))
   }
 
@@ -30,10 +30,10 @@ final class BenchClient: Sendable {
   /// Open a client, run `body`, close the client.
   static func with<Outcome>(
     _ endpoint: Endpoint,
-    mint: TokenIssuer,
+    tokenIssuer: TokenIssuer,
     _ body: (BenchClient) async throws -> Outcome
   ) async throws -> Outcome {
-    let client = try await BenchClient(endpoint, mint: mint)
+    let client = try await BenchClient(endpoint, tokenIssuer: tokenIssuer)
     do {
       let outcome = try await body(client)
       await client.close()

@@ -9,21 +9,21 @@ package struct UserBench: Benchmark {
   package static let abstract =
     "Times unread totals, badge counts and marking everything read, for users in many channels."
   package static let discussion = """
-    Starts tidemark-store and tidemark-gateway --h2c, found beside this program unless --programs says where, with \
-    data in a new directory under ./.tidemark. Asks with all channels in memory first, then after a restart with \
-    little memory and all of them on storage. What is unread is known: it compares every answer and exits with 1 if \
-    one differs. Questions are asked one after the other on one connection. Then it times marks in small channels \
-    while badge counts are asked for, large channels are made, and the index is rebuilt.
+    Starts the tidemark-store and tidemark-gateway --h2c beside this program, or those in --programs, with data in a \
+    new directory under ./.tidemark. Sends queries first with all channels in memory, then after a restart with \
+    little memory and all channels on storage. It sends one query after the other on one connection, compares every \
+    answer with the known unread counts, and exits with 1 if one differs. Then it times marks in small channels \
+    during badge-count queries, the creation of large channels, and an index rebuild.
     """
 
   @Option(
     parsing: .upToNextOption,
-    help: ArgumentHelp("In how many channels the users are, one each.", valueName: "channels")
+    help: ArgumentHelp("Channel counts, one user each.", valueName: "channels")
   )
   var sizes = [CommaList([10, 1000, 10000])]
-  @Option(help: "How often each question is asked.")
+  @Option(help: "Times that each query is sent.")
   var questions = 100
-  @Option(help: "How often everything is marked read.")
+  @Option(help: "Times that everything is marked read.")
   var marks = 5
   @Option(help: ArgumentHelp("The store's --memory where channels are on storage, in MiB.", valueName: "MiB"))
   var memory = 1

@@ -26,15 +26,15 @@ final class UserWorld: Sendable {
   }
 
   init(stack: LocalStack, secretFile: String, sizes: [Int]) async throws {
-    let mint = try await TokenIssuer(secretFile: secretFile)
+    let tokenIssuer = try await TokenIssuer(secretFile: secretFile)
     self.stack = stack
     self.sizes = sizes
     channels = max(sizes.max() ?? 0, Self.badgeUsers)
-    client = try await BenchClient(stack.plan.gateways[0].listen, mint: mint)
+    client = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
     var tokens: [Int: String] = [:]
     var state = State(posted: Array(repeating: 0, count: channels))
     for size in sizes {
-      tokens[size] = try await mint.user(Self.user(size), lifetime: BenchClient.tokenLifetime)
+      tokens[size] = try await tokenIssuer.user(Self.user(size), lifetime: BenchClient.tokenLifetime)
       state.read[size] = Array(repeating: 0, count: size)
     }
     self.tokens = tokens

@@ -34,9 +34,9 @@ struct WideWork: Sendable {
     self.stack = stack
     self.files = files
     self.world = world
-    let mint = try await TokenIssuer(secretFile: files.jwtSecret)
-    worker = try await BenchClient(stack.plan.gateways[0].listen, mint: mint)
-    marker = try await BenchClient(stack.plan.gateways[0].listen, mint: mint)
+    let tokenIssuer = try await TokenIssuer(secretFile: files.jwtSecret)
+    worker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
+    marker = try await BenchClient(stack.plan.gateways[0].listen, tokenIssuer: tokenIssuer)
   }
 
   func close() async {

@@ -131,7 +131,7 @@ package final class ConnectionGate: Sendable {
           state.counts.refusedForAddress += 1
           return (false, nil)
         }
-        // One address must not push out the newcomers of all others, only its own.
+        // An address may evict only its own unauthenticated connections.
         let isOver = state.unauthenticatedPerNetwork[network, default: 0] >= limits.unauthenticatedPerAddress
         let evicted = isOver ? state.oldestUnauthenticated(of: network) : nil
         state.perNetwork[network] = count + 1
@@ -280,23 +280,6 @@ extension ConnectionGate.State {
       return channel
     }
     return nil
-  }
-}
-
-/// Rate limit for logging an event that may happen thousands of times a second.
-package struct LogRateLimiter: Sendable {
-  private var last: NIODeadline?
-  private var count = 0
-
-  package init() {}
-
-  /// - Returns: the number of events since the last line, including this one; nil: do not log now.
-  package mutating func occurrence(at now: NIODeadline) -> Int? {
-    count += 1
-    if let last, now < last + .seconds(1) { return nil }
-    defer { count = 0 }
-    last = now
-    return count
   }
 }
 

@@ -17,7 +17,7 @@ import httpx
 
 base, secret_file = sys.argv[1:]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
-client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=60)
 CHANNELS = {"A": "messaging:history-a", "B": "messaging:history-b"}
 # The same number of messages and replies in both: sequence numbers are absolute, and are not secret.
 OLD_COUNT, OLD_REPLIES = 7, 2

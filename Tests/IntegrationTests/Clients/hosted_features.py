@@ -15,7 +15,7 @@ import httpx
 
 base, secret_file = sys.argv[1:3]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
-client = httpx.Client(http1=False, http2=True, base_url=base, timeout=15)
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=60)
 
 
 def token(claims):

@@ -9,7 +9,7 @@ import httpx
 
 base, secret_file, turn, notes = sys.argv[1:5]
 secret = open(secret_file, "rb").readline().rstrip(b"\n")
-client = httpx.Client(http1=False, http2=True, base_url=base, timeout=20)
+client = httpx.Client(http1=False, http2=True, base_url=base, timeout=60)
 
 # Includes pairs that differ only in their bytes, users named like channels, and the longest id.
 USERS = [

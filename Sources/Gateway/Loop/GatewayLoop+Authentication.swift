@@ -3,40 +3,8 @@ internal import NIOCore
 internal import Operations
 internal import ReceiptModel
 
-/// Authentication, client addresses and rate limits: the checks before a request reaches its route.
+/// Authentication: the caller of a request, and what follows refused tokens.
 extension GatewayLoop {
-  // MARK: Client address
-
-  /// Record a connection's client: its peer, the client a PROXY header names, or clients that a proxy names per
-  /// request.
-  ///
-  /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
-  func recordClient(
-    _ index: UInt32,
-    client: PeerAddress?,
-    isNamed: Bool,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
-  ) {
-    let isShared = !isNamed && client.map { gate?.isTrusted($0) ?? false } ?? false
-    connections.recordClient(index, client: client, isShared: isShared)
-    connection.isShared = isShared
-  }
-
-  /// The client address of a request; nil where unknown.
-  func client(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
-    guard connections.entries[Int(index)].isShared else { return connections.entries[Int(index)].client }
-    return PeerAddress(lastOf: request.forwardedFor)
-  }
-
-  /// The address that refused tokens count against. Nil where it is unknown or loopback: loopback peers are most often
-  /// proxies.
-  private func chargedAddress(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
-    guard let address = client(request, index) else { return nil }
-    return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address
-  }
-
-  // MARK: Authentication
-
   /// The caller of a request; nil if the request now waits for its token's verification.
   func authenticate(
     _ request: borrowing HTTP2Request,
@@ -265,123 +233,6 @@ extension GatewayLoop {
       connection.fail(.enhanceYourCalm)
     }
   }
-
-  // MARK: Rate limits
-
-  /// Monotonic time in nanoseconds.
-  private var clock: Int64 { Int64(NIODeadline.now().uptimeNanoseconds) }
-
-  /// Charge a request's cost to the buckets of its caller and of its address: to both, or to neither. A server's
-  /// address is not charged: the requests of all its users come from there.
-  func chargeRates(
-    _ route: Route,
-    _ caller: Caller,
-    _ request: borrowing HTTP2Request,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ admission: inout RequestAdmission
-  ) throws(Problem) {
-    admission.isCharged = true
-    // The batch was charged before it waited.
-    if admission.hasWaited { return }
-    let (cost, now, index) = (route.requestCost, clock, UInt32(truncatingIfNeeded: connection.userData))
-    let address = caller.isServer ? nil : client(request, index)
-    let addressCheck = rates.charge(cost, to: address, at: now, .nothing)
-    if let addressCheck, !addressCheck.decision.isAllowed {
-      throw limited(addressCheck, request, index, stream)
-    }
-    let ofCaller = rates.charge(cost, to: caller, at: now)
-    if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
-    let ofAddress = rates.charge(cost, to: address, at: now, .always)
-    // The headers show the bucket with less left.
-    var shown = ofCaller ?? ofAddress
-    if let ofCaller, let ofAddress, ofAddress.decision.remaining < ofCaller.decision.remaining {
-      shown = ofAddress
-    }
-    if let shown { connection.setApplicationTag(stream, shown.packed) }
-  }
-
-  /// Charge a caller, and the client's address unless it is a server's, for more work than their request's own cost
-  /// stands for. They may come into debt, and wait with their next request.
-  func chargeMore(_ cost: Int, _ caller: Caller, from address: PeerAddress? = nil) {
-    guard rates.isOn, cost > 0 else { return }
-    _ = rates.charge(cost, to: caller, at: clock, .always)
-    if !caller.isServer { _ = rates.charge(cost, to: address, at: clock, .always) }
-  }
-
-  /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
-  func refusalAfterCharge(
-    _ problem: Problem,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ admission: RequestAdmission
-  ) -> Problem {
-    guard rates.isOn, !admission.isCharged, problem.code != .rateLimited else { return problem }
-    let index = UInt32(truncatingIfNeeded: connection.userData)
-    return connection.withRequest(stream) { request in
-      do throws(Problem) {
-        try self.chargeAddress(request, stream, connection, index)
-        return problem
-      } catch {
-        return error
-      }
-    } ?? problem
-  }
-
-  /// Charge one request without a valid token to its address.
-  func chargeAddress(
-    _ request: borrowing HTTP2Request,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ index: UInt32
-  ) throws(Problem) {
-    guard let answer = rates.charge(1, to: client(request, index), at: clock) else { return }
-    if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
-    connection.setApplicationTag(stream, answer.packed)
-  }
-
-  private func limited(
-    _ answer: RateAnswer,
-    _ request: borrowing HTTP2Request,
-    _ index: UInt32,
-    _ stream: HTTP2StreamHandle
-  ) -> Problem {
-    connections.connection(index)?.setApplicationTag(stream, answer.packed)
-    counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1
-    refusals?.record(.rate, from: client(request, index))
-    return rates.problem(answer)
-  }
-
-  /// Whether a stream may send one more request; the request is charged in ``chargeStream(_:)``.
-  func canCharge(_ stream: RequestStream) -> Bool {
-    guard rates.isOn else { return true }
-    let (caller, now) = (stream.caller, clock)
-    return rates.charge(1, to: caller, at: now, .nothing)?.decision.isAllowed != false
-      && (caller.isServer
-        || rates.charge(1, to: stream.address, at: now, .nothing)?.decision.isAllowed != false)
-  }
-
-  /// Charge a frame or line of a stream's body, whether it is valid or not.
-  func chargeStream(_ stream: RequestStream) {
-    guard rates.isOn else { return }
-    _ = rates.charge(1, to: stream.caller, at: clock)
-    if !stream.caller.isServer { _ = rates.charge(1, to: stream.address, at: clock) }
-  }
-
-  /// Install the headers that all answers share: CORS headers and, where limits are set, rate headers.
-  func setCommonHeaders() {
-    let (origins, rates) = (origins, rates)
-    switch (origins.isEmpty, rates.isOn) {
-    case (true, false): resources.commonHeaders = nil
-    case (false, false): resources.commonHeaders = { origins.addHeaders(for: $0, to: &$1) }
-    case (true, true): resources.commonHeaders = { rates.addHeaders($0.applicationTag, to: &$1) }
-    case (false, true):
-      resources.commonHeaders = {
-        origins.addHeaders(for: $0, to: &$1)
-        rates.addHeaders($0.applicationTag, to: &$1)
-      }
-    }
-  }
 }
 
 extension ProblemCode {
@@ -391,20 +242,5 @@ extension ProblemCode {
     case .tokenMalformed, .tokenTooLong, .tokenAlgorithmNotAllowed, .tokenSignatureInvalid: true
     default: false
     }
-  }
-}
-
-extension PeerAddress {
-  /// The last element of a comma-separated list such as `X-Forwarded-For`; nil where the list is empty. All invalid
-  /// addresses count as one client.
-  init?(lastOf list: RawSpan) {
-    if list.isEmpty { return nil }
-    var start = list.byteCount
-    var end = list.byteCount
-    func byte(_ at: Int) -> UInt8 { list.unsafeLoad(fromByteOffset: at, as: UInt8.self) }
-    while start > 0, byte(start - 1) != UInt8(ascii: ",") { start -= 1 }
-    while start < end, byte(start) == 0x20 || byte(start) == 0x09 { start += 1 }
-    while end > start, byte(end - 1) == 0x20 || byte(end - 1) == 0x09 { end -= 1 }
-    self = PeerAddress(text: list.extracting(start..<end)) ?? PeerAddress(high: 0, low: 0)
   }
 }

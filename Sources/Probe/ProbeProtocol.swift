@@ -1,6 +1,6 @@
-/// Protocol of a connection: where a unit ends, how it is written as a line, how it is decoded. The languages are store
+/// Protocol of a connection: where a unit ends, how it is written as a line, how it is decoded. The protocols are store
 /// frames (``StoreFrames``) and HTTP/2 frames (``HTTP2Frames``).
-package protocol ProbeLanguage: SendableMetatype {
+package protocol ProbeProtocol: SendableMetatype {
   /// Decoded frame. It is decoded in order, because a header block depends on the table of those before it.
   associatedtype Unit
 
@@ -9,8 +9,8 @@ package protocol ProbeLanguage: SendableMetatype {
   /// Reset the state of the last connection.
   mutating func connected()
   /// Reset the state that outlives a connection.
-  mutating func forget()
-  /// Encode a line, `kind name=value …`. A language may fill in missing counters and correlations.
+  mutating func resetSession()
+  /// Encode a line, `kind name=value …`. A protocol may fill in missing counters and correlations.
   ///
   /// - Throws: ``ProbeError``.
   mutating func encode(_ line: String) throws -> [UInt8]
@@ -33,14 +33,14 @@ package protocol ProbeLanguage: SendableMetatype {
   /// Whether a received unit is an answer.
   func isAnswer(_ unit: Unit) -> Bool
   /// Ping that every peer answers, and its answer.
-  mutating func aliveness() -> (send: String, expect: String)
+  mutating func pingExchange() -> (send: String, expect: String)
   /// Open the connection.
   ///
   /// - Parameter line: fields that the script adds.
   /// - Throws: ``ProbeError`` for an unexpected answer.
   mutating func open(_ exchange: ProbeExchange<Self>, _ line: String) async throws
   /// Whether `probe send` pings after the answers: a peer may close the connection because of an unanswered unit.
-  static var endsWithAliveness: Bool { get }
+  static var endsWithPing: Bool { get }
 }
 
 /// Direction of a unit.
@@ -48,9 +48,9 @@ package enum ProbeDirection: Sendable {
   case sent, received
 }
 
-extension ProbeLanguage {
+extension ProbeProtocol {
   package mutating func connected() {}
-  package mutating func forget() {}
+  package mutating func resetSession() {}
   func cut(_ bytes: [UInt8]) -> ProbeCut { Self.cut(bytes) }
 }
 

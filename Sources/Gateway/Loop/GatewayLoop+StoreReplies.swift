@@ -81,7 +81,7 @@ extension GatewayLoop: StoreClientDelegate {
     endTurn()
   }
 
-  /// Report the change to the process, and resubscribes once connected.
+  /// Report the change to the process, and resubscribe once connected.
   package func storeReadinessChanged(_ isReady: Bool) {
     storeConnectivityChanged(isReady ? .connected : .cutOff(since: store.disconnectedSince ?? .now()))
     if isReady {
