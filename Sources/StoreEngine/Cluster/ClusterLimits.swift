@@ -1,5 +1,5 @@
-/// Times and limits of the cluster's protocol (C4). They are constants: all nodes of a cluster must use the same ones, so
-/// no flag changes them. Tests do.
+/// Times and limits of the cluster's protocol (C4). They are constants: all nodes of a cluster must use the same ones,
+/// so no flag changes them. Tests do.
 ///
 /// The lease and the wait belong together. An owner answers queries until ``leaseMilliseconds`` after it first sent the
 /// last acknowledged record. A candidate claims ``waitMilliseconds`` after it received that record, which is later. So

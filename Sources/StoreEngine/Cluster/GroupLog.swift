@@ -3,14 +3,15 @@
 /// Six calls; an engine such as etcd is behind them. All calls are made on one event loop, and all results come back on
 /// it later. No call blocks. A result may come late or never: the engine sets no time limit, ``Ownership`` does.
 ///
-/// An engine gives three promises. Everything that it acknowledges is on stable storage of a majority. The conditions of
-/// a call are checked in one step with its effect (C1). ``ends(of:done:)`` is linearizable.
+/// An engine gives three promises. Everything that it acknowledges is on stable storage of a majority. The conditions
+/// of a call are checked in one step with its effect (C1). ``ends(of:done:)`` is linearizable.
 package protocol GroupLog: AnyObject {
   /// Append one record to each of several groups, all or none, in one transaction. Results are in the same order.
   ///
   /// Conditions for each group: the owner is still the one that appends (``GroupAppend/fence``); the record's position
   /// is free; the position before exists. The last one keeps a delayed copy of an old transaction from being applied
-  /// below the trimmed part. If the conditions of another group failed, this group's result is ``AppendOutcome/unclear``.
+  /// below the trimmed part. If the conditions of another group failed, this group's result is
+  /// ``AppendOutcome/unclear``.
   func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void)
 
   /// Change the owner and append the claim, in one step.

@@ -1,15 +1,16 @@
 /// Decides when a node probes the shared log, and when a silence of owners is the log's own.
 ///
-/// While the log elects a leader, no owner can append. Its silence then says nothing about the owner. So each node reads
-/// the owners of all groups at an interval. A probe that fails or is slow restarts the silence of every group
+/// While the log elects a leader, no owner can append: its silence says nothing about the owner. So each node reads the
+/// owners of all groups at an interval. A probe that fails or is slow restarts the silence of every group
 /// (``Ownership/Event/logUnresponsive``).
 ///
-/// An event and the node's time go in, actions come out. Transitions: idle → waiting → idle; waiting → late → idle.
+/// An event and the node's time go in, actions come out. Transitions: idle → waiting,
+/// waiting → idle or late, late → waiting.
 package struct LogProbe: Sendable {
   /// What the node does.
   package enum Action: Hashable, Sendable {
-    /// Read the ends of all groups (``GroupLog/ends(of:done:)``), then report ``answered(_:at:)`` or ``failed(_:at:)``
-    /// with this number.
+    /// Read the ends of all groups (``GroupLog/ends(of:done:)``), then report ``LogProbe/answered(_:at:)`` or
+    /// ``LogProbe/failed(_:at:)`` with this number.
     case probe(UInt64)
     /// Report ``Ownership/Event/logUnresponsive`` to every group.
     case restartSilence

@@ -198,7 +198,7 @@ extension Ownership {
     owning.trims.bytes += sent.record.payload.count
   }
 
-  /// Another node owns the group. An undecided record is dropped: if it is in the log after all, the node reads it there.
+  /// Another node owns the group. An undecided record is dropped: if it is in the log after all, it is read there.
   private mutating func depose(_ applied: LogCursor) -> [Action] {
     state = .deposed(applied)
     return [.halt(.deposed)]

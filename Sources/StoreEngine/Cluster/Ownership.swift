@@ -64,7 +64,8 @@ package struct Ownership: Sendable {
 
     /// Take no more commands, request the last commit, then report ``Event/drained``.
     case drain
-    /// Stop the loop: answer and acknowledge nothing more, drop what is not committed. Then report ``Event/loopReset``.
+    /// Stop the loop: answer and acknowledge nothing more, drop what is not committed. Then report
+    /// ``Event/loopReset``.
     case halt(HaltReason)
     /// Call ``GroupLog/trim(_:)``.
     case trim(GroupTrim)
@@ -108,7 +109,7 @@ package struct Ownership: Sendable {
 
   let group: GroupID
   let node: NodeID
-  /// The nodes that keep the group, in the order of their ranks. A node that is not among them follows and never claims.
+  /// The nodes that keep the group, in the order of their ranks. A node that is not among them never claims.
   let members: [NodeID]
   let limits: ClusterLimits
   var state: State
