@@ -18,8 +18,8 @@ final class ClusterSimulation {
     var disturbances: [Disturbance] = [
       .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .release, .release,
     ]
-    /// Whether messages are lost, doubled and late in phase 1.
-    var isNoisy = true
+    /// Faults of messages in phase 1; nil: by the seed.
+    var noise: Noise?
     /// Number of nodes; nil: three to five.
     var nodeCount: Int?
     /// Number of groups; nil: one to three.
@@ -48,10 +48,13 @@ final class ClusterSimulation {
 
   /// Faults of single messages.
   struct Noise {
-    var isOn = true
     var lossPercent = 0
     /// Messages with a delay of up to 3 s.
     var slowPercent = 0
+    /// Requests that arrive twice.
+    var doubledPercent = 0
+
+    static let none = Noise()
   }
 
   /// How often each thing happened, to check that a simulation covers it.
@@ -85,7 +88,7 @@ final class ClusterSimulation {
   let log: SimulatedLog
   let oracle: ClusterOracle
   private var clients: [SimulatedClient] = []
-  private(set) var noise = Noise()
+  private(set) var noise = Noise.none
   private var linkCuts: [SimulatedLink.Cuts] = []
   /// The log elects a leader until then.
   private(set) var electedUntil: Int64 = 0
@@ -102,11 +105,14 @@ final class ClusterSimulation {
     groupCount = settings.groupCount ?? 1 + random.below(3)
     oracle = ClusterOracle(groupCount: groupCount)
     log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
+    let drawn = Noise(
+      lossPercent: random.pick([0, 1, 3, 10]),
+      slowPercent: random.pick([0, 1, 3, 10]),
+      doubledPercent: 2
+    )
+    noise = settings.noise ?? drawn
     self.random = random
-    noise.lossPercent = self.random.pick([0, 1, 3, 10])
-    noise.slowPercent = self.random.pick([0, 1, 3, 10])
     log.accepted = { [unowned self] group, record in accepted(group, record) }
-    noise.isOn = settings.isNoisy
     let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
     for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), world: self)) }
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
@@ -125,7 +131,7 @@ final class ClusterSimulation {
 
   /// Delay of one message.
   func delay() -> Int64 {
-    noise.isOn && random.percent(noise.slowPercent)
+    random.percent(noise.slowPercent)
       ? random.milliseconds(50...3_000) : random.milliseconds(0...5)
   }
 
@@ -232,7 +238,7 @@ final class ClusterSimulation {
 
   private func heal() {
     isDisturbed = false
-    noise.isOn = false
+    noise = .none
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     electedUntil = 0
     for node in nodes {
@@ -252,7 +258,11 @@ final class ClusterSimulation {
       case .election:
         tally.elections += 1
         electedUntil = time.nanoseconds + random.milliseconds(800...2_600)
-      case .release: release(GroupID(UInt8(random.below(groupCount))), to: random.pick(nodes).id)
+      case .release:
+        let target = random.pick(nodes)
+        release(GroupID(UInt8(random.below(groupCount))), to: target.id)
+        // It then sees the release only after another node has claimed the group.
+        if random.oneIn(3) { stop(target) }
       }
       disturb()
     }

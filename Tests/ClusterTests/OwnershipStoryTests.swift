@@ -269,6 +269,18 @@ struct OwnershipStoryTests {
       ]
     ),
     S(
+      "a release gives no right to claim at once after another claim",
+      S.following,
+      {
+        let more = S.records(after: S.end, [(.release(to: NodeID(1)), 1), (.claim(by: NodeID(3)), 2)])
+        return [
+          .init(900, .recordsFollowed(more), "apply 4 release to 1, apply 5 claim by 3"),
+          .init(950, S.probe(owner: S.owner(3, epoch: 2), last: 5), "-"),
+          .init(950, input: .deadline, "2900"),
+        ]
+      }()
+    ),
+    S(
       "every other member waits",
       S.following,
       [

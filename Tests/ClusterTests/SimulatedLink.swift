@@ -81,7 +81,7 @@ final class SimulatedLink: GroupLog {
     _ perform: @escaping (ClusterSimulation) -> Answer
   ) {
     guard !loses(until: world.cuts(of: node).requestsUntil) else { return }
-    let copies = world.noise.isOn && world.random.percent(2) ? 2 : 1
+    let copies = world.random.percent(world.noise.doubledPercent) ? 2 : 1
     for _ in 0..<copies {
       world.time.schedule(after: world.delay()) { [self] in arrived(failed: failed, done, perform) }
     }
@@ -114,7 +114,7 @@ final class SimulatedLink: GroupLog {
   }
 
   private func loses(until cut: Int64) -> Bool {
-    cut > world.time.nanoseconds || (world.noise.isOn && world.random.percent(world.noise.lossPercent))
+    cut > world.time.nanoseconds || world.random.percent(world.noise.lossPercent)
   }
 
   /// Sends what the group's watch does not have yet. Called after each record.

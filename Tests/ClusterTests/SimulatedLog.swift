@@ -90,7 +90,7 @@ final class SimulatedLog {
   func trim(_ trim: GroupTrim) {
     var log = self[trim.group]
     var before = trim.before
-    if missing.contains(.lastRecord) { before = log.last.next }
+    if missing.contains(.lastRecord), before == log.last { before = before.next }
     guard log.owner.fence == trim.fence, before > log.first else { return }
     while log.first < before {
       log.records[log.first] = nil
