@@ -341,6 +341,11 @@ let package = Package(
       swiftSettings: strict
     ),
     .testTarget(
+      name: "ClusterTests",
+      dependencies: ["StoreEngine", "TestSupport", heap],
+      swiftSettings: strict
+    ),
+    .testTarget(
       name: "StoreRocksDBTests",
       dependencies: ["StoreRocksDB", "StoreEngine", "ReceiptModel", "ReceiptWire", "TestSupport", nioCore],
       swiftSettings: strict
@@ -387,7 +392,7 @@ let package = Package(
 if Context.environment["TIDEMARK_OPTIMIZED_ENGINE"] == "1" {
   let computing: Set = [
     "ReceiptModel", "ReceiptWire", "StoreEngine", "TestSupport", "ReceiptModelTests", "ReceiptWireTests",
-    "StoreEngineTests", "SimulationTests", "StoreRocksDBTests",
+    "StoreEngineTests", "SimulationTests", "ClusterTests", "StoreRocksDBTests",
   ]
   for target in package.targets where computing.contains(target.name) {
     target.swiftSettings = (target.swiftSettings ?? []) + [.unsafeFlags(["-O", "-assert-config", "Debug"])]

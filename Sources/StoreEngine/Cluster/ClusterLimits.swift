@@ -1,0 +1,40 @@
+/// Times and limits of the cluster's protocol (C4). They are constants: all nodes of a cluster must use the same ones,
+/// so no flag changes them. Tests do.
+///
+/// The lease and the wait belong together. An owner answers queries until ``leaseMilliseconds`` after it first sent the
+/// last acknowledged record. A candidate claims ``waitMilliseconds`` after it received that record, which is later. So
+/// no query is answered under two owners, unless one clock runs a third faster than the other: 2.0 / 1.5.
+package struct ClusterLimits: Hashable, Sendable {
+  // MARK: Lease and take-over
+
+  /// How long an owner may answer queries, from the first sending of its last acknowledged record.
+  package var leaseMilliseconds: Int64 = 1_500
+  /// How long a candidate receives no new record before it claims. Longer than the lease by a third.
+  package var waitMilliseconds: Int64 = 2_000
+  /// Additional wait for each rank, so that candidates do not claim together.
+  package var rankMilliseconds: Int64 = 300
+  /// After this time without an append an owner appends an `alive` record. A third of the lease: two may be late.
+  package var aliveMilliseconds: Int64 = 500
+
+  // MARK: Requests to the log
+
+  /// Interval of the probes of the log.
+  package var probeMilliseconds: Int64 = 500
+  /// A probe that takes longer counts as failed: the log may be electing a leader, and no owner can append.
+  package var probeAnswerMilliseconds: Int64 = 300
+  /// A record or a read without an answer for this time is sent again.
+  package var resendMilliseconds: Int64 = 400
+  /// Pause before a record is sent again after an unclear answer.
+  package var unclearPauseMilliseconds: Int64 = 50
+
+  // MARK: Trim and release
+
+  /// Smallest number of records that a trim removes.
+  package var trimRecordsMin: UInt64 = 256
+  /// Payload bytes appended since the last trim that justify a smaller trim.
+  package var trimBytesMin = 4 << 20
+  /// An owner releases a group to a member that lags less than this number of records.
+  package var releaseLagMax: UInt64 = 1_000
+
+  package init() {}
+}

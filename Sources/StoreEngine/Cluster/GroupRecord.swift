@@ -1,0 +1,102 @@
+import ReceiptModel
+
+/// One append to a group's log.
+///
+/// Records form a chain: each carries the hash of the record before. So a member that stored another history notices it
+/// at the first record that follows.
+package struct GroupRecord: Hashable, Sendable {
+  /// What a record tells.
+  package enum Kind: Hashable, Sendable {
+    /// Log batches of the group's shards: one group commit, or a part of one. The payload has them.
+    case batches
+    /// This node becomes the owner. The record's epoch begins with it.
+    case claim(by: NodeID)
+    /// The owner gives the group up, so that this node need not wait before it claims.
+    case release(to: NodeID)
+    /// The owner is alive and has nothing else to append.
+    case alive
+  }
+
+  package var position: RecordPosition
+  package var epoch: OwnerEpoch
+  /// Hash of the record before; ``RecordHash/none`` for the first record.
+  package var previous: RecordHash
+  package var kind: Kind
+  package var payload: [UInt8]
+
+  package init(
+    position: RecordPosition,
+    epoch: OwnerEpoch,
+    previous: RecordHash,
+    kind: Kind,
+    payload: [UInt8] = []
+  ) {
+    self.position = position
+    self.epoch = epoch
+    self.previous = previous
+    self.kind = kind
+    self.payload = payload
+  }
+
+  /// Hash of all fields, for the record that follows.
+  ///
+  /// The encoding for the shared log is not defined yet. Until then the hash covers the fields in declaration order,
+  /// big-endian. Nothing stores it.
+  package var hash: RecordHash {
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(payload.count + 27)
+    func append<Number: FixedWidthInteger & UnsignedInteger>(_ number: Number) {
+      for shift in stride(from: Number.bitWidth - 8, through: 0, by: -8) {
+        bytes.append(UInt8(truncatingIfNeeded: number >> shift))
+      }
+    }
+    append(position.rawValue)
+    append(epoch.rawValue)
+    append(previous.rawValue)
+    switch kind {
+    case .batches: append(UInt8(0))
+    case .claim(let node):
+      append(UInt8(1))
+      append(node.rawValue)
+    case .release(let node):
+      append(UInt8(2))
+      append(node.rawValue)
+    case .alive: append(UInt8(3))
+    }
+    bytes += payload
+    return RecordHash(StableHash.hash(bytes.span.bytes))
+  }
+}
+
+/// XXH64 of a record.
+package struct RecordHash: Hashable, Sendable, BitwiseCopyable {
+  package var rawValue: UInt64
+  package init(_ rawValue: UInt64) { self.rawValue = rawValue }
+  /// The hash before the first record.
+  package static let none = RecordHash(0)
+}
+
+/// How far a node has a group's log: the last record that it applied.
+package struct LogCursor: Hashable, Sendable {
+  package let position: RecordPosition
+  package let epoch: OwnerEpoch
+  package let hash: RecordHash
+
+  /// Before the first record.
+  package static let start = LogCursor(position: .zero, epoch: .zero, hash: .none)
+
+  private init(position: RecordPosition, epoch: OwnerEpoch, hash: RecordHash) {
+    self.position = position
+    self.epoch = epoch
+    self.hash = hash
+  }
+
+  package init(after record: GroupRecord) {
+    self.init(position: record.position, epoch: record.epoch, hash: record.hash)
+  }
+
+  /// The record of this kind that would follow.
+  package func record(_ kind: GroupRecord.Kind, epoch: OwnerEpoch, payload: [UInt8] = []) -> GroupRecord {
+    GroupRecord(position: position.next, epoch: epoch, previous: hash, kind: kind, payload: payload)
+  }
+}

@@ -1,0 +1,212 @@
+/// Following and claiming: everything before a node owns a group.
+extension Ownership {
+  struct Following: Sendable {
+    /// How records reach the node.
+    enum Intake: Sendable {
+      /// It reads. Becomes watching at the end of the log.
+      case reading(resendAt: BootTime)
+      /// It receives new records. Becomes reading after a gap, a lost connection or a watch that lags.
+      case watching
+      /// It waits for a snapshot, and follows no more.
+      case stranded
+
+      var deadline: BootTime {
+        switch self {
+        case .reading(let resendAt): resendAt
+        case .watching, .stranded: .never
+        }
+      }
+    }
+
+    /// What a candidate waits for before it claims.
+    enum Turn: Sendable {
+      /// A silence of the owner.
+      case silence
+      /// Nothing: the owner has released the group to this node.
+      case released
+    }
+
+    var applied: LogCursor
+    /// The owner that the last probe has seen. A claim has to replace the owner whose records were applied.
+    var owner: GroupOwner
+    var intake: Intake
+    /// Start of the silence: the last new record, or the last failed probe.
+    var quietSince: BootTime
+    var turn = Turn.silence
+    /// End of the log by the last probe. The watch has to reach it before the next one.
+    var expected: RecordPosition
+
+    init(applied: LogCursor, owner: GroupOwner, now: BootTime) {
+      self.applied = applied
+      self.owner = owner
+      intake = .reading(resendAt: now)
+      quietSince = now
+      expected = applied.position
+    }
+  }
+
+  struct Claiming: Sendable {
+    let applied: LogCursor
+    /// The owner that the claim replaces.
+    let replaced: GroupOwner
+    var claim: Undecided
+  }
+
+  // MARK: Following
+
+  mutating func handle(_ event: Event, following: Following, at now: BootTime) -> [Action] {
+    var following = following
+    switch event {
+    case .timerFired:
+      if now >= claimTime(following) { return claim(following, at: now) }
+      guard now >= following.intake.deadline else { return [] }
+      return read(following, at: now)
+    case .recordsRead(let records, let reachesEnd):
+      var actions: [Action] = []
+      let continues = apply(records, to: &following, at: now, &actions)
+      guard case .reading = following.intake, continues else {
+        state = .following(following)
+        return actions
+      }
+      guard reachesEnd else { return actions + read(following, at: now) }
+      following.intake = .watching
+      state = .following(following)
+      return actions + [.follow(from: following.applied.position.next)]
+    case .readTrimmed(let first):
+      guard first > following.applied.position.next else { return [] }
+      following.intake = .stranded
+      state = .following(following)
+      return [.fetchSnapshot(.trimmed(first: first))]
+    case .recordsFollowed(let records):
+      return take(records, following, at: now)
+    case .followEnded:
+      guard case .watching = following.intake else { return [] }
+      return read(following, at: now)
+    case .probeAnswered(let end):
+      let lags = following.applied.position < following.expected
+      // Answers may overtake one another.
+      if end.owner.epoch >= following.owner.epoch { following.owner = end.owner }
+      following.expected = max(following.expected, end.last)
+      guard lags, case .watching = following.intake else {
+        state = .following(following)
+        return []
+      }
+      return read(following, at: now)
+    case .logUnresponsive:
+      following.quietSince = now
+      state = .following(following)
+      return []
+    case .answered, .memberSynced, .releaseRequested, .drained:
+      // Of an ownership that has ended.
+      return []
+    case .commitRequested, .loopReset: preconditionFailure("the loop of a follower has no commits")
+    }
+  }
+
+  /// Become a follower that continues after `applied`.
+  mutating func follow(from applied: LogCursor, owner: GroupOwner, at now: BootTime) -> [Action] {
+    read(Following(applied: applied, owner: owner, now: now), at: now)
+  }
+
+  private mutating func read(_ following: Following, at now: BootTime) -> [Action] {
+    var following = following
+    following.intake = .reading(resendAt: now.adding(milliseconds: limits.resendMilliseconds))
+    state = .following(following)
+    return [.read(from: following.applied.position.next)]
+  }
+
+  private mutating func take(_ records: [GroupRecord], _ following: Following, at now: BootTime) -> [Action] {
+    var following = following
+    var actions: [Action] = []
+    let continues = apply(records, to: &following, at: now, &actions)
+    state = .following(following)
+    guard !continues, case .watching = following.intake else { return actions }
+    return actions + read(following, at: now)
+  }
+
+  /// Apply the records that follow the position, skip those that are applied. False after a gap, or where the chain of
+  /// hashes breaks.
+  private func apply(
+    _ records: [GroupRecord],
+    to following: inout Following,
+    at now: BootTime,
+    _ actions: inout [Action]
+  ) -> Bool {
+    if case .stranded = following.intake { return false }
+    for record in records where record.position > following.applied.position {
+      guard record.position == following.applied.position.next else { return false }
+      guard record.previous == following.applied.hash else {
+        following.intake = .stranded
+        actions.append(.fetchSnapshot(.diverged(at: record.position)))
+        return false
+      }
+      following.applied = LogCursor(after: record)
+      following.quietSince = now
+      following.turn = record.kind == .release(to: node) ? .released : .silence
+      actions.append(.apply(record))
+    }
+    return true
+  }
+
+  // MARK: Claiming
+
+  /// When the node claims. A release needs no wait: its owner answers nothing since it sent the release.
+  func claimTime(_ following: Following) -> BootTime {
+    guard case .watching = following.intake, let rank = members.firstIndex(of: node),
+      following.owner.epoch == following.applied.epoch
+    else { return .never }
+    switch following.turn {
+    case .released: return following.quietSince
+    case .silence:
+      let wait = limits.waitMilliseconds + limits.rankMilliseconds * Int64(rank)
+      return following.quietSince.adding(milliseconds: wait)
+    }
+  }
+
+  private mutating func claim(_ following: Following, at now: BootTime) -> [Action] {
+    let record = following.applied.record(.claim(by: node), epoch: following.owner.epoch.next)
+    let (claim, attempt) = firstAttempt(of: record, at: now)
+    let claiming = Claiming(applied: following.applied, replaced: following.owner, claim: claim)
+    state = .claiming(claiming)
+    return [send(claiming, attempt)]
+  }
+
+  private func send(_ claiming: Claiming, _ attempt: Attempt) -> Action {
+    .claim(GroupClaim(group: group, record: claiming.claim.record, seen: claiming.replaced.fence), attempt)
+  }
+
+  mutating func handle(_ event: Event, claiming: Claiming, at now: BootTime) -> [Action] {
+    var claiming = claiming
+    switch event {
+    case .timerFired:
+      guard now >= claiming.claim.resendAt else { return [] }
+      let attempt = nextAttempt(of: &claiming.claim, at: now)
+      state = .claiming(claiming)
+      return [send(claiming, attempt)]
+    case .answered(let attempt, let outcome):
+      guard claiming.claim.attempts.contains(attempt) else { return [] }
+      switch outcome {
+      case .committed(let owner):
+        state = .owning(Owning(claim: claiming.claim, owner: owner, limits))
+        return [.committed(claiming.claim.record), .promote(owner.epoch)]
+      case .fenced(let owner):
+        return follow(from: claiming.applied, owner: owner, at: now)
+      case .unclear:
+        claiming.claim.unclear(attempt, at: now, limits)
+        state = .claiming(claiming)
+        return []
+      }
+    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+      // The claim's position may be taken by another record. Its own record is left to the answer, which has the fence.
+      let record = claiming.claim.record
+      guard records.contains(where: { $0.position == record.position && $0 != record }) else { return [] }
+      let actions = follow(from: claiming.applied, owner: claiming.replaced, at: now)
+      guard case .following(let following) = state else { return actions }
+      return take(records, following, at: now) + actions
+    case .readTrimmed, .followEnded, .probeAnswered, .logUnresponsive, .memberSynced, .releaseRequested,
+      .drained:
+      return []
+    case .commitRequested, .loopReset: preconditionFailure("the loop of a candidate has no commits")
+    }
+  }
+}

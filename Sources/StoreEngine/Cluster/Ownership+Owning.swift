@@ -1,0 +1,268 @@
+/// Owning and releasing: a node appends to a group's log.
+extension Ownership {
+  struct Owning: Sendable {
+    /// The record in flight, one at a time (C2).
+    enum Flight: Sendable {
+      /// Nothing is in flight since the last record was sent. Becomes undecided with the next one.
+      case idle(since: BootTime)
+      /// Becomes idle when the record is committed.
+      case undecided(Undecided)
+      /// An `alive` record was in flight when a commit was requested, which follows it.
+      case undecidedAndNext(Undecided, next: [UInt8])
+    }
+
+    /// A move of the group to another member.
+    enum Handover: Sendable {
+      case none
+      /// Waits until the member lags little. Becomes draining.
+      case waiting(to: NodeID)
+      /// The loop ends its last commit. Becomes drained.
+      case draining(to: NodeID)
+      /// The release is sent as soon as nothing is in flight.
+      case drained(to: NodeID)
+    }
+
+    /// The last record that is committed.
+    var applied: LogCursor
+    let owner: GroupOwner
+    var leaseEnd: BootTime
+    var flight: Flight
+    var handover = Handover.none
+    var trims = Trims()
+
+    init(claim: Undecided, owner: GroupOwner, _ limits: ClusterLimits) {
+      applied = LogCursor(after: claim.record)
+      self.owner = owner
+      leaseEnd = claim.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
+      flight = .idle(since: claim.firstSentAt)
+    }
+
+    /// A commit may wait for an `alive` record, but not for another commit.
+    var acceptsCommit: Bool {
+      switch handover {
+      case .none, .waiting, .draining: break
+      case .drained: return false
+      }
+      return switch flight {
+      case .idle: true
+      case .undecided(let sent): sent.record.kind == .alive
+      case .undecidedAndNext: false
+      }
+    }
+  }
+
+  /// What an owner knows of the members' storage.
+  struct Trims: Sendable {
+    /// Reports since the claim. A member without one holds every trim.
+    var synced: [NodeID: RecordPosition] = [:]
+    /// First position after the last trim of this owner.
+    var first = RecordPosition.zero.next
+    /// Payload bytes appended since then.
+    var bytes = 0
+  }
+
+  struct Releasing: Sendable {
+    let applied: LogCursor
+    let owner: GroupOwner
+    let to: NodeID
+    var release: Undecided
+  }
+
+  // MARK: Owning
+
+  mutating func handle(_ event: Event, owning: Owning, at now: BootTime) -> [Action] {
+    var owning = owning
+    switch event {
+    case .timerFired:
+      guard now >= deadline else { return [] }
+      return continueFlight(owning, at: now)
+    case .answered(let attempt, let outcome):
+      return answered(attempt, outcome, owning, at: now)
+    case .commitRequested(let payload):
+      precondition(owning.acceptsCommit, "a commit was requested while another is in flight")
+      switch owning.flight {
+      case .idle: return append(.batches, payload, owning, at: now)
+      case .undecided(let sent): owning.flight = .undecidedAndNext(sent, next: payload)
+      case .undecidedAndNext: break
+      }
+      state = .owning(owning)
+      return []
+    case .memberSynced(let member, let position):
+      owning.trims.synced[member] = max(owning.trims.synced[member] ?? .zero, position)
+      let trim = trimIfDue(&owning)
+      let drain = drainIfReady(&owning)
+      state = .owning(owning)
+      return trim + drain
+    case .releaseRequested(let to):
+      guard to != node, members.contains(to), case .none = owning.handover else { return [] }
+      owning.handover = .waiting(to: to)
+      let drain = drainIfReady(&owning)
+      state = .owning(owning)
+      return drain
+    case .drained:
+      guard case .draining(let to) = owning.handover else { return [] }
+      owning.handover = .drained(to: to)
+      state = .owning(owning)
+      guard case .idle = owning.flight else { return [] }
+      return release(owning, to: to, at: now)
+    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+      return records.contains { $0.epoch > owning.owner.epoch } ? depose(owning.applied) : []
+    case .probeAnswered(let end):
+      return end.owner.epoch > owning.owner.epoch ? depose(owning.applied) : []
+    case .readTrimmed, .followEnded, .logUnresponsive:
+      return []
+    case .loopReset: preconditionFailure("an owner's loop was reset without a halt")
+    }
+  }
+
+  /// Send the undecided record again unchanged, or an `alive` record where none is.
+  private mutating func continueFlight(_ owning: Owning, at now: BootTime) -> [Action] {
+    var owning = owning
+    switch owning.flight {
+    case .idle:
+      return append(.alive, [], owning, at: now)
+    case .undecided(var sent):
+      let attempt = nextAttempt(of: &sent, at: now)
+      owning.flight = .undecided(sent)
+      state = .owning(owning)
+      return [send(sent, owning.owner, attempt)]
+    case .undecidedAndNext(var sent, let next):
+      let attempt = nextAttempt(of: &sent, at: now)
+      owning.flight = .undecidedAndNext(sent, next: next)
+      state = .owning(owning)
+      return [send(sent, owning.owner, attempt)]
+    }
+  }
+
+  private mutating func append(
+    _ kind: GroupRecord.Kind,
+    _ payload: [UInt8],
+    _ owning: Owning,
+    at now: BootTime
+  ) -> [Action] {
+    var owning = owning
+    let record = owning.applied.record(kind, epoch: owning.owner.epoch, payload: payload)
+    let (sent, attempt) = firstAttempt(of: record, at: now)
+    owning.flight = .undecided(sent)
+    state = .owning(owning)
+    return [send(sent, owning.owner, attempt)]
+  }
+
+  private func send(_ sent: Undecided, _ owner: GroupOwner, _ attempt: Attempt) -> Action {
+    .append(GroupAppend(group: group, record: sent.record, fence: owner.fence), attempt)
+  }
+
+  private mutating func answered(
+    _ attempt: Attempt,
+    _ outcome: AppendOutcome,
+    _ owning: Owning,
+    at now: BootTime
+  ) -> [Action] {
+    var owning = owning
+    switch owning.flight {
+    case .idle:
+      return []
+    case .undecided(var sent):
+      guard sent.attempts.contains(attempt) else { return [] }
+      switch outcome {
+      case .committed:
+        commit(sent, &owning)
+        owning.flight = .idle(since: sent.firstSentAt)
+        state = .owning(owning)
+        guard case .drained(let to) = owning.handover else { return [.committed(sent.record)] }
+        return [.committed(sent.record)] + release(owning, to: to, at: now)
+      case .fenced: return depose(owning.applied)
+      case .unclear:
+        sent.unclear(attempt, at: now, limits)
+        owning.flight = .undecided(sent)
+      }
+    case .undecidedAndNext(var sent, let next):
+      guard sent.attempts.contains(attempt) else { return [] }
+      switch outcome {
+      case .committed:
+        commit(sent, &owning)
+        return [.committed(sent.record)] + append(.batches, next, owning, at: now)
+      case .fenced: return depose(owning.applied)
+      case .unclear:
+        sent.unclear(attempt, at: now, limits)
+        owning.flight = .undecidedAndNext(sent, next: next)
+      }
+    }
+    state = .owning(owning)
+    return []
+  }
+
+  private func commit(_ sent: Undecided, _ owning: inout Owning) {
+    owning.applied = LogCursor(after: sent.record)
+    owning.leaseEnd = sent.firstSentAt.adding(milliseconds: limits.leaseMilliseconds)
+    owning.trims.bytes += sent.record.payload.count
+  }
+
+  /// Another node owns the group. An undecided record is dropped: if it is in the log after all, it is read there.
+  private mutating func depose(_ applied: LogCursor) -> [Action] {
+    state = .deposed(applied)
+    return [.halt(.deposed)]
+  }
+
+  // MARK: Trim
+
+  /// Remove what every member has synced (C7), but never the last record: the next append has to find it (C1).
+  private func trimIfDue(_ owning: inout Owning) -> [Action] {
+    let synced = members.map { owning.trims.synced[$0] ?? .zero }.min() ?? .zero
+    let before = min(synced.next, owning.applied.position)
+    guard before > owning.trims.first else { return [] }
+    let count = before.rawValue - owning.trims.first.rawValue
+    guard count >= limits.trimRecordsMin || owning.trims.bytes >= limits.trimBytesMin else { return [] }
+    owning.trims.first = before
+    owning.trims.bytes = 0
+    return [.trim(GroupTrim(group: group, before: before, fence: owning.owner.fence))]
+  }
+
+  // MARK: Release
+
+  private func drainIfReady(_ owning: inout Owning) -> [Action] {
+    guard case .waiting(let to) = owning.handover, let synced = owning.trims.synced[to],
+      owning.applied.position.rawValue < synced.rawValue + limits.releaseLagMax
+    else { return [] }
+    owning.handover = .draining(to: to)
+    return [.drain]
+  }
+
+  /// Queries end here, not with the answer: the other node may claim as soon as the record is in the log.
+  private mutating func release(_ owning: Owning, to: NodeID, at now: BootTime) -> [Action] {
+    let record = owning.applied.record(.release(to: to), epoch: owning.owner.epoch)
+    let (release, attempt) = firstAttempt(of: record, at: now)
+    state = .releasing(Releasing(applied: owning.applied, owner: owning.owner, to: to, release: release))
+    return [send(release, owning.owner, attempt)]
+  }
+
+  mutating func handle(_ event: Event, releasing: Releasing, at now: BootTime) -> [Action] {
+    var releasing = releasing
+    switch event {
+    case .timerFired:
+      guard now >= releasing.release.resendAt else { return [] }
+      let attempt = nextAttempt(of: &releasing.release, at: now)
+      state = .releasing(releasing)
+      return [send(releasing.release, releasing.owner, attempt)]
+    case .answered(let attempt, let outcome):
+      guard releasing.release.attempts.contains(attempt) else { return [] }
+      switch outcome {
+      case .committed:
+        state = .deposed(LogCursor(after: releasing.release.record))
+        return [.committed(releasing.release.record), .halt(.released(to: releasing.to))]
+      case .fenced: return depose(releasing.applied)
+      case .unclear:
+        releasing.release.unclear(attempt, at: now, limits)
+        state = .releasing(releasing)
+        return []
+      }
+    case .recordsFollowed(let records), .recordsRead(let records, reachesEnd: _):
+      return records.contains { $0.epoch > releasing.owner.epoch } ? depose(releasing.applied) : []
+    case .probeAnswered(let end):
+      return end.owner.epoch > releasing.owner.epoch ? depose(releasing.applied) : []
+    case .readTrimmed, .followEnded, .logUnresponsive, .memberSynced, .releaseRequested, .drained:
+      return []
+    case .commitRequested, .loopReset: preconditionFailure("the loop of a releasing owner has no commits")
+    }
+  }
+}

@@ -1,0 +1,248 @@
+/// Decides who owns a group, on one node (docs/cluster.md).
+///
+/// The log is the lease. The owner appends at least every half second. A candidate that receives nothing for the wait
+/// time claims the group by a record of its own. The log accepts one record per position, and a claim changes the owner
+/// in the same step. So no clocks are compared, and a stopped owner that resumes can append nothing.
+///
+/// An event and the node's time go in, actions come out. The machine reads no clock and draws no random number.
+package struct Ownership: Sendable {
+  /// Input of the machine.
+  package enum Event: Sendable {
+    /// ``Ownership/deadline`` has passed. An early call does nothing.
+    case timerFired
+
+    // Following
+    /// The records that ``Action/read(from:)`` asked for. `reachesEnd`: the last one was the end of the log.
+    case recordsRead([GroupRecord], reachesEnd: Bool)
+    /// The records that ``Action/read(from:)`` asked for are trimmed. The log begins at `first`.
+    case readTrimmed(first: RecordPosition)
+    /// Records of ``Action/follow(from:)``.
+    case recordsFollowed([GroupRecord])
+    /// ``Action/follow(from:)`` has ended.
+    case followEnded
+    /// A probe has read owner and end of the group (``LogProbe``).
+    case probeAnswered(GroupEnd)
+    /// A probe has failed or is late (``LogProbe``).
+    case logUnresponsive
+
+    // Appending
+    /// The outcome of an attempt to append or to claim.
+    case answered(Attempt, AppendOutcome)
+    /// The owner's loop has a group commit. Requires ``Ownership/acceptsCommit``.
+    case commitRequested(payload: [UInt8])
+    /// A member has synced its storage up to a position.
+    case memberSynced(NodeID, RecordPosition)
+
+    // Giving up
+    /// The group is to move to this member. Ignored unless this node owns it.
+    case releaseRequested(to: NodeID)
+    /// The loop takes no more commands, and its last commit was requested: the answer to ``Action/drain``.
+    case drained
+    /// The loop has dropped its memory: the answer to ``Action/halt(_:)``.
+    case loopReset
+  }
+
+  /// Output of the machine. The node performs the actions in order.
+  package enum Action: Hashable, Sendable {
+    /// Call ``GroupLog/read(_:from:max:done:)``. A failed read needs no event: it is sent again.
+    case read(from: RecordPosition)
+    /// Call ``GroupLog/follow(_:from:receive:)``.
+    case follow(from: RecordPosition)
+    /// Apply another node's record, and store it with its position.
+    case apply(GroupRecord)
+    /// The member cannot follow: its storage has to be replaced by another member's snapshot.
+    case fetchSnapshot(SnapshotReason)
+
+    /// Call ``GroupLog/claim(_:done:)``.
+    case claim(GroupClaim, Attempt)
+    /// Call ``GroupLog/append(_:done:)``.
+    case append(GroupAppend, Attempt)
+    /// This node's own record is in the log: store it with its position, then release what waits for it (C3).
+    case committed(GroupRecord)
+    /// Become the owner: accept requests.
+    case promote(OwnerEpoch)
+
+    /// Take no more commands, request the last commit, then report ``Event/drained``.
+    case drain
+    /// Stop the loop: answer and acknowledge nothing more, drop what is not committed. Then report
+    /// ``Event/loopReset``.
+    case halt(HaltReason)
+    /// Call ``GroupLog/trim(_:)``.
+    case trim(GroupTrim)
+  }
+
+  /// The number of a call that appends a record. A record that is sent again has a new number.
+  package struct Attempt: Hashable, Comparable, Sendable, BitwiseCopyable {
+    package var rawValue: UInt64
+    package init(_ rawValue: UInt64) { self.rawValue = rawValue }
+    package static func < (a: Self, b: Self) -> Bool { a.rawValue < b.rawValue }
+  }
+
+  /// Why a member cannot follow.
+  package enum SnapshotReason: Hashable, Sendable {
+    /// The records after the member's position are trimmed. C7 excludes it for members of the set.
+    case trimmed(first: RecordPosition)
+    /// The record at this position does not follow what the member has stored.
+    case diverged(at: RecordPosition)
+  }
+
+  /// Why a node no longer owns a group.
+  package enum HaltReason: Hashable, Sendable {
+    /// Another node has claimed it.
+    case deposed
+    /// Its release is in the log.
+    case released(to: NodeID)
+  }
+
+  enum State: Sendable {
+    /// Applies the owner's records. Becomes claiming after a silence, or after a release to this node.
+    case following(Following)
+    /// Has sent a claim that is undecided. Becomes owning if it was appended, else following.
+    case claiming(Claiming)
+    /// Appends and answers. Becomes releasing when a move is ready, deposed when another node's claim is noticed.
+    case owning(Owning)
+    /// Has sent a release that is undecided, and answers nothing. Becomes deposed either way.
+    case releasing(Releasing)
+    /// Is no longer the owner; the loop still drops its memory. Becomes following.
+    case deposed(LogCursor)
+  }
+
+  let group: GroupID
+  let node: NodeID
+  /// The nodes that keep the group, in the order of their ranks. A node that is not among them never claims.
+  let members: [NodeID]
+  let limits: ClusterLimits
+  var state: State
+  private var attempts: UInt64 = 0
+
+  /// A node starts as a follower, also if it owned the group before: what it had not committed is gone.
+  ///
+  /// The first timer starts it.
+  ///
+  /// - Parameter stored: the last record in the node's storage.
+  package init(
+    group: GroupID,
+    node: NodeID,
+    members: [NodeID],
+    limits: ClusterLimits,
+    stored: LogCursor,
+    now: BootTime
+  ) {
+    self.group = group
+    self.node = node
+    self.members = members
+    self.limits = limits
+    state = .following(Following(applied: stored, owner: .none, now: now))
+  }
+
+  /// When ``Event/timerFired`` is due; it may be in the past.
+  package var deadline: BootTime {
+    switch state {
+    case .following(let following): min(following.intake.deadline, claimTime(following))
+    case .claiming(let claiming): claiming.claim.resendAt
+    case .owning(let owning):
+      switch owning.flight {
+      case .idle(let since): since.adding(milliseconds: limits.aliveMilliseconds)
+      case .undecided(let sent), .undecidedAndNext(let sent, next: _): sent.resendAt
+      }
+    case .releasing(let releasing): releasing.release.resendAt
+    case .deposed: .never
+    }
+  }
+
+  /// Whether the node may answer queries now (C4). What waits for a commit needs no lease: its record is the proof.
+  package func mayAnswer(at now: BootTime) -> Bool {
+    switch state {
+    case .owning(let owning): now < owning.leaseEnd
+    case .following, .claiming, .releasing, .deposed: false
+    }
+  }
+
+  /// Whether ``Event/commitRequested(payload:)`` is allowed: this node owns the group and no commit is in flight.
+  package var acceptsCommit: Bool {
+    switch state {
+    case .owning(let owning): owning.acceptsCommit
+    case .following, .claiming, .releasing, .deposed: false
+    }
+  }
+
+  /// The last record that this node has applied or committed.
+  package var applied: LogCursor {
+    switch state {
+    case .following(let following): following.applied
+    case .claiming(let claiming): claiming.applied
+    case .owning(let owning): owning.applied
+    case .releasing(let releasing): releasing.applied
+    case .deposed(let applied): applied
+    }
+  }
+
+  /// Take one event and say what to do.
+  package mutating func handle(_ event: Event, at now: BootTime) -> [Action] {
+    switch state {
+    case .following(let following): handle(event, following: following, at: now)
+    case .claiming(let claiming): handle(event, claiming: claiming, at: now)
+    case .owning(let owning): handle(event, owning: owning, at: now)
+    case .releasing(let releasing): handle(event, releasing: releasing, at: now)
+    case .deposed(let applied): handle(event, deposed: applied, at: now)
+    }
+  }
+
+  private mutating func handle(_ event: Event, deposed applied: LogCursor, at now: BootTime) -> [Action] {
+    switch event {
+    case .loopReset:
+      return follow(from: applied, owner: .none, at: now)
+    case .timerFired, .recordsRead, .readTrimmed, .recordsFollowed, .followEnded, .probeAnswered,
+      .logUnresponsive, .answered, .memberSynced, .releaseRequested, .drained:
+      // The storage holds committed records only, and everything that comes now is read again later.
+      return []
+    case .commitRequested: preconditionFailure("a commit was requested of a halted loop")
+    }
+  }
+
+  // MARK: Undecided records
+
+  /// A record that was sent and is neither appended nor refused for certain. It is sent again unchanged until it is
+  /// decided; nothing else is appended meanwhile (C2).
+  struct Undecided: Sendable {
+    let record: GroupRecord
+    /// The lease counts from here. A later attempt may only learn that the first one was appended long ago.
+    let firstSentAt: BootTime
+    private(set) var attempts: ClosedRange<Attempt>
+    private(set) var resendAt: BootTime
+
+    fileprivate init(_ record: GroupRecord, _ attempt: Attempt, at now: BootTime, _ limits: ClusterLimits) {
+      self.record = record
+      firstSentAt = now
+      attempts = attempt...attempt
+      resendAt = now.adding(milliseconds: limits.resendMilliseconds)
+    }
+
+    fileprivate mutating func resend(_ attempt: Attempt, at now: BootTime, _ limits: ClusterLimits) {
+      attempts = attempts.lowerBound...attempt
+      resendAt = now.adding(milliseconds: limits.resendMilliseconds)
+    }
+
+    /// Send again soon, unless an attempt after this one is still unanswered.
+    mutating func unclear(_ attempt: Attempt, at now: BootTime, _ limits: ClusterLimits) {
+      guard attempt == attempts.upperBound else { return }
+      resendAt = min(resendAt, now.adding(milliseconds: limits.unclearPauseMilliseconds))
+    }
+  }
+
+  mutating func firstAttempt(of record: GroupRecord, at now: BootTime) -> (Undecided, Attempt) {
+    let attempt = nextAttempt()
+    return (Undecided(record, attempt, at: now, limits), attempt)
+  }
+
+  mutating func nextAttempt(of undecided: inout Undecided, at now: BootTime) -> Attempt {
+    let attempt = nextAttempt()
+    undecided.resend(attempt, at: now, limits)
+    return attempt
+  }
+
+  private mutating func nextAttempt() -> Attempt {
+    attempts += 1
+    return Attempt(attempts)
+  }
+}

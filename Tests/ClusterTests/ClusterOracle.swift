@@ -1,0 +1,146 @@
+import StoreEngine
+
+/// The independent record of a simulation: what the log has accepted, what clients were told, and every contradiction
+/// between the two. It shares no code with ``Ownership``.
+final class ClusterOracle {
+  /// One group's history as seen from outside, never trimmed.
+  private struct History {
+    var records: [GroupRecord] = []
+    var epoch: UInt64 = 0
+    /// Where each write is in the log, counted in writes from 1.
+    var places: [Write: Int] = [:]
+    var writeCount = 0
+    /// The latest place in each register that a client was told of.
+    var acknowledged = [Int](repeating: 0, count: Write.registerCount)
+    /// A release was accepted: only a claim may follow.
+    var isReleased = false
+  }
+
+  private var histories: [History]
+  private(set) var faults: [String] = []
+  private(set) var acknowledgements = 0
+  private(set) var reads = 0
+
+  init(groupCount: Int) { histories = Array(repeating: History(), count: groupCount) }
+
+  private func fault(_ group: GroupID, _ text: String) {
+    if faults.count < 20 { faults.append("group \(group.rawValue): \(text)") }
+  }
+
+  func length(_ group: GroupID) -> RecordPosition {
+    RecordPosition(UInt64(histories[Int(group.rawValue)].records.count))
+  }
+
+  // MARK: Log
+
+  /// The log has accepted a record (C1, C2, C10).
+  func accepted(_ group: GroupID, _ record: GroupRecord) {
+    var history = histories[Int(group.rawValue)]
+    defer { histories[Int(group.rawValue)] = history }
+    let expected = history.records.count + 1
+    guard record.position.rawValue == expected else {
+      fault(group, "C1: position \(record.position.rawValue) was appended where \(expected) is next")
+      return
+    }
+    if let last = history.records.last, record.previous != last.hash {
+      fault(group, "C1: record \(expected) does not follow the record before it")
+    }
+    switch record.kind {
+    case .claim:
+      if record.epoch.rawValue != history.epoch + 1 {
+        fault(group, "C1: claim of epoch \(record.epoch.rawValue) after \(history.epoch)")
+      }
+      history.epoch = record.epoch.rawValue
+      history.isReleased = false
+    case .batches, .alive, .release:
+      if record.epoch.rawValue != history.epoch {
+        fault(group, "C1: record of epoch \(record.epoch.rawValue) under \(history.epoch)")
+      }
+      if history.isReleased { fault(group, "C1: record \(expected) by an owner that had released the group") }
+      if case .release = record.kind { history.isReleased = true }
+    }
+    history.records.append(record)
+    guard record.kind == .batches else { return }
+    for write in Write.decode(record.payload) {
+      history.writeCount += 1
+      if history.places.updateValue(history.writeCount, forKey: write) != nil {
+        fault(group, "C2: \(write) is in the log twice")
+      }
+    }
+  }
+
+  // MARK: Clients
+
+  /// A node has acknowledged a write (C3).
+  func acknowledged(_ group: GroupID, _ write: Write) {
+    acknowledgements += 1
+    guard let place = histories[Int(group.rawValue)].places[write] else {
+      fault(group, "C3: \(write) was acknowledged and is not in the log")
+      return
+    }
+    let register = Int(write.register)
+    let known = histories[Int(group.rawValue)].acknowledged[register]
+    histories[Int(group.rawValue)].acknowledged[register] = max(known, place)
+  }
+
+  /// What a read that begins now has to show at least.
+  func readBegins(_ group: GroupID, _ register: Int) -> Int {
+    histories[Int(group.rawValue)].acknowledged[register]
+  }
+
+  /// A node has answered a read (C4).
+  func readEnds(_ group: GroupID, by node: NodeID, _ answer: Write?, atLeast: Int) {
+    reads += 1
+    var place = 0
+    if let answer {
+      guard let known = histories[Int(group.rawValue)].places[answer] else {
+        fault(group, "C3: a read shows \(answer), which is not in the log")
+        return
+      }
+      place = known
+    }
+    if place < atLeast { fault(group, "C4: node \(node.rawValue) showed write \(place) after \(atLeast)") }
+  }
+
+  // MARK: Members
+
+  /// A member cannot follow any more (C6, C7).
+  func stranded(_ node: NodeID, _ group: GroupID, _ reason: Ownership.SnapshotReason) {
+    switch reason {
+    case .trimmed(let first):
+      fault(group, "C7: node \(node.rawValue) needs a record before \(first.rawValue)")
+    case .diverged(let position):
+      fault(group, "C6: node \(node.rawValue) has another history before \(position.rawValue)")
+    }
+  }
+
+  /// A member's storage is a prefix of the history, and reaches `end`.
+  func check(_ node: NodeID, _ group: GroupID, stored: [GroupRecord], reaches end: RecordPosition) {
+    let records = histories[Int(group.rawValue)].records
+    if stored.count > records.count || stored != Array(records.prefix(stored.count)) {
+      fault(group, "C6: the storage of node \(node.rawValue) is not a prefix of the history")
+    }
+    if UInt64(stored.count) < end.rawValue {
+      fault(group, "liveness: node \(node.rawValue) has \(stored.count) of \(end.rawValue) records")
+    }
+  }
+
+  /// What is left in the log is the end of the history.
+  func check(_ group: GroupID, _ log: SimulatedLog.Group) {
+    let records = histories[Int(group.rawValue)].records
+    guard log.last.rawValue == records.count else {
+      fault(group, "C1: the log ends at \(log.last.rawValue), its history at \(records.count)")
+      return
+    }
+    var position = log.first
+    while position <= log.last {
+      if log.records[position] != records[Int(position.rawValue) - 1] {
+        fault(group, "C1: record \(position.rawValue) was replaced")
+      }
+      position = position.next
+    }
+  }
+
+  /// Something did not happen in time.
+  func missed(_ group: GroupID, _ text: String) { fault(group, "liveness: \(text)") }
+}

@@ -1,0 +1,308 @@
+import StoreEngine
+import TestSupport
+
+/// A cluster of three to five nodes, its shared log, clients, and the network between them, in one thread and in an
+/// order determined by the seed.
+///
+/// Phase 1: messages are delayed, lost, doubled and reordered; links are cut one-way; the log elects leaders; nodes
+/// stop and resume, crash and restart; groups move. Phase 2: all of that ends, and every group must have an owner
+/// within 3 s. ``ClusterOracle`` checks every step.
+final class ClusterSimulation {
+  struct Settings {
+    var limits: ClusterLimits
+    var missingChecks: Set<SimulatedLog.MissingCheck> = []
+    var defects: Set<SimulatedNode.Defect> = []
+    /// Length of phase 1.
+    var seconds = 60
+    /// What happens in phase 1, each as often as it stands here.
+    var disturbances: [Disturbance] = [
+      .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .release, .release,
+    ]
+    /// Faults of messages in phase 1; nil: by the seed.
+    var noise: Noise?
+    /// Number of nodes; nil: three to five.
+    var nodeCount: Int?
+    /// Number of groups; nil: one to three.
+    var groupCount: Int?
+
+    /// Small trims, so that the log is trimmed many times.
+    init() {
+      limits = ClusterLimits()
+      limits.trimRecordsMin = 8
+    }
+  }
+
+  /// What may happen to a cluster.
+  enum Disturbance {
+    /// A process stops and resumes, as by SIGSTOP and SIGCONT.
+    case stop
+    /// A machine crashes and restarts.
+    case crash
+    /// Some directions of a node's link to the log are cut for a while.
+    case cut
+    /// The log elects a leader.
+    case election
+    /// A group is moved.
+    case release
+  }
+
+  /// Faults of single messages.
+  struct Noise {
+    var lossPercent = 0
+    /// Messages with a delay of up to 3 s.
+    var slowPercent = 0
+    /// Requests that arrive twice.
+    var doubledPercent = 0
+
+    static let none = Noise()
+  }
+
+  /// How often each thing happened, to check that a simulation covers it.
+  struct Tally {
+    var claims = 0
+    var promotions = 0
+    var depositions = 0
+    var releases = 0
+    var resends = 0
+    var trims = 0
+    var stops = 0
+    var crashes = 0
+    var cuts = 0
+    var elections = 0
+
+    /// The values by name.
+    var counts: [(name: String, count: Int)] {
+      [
+        ("claims", claims), ("promotions", promotions), ("depositions", depositions), ("releases", releases),
+        ("resends", resends), ("trims", trims), ("stops", stops), ("crashes", crashes), ("cuts", cuts),
+        ("elections", elections),
+      ]
+    }
+  }
+
+  let settings: Settings
+  let time = SimulatedTime()
+  var random: SplitMix64
+  let groupCount: Int
+  private(set) var nodes: [SimulatedNode] = []
+  let log: SimulatedLog
+  let oracle: ClusterOracle
+  private var clients: [SimulatedClient] = []
+  private(set) var noise = Noise.none
+  private var linkCuts: [SimulatedLink.Cuts] = []
+  /// The log elects a leader until then.
+  private(set) var electedUntil: Int64 = 0
+  private var isDisturbed = true
+  /// Whether clients issue new writes.
+  private(set) var clientsIssue = true
+  var tally = Tally()
+
+  var issued: Int { clients.reduce(0) { $0 + $1.issued } }
+
+  init(seed: UInt64, settings: Settings = Settings()) {
+    self.settings = settings
+    var random = SplitMix64(seed: seed)
+    groupCount = settings.groupCount ?? 1 + random.below(3)
+    oracle = ClusterOracle(groupCount: groupCount)
+    log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
+    let drawn = Noise(
+      lossPercent: random.pick([0, 1, 3, 10]),
+      slowPercent: random.pick([0, 1, 3, 10]),
+      doubledPercent: 2
+    )
+    noise = settings.noise ?? drawn
+    self.random = random
+    log.accepted = { [unowned self] group, record in accepted(group, record) }
+    let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
+    for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), world: self)) }
+    linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
+    for group in 0..<groupCount {
+      for _ in 0..<(4 + self.random.below(12)) {
+        clients.append(
+          SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), world: self)
+        )
+      }
+    }
+  }
+
+  // MARK: Network
+
+  func cuts(of node: NodeID) -> SimulatedLink.Cuts { linkCuts[Int(node.rawValue) - 1] }
+
+  /// Delay of one message.
+  func delay() -> Int64 {
+    random.percent(noise.slowPercent)
+      ? random.milliseconds(50...3_000) : random.milliseconds(0...5)
+  }
+
+  func deliver(to node: NodeID, _ body: @escaping () -> Void) { self.node(node).run(body) }
+
+  private func node(_ id: NodeID) -> SimulatedNode { nodes[Int(id.rawValue) - 1] }
+
+  /// A member's synced position reaches the owner, or whoever believes to be it.
+  func report(from member: NodeID, _ group: GroupID, synced: RecordPosition) {
+    guard cuts(of: member).requestsUntil <= time.nanoseconds else { return }
+    for receiver in nodes {
+      time.schedule(after: delay() + delay()) {
+        guard let process = receiver.process else { return }
+        receiver.run {
+          if !process.isClosed { process.groups[Int(group.rawValue)].handle(.memberSynced(member, synced)) }
+        }
+      }
+    }
+  }
+
+  // MARK: Run
+
+  /// Starts nodes, clients and disturbances.
+  func start() {
+    for node in nodes { node.start() }
+    for client in clients { client.issue() }
+    for group in 0..<groupCount { read(GroupID(UInt8(group))) }
+    disturb()
+  }
+
+  /// Runs for a while, or until a condition ends it.
+  func run(milliseconds: Int, while condition: () -> Bool = { true }) {
+    time.run(until: time.nanoseconds + .milliseconds(milliseconds), while: condition)
+  }
+
+  /// Runs both phases; stops at the first fault.
+  func run() {
+    start()
+    let isSound: () -> Bool = { [oracle] in oracle.faults.isEmpty }
+    run(milliseconds: settings.seconds * 1_000, while: isSound)
+    heal()
+    // Messages of phase 1 may still be under way.
+    run(milliseconds: 3_100, while: isSound)
+    for group in 0..<groupCount { expectOwner(GroupID(UInt8(group))) }
+    run(milliseconds: 3_000, while: isSound)
+    clientsIssue = false
+    run(milliseconds: 3_000, while: isSound)
+    guard isSound() else { return }
+    let ends = (0..<groupCount).map { oracle.length(GroupID(UInt8($0))) }
+    run(milliseconds: 500, while: isSound)
+    for (index, end) in ends.enumerated() {
+      let group = GroupID(UInt8(index))
+      for node in nodes {
+        oracle.check(node.id, group, stored: node.storage[index].records, reaches: end)
+      }
+      oracle.check(group, log[group])
+    }
+    for client in clients where !client.isIdle {
+      oracle.missed(client.group, "client \(client.id) has no answer")
+    }
+  }
+
+  /// Within 3 s some node of the group is its owner and may answer.
+  private func expectOwner(_ group: GroupID) {
+    let limit = time.nanoseconds + .milliseconds(3_000)
+    func look() {
+      if nodes.contains(where: { $0.process?.groups[Int(group.rawValue)].read(0) != nil }) { return }
+      guard time.nanoseconds < limit else {
+        oracle.missed(group, "no owner 3 s after the last fault")
+        return
+      }
+      time.schedule(after: .milliseconds(10), look)
+    }
+    look()
+  }
+
+  /// The log has accepted a record: it goes to all watches.
+  private func accepted(_ group: GroupID, _ record: GroupRecord) {
+    oracle.accepted(group, record)
+    time.schedule(after: 0) { [self] in
+      for node in nodes { node.process?.link.pump(group) }
+    }
+  }
+
+  /// Reads a register of a group on some node, again and again.
+  private func read(_ group: GroupID) {
+    time.schedule(after: random.milliseconds(1...15)) { [self] in
+      let node = random.pick(nodes)
+      let register = random.below(Write.registerCount)
+      let atLeast = oracle.readBegins(group, register)
+      if let process = node.process {
+        node.run { [self] in
+          guard !process.isClosed else { return }
+          if let answer = process.groups[Int(group.rawValue)].read(register) {
+            oracle.readEnds(group, by: node.id, answer, atLeast: atLeast)
+          }
+        }
+      }
+      read(group)
+    }
+  }
+
+  // MARK: Disturbances
+
+  private func heal() {
+    isDisturbed = false
+    noise = .none
+    linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
+    electedUntil = 0
+    for node in nodes {
+      node.resume()
+      node.start()
+    }
+  }
+
+  private func disturb() {
+    guard !settings.disturbances.isEmpty else { return }
+    time.schedule(after: random.milliseconds(200...3_000)) { [self] in
+      guard isDisturbed else { return }
+      switch random.pick(settings.disturbances) {
+      case .stop: stop(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .crash: crash(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .cut: cut(random.oneIn(2) ? owner() : random.pick(nodes))
+      case .election:
+        tally.elections += 1
+        electedUntil = time.nanoseconds + random.milliseconds(800...2_600)
+      case .release:
+        let target = random.pick(nodes)
+        release(GroupID(UInt8(random.below(groupCount))), to: target.id)
+        // It then sees the release only after another node has claimed the group.
+        if random.oneIn(3) { stop(target) }
+      }
+      disturb()
+    }
+  }
+
+  /// A node that owns some group.
+  func owner() -> SimulatedNode {
+    nodes.first { $0.process?.groups.contains(where: \.isOwner) == true } ?? nodes[0]
+  }
+
+  private func stop(_ node: SimulatedNode) {
+    tally.stops += 1
+    node.stop()
+    time.schedule(after: random.pick([300, 1_000, 1_600, 2_500, 4_000, 8_000].map(Int64.milliseconds))) {
+      node.resume()
+    }
+  }
+
+  func crash(_ node: SimulatedNode) {
+    tally.crashes += 1
+    node.crash()
+    time.schedule(after: random.milliseconds(50...4_000)) { node.start() }
+  }
+
+  private func cut(_ node: SimulatedNode) {
+    tally.cuts += 1
+    let end = time.nanoseconds + random.milliseconds(300...5_000)
+    let index = Int(node.id.rawValue) - 1
+    let sides = 1 + random.below(7)
+    if sides & 1 != 0 { linkCuts[index].requestsUntil = end }
+    if sides & 2 != 0 { linkCuts[index].answersUntil = end }
+    if sides & 4 != 0 { linkCuts[index].watchesUntil = end }
+  }
+
+  func release(_ group: GroupID, to target: NodeID) {
+    for node in nodes {
+      guard let process = node.process else { continue }
+      node.run {
+        if !process.isClosed { process.groups[Int(group.rawValue)].handle(.releaseRequested(to: target)) }
+      }
+    }
+  }
+}

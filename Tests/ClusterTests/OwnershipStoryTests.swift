@@ -1,0 +1,336 @@
+import StoreEngine
+import Testing
+
+/// What a node does about one group, row by row (docs/cluster.md).
+@Suite("Ownership stories")
+struct OwnershipStoryTests {
+  private typealias S = OwnershipStory
+
+  static let stories = followingStories + claimingStories + owningStories + releasingStories
+
+  @Test(arguments: stories)
+  func story(story: OwnershipStory) { story.check() }
+
+  private static let followingStories = [
+    S(
+      "a follower applies records once and in order, and reads again after a gap",
+      S.following,
+      {
+        let more = S.records(after: S.end, [(.batches, 1), (.alive, 1), (.alive, 1), (.alive, 1)])
+        return [
+          .init(100, .recordsFollowed([more[0]]), "apply 4 batches [7]"),
+          .init(110, .recordsFollowed([S.log[2], more[0]]), "-"),
+          .init(120, .recordsFollowed([more[2]]), "read 5"),
+          .init(130, .recordsFollowed([more[3]]), "-"),
+          .init(140, .recordsRead([more[1]], reachesEnd: false), "apply 5 alive, read 6"),
+          .init(
+            150,
+            .recordsRead([more[2], more[3]], reachesEnd: true),
+            "apply 6 alive, apply 7 alive, follow 8"
+          ),
+        ]
+      }()
+    ),
+    S(
+      "a read without an answer is sent again",
+      [
+        .init(0, .timerFired, "read 1"),
+        .init(399, .timerFired, "-"),
+        .init(400, .timerFired, "read 1"),
+        .init(400, input: .deadline, "800"),
+      ]
+    ),
+    S(
+      "a watch that ends, or that misses what a probe saw, is replaced",
+      S.following,
+      [
+        .init(100, .followEnded, "read 4"),
+        .init(110, .recordsRead([], reachesEnd: true), "follow 4"),
+        .init(500, S.probe(owner: S.owner(2, epoch: 1), last: 5), "-"),
+        .init(1_000, S.probe(owner: S.owner(2, epoch: 1), last: 6), "read 4"),
+      ]
+    ),
+    S(
+      "a member whose next record is trimmed needs a snapshot, and never claims",
+      [
+        .init(0, .timerFired, "read 1"),
+        .init(10, .readTrimmed(first: RecordPosition(9)), "fetch snapshot, log begins at 9"),
+        .init(10, input: .deadline, "never"),
+      ]
+    ),
+    S(
+      "a member with another history needs a snapshot",
+      S.following,
+      [
+        .init(
+          100,
+          .recordsFollowed(S.records(after: LogCursor(after: S.log[1]), [(.batches, 1), (.alive, 1)])),
+          "fetch snapshot, diverged at 4"
+        )
+      ]
+    ),
+  ]
+
+  private static let claimingStories = [
+    S(
+      "the first member claims after 2.0 s of silence",
+      S.following,
+      [
+        .init(0, input: .deadline, "2000"),
+        .init(1_999, .timerFired, "-"),
+        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
+        .init(2_050, S.committed(1), "committed 4, promote to epoch 2"),
+      ]
+    ),
+    S("each rank waits 0.3 s longer", node: 3, S.following, [.init(0, input: .deadline, "2600")]),
+    S("a node outside the set never claims", node: 4, S.following, [.init(0, input: .deadline, "never")]),
+    S(
+      "a record and a failed probe start the silence anew",
+      S.following,
+      [
+        .init(900, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "apply 4 alive"),
+        .init(900, input: .deadline, "2900"),
+        .init(1_300, .logUnresponsive, "-"),
+        .init(1_300, input: .deadline, "3300"),
+      ]
+    ),
+    S(
+      "a node does not claim before a probe has seen the owner whose records it applied",
+      S.following,
+      [
+        .init(
+          900,
+          .recordsFollowed(S.records(after: S.end, [(.claim(by: NodeID(3)), 2)])),
+          "apply 4 claim by 3"
+        ),
+        .init(900, input: .deadline, "never"),
+        .init(1_000, S.probe(owner: S.owner(3, epoch: 2), last: 4), "-"),
+        .init(1_000, input: .deadline, "2900"),
+      ]
+    ),
+    S(
+      "an unclear claim is sent again unchanged; any of its answers decides",
+      S.following,
+      [
+        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
+        .init(2_010, S.unclear(1), "-"),
+        .init(2_010, input: .deadline, "2060"),
+        .init(2_060, .timerFired, "send 4 claim by 1 as attempt 2"),
+        .init(2_460, .timerFired, "send 4 claim by 1 as attempt 3"),
+        .init(2_470, S.unclear(2), "-"),
+        .init(2_470, input: .deadline, "2860"),
+        .init(2_500, S.committed(1), "committed 4, promote to epoch 2"),
+        // The lease counts from the first sending.
+        .init(3_499, input: .lease, "answers"),
+        .init(3_500, input: .lease, "answers nothing"),
+      ]
+    ),
+    S(
+      "a lost claim: the node reads on, and its silence starts anew",
+      S.following,
+      [
+        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
+        .init(2_050, S.fenced(1, by: S.owner(3, epoch: 2)), "read 4"),
+        .init(
+          2_060,
+          .recordsRead(S.records(after: S.end, [(.claim(by: NodeID(3)), 2)]), reachesEnd: true),
+          "apply 4 claim by 3, follow 5"
+        ),
+        .init(2_060, input: .deadline, "4060"),
+      ]
+    ),
+    S(
+      "another record at the claim's position shows that the claim is lost",
+      S.following,
+      [
+        .init(2_000, .timerFired, "send 4 claim by 1 as attempt 1"),
+        .init(2_010, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "apply 4 alive, read 4"),
+        // A late answer changes nothing.
+        .init(2_020, S.fenced(1, by: S.owner(2, epoch: 1)), "-"),
+      ]
+    ),
+  ]
+
+  private static let owningStories = [
+    S(
+      "an idle owner appends alive records, each of which extends the lease",
+      S.owning,
+      [
+        .init(2_050, input: .deadline, "2500"),
+        .init(2_500, .timerFired, "send 5 alive as attempt 2"),
+        .init(2_600, S.committed(2), "committed 5"),
+        .init(2_600, input: .deadline, "3000"),
+        .init(3_999, input: .lease, "answers"),
+        .init(4_000, input: .lease, "answers nothing"),
+      ]
+    ),
+    S(
+      "one record is undecided at a time, and is sent again unchanged",
+      S.owning,
+      [
+        .init(2_100, .commitRequested(payload: [1]), "send 5 batches [1] as attempt 2"),
+        .init(2_500, .timerFired, "send 5 batches [1] as attempt 3"),
+        .init(2_510, S.unclear(3), "-"),
+        .init(2_560, .timerFired, "send 5 batches [1] as attempt 4"),
+        .init(2_570, S.committed(2), "committed 5"),
+        .init(2_580, S.committed(4), "-"),
+        .init(2_590, .commitRequested(payload: [2]), "send 6 batches [2] as attempt 5"),
+        .init(3_599, input: .lease, "answers"),
+        .init(3_600, input: .lease, "answers nothing"),
+      ]
+    ),
+    S(
+      "a commit waits for an alive record in flight",
+      S.owning,
+      [
+        .init(2_500, .timerFired, "send 5 alive as attempt 2"),
+        .init(2_510, .commitRequested(payload: [1]), "-"),
+        .init(2_520, S.committed(2), "committed 5, send 6 batches [1] as attempt 3"),
+        .init(2_530, S.committed(3), "committed 6"),
+      ]
+    ),
+    S(
+      "a stopped owner answers nothing when it resumes, and a failed compare deposes it",
+      S.owning,
+      [
+        .init(9_000, input: .lease, "answers nothing"),
+        .init(9_000, .timerFired, "send 5 alive as attempt 2"),
+        .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
+        .init(9_020, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "-"),
+        .init(9_030, .loopReset, "read 5"),
+      ]
+    ),
+    S(
+      "a claim in the watch deposes an owner",
+      S.owning,
+      [.init(2_100, .recordsFollowed(S.records(after: S.end, [(.claim(by: NodeID(3)), 3)])), "halt, deposed")]
+    ),
+    S(
+      "a claim that a probe has seen deposes an owner",
+      S.owning,
+      [
+        .init(2_100, S.probe(owner: S.owner(1, epoch: 2), last: 4), "-"),
+        .init(2_200, S.probe(owner: S.owner(3, epoch: 3), last: 5), "halt, deposed"),
+      ]
+    ),
+    S(
+      "an owner trims what every member has synced, and keeps the last record",
+      S.owning,
+      [
+        .init(2_100, S.synced(1, 4), "-"),
+        .init(2_110, S.synced(2, 4), "-"),
+        .init(2_120, S.synced(3, 2), "-"),
+        .init(2_130, S.synced(3, 3), "trim before 4"),
+        .init(2_140, S.synced(3, 4), "-"),
+        .init(2_150, S.synced(2, 2), "-"),
+      ]
+    ),
+  ]
+
+  private static let releasingStories = [
+    S(
+      "a move waits for the member, then for the loop, then for the record in flight",
+      S.owning,
+      [
+        .init(2_100, .releaseRequested(to: NodeID(3)), "-"),
+        .init(2_110, S.synced(3, 2), "-"),
+        .init(2_120, S.synced(3, 3), "drain"),
+        .init(2_130, .commitRequested(payload: [1]), "send 5 batches [1] as attempt 2"),
+        .init(2_140, .drained, "-"),
+        .init(2_140, input: .lease, "answers"),
+        .init(2_150, S.committed(2), "committed 5, send 6 release to 3 as attempt 3"),
+        .init(2_150, input: .lease, "answers nothing"),
+        .init(2_550, .timerFired, "send 6 release to 3 as attempt 4"),
+        .init(2_560, S.committed(4), "committed 6, halt, released to 3"),
+        .init(2_570, .loopReset, "read 7"),
+      ]
+    ),
+    S(
+      "a refused release deposes the owner too",
+      S.owning,
+      [
+        .init(2_100, S.synced(3, 4), "-"),
+        .init(2_110, .releaseRequested(to: NodeID(3)), "drain"),
+        .init(2_120, .drained, "send 5 release to 3 as attempt 2"),
+        .init(2_130, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
+      ]
+    ),
+    S(
+      "the member that a group is released to claims at once",
+      S.following,
+      [
+        .init(
+          900,
+          .recordsFollowed(S.records(after: S.end, [(.release(to: NodeID(1)), 1)])),
+          "apply 4 release to 1"
+        ),
+        .init(900, input: .deadline, "900"),
+        .init(900, .timerFired, "send 5 claim by 1 as attempt 1"),
+      ]
+    ),
+    S(
+      "a release gives no right to claim at once after another claim",
+      S.following,
+      {
+        let more = S.records(after: S.end, [(.release(to: NodeID(1)), 1), (.claim(by: NodeID(3)), 2)])
+        return [
+          .init(900, .recordsFollowed(more), "apply 4 release to 1, apply 5 claim by 3"),
+          .init(950, S.probe(owner: S.owner(3, epoch: 2), last: 5), "-"),
+          .init(950, input: .deadline, "2900"),
+        ]
+      }()
+    ),
+    S(
+      "every other member waits",
+      S.following,
+      [
+        .init(
+          900,
+          .recordsFollowed(S.records(after: S.end, [(.release(to: NodeID(3)), 1)])),
+          "apply 4 release to 3"
+        ),
+        .init(900, input: .deadline, "2900"),
+      ]
+    ),
+  ]
+}
+
+/// When a node probes the log, and when the log itself is silent.
+@Suite("Log probe")
+struct LogProbeTests {
+  private static func at(_ milliseconds: Int64) -> BootTime { OwnershipStory.time(milliseconds) }
+
+  @Test func answeredProbesFollowEachOther() {
+    var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
+    #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
+    #expect(probe.answered(1, at: Self.at(20)) == [])
+    #expect(probe.deadline == Self.at(500))
+    #expect(probe.timerFired(at: Self.at(499)) == [])
+    #expect(probe.timerFired(at: Self.at(500)) == [.probe(2)])
+  }
+
+  @Test func lateProbeRestartsSilenceOnce() {
+    var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
+    #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
+    #expect(probe.deadline == Self.at(300))
+    #expect(probe.timerFired(at: Self.at(300)) == [.restartSilence])
+    #expect(probe.answered(1, at: Self.at(350)) == [])
+    #expect(probe.timerFired(at: Self.at(500)) == [.probe(2)])
+  }
+
+  @Test func failedProbeRestartsSilence() {
+    var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
+    #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
+    #expect(probe.failed(1, at: Self.at(5)) == [.restartSilence])
+    #expect(probe.failed(1, at: Self.at(6)) == [])
+    #expect(probe.deadline == Self.at(500))
+  }
+
+  @Test func resumedNodeTakesItsOldProbeForLate() {
+    var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
+    #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
+    #expect(probe.answered(1, at: Self.at(4_000)) == [.restartSilence])
+    #expect(probe.timerFired(at: Self.at(4_000)) == [.probe(2)])
+    #expect(probe.timerFired(at: Self.at(9_000)) == [.restartSilence, .probe(3)])
+  }
+}

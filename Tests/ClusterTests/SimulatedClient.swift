@@ -1,0 +1,71 @@
+import StoreEngine
+import TestSupport
+
+/// A client with one write at a time. It repeats a write until some node acknowledges it.
+final class SimulatedClient {
+  let id: UInt16
+  let group: GroupID
+  private unowned let world: ClusterSimulation
+  private(set) var issued = 0
+  private var outstanding: Write?
+  /// The node that acknowledged last.
+  private var target: Int
+  private var attempt = 0
+
+  init(id: UInt16, group: GroupID, world: ClusterSimulation) {
+    self.id = id
+    self.group = group
+    self.world = world
+    target = world.random.below(world.nodes.count)
+  }
+
+  var isIdle: Bool { outstanding == nil }
+
+  func issue() {
+    world.time.schedule(after: world.random.milliseconds(0...60)) { [self] in
+      guard world.clientsIssue else { return }
+      issued += 1
+      outstanding = Write(
+        client: id,
+        counter: UInt32(issued),
+        register: UInt8(world.random.below(Write.registerCount))
+      )
+      send()
+    }
+  }
+
+  private func send() {
+    guard let write = outstanding else { return }
+    attempt += 1
+    let sent = attempt
+    let node = world.nodes[target]
+    if let process = node.process {
+      node.run { [self] in
+        let isTaken =
+          !process.isClosed
+          && process.groups[Int(group.rawValue)].submit(write) { [self] in acknowledged(write, sent) }
+        if !isTaken { tryNext(sent, after: .milliseconds(20)) }
+      }
+      tryNext(sent, after: .milliseconds(1_000))
+    } else {
+      tryNext(sent, after: .milliseconds(20))
+    }
+  }
+
+  private func tryNext(_ sent: Int, after delay: Int64) {
+    world.time.schedule(after: delay) { [self] in
+      guard sent == attempt, outstanding != nil else { return }
+      target = (target + 1) % world.nodes.count
+      send()
+    }
+  }
+
+  /// Every acknowledgement counts for the oracle, also one that the client no longer waits for.
+  private func acknowledged(_ write: Write, _ sent: Int) {
+    world.oracle.acknowledged(group, write)
+    guard write == outstanding else { return }
+    outstanding = nil
+    attempt += 1
+    issue()
+  }
+}

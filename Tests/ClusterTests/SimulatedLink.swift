@@ -1,0 +1,150 @@
+import StoreEngine
+import TestSupport
+
+/// One node's connections to the shared log. Requests and answers are delayed, lost, doubled and reordered.
+final class SimulatedLink: GroupLog {
+  /// Until when each direction is cut.
+  struct Cuts {
+    var requestsUntil: Int64 = 0
+    var answersUntil: Int64 = 0
+    var watchesUntil: Int64 = 0
+  }
+
+  /// A watch of one group. Its records arrive in order; it may end, or go dead without a word.
+  private final class Watch {
+    var next: RecordPosition
+    var lastArrival: Int64 = 0
+    let receive: (FollowEvent) -> Void
+
+    init(next: RecordPosition, receive: @escaping (FollowEvent) -> Void) {
+      self.next = next
+      self.receive = receive
+    }
+  }
+
+  private let node: NodeID
+  private unowned let world: ClusterSimulation
+  private var watches: [Watch?]
+  /// False after the node's process has ended: its requests in flight still arrive, its answers do not.
+  private var isOpen = true
+
+  init(node: NodeID, world: ClusterSimulation) {
+    self.node = node
+    self.world = world
+    watches = Array(repeating: nil, count: world.log.groups.count)
+  }
+
+  func close() {
+    isOpen = false
+    watches = Array(repeating: nil, count: watches.count)
+  }
+
+  // MARK: GroupLog
+
+  func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
+    request(failed: appends.map { _ in .unclear }, done) { world in world.log.append(appends) }
+  }
+
+  func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
+    request(failed: .unclear, done) { [node] world in world.log.claim(claim, by: node) }
+  }
+
+  func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
+    request(failed: nil, done) { world in groups.map { world.log[$0].end } }
+  }
+
+  func read(
+    _ group: GroupID,
+    from position: RecordPosition,
+    max: Int,
+    done: @escaping (ReadOutcome) -> Void
+  ) {
+    request(failed: .failed, done) { world in world.log.read(group, from: position, max: max) }
+  }
+
+  func trim(_ trim: GroupTrim) {
+    request(failed: (), { _ in }, { world in world.log.trim(trim) })
+  }
+
+  func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void) {
+    let watch = Watch(next: position, receive: receive)
+    watches[Int(group.rawValue)] = watch
+    pump(group)
+  }
+
+  // MARK: Network
+
+  /// Sends a request, which may be lost or arrive several times, and each answer, which may be lost.
+  private func request<Answer>(
+    failed: Answer,
+    _ done: @escaping (Answer) -> Void,
+    _ perform: @escaping (ClusterSimulation) -> Answer
+  ) {
+    guard !loses(until: world.cuts(of: node).requestsUntil) else { return }
+    let copies = world.random.percent(world.noise.doubledPercent) ? 2 : 1
+    for _ in 0..<copies {
+      world.time.schedule(after: world.delay()) { [self] in arrived(failed: failed, done, perform) }
+    }
+  }
+
+  private func arrived<Answer>(
+    failed: Answer,
+    _ done: @escaping (Answer) -> Void,
+    _ perform: @escaping (ClusterSimulation) -> Answer
+  ) {
+    if world.electedUntil > world.time.nanoseconds {
+      switch world.random.below(3) {
+      case 0:
+        world.time.schedule(at: world.electedUntil + world.delay()) { [self] in
+          arrived(failed: failed, done, perform)
+        }
+      case 1: answer(failed, done)
+      default: break
+      }
+      return
+    }
+    answer(perform(world), done)
+  }
+
+  private func answer<Answer>(_ answer: Answer, _ done: @escaping (Answer) -> Void) {
+    guard !loses(until: world.cuts(of: node).answersUntil) else { return }
+    world.time.schedule(after: world.delay()) { [self] in
+      if isOpen { world.deliver(to: node) { done(answer) } }
+    }
+  }
+
+  private func loses(until cut: Int64) -> Bool {
+    cut > world.time.nanoseconds || world.random.percent(world.noise.lossPercent)
+  }
+
+  /// Sends what the group's watch does not have yet. Called after each record.
+  func pump(_ group: GroupID) {
+    guard let watch = watches[Int(group.rawValue)] else { return }
+    if world.cuts(of: node).watchesUntil > world.time.nanoseconds {
+      watches[Int(group.rawValue)] = nil
+      // The node learns of it late or never.
+      guard world.random.oneIn(2) else { return }
+      world.time.schedule(at: world.cuts(of: node).watchesUntil) { [self] in
+        if isOpen { world.deliver(to: node) { watch.receive(.ended) } }
+      }
+      return
+    }
+    switch world.log.read(group, from: watch.next, max: .max) {
+    case .records(let records, reachesEnd: _):
+      guard !records.isEmpty else { return }
+      watch.next = records[records.count - 1].position.next
+      send(.records(records), watch)
+    case .trimmed:
+      watches[Int(group.rawValue)] = nil
+      send(.ended, watch)
+    case .failed: break
+    }
+  }
+
+  private func send(_ event: FollowEvent, _ watch: Watch) {
+    watch.lastArrival = max(watch.lastArrival, world.time.nanoseconds + world.delay())
+    world.time.schedule(at: watch.lastArrival) { [self] in
+      if isOpen { world.deliver(to: node) { watch.receive(event) } }
+    }
+  }
+}

@@ -1,0 +1,89 @@
+import StoreEngine
+import TestSupport
+
+/// A machine of the cluster: its clock, its storage, and the process that runs on it or does not.
+final class SimulatedNode {
+  /// A mistake that a node makes, to show that the simulation notices it.
+  enum Defect: Hashable {
+    /// The lease counts from the last sending of a record instead of the first (C4).
+    case countsLeaseFromLastSending
+    /// A record that is sent again has grown meanwhile (C2).
+    case replacesUndecidedRecord
+    /// The record after the undecided one is sent too (C2).
+    case sendsAhead
+    /// A write is acknowledged when it is sent (C3).
+    case acknowledgesEarly
+    /// A member reports what it has stored instead of what it has synced (C7).
+    case reportsUnsynced
+  }
+
+  let id: NodeID
+  private unowned let world: ClusterSimulation
+  /// Seconds of this node's clock in one second, and its reading at the start.
+  private let rate: Double
+  private let offset: Int64
+  var storage: [SimulatedStorage]
+  private(set) var process: SimulatedProcess?
+  /// Calls that arrived while the process was stopped; nil while it runs.
+  private var backlog: [() -> Void]?
+
+  init(id: NodeID, world: ClusterSimulation) {
+    self.id = id
+    self.world = world
+    rate = 0.9 + Double(world.random.below(2_001)) / 10_000
+    offset = world.random.milliseconds(0...100_000_000)
+    storage = Array(repeating: SimulatedStorage(), count: world.groupCount)
+  }
+
+  var clock: BootTime { BootTime(nanoseconds: offset + Int64(Double(world.time.nanoseconds) * rate)) }
+
+  /// The world's time at which the clock shows `reading`.
+  func worldTime(of reading: BootTime) -> Int64 {
+    Int64((Double(reading.nanoseconds - offset) / rate).rounded(.up)) + 1
+  }
+
+  var isUp: Bool { process != nil && backlog == nil }
+
+  /// Runs `body` in the process: now, or when it resumes.
+  func run(_ body: @escaping () -> Void) {
+    guard backlog == nil else {
+      backlog?.append(body)
+      return
+    }
+    body()
+  }
+
+  func start() {
+    guard process == nil else { return }
+    process = SimulatedProcess(node: self, world: world)
+    process?.start()
+  }
+
+  func crash() {
+    process?.close()
+    process = nil
+    backlog = nil
+    for group in storage.indices {
+      storage[group].crash(losing: world.random.below(storage[group].unsyncedCount + 1))
+    }
+  }
+
+  func stop() {
+    if process != nil, backlog == nil { backlog = [] }
+  }
+
+  func resume() {
+    guard let calls = backlog else { return }
+    backlog = nil
+    // Order of signals, timers and sockets is the kernel's.
+    for call in world.random.shuffledSlightly(calls) { call() }
+  }
+}
+
+extension SplitMix64 {
+  /// The calls in their order, except that the last one may come first: a timer before the sockets.
+  fileprivate mutating func shuffledSlightly(_ calls: [() -> Void]) -> [() -> Void] {
+    guard let last = calls.last, oneIn(2) else { return calls }
+    return [last] + calls.dropLast()
+  }
+}

@@ -1,0 +1,124 @@
+import StoreEngine
+import TestSupport
+
+/// A store process: one ``Ownership`` for each group, one probe, and one writer that sends what several groups append
+/// in one transaction.
+final class SimulatedProcess {
+  unowned let node: SimulatedNode
+  unowned let world: ClusterSimulation
+  let link: SimulatedLink
+  private(set) var groups: [SimulatedGroup] = []
+  private var probe: LogProbe
+  /// Appends that the writer has not sent yet.
+  private var pending: [(append: GroupAppend, attempt: Ownership.Attempt)] = []
+  /// Time for which the timer is set. Later timers find nothing to do.
+  private var timer = BootTime.never
+  private(set) var isClosed = false
+
+  init(node: SimulatedNode, world: ClusterSimulation) {
+    self.node = node
+    self.world = world
+    link = SimulatedLink(node: node.id, world: world)
+    probe = LogProbe(limits: world.settings.limits, now: node.clock)
+    for index in 0..<world.groupCount {
+      groups.append(SimulatedGroup(id: GroupID(UInt8(index)), process: self))
+    }
+  }
+
+  func start() {
+    timerFired()
+    sync()
+  }
+
+  func close() {
+    isClosed = true
+    link.close()
+  }
+
+  /// Calls the process later, unless it has crashed by then.
+  func after(_ delay: Int64, _ body: @escaping () -> Void) {
+    world.time.schedule(after: delay) { [self] in
+      guard !isClosed else { return }
+      node.run { [self] in
+        if !isClosed { body() }
+      }
+    }
+  }
+
+  // MARK: Time
+
+  func timerFired() {
+    perform(probe.timerFired(at: node.clock))
+    for group in groups { group.handle(.timerFired) }
+    setTimer()
+  }
+
+  /// Sets the timer to the earliest deadline.
+  func setTimer() {
+    let deadline = groups.reduce(probe.deadline) { min($0, $1.ownership.deadline) }
+    guard deadline < timer else { return }
+    timer = deadline
+    after(max(0, node.worldTime(of: deadline) - world.time.nanoseconds)) { [self] in
+      guard timer == deadline else { return }
+      timer = .never
+      timerFired()
+    }
+  }
+
+  private func perform(_ actions: [LogProbe.Action]) {
+    for action in actions {
+      switch action {
+      case .restartSilence:
+        for group in groups { group.handle(.logUnresponsive) }
+      case .probe(let number):
+        link.ends(of: groups.map(\.id)) { [self] ends in
+          guard !isClosed else { return }
+          if let ends {
+            perform(probe.answered(number, at: node.clock))
+            for (group, end) in zip(groups, ends) { group.handle(.probeAnswered(end)) }
+          } else {
+            perform(probe.failed(number, at: node.clock))
+          }
+          setTimer()
+        }
+      }
+    }
+  }
+
+  // MARK: Writer
+
+  func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
+    pending.append((append, attempt))
+    guard pending.count == 1 else { return }
+    after(.milliseconds(1)) { [self] in
+      let sent = pending
+      pending = []
+      link.append(sent.map(\.append)) { [self] outcomes in
+        guard !isClosed else { return }
+        for (call, outcome) in zip(sent, outcomes) {
+          groups[Int(call.append.group.rawValue)].handle(.answered(call.attempt, outcome))
+        }
+      }
+    }
+  }
+
+  // MARK: Storage
+
+  /// Syncs the storage each second and reports how far.
+  private func sync() {
+    for group in groups {
+      let index = Int(group.id.rawValue)
+      node.storage[index].sync()
+      report(group, node.storage[index].synced)
+    }
+    after(world.random.milliseconds(800...1_200)) { [self] in sync() }
+    guard world.settings.defects.contains(.reportsUnsynced) else { return }
+    after(.milliseconds(500)) { [self] in
+      for group in groups { report(group, node.storage[Int(group.id.rawValue)].position) }
+    }
+  }
+
+  private func report(_ group: SimulatedGroup, _ position: RecordPosition) {
+    world.report(from: node.id, group.id, synced: position)
+  }
+}
