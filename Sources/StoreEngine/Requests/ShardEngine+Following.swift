@@ -21,7 +21,7 @@ extension ShardEngine {
     for effect in batch.effects {
       switch effect {
       case .channel(let number, let effect):
-        let slot = known?.number == number ? known?.slot : state.slot(numbered: number)
+        let slot = known?.number == number ? known?.slot : state.loadedSlot(numbered: number)
         known = (number, follow(effect, on: number, slot, at: batch.index, isNew: number >= firstNew))
       case .shard(let effect):
         if let pages {
@@ -122,6 +122,7 @@ extension ShardEngine {
   /// recovery").
   func promote() {
     log.promote(at: state.time)
+    state.keepIndexNumbers(false)
     beginToServe()
     deletions.promote()
   }

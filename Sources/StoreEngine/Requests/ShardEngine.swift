@@ -59,6 +59,7 @@ final class ShardEngine {
       events, settings, tokens, push,
     ]
     for part in parts { part.attach(to: self) }
+    if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
     if !loop.isFollowing { beginToServe() }
   }
