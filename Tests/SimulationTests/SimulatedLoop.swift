@@ -33,6 +33,11 @@ final class SimulatedLoop: StoreLoopDriver {
 
   let number: Int
   unowned let world: Simulation
+  let disk: SimulatedDisk
+  /// A follower does nothing that the oracles know of.
+  private(set) var isFollower: Bool
+  /// Of a follower: batches of the shared log that it has followed.
+  var position = 0
   private(set) var loop: StoreLoop!
   var commit: Commit?
   var loads: [Load] = []
@@ -45,16 +50,34 @@ final class SimulatedLoop: StoreLoopDriver {
     _ number: Int,
     world: Simulation,
     configuration: StoreLoopConfiguration,
-    stored: [(shard: ShardID, state: StoredShard)]
+    disk: SimulatedDisk,
+    follows: Bool = false
   ) throws(StorageError) {
     self.number = number
     self.world = world
+    self.disk = disk
+    isFollower = follows
+    var stored: [(shard: ShardID, state: StoredShard)] = []
+    for shard in stride(from: number, to: Simulation.shardCount, by: Simulation.loopCount) {
+      let id = ShardID(UInt16(shard))
+      stored.append((id, try disk.recover(id)))
+    }
     loop = try StoreLoop(
       configuration: configuration,
       shardCount: Simulation.shardCount,
       stored: stored,
+      follows: follows,
       driver: self
     )
+  }
+
+  /// The follower becomes the owner. The reads that are under way are the oracles' business from here on.
+  func promote() {
+    isFollower = false
+    loop.promote()
+    for load in loads {
+      world.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.ticket
+    }
   }
 
   func setClock(_ time: Int64) {
@@ -67,14 +90,15 @@ final class SimulatedLoop: StoreLoopDriver {
   func commit(_ group: CommitGroup) {
     if commit != nil { world.faults.append("a second commit while one is in flight") }
     let steps = SimulatedDisk.steps(group, &world.random)
-    commit = Commit(steps: steps, fate: world.fate(steps: steps.count))
-    world.closed(group, by: self)
+    commit = Commit(steps: steps, fate: isFollower ? .success : world.fate(steps: steps.count))
+    if !isFollower { world.closed(group, by: self) }
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     var load = Load(request: request, reference: reference)
-    if world.random.oneIn(2) { load.early = .some(world.read(request)) }
+    if world.random.oneIn(2) { load.early = .some(read(request)) }
     loads.append(load)
+    if isFollower { return }
     // A user's index: no request waits for it.
     if case .cid(let name) = reference, IndexName.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
@@ -88,13 +112,18 @@ final class SimulatedLoop: StoreLoopDriver {
   }
 
   func peek(_ request: StorageReadRequest) {
-    peeks.append(Peek(request: request, early: world.random.oneIn(2) ? world.perform(request) : nil))
+    peeks.append(Peek(request: request, early: world.random.oneIn(2) ? request.perform(on: disk) : nil))
   }
+
+  func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
 
   /// Only trimming reads steps, and these histories are too short for it.
   func readSteps(_ request: StepRequest) { world.faults.append("steps are read: \(request)") }
 
-  func deliver(_ deliveries: [MembershipDelivery]) { world.post(.changes(deliveries)) }
+  func deliver(_ deliveries: [MembershipDelivery]) {
+    if isFollower { world.faults.append("a follower sends changes") }
+    world.post(.changes(deliveries))
+  }
 
   func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) { world.post(.taken(acknowledgements)) }
 

@@ -17,7 +17,7 @@ extension Simulation {
       guard !isCrash, let commit = target.commit else { continue }
       var end = commit.steps.count
       if case .failure(let after) = commit.fate { end = after }
-      for step in commit.steps[commit.done..<max(commit.done, end)] { persist(step) }
+      for step in commit.steps[commit.done..<max(commit.done, end)] { persist(step, by: target) }
     }
     if loops.contains(where: { $0.commit != nil }), isCrash { count("crashes within a commit") }
     for connection in connections { connection.lanes.forEach { $0.isClosed = true } }
@@ -30,7 +30,10 @@ extension Simulation {
     }
     connections = []
     for shard in oracles.indices {
-      let (sessions, time) = disk.recovered(ShardID(UInt16(shard)))
+      let (sessions, time) =
+        hasFollowers
+        ? sharedLog[shard % Self.loopCount].logged(ShardID(UInt16(shard)))
+        : disk.recovered(ShardID(UInt16(shard)))
       let unanswered = gateways.flatMap { gateway in
         gateway.outstanding.filter { $0.counter > 0 && $0.shard == shard && isOwn($0) }
           .map { CommandKey(session: gateway.session, counter: $0.counter) }
@@ -45,7 +48,7 @@ extension Simulation {
       oracles[shard].begunDeletions = Set(oracles[shard].unfinishedDeletions.keys)
       if !oracles[shard].begunDeletions.isEmpty { count("restarts within a deletion") }
     }
-    start()
+    if hasFollowers { takeOver() } else { start() }
     enlarge()
     if gateways[gateways.count - 1].outstanding.count < 40 { audit(isComplete: false) }
   }
@@ -62,14 +65,10 @@ extension Simulation {
       for _ in 0...(random.oneIn(5) ? 1 : 0) {
         loops = []
         for number in 0..<Self.loopCount {
-          var stored: [(shard: ShardID, state: StoredShard)] = []
-          for shard in stride(from: number, to: Self.shardCount, by: Self.loopCount) {
-            let id = ShardID(UInt16(shard))
-            stored.append((id, try disk.recover(id)))
-          }
-          loops.append(try SimulatedLoop(number, world: self, configuration: configuration, stored: stored))
+          loops.append(try SimulatedLoop(number, world: self, configuration: configuration, disk: disk))
         }
       }
+      if hasFollowers { try startFollowers() }
     } catch {
       faults.append("recovery: \(error)")
     }

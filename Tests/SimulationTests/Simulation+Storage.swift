@@ -11,21 +11,18 @@ extension Simulation {
     faultsAreOff || !random.oneIn(150) ? .success : .failure(after: random.below(steps + 1))
   }
 
-  func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
-
-  func perform(_ request: StorageReadRequest) -> [StorageUnreadCounts] { request.perform(on: disk) }
-
   func answerPeek(_ target: SimulatedLoop) {
     guard !target.peeks.isEmpty else { return }
     let peek = target.peeks.remove(at: random.below(target.peeks.count))
     target.setClock(clock)
-    target.loop.peeked(peek.request, peek.early ?? perform(peek.request))
+    target.loop.peeked(peek.request, peek.early ?? peek.request.perform(on: target.disk))
   }
 
   /// A loop has closed its batches.
   func closed(_ group: CommitGroup, by target: SimulatedLoop) {
     for shard in 0..<Self.shardCount where shard % Self.loopCount == target.number {
-      let batch = group.batches.first { Int($0.shard.rawValue) == shard }
+      // A promoted loop's group begins with batches that it has followed.
+      let batch = group.batches.dropFirst(group.followedCount).first { Int($0.shard.rawValue) == shard }
       let isCausedByRequest = batch.map { batch in
         let content = try? LogBatch(batch.bytes.readableBytesSpan)
         return content?.effects.contains { self.isCausedByRequest($0, in: shard) } ?? true
@@ -51,6 +48,7 @@ extension Simulation {
         }
       }
     }
+    if group.followedCount > 0 { count("followed batches in an owner's commit") }
     if group.batches.isEmpty { count("commits of pages only") }
   }
 
@@ -61,7 +59,7 @@ extension Simulation {
       target.loop.committed(.failure(.failed("as the simulation wants it")))
     } else if commit.done < commit.steps.count {
       target.commit!.done += 1
-      persist(commit.steps[commit.done])
+      persist(commit.steps[commit.done], by: target)
     } else {
       target.commit = nil
       target.setClock(clock)
@@ -69,9 +67,12 @@ extension Simulation {
     }
   }
 
-  func persist(_ step: SimulatedDisk.Step) {
-    disk.perform(step)
-    if case .batch(let batch) = step { oracles[Int(batch.shard.rawValue)].persisted(batch.index.rawValue) }
+  func persist(_ step: SimulatedDisk.Step, by target: SimulatedLoop) {
+    target.disk.perform(step)
+    guard !target.isFollower, case .batch(let batch) = step, sharedLog[target.number].append(batch) else {
+      return
+    }
+    oracles[Int(batch.shard.rawValue)].persisted(batch.index.rawValue)
   }
 
   func answerLoad(_ target: SimulatedLoop) {
@@ -128,6 +129,6 @@ extension Simulation {
         }
       }
     }
-    target.loop.loaded(load.request, as: load.reference, .success(load.early ?? read(load.request)))
+    target.loop.loaded(load.request, as: load.reference, .success(load.early ?? target.read(load.request)))
   }
 }

@@ -16,8 +16,15 @@ final class Simulation {
   var random: SplitMix64
   var faults: [String] = []
   var oracles = [ShardOracle](repeating: ShardOracle(), count: shardCount)
-  let disk = SimulatedDisk()
+  var disk = SimulatedDisk()
   var loops: [SimulatedLoop] = []
+  // Of a simulation with followers
+  let hasFollowers: Bool
+  /// The batches that each loop has committed, which its follower follows.
+  var sharedLog = [SharedLog](repeating: SharedLog(), count: loopCount)
+  var followers: [SimulatedLoop] = []
+  var followerDisk = SimulatedDisk()
+  let followerConfiguration: StoreLoopConfiguration
   var gateways: [SimulatedGateway] = []
   /// The connections with work left, including a gateway's older ones.
   var connections: [Connection] = []
@@ -45,12 +52,15 @@ final class Simulation {
   /// The number of times each event occurred, to check that a simulation covers everything.
   var tally: [String: Int] = [:]
 
-  init(seed: UInt64) {
+  /// - Parameter hasFollowers: a follower beside each loop, which is promoted instead of a restart.
+  init(seed: UInt64, hasFollowers: Bool = false) {
     self.seed = seed
+    self.hasFollowers = hasFollowers
     random = SplitMix64(seed: seed)
     generator = SimulatedRequestGenerator(seed: seed)
     var shape = SplitMix64(seed: seed ^ 0x5A5A)
     configuration = Self.configuration(&shape)
+    followerConfiguration = Self.followerConfiguration(configuration, &shape)
     start()
     // The last gateway only queries.
     for _ in 0..<4 { gateways.append(SimulatedGateway(session: newSession())) }
@@ -134,6 +144,7 @@ final class Simulation {
       cut(gateway)
     }
     if random.oneIn(3) { deliverMessages() }
+    if hasFollowers, !random.oneIn(3) { followerStep() }
     afterwards()
   }
 
@@ -144,6 +155,7 @@ final class Simulation {
       restart(isCrash: false)
     }
     faults += disk.faults
+    if hasFollowers { faults += followerDisk.faults }
   }
 
   private func jump() {

@@ -59,6 +59,30 @@ struct SimulationTests {
     }
   }
 
+  /// `TIDEMARK_SEED`, `TIDEMARK_SEEDS` and `TIDEMARK_STEPS` as above.
+  @Test(
+    "followers that take over lose nothing, apply no command twice, and answer like the naive model",
+    arguments: TestRun.seeds(8, long: 400)
+  )
+  func followers(seed: UInt64) {
+    print("simulation with followers: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
+    let simulation = Simulation(seed: seed, hasFollowers: true)
+    do throws(SimulationFault) {
+      try simulation.run(steps: Self.steps)
+    } catch {
+      Issue.record("\(error)")
+      return
+    }
+    let tally = simulation.tally.sorted { $0.key < $1.key }.map { "\($0.value) \($0.key)" }
+    print(
+      "simulation with followers \(seed): \(simulation.issued) commands, \(tally.joined(separator: ", "))"
+    )
+    guard Self.steps >= 15_000 else { return }
+    for name in ["replies", "resends", "take-overs", "followers' crashes", "pages", "log cuts"] {
+      #expect(simulation.tally[name, default: 0] > 0, "TIDEMARK_SEED=\(seed): never \(name)")
+    }
+  }
+
   /// Shows that the simulation can fail: the store relies on each promise that the disk breaks here.
   @Test("control: a disk that loses synced data is detected", arguments: SimulatedDisk.Defect.allCases)
   func brokenDisk(defect: SimulatedDisk.Defect) {

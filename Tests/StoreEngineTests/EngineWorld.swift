@@ -33,6 +33,7 @@ final class EngineWorld: StoreLoopDriver {
     _ storage: MemoryStorage = MemoryStorage(),
     shards: [UInt16] = [0],
     of shardCount: Int = 1,
+    follows: Bool = false,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
   ) throws(StorageError) {
     self.storage = storage
@@ -44,7 +45,13 @@ final class EngineWorld: StoreLoopDriver {
     configure(&configuration)
     var stored: [(shard: ShardID, state: StoredShard)] = []
     for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
-    loop = try StoreLoop(configuration: configuration, shardCount: shardCount, stored: stored, driver: self)
+    loop = try StoreLoop(
+      configuration: configuration,
+      shardCount: shardCount,
+      stored: stored,
+      follows: follows,
+      driver: self
+    )
     loop.clock = Timestamp(milliseconds: clock)
   }
 

@@ -12,6 +12,9 @@ struct ChannelDirectory: ~Copyable, Sendable {
   private var indexes = HashIndex()
   /// Channels by number, for tickets; without users' indexes.
   private var numbers = HashIndex()
+  /// Users' indexes by number; kept only while another store's log is followed, whose effects name numbers.
+  private var indexNumbers = HashIndex()
+  private var keepsIndexNumbers = false
   /// Size of the channels and indexes, in bytes.
   private(set) var residentBytes = 0
   private let passing = PassedByAddress()
@@ -74,6 +77,18 @@ struct ChannelDirectory: ~Copyable, Sendable {
     numbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
   }
 
+  /// The slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
+  func loadedSlot(numbered number: ChannelNumber) -> ChannelSlot? {
+    if let slot = slot(numbered: number) { return slot }
+    return indexNumbers.find(Self.hash(number)) { channels[Int($0)].number == number }.map { ChannelSlot($0) }
+  }
+
+  /// Keep the numbers of the indexes that are loaded from here on, or forget all of them.
+  mutating func keepIndexNumbers(_ isWanted: Bool) {
+    keepsIndexNumbers = isWanted
+    if !isWanted { indexNumbers = HashIndex() }
+  }
+
   /// The slot of the channel or the user's index with this name.
   func slot(named name: [UInt8]) -> ChannelSlot? {
     IndexName.isIndex(name)
@@ -99,6 +114,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
     }
     if channels[Int(slot)].isIndex {
       indexes.insert(channels[Int(slot)].withIndexOwner { StableHash.hash($0) }, slot)
+      if keepsIndexNumbers { indexNumbers.insert(Self.hash(channels[Int(slot)].number), slot) }
     } else {
       names.insert(StableHash.hash(channels[Int(slot)].cid.span.bytes), slot)
       numbers.insert(Self.hash(channels[Int(slot)].number), slot)
@@ -110,6 +126,7 @@ struct ChannelDirectory: ~Copyable, Sendable {
   mutating func remove(_ slot: ChannelSlot) {
     if self[slot].isIndex {
       indexes.remove(self[slot].withIndexOwner { StableHash.hash($0) }, slot.rawValue)
+      if keepsIndexNumbers { indexNumbers.remove(Self.hash(self[slot].number), slot.rawValue) }
     } else {
       names.remove(StableHash.hash(self[slot].cid.span.bytes), slot.rawValue)
       numbers.remove(Self.hash(self[slot].number), slot.rawValue)

@@ -84,6 +84,14 @@ package struct ShardState: ~Copyable, Sendable {
   /// The slot of a loaded channel, by its number.
   package func slot(numbered number: ChannelNumber) -> ChannelSlot? { directory.slot(numbered: number) }
 
+  /// The slot of the loaded channel or index with this number. Requires ``keepIndexNumbers(_:)``.
+  package func loadedSlot(numbered number: ChannelNumber) -> ChannelSlot? {
+    directory.loadedSlot(numbered: number)
+  }
+
+  /// Keep the numbers of users' indexes too, for a shard that follows another one's log, or forget them.
+  package mutating func keepIndexNumbers(_ isWanted: Bool) { directory.keepIndexNumbers(isWanted) }
+
   /// The slot of the channel or the user's index with this name.
   package func slot(named name: [UInt8]) -> ChannelSlot? { directory.slot(named: name) }
 

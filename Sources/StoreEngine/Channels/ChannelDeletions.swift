@@ -167,7 +167,27 @@ final class ChannelDeletions: ShardPart {
   /// - Parameter index: log index at which the deletion began.
   func resumeDeletion(_ slot: ChannelSlot, at index: LogIndex) {
     slicedDeletions.append(SlicedChannelDeletion(slot: slot, index: index, before: shard.state.outbox.last))
-    shard.loop.slices.queueForWork(shard)
+    if !shard.loop.isFollowing { shard.loop.slices.queueForWork(shard) }
+  }
+
+  // MARK: Following
+
+  /// Record the end of a deletion that the owner has run in slices. The log is no longer kept for it.
+  func followEnd(_ slot: ChannelSlot) {
+    if !slicedDeletions.isEmpty { slicedDeletions.removeAll { $0.slot == slot } }
+  }
+
+  /// Resume the deletions that the previous owner has begun and not ended, as after a start.
+  func promote() {
+    for index in slicedDeletions.indices {
+      let begun = slicedDeletions[index]
+      slicedDeletions[index] = SlicedChannelDeletion(
+        slot: begun.slot,
+        index: begun.index,
+        before: shard.state.outbox.last
+      )
+    }
+    if hasSliced { shard.loop.slices.queueForWork(shard) }
   }
 
   /// Decide one slice, limited by the room in this turn and in the outbox.

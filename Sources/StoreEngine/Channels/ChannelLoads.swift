@@ -33,9 +33,14 @@ package struct LoadRequest: Hashable, Sendable {
   package var isBackground = false
 }
 
-/// Effects of the log's tail for channels that are not in memory. Recovery indexes them, and loads apply them.
+/// Effects of the log's tail for channels that are not in memory. Recovery and followers index them, and loads apply
+/// them.
 struct LogTail: ~Copyable {
   private var effects: [ChannelNumber: [(index: LogIndex, effect: ChannelEffect)]] = [:]
+  /// Number of effects.
+  private(set) var effectCount = 0
+  /// Each channel's first effect, oldest first. Entries of channels that were loaded since are removed late.
+  private var firsts: Deque<(index: LogIndex, channel: ChannelNumber)> = []
   /// Channels created in the tail, which storage does not find by their cid yet.
   private var numbers: [[UInt8]: ChannelNumber] = [:]
   private var order: Deque<ChannelNumber> = []
@@ -47,12 +52,25 @@ struct LogTail: ~Copyable {
   var count: Int { effects.count }
 
   mutating func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
-    if effects[channel] == nil { order.append(channel) }
+    if effects[channel] == nil {
+      order.append(channel)
+      firsts.append((index, channel))
+    }
     effects[channel, default: []].append((index, effect))
+    effectCount += 1
     if case .channelAssigned(let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
   }
 
   func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
+
+  /// Return the log index of the oldest effect.
+  mutating func oldest() -> LogIndex? {
+    while let first = firsts.first {
+      if effects[first.channel]?.first?.index == first.index { return first.index }
+      firsts.removeFirst()
+    }
+    return nil
+  }
 
   /// Return the next channel to load, so that its pages can be written and the log can be cut.
   mutating func next() -> ChannelNumber? {
@@ -77,7 +95,7 @@ struct LogTail: ~Copyable {
 
   mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
     if numbers[cid] == channel { numbers[cid] = nil }
-    effects[channel] = nil
+    effectCount -= effects.removeValue(forKey: channel)?.count ?? 0
   }
 
   /// Cid, creation time and own options of a channel that was created in the tail.
@@ -306,7 +324,8 @@ final class ChannelLoads: ShardPart {
     let content = try LoadedContent(number, pages, shard.tail.effects(of: number), location)
     // Assigning four effects takes as long as adding one member.
     shard.loop.budget.useEntries(1 + content.effects.count / 4)
-    let begun = shard.tail.effects(of: number).first { $0.effect == .deletionBegun }?.index
+    let tail = shard.tail.effects(of: number)
+    let begun = tail.first { $0.effect == .deletionBegun }?.index
     let slot = shard.state.insert(number, cid: head.cid, created: head.created, own: head.own)
     shard.dirty.insert(slot)
     shard.eviction.insert(slot)
@@ -314,8 +333,12 @@ final class ChannelLoads: ShardPart {
     let isWatched = shard.events.entered(cid, slot)
     shard.tail.remove(number, cid: cid)
     for effect in content.effects { shard.state.assign(effect, to: slot) }
-    for (page, index) in content.newer {
-      shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    if shard.loop.isFollowing {
+      shard.touchFollowed(slot, number, content.newer, tail)
+    } else {
+      for (page, index) in content.newer {
+        shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+      }
     }
     if isWatched { shard.events.findExpiry(slot) }
     if shard.state[slot].isBeingDeleted {

@@ -285,6 +285,12 @@ final class StepSegments: ShardPart {
     at index: LogIndex
   ) {
     guard !shard.state[slot].steps.segments(rowPage).isEmpty else { return }
+    deleteSegments(of: channel, rowPage, before: first, at: index)
+  }
+
+  /// Delete the segments before `first` from storage once the batch with this index is durable.
+  func deleteSegments(of channel: ChannelNumber, _ rowPage: UInt32, before first: UInt32, at index: LogIndex)
+  {
     if trims.isEmpty { shard.loop.commits.registerTrims(of: shard) }
     let trim = CommitGroup.Trim(shard: shard.state.id, channel: channel, rowPage: rowPage, before: first)
     trims.append((index, trim))

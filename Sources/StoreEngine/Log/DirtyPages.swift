@@ -54,6 +54,9 @@ struct DirtyPages {
   /// Oldest effect that is not in a page on storage, ignoring the pages of ``hasRecovered``.
   var oldest: LogIndex? { queue.first?.since }
 
+  /// Oldest effect of the pages of ``hasRecovered``. It looks at each of them.
+  var oldestRecovered: LogIndex? { recovered.lazy.map(\.since).min() }
+
   /// The log index of the last effect on a channel.
   func last(_ slot: ChannelSlot) -> LogIndex { LogIndex(trackers[Int(slot.rawValue)].last) }
 

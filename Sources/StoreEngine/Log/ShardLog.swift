@@ -23,6 +23,8 @@ struct ShardLog {
   private(set) var loggedBytes: UInt64 = 0
   /// The log is cut up to here.
   private(set) var cut = LogIndex.zero
+  /// Last batch of another loop's log that is applied here; an owner does not use it.
+  private(set) var followed = LogIndex.zero
   private var effectBytes = ByteBuffer()
   private var effectCount = 0
 
@@ -90,6 +92,29 @@ struct ShardLog {
     return possible
   }
 
+  // MARK: Following
+
+  /// Record that the next batch of the owner's log is applied here.
+  mutating func follow(_ index: LogIndex, byteCount: Int) {
+    followed = index
+    loggedBytes += UInt64(byteCount)
+  }
+
+  /// Close the followed batches for the next local commit.
+  ///
+  /// - Returns: whether there were any.
+  mutating func closeFollowed() -> Bool {
+    guard followed > closed else { return false }
+    closed = followed
+    return true
+  }
+
+  /// Become the owner's log. The shared log has committed every followed batch, so all are durable, whether or not
+  /// local storage has them yet.
+  ///
+  /// - Parameter time: last logged time.
+  mutating func promote(at time: Timestamp) { resume(through: followed, at: time) }
+
   // MARK: Recovery
 
   /// Resume the log of an earlier run.
@@ -99,11 +124,16 @@ struct ShardLog {
   ///   - time: last logged time.
   ///   - first: first batch that is still in the log.
   mutating func recovered(through end: LogIndex, at time: Timestamp, first: LogIndex) {
+    resume(through: end, at: time)
+    followed = end
+    cut = LogIndex(first.rawValue - 1)
+  }
+
+  private mutating func resume(through end: LogIndex, at time: Timestamp) {
     durable = end
     closed = end
     durableTime = time
     closedTime = time
     startTime = time
-    cut = LogIndex(first.rawValue - 1)
   }
 }

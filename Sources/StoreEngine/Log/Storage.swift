@@ -157,6 +157,8 @@ package struct CommitGroup: Sendable {
   }
 
   package var batches: [Batch] = []
+  /// Number of the first batches that the shared log has committed already. Only local storage needs them.
+  package var followedCount = 0
   package var drops: [Drop] = []
   package var pages: [PageWrite] = []
   package var cuts: [Cut] = []

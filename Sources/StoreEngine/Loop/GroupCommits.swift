@@ -1,3 +1,4 @@
+internal import NIOCore
 internal import ReceiptModel
 
 /// Group commit: one append in flight, the next one gathering. It owns the lists of the shards that take part.
@@ -12,9 +13,19 @@ final class GroupCommits: LoopPart {
   private var dropping: [ShardEngine] = []
   /// The shard whose due pages come first.
   private var pagePosition = 0
+  /// Batches of the followed log that local storage does not have yet.
+  private var followed: [CommitGroup.Batch] = []
+  /// Bytes of these batches, and of those in the commit in flight.
+  private var followedBytes = 0
+  private var followedBytesInFlight = 0
+  /// Shards with followed batches in the commit in flight.
+  private var followersInFlight: [ShardEngine] = []
 
   /// Whether a batch waits for the next commit.
-  var hasGathering: Bool { !gathering.isEmpty }
+  var hasGathering: Bool { !gathering.isEmpty || !followed.isEmpty }
+
+  /// Bytes of followed batches that local storage does not have yet.
+  var waitingBytes: Int { followedBytes + followedBytesInFlight }
 
   /// Bytes of effects that wait for the next commit.
   var gatheredBytes: Int { gathering.reduce(0) { $0 + $1.log.gatheredBytes } }
@@ -33,6 +44,12 @@ final class GroupCommits: LoopPart {
   /// Register a shard that has pages of deleted channels to drop.
   func registerDrops(of shard: ShardEngine) { dropping.append(shard) }
 
+  /// Add a followed batch to the next commit.
+  func follow(_ batch: CommitGroup.Batch) {
+    followed.append(batch)
+    followedBytes += batch.bytes.readableBytes
+  }
+
   // MARK: Commit
 
   /// Commit what gathers, due pages and due cuts, unless a commit is in flight.
@@ -49,6 +66,7 @@ final class GroupCommits: LoopPart {
     for shard in dropping { shard.deletions.takeDrops(into: &group) }
     for shard in trimming { shard.steps.takeTrims(into: &group) }
     trimming.removeAll { !$0.steps.hasTrims }
+    if !followed.isEmpty { takeFollowed(into: &group) }
     for shard in gathering { group.batches.append(shard.closeBatch()) }
     var budget = loop.configuration.checkpointSliceBytes
     // Another shard's pages come first in each commit.
@@ -66,6 +84,17 @@ final class GroupCommits: LoopPart {
     loop.driver.commit(group)
   }
 
+  /// Add all followed batches that wait, so that pages of this commit are not ahead of the local log. A promoted loop
+  /// may still have some; they go before its own.
+  private func takeFollowed(into group: inout CommitGroup) {
+    group.batches = followed
+    group.followedCount = followed.count
+    followed.removeAll(keepingCapacity: true)
+    followedBytesInFlight = followedBytes
+    followedBytes = 0
+    for shard in loop.shards where shard.log.closeFollowed() { followersInFlight.append(shard) }
+  }
+
   /// Record that the commit in flight has ended, with or without success.
   func ended() {
     precondition(isUnderWay, "no commit is in flight")
@@ -74,6 +103,11 @@ final class GroupCommits: LoopPart {
 
   /// Tell the shards that the commit that has ended is durable.
   func committed() {
+    if !followersInFlight.isEmpty {
+      for shard in followersInFlight { shard.log.committed() }
+      followersInFlight.removeAll(keepingCapacity: true)
+    }
+    followedBytesInFlight = 0
     for shard in inFlight { shard.committed() }
     for shard in withSegments { shard.steps.segmentsWritten() }
     withSegments.removeAll(keepingCapacity: true)
@@ -89,5 +123,9 @@ final class GroupCommits: LoopPart {
     withSegments = []
     trimming = []
     dropping = []
+    followed = []
+    followedBytes = 0
+    followedBytesInFlight = 0
+    followersInFlight = []
   }
 }

@@ -45,11 +45,15 @@ package final class StoreLoop {
   package var commandRefusal: ErrorCode?
   /// Set once a commit has failed.
   package private(set) var isHalted = false
+  /// Whether the loop follows another one's log and serves nothing (`StoreLoop+Following.swift`).
+  package internal(set) var isFollowing: Bool
   unowned let driver: any StoreLoopDriver
   let configuration: StoreLoopConfiguration
   private(set) var shards: [ShardEngine] = []
   /// Position in `shards` by shard id; −1 for another loop's shard.
-  private let positions: [Int16]
+  let positions: [Int16]
+  /// Likewise, for requests: empty while the loop follows, so that an owner's requests need no check of their own.
+  var requestPositions: [Int16]
   /// Work that the shards may still do.
   var budget: TurnBudget
 
@@ -98,19 +102,23 @@ package final class StoreLoop {
   /// - Parameters:
   ///   - shardCount: number of shards in the whole store, the modulus of the hash.
   ///   - stored: stored state that each shard of this loop starts from.
+  ///   - follows: make a follower of another loop's log; ``promote()`` makes it the owner.
   package init(
     configuration: StoreLoopConfiguration,
     shardCount: Int,
     stored: [(shard: ShardID, state: StoredShard)],
+    follows: Bool = false,
     driver: any StoreLoopDriver
   ) throws(StorageError) {
     self.configuration = configuration
     self.driver = driver
+    isFollowing = follows
     budget = TurnBudget(configuration)
     memory = ChannelMemory(budget: configuration.residentBytesMax)
     var positions: [Int16] = Array(repeating: -1, count: shardCount)
     for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
     self.positions = positions
+    requestPositions = follows ? [] : positions
     let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
     assert(
@@ -214,20 +222,25 @@ package final class StoreLoop {
   package func receive(_ header: FrameHeader, _ payload: RawSpan, lane: ReplyLane) throws(WireError) {
     guard !isHalted, !lane.isClosed else { return }
     counters.requests += 1
-    let position = Int(header.shard.rawValue) < positions.count ? positions[Int(header.shard.rawValue)] : -1
-    guard position >= 0 else {
-      let isFirst = lane.add(.now) { buffer in
-        buffer.writeError(
-          .wrongShard,
-          shard: header.shard,
-          correlation: header.correlation,
-          detail: "this store has no such shard"
-        )
-      }
-      if isFirst { replies.record(lane, .now) }
-      return
-    }
+    let number = Int(header.shard.rawValue)
+    let position = number < requestPositions.count ? requestPositions[number] : -1
+    guard position >= 0 else { return refuseUnserved(header, lane) }
     try shards[Int(position)].receive(header, payload, lane)
+  }
+
+  /// Refuse a request for a shard that this loop does not have, or only follows. The request counts nowhere.
+  private func refuseUnserved(_ header: FrameHeader, _ lane: ReplyLane) {
+    let isFollowed = shard(header.shard) != nil
+    let isFirst = lane.add(.now) { buffer in
+      buffer.writeError(
+        isFollowed ? .unavailable : .wrongShard,
+        shard: header.shard,
+        correlation: header.correlation,
+        retryAfterMilliseconds: isFollowed ? Self.followingRetryMilliseconds : 0,
+        detail: isFollowed ? "this node is not the owner of the shard" : "this store has no such shard"
+      )
+    }
+    if isFirst { replies.record(lane, .now) }
   }
 
   /// End a turn after the requests that came in together were passed in: send the replies that may leave and start a
@@ -250,6 +263,7 @@ package final class StoreLoop {
   /// Run timed work; call at least every second. Due pages, cuts and the log's tail progress without requests too.
   package func tick() {
     guard !isHalted else { return }
+    guard !isFollowing else { return tickFollower() }
     // Timed work of the shards happens at this time, whether it is watched or not.
     for shard in shards { shard.advanceTime() }
     memory.drainTails()
@@ -286,6 +300,7 @@ package final class StoreLoop {
       return
     }
     commits.committed()
+    if isFollowing { memory.drainTails() }
     purges.advance()
     replies.deliverInFlight()
     guard !isHalted else { return }
@@ -374,14 +389,14 @@ package final class StoreLoop {
 
   /// Receive membership changes for shards of this loop.
   package func receive(_ deliveries: [MembershipDelivery]) {
-    guard !isHalted else { return }
+    guard !isHalted, !isFollowing else { return }
     for delivery in deliveries { shard(delivery.to)?.indexes.receive(delivery) }
     endTurn()
   }
 
   /// Receive acknowledgements: changes that shards of this loop sent are in the index.
   package func acknowledged(_ acknowledgements: [MembershipAcknowledgement]) {
-    guard !isHalted else { return }
+    guard !isHalted, !isFollowing else { return }
     // Each shard checks its held replies once, after all its acknowledgements.
     var affected: [ShardEngine] = []
     for acknowledgement in acknowledgements {
@@ -394,7 +409,7 @@ package final class StoreLoop {
     endTurn()
   }
 
-  private func shard(_ id: ShardID) -> ShardEngine? {
+  func shard(_ id: ShardID) -> ShardEngine? {
     let position = Int(id.rawValue) < positions.count ? Int(positions[Int(id.rawValue)]) : -1
     return position < 0 ? nil : shards[position]
   }

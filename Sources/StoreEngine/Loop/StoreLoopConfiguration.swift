@@ -89,6 +89,9 @@ package struct StoreLoopConfiguration: Sendable {
   package var scanStatusesMax = 1 << 17
   /// Channels that one such subscription loads at once.
   package var scanLoadsMax = 8
+  /// Bytes of followed batches that may wait for local storage, and of their effects for channels that are being
+  /// loaded, before a follower asks for no more.
+  package var followWaitingBytesMax = 16 << 20
 
   package init() {}
 }

@@ -103,10 +103,13 @@ struct SessionTable {
     }
   }
 
-  /// Restore a record that was read back.
-  mutating func assign(_ record: SessionRecord) {
+  /// Restore a record that was read back, or that the followed log holds.
+  ///
+  /// - Parameter elapsed: the loop's elapsed time, which is 0 at recovery.
+  mutating func assign(_ record: SessionRecord, elapsed: Int64 = 0) {
     let position = Int(position(of: record.session))
     entries[position].record = record
+    entries[position].writtenAt = elapsed
     entries[position].dropped = Deque(record.waiting)
   }
 

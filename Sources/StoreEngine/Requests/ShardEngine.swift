@@ -62,10 +62,9 @@ final class ShardEngine {
       Mirror(reflecting: self).children.allSatisfy { ($0.value as? ShardPart)?.isAttached != false },
       "a part is missing in `parts`"
     )
+    if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
-    events.recovered(at: log.durableTime)
-    settings.findUnreplicatedUsers()
-    outgoing.recovered(through: state.outbox.last)
+    if !loop.isFollowing { beginToServe() }
   }
 
   /// Whether the gathering batch is full: sliced work adds nothing more to it.
@@ -90,16 +89,7 @@ final class ShardEngine {
       switch effect {
       case .channel(let number, let effect):
         if effect.traits.contains(.changesMessageCounts) { changesMessageCounts = true }
-        switch effect {
-        case .stepTailCut(let rowPage, _): cutPage = rowPage
-        case .stepsTrimmed(let rowPage, let first):
-          steps.recordTrim(slot!, number, rowPage, before: first, at: index)
-        case .messageDeleted, .truncated:
-          for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
-        case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
-        default: break
-        }
-        slot = assign(effect, on: number, to: slot, at: index)
+        slot = assignAndTouch(effect, on: number, to: slot, at: index, &cutPage)
       case .shard(let effect):
         if case .membershipsSent(let target, let number) = effect { touchAcknowledged(target, number, index) }
         state.assign(effect)
@@ -117,6 +107,33 @@ final class ShardEngine {
     if let cutPage { steps.trimSteps(slot!, cutPage) }
     if scans.hasUnstarted { scans.startAnnouncements() }
     return slot
+  }
+
+  /// Assign an effect on a channel in memory, and mark all pages dirty that it changes. An owner does this for effects
+  /// that it has decided, a follower for those of the owner's log.
+  ///
+  /// - Parameters:
+  ///   - slot: the channel's slot; nil if the effect creates the channel.
+  ///   - cutPage: set to the row page whose steps the effect has sealed into a segment.
+  /// - Returns: the channel's slot; nil if the effect deleted the channel.
+  @inline(__always)
+  func assignAndTouch(
+    _ effect: ChannelEffect,
+    on number: ChannelNumber,
+    to slot: ChannelSlot?,
+    at index: LogIndex,
+    _ cutPage: inout UInt32?
+  ) -> ChannelSlot? {
+    switch effect {
+    case .stepTailCut(let rowPage, _): cutPage = rowPage
+    case .stepsTrimmed(let rowPage, let first):
+      steps.recordTrim(slot!, number, rowPage, before: first, at: index)
+    case .messageDeleted, .truncated:
+      for sequence in state[slot!].receiptsEmptied(by: effect) { touch(slot, .receipts(sequence), index) }
+    case .deletionBegun: if !events.isUnwatched { events.recordDeletion(slot!) }
+    default: break
+    }
+    return assign(effect, on: number, to: slot, at: index)
   }
 
   /// Assign an effect on a channel and mark its page dirty.
@@ -161,12 +178,12 @@ final class ShardEngine {
     log.append(.shard(.idsWidened))
   }
 
-  private func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
+  func touch(_ slot: ChannelSlot?, _ page: PageID, _ index: LogIndex) {
     dirty.touch(slot, page, at: index, elapsed: loop.elapsedMilliseconds, loggedBytes: log.loggedBytes)
   }
 
   /// Mark the outbox pages of changes that were taken as dirty, so that they are rewritten without these changes.
-  private func touchAcknowledged(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
+  func touchAcknowledged(_ target: ShardID, _ number: UInt64, _ index: LogIndex) {
     for page in state.outbox.pages(for: target, through: number) { touch(nil, .outbox(page), index) }
   }
 
@@ -234,8 +251,10 @@ final class ShardEngine {
 
   /// Return the possible cut of the log if it is worth a write.
   func takeCut(batchesMin: UInt64) -> CommitGroup.Cut? {
-    guard !dirty.hasRecovered, tail.isEmpty else { return nil }
-    let oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
+    // A follower nearly always has effects in its tail; it keeps the log from the oldest of them on.
+    guard loop.isFollowing || !dirty.hasRecovered && tail.isEmpty else { return nil }
+    var oldest = min(dirty.oldest ?? log.durable.next, deletions.oldest ?? log.durable.next)
+    if loop.isFollowing { oldest = min(oldest, oldestFollowed ?? oldest) }
     let batchesMin = purges.isUnderWay ? 1 : batchesMin
     guard let possible = log.takeCut(before: oldest, batchesMin: batchesMin) else { return nil }
     return CommitGroup.Cut(shard: state.id, through: possible)
@@ -287,124 +306,12 @@ final class ShardEngine {
     return [.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))]
       + (state.hasWideIDs ? [.shard(.idsWidened)] : []) + kept.map { .shard(.sessionAssigned($0)) }
   }
-
-  // MARK: Recovery
-
-  /// Restore the shard's own pages and index the log's tail by channel. Channels' pages are read on demand.
-  private func recover(_ stored: StoredShard) throws(StorageError) {
-    let id = state.id
-    var included: [PageID: LogIndex] = [:]
-    for (number, bytes) in stored.pages {
-      let location = "shard \(id.rawValue), \(Self.name(number))"
-      let page = try Self.page(bytes, location)
-      included[number] = page.index
-      try assign(page.effects, of: number, location)
-    }
-    let headIndex = included[.shardHead] ?? .zero
-    let pagesIndex = included.values.max() ?? .zero
-    var last: LogIndex?
-    for (index, bytes) in stored.log {
-      let location = "shard \(id.rawValue), log index \(index.rawValue)"
-      let batch: LogBatch
-      do { batch = try LogBatch(bytes.readableBytesSpan) } catch { throw .corrupt("\(location): \(error)") }
-      guard batch.index == index else { throw .corrupt("\(location): holds batch \(batch.index.rawValue)") }
-      if let last, index != last.next {
-        throw .corrupt("\(location): follows \(last.rawValue), batches in between are missing")
-      }
-      if last == nil, index > max(headIndex, .zero).next {
-        throw .corrupt("\(location): the batches after \(headIndex.rawValue), the head page's, are missing")
-      }
-      last = index
-      state.assign(time: batch.time)
-      if index > headIndex { for session in batch.sessions { sessions.assign(session) } }
-      for effect in batch.effects {
-        switch effect {
-        case .channel(let number, .channelDeleted(let cid)):
-          deletions.dropFromTail(number, cid, at: index)
-        case .channel(let number, let effect):
-          if case .channelAssigned(let cid, _, _) = effect { deletions.nameReused(cid) }
-          tail.append(effect, on: number, at: index)
-        case .shard(let effect):
-          guard index > included[effect.page] ?? .zero else { continue }
-          try checkFollows(effect, location)
-          assignToShard(effect)
-          dirty.touch(nil, effect.page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
-        }
-      }
-    }
-    if let last, pagesIndex > last {
-      throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
-    }
-    let end = max(last ?? .zero, pagesIndex)
-    log.recovered(through: end, at: state.time, first: stored.log.first?.index ?? end.next)
-    if !stored.log.isEmpty {
-      dirty.touch(nil, .shardHead, at: log.durable, elapsed: 0, loggedBytes: 0, isRecovered: true)
-    }
-  }
-
-  private func assign(_ effects: [Effect], of page: PageID, _ location: String) throws(StorageError) {
-    for effect in effects {
-      guard case .shard(let effect) = effect, effect.page == page else {
-        throw .corrupt("\(location): holds an effect of another page")
-      }
-      try checkFollows(effect, location)
-      assignToShard(effect)
-    }
-  }
-
-  /// Readable name of one of the shard's own pages.
-  private static func name(_ page: PageID) -> String {
-    switch page {
-    case .shardHead: "head page"
-    case .types: "types page"
-    case .users(let number): "users page \(number)"
-    case .outbox(let number): "outbox page \(number)"
-    case .index: "index page"
-    case .webhooks(let number): "webhooks page \(number)"
-    case .tokens: "tokens page"
-    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: "page \(page)"
-    }
-  }
-
-  /// Throw where assigning the effect would trap: users must appear in the order of their numbers.
-  private func checkFollows(_ effect: ShardEffect, _ location: String) throws(StorageError) {
-    let follows =
-      switch effect {
-      case .userAssigned(let number, let settings):
-        !settings.user.isEmpty
-          && (number < state.settings.count && !state.settings.isNameless(number)
-            ? state.settings[number].user.isExactly(settings.user)
-            : number <= state.settings.count && state.settings.find(settings.user) == nil)
-      case .userErased(let number, _, _, _): number <= state.settings.count
-      case .userSettled(let number, _): Int(number) < state.settings.count
-      default: true
-      }
-    guard follows else { throw .corrupt("\(location): users' settings are out of order") }
-    if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
-      throw .corrupt("\(location): token revocations are out of order")
-    }
-    guard outgoing.isValidOutboxEffect(effect) else {
-      throw .corrupt("\(location): an invalid membership change")
-    }
-  }
-
-  private func assignToShard(_ effect: ShardEffect) {
-    switch effect {
-    case .sessionAssigned(let record): sessions.assign(record)
-    case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
-    default: state.assign(effect)
-    }
-  }
-
-  static func page(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError) -> Page {
-    do { return try Page(bytes.readableBytesSpan) } catch { throw .corrupt("\(location()): \(error)") }
-  }
-
   /// Resume pending changes, a rebuild and channel deletions, as far as the budget until the next slice allows.
   ///
   /// - Parameter isAfterRead: something was just loaded. If memory is short, it is evicted again at the end of the
   ///   turn, so at least one step is made.
   func resumeIndexWork(isAfterRead: Bool = false) {
+    guard !loop.isFollowing else { return }
     if !indexes.isEmpty {
       if isAfterRead { loop.budget.allowChange() }
       indexes.applyChanges()

@@ -1,0 +1,111 @@
+internal import NIOCore
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Recovery of a shard from storage.
+extension ShardEngine {
+  /// Restore the shard's own pages and index the log's tail by channel. Channels' pages are read on demand.
+  func recover(_ stored: StoredShard) throws(StorageError) {
+    let id = state.id
+    var included: [PageID: LogIndex] = [:]
+    for (number, bytes) in stored.pages {
+      let location = "shard \(id.rawValue), \(Self.name(number))"
+      let page = try Self.page(bytes, location)
+      included[number] = page.index
+      try assign(page.effects, of: number, location)
+    }
+    let headIndex = included[.shardHead] ?? .zero
+    let pagesIndex = included.values.max() ?? .zero
+    if loop.isFollowing, let first = stored.log.first {
+      // A follower cuts its log before all of it is in pages. The head page keeps the sessions of every batch.
+      dirty.touch(nil, .shardHead, at: first.index, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+    var last: LogIndex?
+    for (index, bytes) in stored.log {
+      let location = "shard \(id.rawValue), log index \(index.rawValue)"
+      let batch = try Self.batch(bytes, location)
+      guard batch.index == index else { throw .corrupt("\(location): holds batch \(batch.index.rawValue)") }
+      if let last, index != last.next {
+        throw .corrupt("\(location): follows \(last.rawValue), batches in between are missing")
+      }
+      if last == nil, index > max(headIndex, .zero).next {
+        throw .corrupt("\(location): the batches after \(headIndex.rawValue), the head page's, are missing")
+      }
+      last = index
+      try follow(batch, over: included)
+    }
+    if let last, pagesIndex > last {
+      throw .corrupt("shard \(id.rawValue): its pages are ahead of its log, which ends at \(last.rawValue)")
+    }
+    let end = max(last ?? .zero, pagesIndex)
+    log.recovered(through: end, at: state.time, first: stored.log.first?.index ?? end.next)
+    if !stored.log.isEmpty {
+      dirty.touch(nil, .shardHead, at: log.durable, elapsed: 0, loggedBytes: 0, isRecovered: true)
+    }
+  }
+
+  private func assign(_ effects: [Effect], of page: PageID, _ location: String) throws(StorageError) {
+    for effect in effects {
+      guard case .shard(let effect) = effect, effect.page == page else {
+        throw .corrupt("\(location): holds an effect of another page")
+      }
+      try checkFollows(effect, location)
+      recover(effect)
+    }
+  }
+
+  /// Assign an effect of one of the shard's own pages, or of the log behind it.
+  func recover(_ effect: ShardEffect) {
+    switch effect {
+    case .sessionAssigned(let record): sessions.assign(record)
+    case .membershipQueued, .membershipsSent: outgoing.recoverChange(effect)
+    default: state.assign(effect)
+    }
+  }
+
+  /// Readable name of one of the shard's own pages.
+  private static func name(_ page: PageID) -> String {
+    switch page {
+    case .shardHead: "head page"
+    case .types: "types page"
+    case .users(let number): "users page \(number)"
+    case .outbox(let number): "outbox page \(number)"
+    case .index: "index page"
+    case .webhooks(let number): "webhooks page \(number)"
+    case .tokens: "tokens page"
+    case .head, .rows, .segment, .receipts, .steps, .threadRows, .threadSegment, .memberships: "page \(page)"
+    }
+  }
+
+  /// Throw where assigning the effect would trap: users must appear in the order of their numbers.
+  func checkFollows(_ effect: ShardEffect, _ location: @autoclosure () -> String) throws(StorageError) {
+    let follows =
+      switch effect {
+      case .userAssigned(let number, let settings):
+        !settings.user.isEmpty
+          && (number < state.settings.count && !state.settings.isNameless(number)
+            ? state.settings[number].user.isExactly(settings.user)
+            : number <= state.settings.count && state.settings.find(settings.user) == nil)
+      case .userErased(let number, _, _, _): number <= state.settings.count
+      case .userSettled(let number, _): Int(number) < state.settings.count
+      default: true
+      }
+    guard follows else { throw .corrupt("\(location()): users' settings are out of order") }
+    if case .tokenRevoked(let revocation) = effect, revocation.version <= state.revokedTokens.version {
+      throw .corrupt("\(location()): token revocations are out of order")
+    }
+    guard outgoing.isValidOutboxEffect(effect) else {
+      throw .corrupt("\(location()): an invalid membership change")
+    }
+  }
+
+  static func batch(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError)
+    -> LogBatch
+  {
+    do { return try LogBatch(bytes.readableBytesSpan) } catch { throw .corrupt("\(location()): \(error)") }
+  }
+
+  static func page(_ bytes: ByteBuffer, _ location: @autoclosure () -> String) throws(StorageError) -> Page {
+    do { return try Page(bytes.readableBytesSpan) } catch { throw .corrupt("\(location()): \(error)") }
+  }
+}

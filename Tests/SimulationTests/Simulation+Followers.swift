@@ -1,0 +1,150 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import TestSupport
+
+/// The batches that a loop has committed, in order, and what they say about sessions and time.
+struct SharedLog {
+  private(set) var batches: [CommitGroup.Batch] = []
+  private var lasts: [ShardID: LogIndex] = [:]
+  private var sessions: [ShardID: [SessionID: SessionRecord]] = [:]
+  private var times: [ShardID: Int64] = [:]
+
+  /// Adds a batch. Returns false for one that is here already: a promoted loop writes those that it has followed.
+  mutating func append(_ batch: CommitGroup.Batch) -> Bool {
+    guard batch.index > lasts[batch.shard] ?? .zero else { return false }
+    lasts[batch.shard] = batch.index
+    batches.append(batch)
+    if let content = try? LogBatch(batch.bytes.readableBytesSpan) {
+      times[batch.shard] = max(times[batch.shard] ?? 0, content.time.milliseconds)
+      for record in content.sessions { sessions[batch.shard, default: [:]][record.session] = record }
+    }
+    return true
+  }
+
+  /// The session records and the time of a shard, which a promoted loop starts from.
+  func logged(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {
+    (sessions[shard] ?? [:], times[shard] ?? 0)
+  }
+}
+
+/// A follower beside each loop, which becomes the owner instead of a restart.
+extension Simulation {
+  /// Other checkpoints and less or more memory than the owners.
+  static func followerConfiguration(
+    _ configuration: StoreLoopConfiguration,
+    _ random: inout SplitMix64
+  ) -> StoreLoopConfiguration {
+    var configuration = configuration
+    configuration.checkpointAgeMilliseconds = random.pick([0, 20, 300, 3_000])
+    configuration.checkpointLogBytes = random.pick([400, 5_000, 16 << 20])
+    configuration.checkpointSliceBytes = random.pick([1, 2_000, 256 << 10])
+    configuration.cutBatchesMin = random.pick([1, 3, 50])
+    configuration.tailLoadsMax = random.pick([1, 2, 8])
+    configuration.residentBytesMax = random.pick([.max, 1, 4_000, 12_000])
+    configuration.evictionScanMax = random.pick([1, 16, 256])
+    configuration.followWaitingBytesMax = random.pick([1, 5_000, 16 << 20])
+    return configuration
+  }
+
+  func startFollowers() throws(StorageError) {
+    followers = []
+    for number in 0..<Self.loopCount { followers.append(try follower(number)) }
+  }
+
+  /// A follower that recovers from its disk, and follows on from there.
+  private func follower(_ number: Int) throws(StorageError) -> SimulatedLoop {
+    let follower = try SimulatedLoop(
+      number,
+      world: self,
+      configuration: followerConfiguration,
+      disk: followerDisk,
+      follows: true
+    )
+    follower.setClock(clock)
+    let lasts = Dictionary(uniqueKeysWithValues: follower.loop.followedIndexes.map { ($0.shard, $0.index) })
+    follower.position =
+      sharedLog[number].batches.firstIndex { $0.index > lasts[$0.shard] ?? .zero }
+      ?? sharedLog[number].batches.count
+    return follower
+  }
+
+  /// One step of a random follower.
+  func followerStep() {
+    let follower = random.pick(followers)
+    switch random.below(20) {
+    case 0..<8: follow(follower, atMost: 1 + random.below(8))
+    case 8..<14: commitStep(follower)
+    case 14..<17: answerFollowersLoad(follower)
+    case 17: tick(follower)
+    case 18: follower.slice()
+    default:
+      guard !faultsAreOff, random.oneIn(12) else { return }
+      count("followers' crashes")
+      if follower.commit != nil { count("followers' crashes within a commit") }
+      follower.loop.stop()
+      do throws(StorageError) {
+        followers[follower.number] = try self.follower(follower.number)
+      } catch {
+        faults.append("recovery of a follower: \(error)")
+      }
+    }
+  }
+
+  /// Follows some batches, of which several come together like the groups of an owner.
+  private func follow(_ follower: SimulatedLoop, atMost most: Int) {
+    let log = sharedLog[follower.number].batches
+    let end = min(follower.position + most, log.count)
+    guard follower.position < end else { return }
+    if !follower.loop.hasRoomToFollow { count("followers without room") }
+    follower.setClock(clock)
+    let batches = Array(log[follower.position..<end])
+    follower.position = end
+    do throws(FollowError) { try follower.loop.follow(batches) } catch {
+      faults.append("following: \(error)")
+    }
+  }
+
+  private func answerFollowersLoad(_ follower: SimulatedLoop) {
+    guard !follower.loads.isEmpty else { return }
+    let load = follower.loads.remove(at: random.below(follower.loads.count))
+    follower.setClock(clock)
+    let isFailing = !faultsAreOff && random.oneIn(25)
+    follower.loop.loaded(
+      load.request,
+      as: load.reference,
+      isFailing
+        ? .failure(.failed("as the simulation wants it"))
+        : .success(load.early ?? follower.read(load.request))
+    )
+  }
+
+  /// The owners are gone. Their followers follow the rest of the log and take over, with their commits and reads still
+  /// under way; the owners' disks become those of new followers.
+  func takeOver() {
+    sinceStart = 0
+    count("take-overs")
+    for follower in followers {
+      follow(follower, atMost: .max - follower.position)
+      if follower.commit != nil { count("take-overs within a commit") }
+      if follower.loop.gauges.tailChannels > 0 { count("take-overs with a tail") }
+      follower.setClock(clock)
+      follower.promote()
+    }
+    loops = followers
+    swap(&disk, &followerDisk)
+    for shard in oracles.indices {
+      let target = loops[shard % Self.loopCount]
+      let isLoaded = { (cid: String) in
+        let bytes = Array(cid.utf8)
+        return target.loop.isLoaded(ShardID(UInt16(shard)), cid: bytes.span.bytes)
+      }
+      for cid in oracles[shard].live.channels.keys where isLoaded(cid) { oracles[shard].recordLoaded(cid) }
+      oracles[shard].unfinishedDeletions = oracles[shard].unfinishedDeletions.filter { !isLoaded($0.value) }
+    }
+    do throws(StorageError) { try startFollowers() } catch {
+      faults.append("recovery of a follower: \(error)")
+    }
+  }
+}
