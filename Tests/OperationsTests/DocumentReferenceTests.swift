@@ -121,6 +121,25 @@ import Testing
     #expect(count > 8)
   }
 
+  /// The manuals that name tests as `Suite.test` name only tests that exist.
+  @Test func testsThatAreNamedExist() throws {
+    let document = try String(
+      contentsOf: Self.root.appendingPathComponent("docs/reliability.md"),
+      encoding: .utf8
+    )
+    let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
+    var count = 0
+    for name in document.matches(of: /`([A-Z]\w+)\.([a-z]\w+)`/) {
+      let (suite, test) = (String(name.1), String(name.2))
+      let exists = tests.contains {
+        $0.contains("func \(test)(") && $0.contains(" \(suite) ")
+      }
+      count += 1
+      #expect(exists, "docs/reliability.md names \(suite).\(test)")
+    }
+    #expect(count > 20)
+  }
+
   /// The last column of the table of targets names each target of this package that the target imports.
   @Test func targetsNameTheirImports() throws {
     let modules = try Self.modules()
