@@ -40,6 +40,7 @@ final class SimulatedLog {
   }
 
   func append(_ appends: [GroupAppend]) -> [AppendOutcome] {
+    precondition(Set(appends.map(\.group)).count == appends.count, "a group occurs twice in a transaction")
     let holds = appends.allSatisfy { append in
       isOwner(append.fence, of: append.group) && isPlaceFree(append.record, in: append.group)
     }

@@ -88,6 +88,11 @@ final class SimulatedProcess {
   // MARK: Writer
 
   func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
+    // A process that was stopped may send a record again before its first attempt has left.
+    if let at = pending.firstIndex(where: { $0.append.group == append.group }) {
+      pending[at] = (append, attempt)
+      return
+    }
     pending.append((append, attempt))
     guard pending.count == 1 else { return }
     after(.milliseconds(1)) { [self] in

@@ -8,6 +8,7 @@
 /// of a call are checked in one step with its effect (C1). ``ends(of:done:)`` is linearizable.
 package protocol GroupLog: AnyObject {
   /// Append one record to each of several groups, all or none, in one transaction. Results are in the same order.
+  /// Requires that no group occurs twice.
   ///
   /// Conditions for each group: the owner is still the one that appends (``GroupAppend/fence``); the record's position
   /// is free; the position before exists. The last one keeps a delayed copy of an old transaction from being applied
