@@ -23,6 +23,13 @@ struct SharedLog {
     return true
   }
 
+  /// Takes over what a new follower knows beside the log: a former owner's head page has counters of commands without
+  /// effects and times that were never logged.
+  mutating func restart(_ shard: ShardID, _ known: (sessions: [SessionID: SessionRecord], time: Int64)) {
+    sessions[shard] = known.sessions
+    times[shard] = known.time
+  }
+
   /// The session records and the time of a shard, which a promoted loop starts from.
   func logged(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {
     (sessions[shard] ?? [:], times[shard] ?? 0)
@@ -142,6 +149,10 @@ extension Simulation {
       }
       for cid in oracles[shard].live.channels.keys where isLoaded(cid) { oracles[shard].recordLoaded(cid) }
       oracles[shard].unfinishedDeletions = oracles[shard].unfinishedDeletions.filter { !isLoaded($0.value) }
+    }
+    for shard in oracles.indices {
+      let id = ShardID(UInt16(shard))
+      sharedLog[shard % Self.loopCount].restart(id, followerDisk.recovered(id))
     }
     do throws(StorageError) { try startFollowers() } catch {
       faults.append("recovery of a follower: \(error)")

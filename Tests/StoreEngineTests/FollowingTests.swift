@@ -191,6 +191,7 @@ struct FollowingTests {
     pair.follower.loop.promote()
     pair.follower.loop.tick()
     #expect(pair.follower.deliveries.flatMap(\.changes) == pair.owner.deliveries.flatMap(\.changes))
+    try pair.follower.settle()
     let gateway = pair.reconnect()
     gateway.send(.listUnsettled, nil)
     gateway.list("alice")
