@@ -76,7 +76,7 @@ final class SimulatedLoop: StoreLoopDriver {
     isFollower = false
     loop.promote()
     for load in loads {
-      world.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.ticket
+      world.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.loadID
     }
   }
 
