@@ -106,6 +106,23 @@ extension Simulation {
     }
   }
 
+  /// Lets the followers follow everything and load the channels of their tails. A promoted loop refuses requests as
+  /// `busy` while it loads many channels, and the last check of a run asks only once.
+  func settleFollowers() {
+    for follower in followers {
+      follow(follower, atMost: .max - follower.position)
+      for _ in 0..<20_000 where follower.commit != nil || follower.loop.gauges.tailChannels > 0 {
+        commitStep(follower)
+        answerFollowersLoad(follower)
+        follower.slice()
+        if follower.commit == nil, follower.loads.isEmpty {
+          pass(milliseconds: 10)
+          tick(follower)
+        }
+      }
+    }
+  }
+
   private func answerFollowersLoad(_ follower: SimulatedLoop) {
     guard !follower.loads.isEmpty else { return }
     let load = follower.loads.remove(at: random.below(follower.loads.count))
