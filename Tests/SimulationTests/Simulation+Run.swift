@@ -22,6 +22,7 @@ extension Simulation {
     }
     try settle(steps)
     try idle(steps)
+    if hasFollowers { settleFollowers() }
     restart(isCrash: true)
     audit(isComplete: true)
     try settle(steps)

@@ -78,7 +78,7 @@ struct SimulationTests {
       "simulation with followers \(seed): \(simulation.issued) commands, \(tally.joined(separator: ", "))"
     )
     guard Self.steps >= 15_000 else { return }
-    for name in ["replies", "resends", "take-overs", "followers' crashes", "pages", "log cuts"] {
+    for name in ["replies", "resends", "take-overs", "followers' crashes"] {
       #expect(simulation.tally[name, default: 0] > 0, "TIDEMARK_SEED=\(seed): never \(name)")
     }
   }

@@ -6,7 +6,7 @@ import StoreEngine
 /// The content of a storage after all pages are written, in a form in which an owner and its followers are equal.
 ///
 /// Left out is what an owner knows and does not log: the log index and time of each page, counters of commands without
-/// effects, and expired webhooks and tokens. The types page has the order in which channels were loaded.
+/// effects, hints for peeks, and expired webhooks and tokens. The types page has the order in which channels were loaded.
 struct StoredState {
   private(set) var pages: [PageKey: [Effect]] = [:]
   private(set) var sessions: [ShardID: [SessionID: SessionRecord]] = [:]
@@ -25,6 +25,8 @@ struct StoredState {
           sessions[key.shard, default: [:]][record.session] = record
         case .shard(.countersAssigned(let next, _)):
           effects.append(.shard(.countersAssigned(nextChannel: next, time: .none)))
+        // A hint that memory keeps for a mention or a sender that is gone, until the channel is loaded again.
+        case .channel(_, .segmentFlagsAssigned): break
         case .shard(.webhookNoted(_, let until)) where until.milliseconds < time: break
         case .shard(.tokenRevoked(let revocation))
         where revocation.until != .none && revocation.until.milliseconds < time:
