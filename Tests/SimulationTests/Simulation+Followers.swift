@@ -10,6 +10,8 @@ struct SharedLog {
   private var lasts: [ShardID: LogIndex] = [:]
   private var sessions: [ShardID: [SessionID: SessionRecord]] = [:]
   private var times: [ShardID: Int64] = [:]
+  /// Channels whose deletion is begun and not finished.
+  private var unfinishedDeletions: [ShardID: Set<ChannelNumber>] = [:]
 
   /// Adds a batch. Returns false for one that is here already: a promoted loop writes those that it has followed.
   mutating func append(_ batch: CommitGroup.Batch) -> Bool {
@@ -19,9 +21,20 @@ struct SharedLog {
     if let content = try? LogBatch(batch.bytes.readableBytesSpan) {
       times[batch.shard] = max(times[batch.shard] ?? 0, content.time.milliseconds)
       for record in content.sessions { sessions[batch.shard, default: [:]][record.session] = record }
+      for effect in content.effects {
+        if case .channel(let number, .deletionBegun) = effect {
+          unfinishedDeletions[batch.shard, default: []].insert(number)
+        }
+        if case .channel(let number, .channelDeleted(_)) = effect {
+          unfinishedDeletions[batch.shard]?.remove(number)
+        }
+      }
     }
     return true
   }
+
+  /// The deletions of a shard that a promoted loop continues.
+  func unfinishedDeletions(_ shard: ShardID) -> Set<ChannelNumber> { unfinishedDeletions[shard] ?? [] }
 
   /// The session records and the time of a shard, which a promoted loop starts from.
   func logged(_ shard: ShardID) -> (sessions: [SessionID: SessionRecord], time: Int64) {

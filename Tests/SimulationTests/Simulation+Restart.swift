@@ -41,10 +41,11 @@ extension Simulation {
       if let fault = oracles[shard].restart(sessions, time: time, unanswered: unanswered) {
         faults.append(fault)
       }
-      oracles[shard].unfinishedDeletions = disk.unfinishedDeletions(ShardID(UInt16(shard))).reduce(into: [:])
-      {
-        $0[$1] = oracles[shard].names[$1]
-      }
+      let id = ShardID(UInt16(shard))
+      let unfinished =
+        hasFollowers
+        ? sharedLog[shard % Self.loopCount].unfinishedDeletions(id) : disk.unfinishedDeletions(id)
+      oracles[shard].unfinishedDeletions = unfinished.reduce(into: [:]) { $0[$1] = oracles[shard].names[$1] }
       oracles[shard].begunDeletions = Set(oracles[shard].unfinishedDeletions.keys)
       if !oracles[shard].begunDeletions.isEmpty { count("restarts within a deletion") }
     }

@@ -30,6 +30,7 @@ extension Simulation {
       if isCausedByRequest ?? false != oracles[shard].hasOpen {
         faults.append(
           "shard \(shard): \(batch == nil ? "a change is in no batch" : "a batch without a change")"
+            + (batch.flatMap { try? LogBatch($0.bytes.readableBytesSpan) }.map { ": \($0.effects)" } ?? "")
         )
       }
       guard let batch else { continue }

@@ -7,6 +7,8 @@ import StoreEngine
 ///
 /// Left out is what an owner knows and does not log: the log index and time of each page, counters of commands without
 /// effects, hints for peeks, and expired webhooks and tokens. The types page has the order in which channels were loaded.
+/// A truncation changes the head page only: whether a segment was written before or after it depends on the member, so
+/// truncated messages are left out.
 struct StoredState {
   private(set) var pages: [PageKey: [Effect]] = [:]
   private(set) var sessions: [ShardID: [SessionID: SessionRecord]] = [:]
@@ -36,6 +38,22 @@ struct StoredState {
       }
       if key.page == .types { effects.sort { "\($0)" < "\($1)" } }
       if !effects.isEmpty { pages[key] = effects }
+    }
+    removeTruncatedMessages()
+  }
+
+  private mutating func removeTruncatedMessages() {
+    for (head, effects) in pages where head.page == .head {
+      for case .channel(_, .truncated(let through, _)) in effects {
+        for (key, effects) in pages where key.shard == head.shard && key.channel == head.channel {
+          guard case .segment = key.page else { continue }
+          let kept = effects.filter { effect in
+            if case .channel(_, .messageAssigned(let sequence, _)) = effect { return sequence > through }
+            return true
+          }
+          pages[key] = kept.isEmpty ? nil : kept
+        }
+      }
     }
   }
 
