@@ -8,7 +8,7 @@ struct OwnershipStoryTests {
 
   static let stories = followingStories + claimingStories + owningStories + releasingStories
 
-  @Test(arguments: stories)
+  @Test("ownership follows its story", arguments: stories)
   func story(story: OwnershipStory) { story.check() }
 
   private static let followingStories = [
@@ -300,7 +300,8 @@ struct OwnershipStoryTests {
 struct LogProbeTests {
   private static func at(_ milliseconds: Int64) -> BootTime { OwnershipStory.time(milliseconds) }
 
-  @Test func answeredProbesFollowEachOther() {
+  @Test("answered probes follow each other")
+  func answeredProbesFollowEachOther() {
     var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
     #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
     #expect(probe.answered(1, at: Self.at(20)) == [])
@@ -309,7 +310,8 @@ struct LogProbeTests {
     #expect(probe.timerFired(at: Self.at(500)) == [.probe(2)])
   }
 
-  @Test func lateProbeRestartsSilenceOnce() {
+  @Test("a late probe restarts the silence once")
+  func lateProbeRestartsSilenceOnce() {
     var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
     #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
     #expect(probe.deadline == Self.at(300))
@@ -318,7 +320,8 @@ struct LogProbeTests {
     #expect(probe.timerFired(at: Self.at(500)) == [.probe(2)])
   }
 
-  @Test func failedProbeRestartsSilence() {
+  @Test("a failed probe restarts the silence")
+  func failedProbeRestartsSilence() {
     var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
     #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
     #expect(probe.failed(1, at: Self.at(5)) == [.restartSilence])
@@ -326,7 +329,8 @@ struct LogProbeTests {
     #expect(probe.deadline == Self.at(500))
   }
 
-  @Test func resumedNodeTakesItsOldProbeForLate() {
+  @Test("a resumed node takes its old probe for a late one")
+  func resumedNodeTakesItsOldProbeForLate() {
     var probe = LogProbe(limits: ClusterLimits(), now: Self.at(0))
     #expect(probe.timerFired(at: Self.at(0)) == [.probe(1)])
     #expect(probe.answered(1, at: Self.at(4_000)) == [.restartSilence])
