@@ -52,14 +52,10 @@ package struct ResponseFields {
 
   /// Append the decimal digits of a number that is not negative to the value of the last header.
   package mutating func append(decimal value: Int) {
-    var rest = value.magnitude
-    var digits = InlineArray<20, UInt8>(repeating: 0)
-    var first = 20
-    repeat {
-      first -= 1
-      digits[first] = UInt8(truncatingIfNeeded: 48 + rest % 10)
-      rest /= 10
-    } while rest != 0
-    for index in first..<20 { bytes.append(digits[index]) }
+    withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 20) { digits in
+      let end = digits.baseAddress! + digits.count
+      let start = writeDecimal(value, endingAt: end)
+      bytes.append(contentsOf: UnsafeBufferPointer(start: start, count: end - start))
+    }
   }
 }

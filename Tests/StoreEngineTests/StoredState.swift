@@ -6,7 +6,8 @@ import StoreEngine
 /// The content of a storage after all pages are written, in a form in which an owner and its followers are equal.
 ///
 /// Left out is what an owner knows and does not log: the log index and time of each page, counters of commands without
-/// effects, hints for peeks, and expired webhooks and tokens. The types page has the order in which channels were loaded.
+/// effects, hints for peeks, and expired webhooks and tokens. The types page has the order in which channels were
+/// loaded.
 /// A truncation changes the head page only: whether a segment was written before or after it depends on the member, so
 /// truncated messages are left out.
 struct StoredState {
