@@ -327,7 +327,7 @@ final class EventStreams: GatewayPart {
 
   /// Start the one timer of all event streams. Each tick sends heartbeats to a part of the streams, so that not all
   /// 50,000 are written at once.
-  func start() {
+  override func start() {
     let tick = min(loop.limits.heartbeat, .seconds(1))
     stallTicks = Int(loop.limits.eventStallTimeout.nanoseconds / tick.nanoseconds)
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
@@ -338,7 +338,7 @@ final class EventStreams: GatewayPart {
     }
   }
 
-  func stop() {
+  override func stop() {
     ticker?.cancel()
     ticker = nil
   }
@@ -407,7 +407,7 @@ final class EventStreams: GatewayPart {
   }
 
   /// End all streams, so that their clients reconnect to another gateway, and accept no new ones.
-  func drain() {
+  override func drain() {
     isDraining = true
     for stream in table.all {
       if stream.hasBegun {

@@ -108,29 +108,23 @@ package final class GatewayLoop {
     self.requestIDs = RequestIDs(random: random.next() >> 24)
     self.store = StoreClient(eventLoop: eventLoop, configuration: store, delegate: self)
     for part in parts { part.attach(to: self) }
-    assert(
-      Mirror(reflecting: self).children.allSatisfy { ($0.value as? GatewayPart)?.isAttached != false },
-      "a part is missing in `parts`"
-    )
+    assertPartsAttached(of: self)
     resources.clientKey = { PeerAddress(lastOf: $0.forwardedFor)?.key }
     setCommonHeaders()
   }
 
-  /// The features with state of their own.
+  /// The features with state of their own, in the order in which they start, drain, stop and list their metrics.
   var parts: [GatewayPart] {
     [
       echoingAnswers, fanOuts, valueChanges, batches, queries, events, streams, push, hooks, userJobs,
-      userLists, erasures,
-      replication, tokens,
+      userLists,
+      erasures, replication, tokens,
     ]
   }
 
   /// Start the timers, and connect to the store.
   package func start() {
-    replication.start()
-    events.start()
-    streams.start()
-    tokens.start()
+    for part in parts { part.start() }
     store.start()
   }
 
@@ -162,8 +156,7 @@ package final class GatewayLoop {
   func drain() -> EventLoopFuture<Void> {
     let promise = drained ?? eventLoop.makePromise(of: Void.self)
     drained = promise
-    events.drain()
-    streams.drain()
+    for part in parts { part.drain() }
     if connections.count == 0 {
       promise.succeed()
     } else {
@@ -179,12 +172,8 @@ package final class GatewayLoop {
 
   /// Close the store connection; pending requests are answered 503.
   func close() -> EventLoopFuture<Void> {
-    replication.stop()
-    events.stop()
-    streams.stop()
-    tokens.stop()
     isClosed = true
-    erasures.stop()
+    for part in parts { part.stop() }
     return store.close()
   }
 

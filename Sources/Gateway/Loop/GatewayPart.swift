@@ -1,9 +1,10 @@
 internal import HTTP2Session
 internal import NIOCore
 internal import Operations
+internal import ReceiptModel
 
 /// A feature of one ``GatewayLoop``: its state is private, and it sends to the store and answers through its loop.
-class GatewayPart {
+class GatewayPart: OwnedPart {
   /// Unowned and unchecked, so that its use counts no references: the loop owns its parts, and outlives their calls.
   private unowned(unsafe) var owner: GatewayLoop?
 
@@ -25,6 +26,17 @@ class GatewayPart {
   final func runInLaterTurn(_ work: @escaping () -> Void) {
     loop.resources.turns.append({ [loop] in if !loop.isClosed { work() } }, on: loop.eventLoop)
   }
+
+  // MARK: Called for each part, in the order of ``GatewayLoop/parts``
+
+  /// Start the part's timers, before the loop connects to the store.
+  func start() {}
+
+  /// End what the part keeps open, before connections close.
+  func drain() {}
+
+  /// Stop the part's timers, and end what waits for them. The loop is closed.
+  func stop() {}
 
   /// Collect the part's metrics for a scrape.
   func collect(into samples: inout MetricSamples) {}

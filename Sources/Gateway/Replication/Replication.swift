@@ -22,7 +22,7 @@ final class Replication: GatewayPart {
   private var ticker: RepeatedTask?
 
   /// Start the timer that looks for unsettled values.
-  func start() {
+  override func start() {
     guard let interval = loop.limits.replicationInterval else { return }
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     ticker = loop.eventLoop.scheduleRepeatedTask(initialDelay: interval, delay: interval) { _ in
@@ -30,7 +30,7 @@ final class Replication: GatewayPart {
     }
   }
 
-  func stop() {
+  override func stop() {
     ticker?.cancel()
     ticker = nil
   }

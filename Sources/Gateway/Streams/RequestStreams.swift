@@ -187,7 +187,7 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Start the one timer of all streams.
-  func start() {
+  override func start() {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     ticker = loop.eventLoop.scheduleRepeatedTask(
       initialDelay: GatewayLimits.streamTick,
@@ -198,7 +198,7 @@ final class RequestStreams: GatewayPart {
     }
   }
 
-  func stop() {
+  override func stop() {
     ticker?.cancel()
     ticker = nil
   }
@@ -230,7 +230,7 @@ final class RequestStreams: GatewayPart {
   }
 
   /// Let all streams answer what they have read and end, and accept no new ones.
-  func drain() {
+  override func drain() {
     isDraining = true
     for stream in table.all {
       stream.end(.draining)

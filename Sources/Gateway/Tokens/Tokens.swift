@@ -22,7 +22,7 @@ final class Tokens: GatewayPart {
   }
 
   /// Observe revocations, and start to read the list if that is this loop's task.
-  func start() {
+  override func start() {
     let bound = NIOLoopBound(self, eventLoop: loop.eventLoop)
     let eventLoop = loop.eventLoop
     revoked.observe(self) { eventLoop.execute { bound.value.tokensRevoked() } }
@@ -32,7 +32,7 @@ final class Tokens: GatewayPart {
     }
   }
 
-  func stop() {
+  override func stop() {
     revoked.stopObserving(self)
     ticker?.cancel()
     ticker = nil

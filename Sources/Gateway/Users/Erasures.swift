@@ -89,7 +89,7 @@ final class Erasures: GatewayPart {
   }
 
   /// End erasures that are waiting for a timer, at shutdown. The others end with their store requests.
-  func stop() {
+  override func stop() {
     for (index, job) in jobs.all where job.inFlight == 0 { advance(job, index) { $0.failed() } }
   }
 

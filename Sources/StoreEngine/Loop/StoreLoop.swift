@@ -121,10 +121,7 @@ package final class StoreLoop {
     requestPositions = follows ? [] : positions
     let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
-    assert(
-      Mirror(reflecting: self).children.allSatisfy { ($0.value as? LoopPart)?.isAttached != false },
-      "a part is missing in `parts`"
-    )
+    assertPartsAttached(of: self)
     for (shard, state) in stored {
       shards.append(
         try ShardEngine(

@@ -58,10 +58,7 @@ final class ShardEngine {
       events, settings, tokens, push,
     ]
     for part in parts { part.attach(to: self) }
-    assert(
-      Mirror(reflecting: self).children.allSatisfy { ($0.value as? ShardPart)?.isAttached != false },
-      "a part is missing in `parts`"
-    )
+    assertPartsAttached(of: self)
     if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
     if !loop.isFollowing { beginToServe() }

@@ -1,0 +1,14 @@
+/// A part of a loop or of a shard: one feature with private state. Its owner attaches each part of a list written by
+/// hand.
+package protocol OwnedPart: AnyObject {
+  /// Whether the owner has attached the part.
+  var isAttached: Bool { get }
+}
+
+/// Check, in debug builds, that an owner has attached every part among its stored properties.
+package func assertPartsAttached(of owner: some AnyObject) {
+  assert(
+    Mirror(reflecting: owner).children.allSatisfy { ($0.value as? any OwnedPart)?.isAttached != false },
+    "a part is missing in its owner's list of parts"
+  )
+}
