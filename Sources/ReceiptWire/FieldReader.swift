@@ -149,8 +149,12 @@ package struct FieldReader: ~Escapable {
   /// A string copied out of the payload; bytes that are not UTF-8 are refused.
   @_lifetime(self: copy self)
   package mutating func text() throws(WireError) -> String {
-    let span = try string()
-    let text = span.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
+    try Self.text(try string())
+  }
+
+  /// A copy of a string that was read in place; bytes that are not UTF-8 are refused.
+  static func text(_ string: RawSpan) throws(WireError) -> String {
+    let text = string.withUnsafeBytes { String(validating: $0, as: UTF8.self) }
     guard let text else { throw .badValue(.text) }
     return text
   }

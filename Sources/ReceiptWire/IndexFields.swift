@@ -26,14 +26,15 @@ package struct ChannelEntryFields: Hashable, Sendable {
     self.deletedAt = deletedAt
   }
 
-  package init(_ reader: inout FieldReader) throws(WireError) {
-    cid = try reader.text()
-    row = try reader.optional32()
-    let flags = try reader.byte()
-    guard flags <= 3 else { throw .badValue(.flags) }
-    isMember = flags & 1 != 0
-    joinedAt = try reader.time()
-    deletedAt = flags & 2 == 0 ? .none : try reader.time()
+  package init(_ reader: inout FieldReader) throws(WireError) { try self.init(ListedChannel(&reader)) }
+
+  /// Copy an entry that was read in place.
+  package init(_ channel: borrowing ListedChannel) throws(WireError) {
+    cid = try FieldReader.text(channel.cid)
+    row = channel.row
+    isMember = channel.isMember
+    joinedAt = channel.joinedAt
+    deletedAt = channel.deletedAt
   }
 
   package func write(into buffer: inout ByteBuffer) {
@@ -46,6 +47,44 @@ package struct ChannelEntryFields: Hashable, Sendable {
 
   /// Minimum size of an entry in bytes.
   package static let byteCountMin = 4
+}
+
+/// The same fields as ``ChannelEntryFields``, with the cid read in place.
+package struct ListedChannel: ~Escapable {
+  package let cid: RawSpan
+  package let row: UInt32?
+  package let isMember: Bool
+  package let joinedAt: Timestamp
+  package let deletedAt: Timestamp
+
+  @_lifetime(copy reader)
+  @_lifetime(reader: copy reader)
+  fileprivate init(_ reader: inout FieldReader) throws(WireError) {
+    cid = try reader.string()
+    row = try reader.optional32()
+    let flags = try reader.byte()
+    guard flags <= 3 else { throw .badValue(.flags) }
+    isMember = flags & 1 != 0
+    joinedAt = try reader.time()
+    deletedAt = flags & 2 == 0 ? .none : try reader.time()
+  }
+}
+
+extension FieldReader {
+  /// Read a whole reply to list_channels, and call `body` with each channel in order.
+  ///
+  /// - Returns: the cursor of the next page; nil: this page is the last.
+  @_lifetime(self: copy self)
+  package mutating func channelList(
+    _ body: (ListedChannel) throws(WireError) -> Void
+  ) throws(WireError) -> UInt64? {
+    for _ in 0..<(try count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
+      try body(ListedChannel(&self))
+    }
+    let next = try optional()
+    try end()
+    return next
+  }
 }
 
 /// A user's unread counts in one channel, in the reply to unread_counts, or the reason why they are unknown

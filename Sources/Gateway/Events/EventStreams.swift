@@ -114,11 +114,9 @@ final class EventStreams: GatewayPart {
   private func listed(_ ref: EventHub.Ref, _ payload: RawSpan) throws(WireError) {
     var reader = FieldReader(payload)
     var entries: [ChannelEntryFields] = []
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      entries.append(try ChannelEntryFields(&reader))
+    let next = try reader.channelList { channel throws(WireError) in
+      entries.append(try ChannelEntryFields(channel))
     }
-    let next = try reader.optional()
-    try reader.end()
     hub.listed(ref, entries, next: next)
   }
 

@@ -126,20 +126,14 @@ final class Erasures: GatewayPart {
     case .begin: steps = job.erasure.begun(try reader.userSettings())
     case .assign: return job.erasure.assigned()
     case .check:
-      let (version, isErasing) = try reader.erasing()
-      steps = job.erasure.checked(version: version, isErasing: isErasing)
+      let settings = try reader.userSettings()
+      steps = job.erasure.checked(version: settings.version, isErasing: settings.isErasing)
     case .forget:
-      let (_, isErasing) = try reader.erasing()
-      steps = job.erasure.forgot(isErasing: isErasing)
+      steps = job.erasure.forgot(isErasing: try reader.userSettings().isErasing)
     case .list:
       var cids: [[UInt8]] = []
-      for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-        cids.append(try reader.string().withUnsafeBytes { Array($0) })
-        _ = try reader.optional32()
-        _ = try reader.byte()
-        _ = try reader.time()
-      }
-      steps = job.erasure.listed(cids, next: try reader.optional())
+      let next = try reader.channelList { cids.append($0.cid.bytes) }
+      return job.erasure.listed(cids, next: next)
     case .purge(let shard):
       let round = try reader.varint()
       steps = job.erasure.purged(shard, round == 0 ? .done : .awaits(round))
@@ -299,17 +293,5 @@ final class Erasures: GatewayPart {
       help: "Users who are being erased.",
       Double(count)
     )
-  }
-}
-
-extension FieldReader {
-  /// Read user settings up to whether the user is being erased; false for a user already erased.
-  @_lifetime(self: copy self)
-  fileprivate mutating func erasing() throws(WireError) -> (version: UInt64, isErasing: Bool) {
-    _ = try string()
-    let version = try varint()
-    let flags = try varint()
-    for _ in 0..<3 { _ = try time() }
-    return (version, flags & 4 != 0 && flags & 8 == 0)
   }
 }

@@ -136,25 +136,19 @@ enum UnreadJSON {
   static func writeChannels(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     buffer.writeStaticString("{\"channels\":[")
     var isFirst = true
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      let cid = try reader.string()
-      _ = try reader.optional32()
-      let isMember = try reader.byte() == 1
-      let joinedAt = try reader.time()
-      guard isMember else { continue }
+    let next = try reader.channelList { channel in
+      guard channel.isMember else { return }
       if !isFirst { buffer.writeStaticString(",") }
       isFirst = false
-      buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * cid.byteCount) { out in
+      buffer.writeWithOutputRawSpan(minimumWritableBytes: fixedByteMax + 6 * channel.cid.byteCount) { out in
         out.literal("{\"cid\":")
-        out.jsonString(cid)
+        out.jsonString(channel.cid)
         out.literal(",\"joined_at\":")
-        out.timestamp(milliseconds: joinedAt.milliseconds)
+        out.timestamp(milliseconds: channel.joinedAt.milliseconds)
         out.literal("}")
       }
     }
     buffer.writeStaticString("]")
-    let next = try reader.optional()
-    try reader.end()
     writeNext(next, into: &buffer)
     buffer.writeStaticString("}")
   }

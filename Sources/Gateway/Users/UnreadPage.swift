@@ -128,15 +128,9 @@ struct UnreadPage {
   /// starts at the list frame: showing a channel twice is better than missing one.
   mutating func located(_ reader: inout FieldReader) throws(WireError) {
     var isLast = false
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      let cid = try reader.string()
-      isLast = cid.withUnsafeBytes { bytes in channels.last.map { $0.cid.elementsEqual(bytes) } ?? false }
-      _ = try reader.optional32()
-      _ = try reader.byte()
-      _ = try reader.time()
+    let position = try reader.channelList { channel in
+      isLast = channels.last.map { channel.cid.equals($0.cid.span.bytes) } ?? false
     }
-    let position = try reader.optional()
-    try reader.end()
     if isLast { next = position }
     answered()
   }

@@ -169,21 +169,14 @@ struct UserChannelScan {
     if users[user].problem != nil { return advance() }
     let from = users[user].cursor
     let isWanted = page?.beginFrame(from: from, order: channelCount) ?? false
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      let cid = try reader.string()
-      let row = try reader.optional32() ?? 0
-      let isMember = try reader.byte() == 1
-      _ = try reader.time()
-      if !isMember { continue }
+    let next = try reader.channelList { channel in
+      guard channel.isMember else { return }
       if page?.start != nil {
-        let name = cid.withUnsafeBytes { Array($0) }
-        guard page?.isNew(name, isWanted: isWanted) ?? true else { continue }
+        guard page?.isNew(channel.cid.bytes, isWanted: isWanted) ?? true else { return }
       }
-      addChannel(cid, row: row, user, pagePosition: isWanted ? channelCount : nil)
+      addChannel(channel.cid, row: channel.row ?? 0, user, pagePosition: isWanted ? channelCount : nil)
       channelCount += 1
     }
-    let next = try reader.optional()
-    try reader.end()
     // A list that does not advance would be requested endlessly.
     if let next, next <= (from ?? 0) { throw .badValue(.count) }
     if work == .count, channelCount > limits.countedMax {

@@ -131,12 +131,7 @@ struct UserListScan {
   /// Handle a page of the user's channels from list_channels.
   mutating func listed(_ reader: inout FieldReader) throws(WireError) -> [Step] {
     var channels: [[UInt8]] = []
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      let entry = try ChannelEntryFields(&reader)
-      channels.append(Array(entry.cid.utf8))
-    }
-    nextFrame = try reader.optional()
-    try reader.end()
+    nextFrame = try reader.channelList { channels.append($0.cid.bytes) }
     if let nextFrame, nextFrame <= (frameCursor ?? 0) { throw .badValue(.count) }
     channelCount += channels.count
     guard channelCount <= channelsMax else {
@@ -175,13 +170,9 @@ struct UserListScan {
 
   /// Handle a list that ends before the channel where the next page starts.
   mutating func located(_ reader: inout FieldReader) throws(WireError) -> [Step] {
-    for _ in 0..<(try reader.count(elementBytesMin: ChannelEntryFields.byteCountMin)) {
-      _ = try ChannelEntryFields(&reader)
-    }
     // If memberships have changed meanwhile, the next page starts at the list frame: showing an entry twice is better
     // than missing one.
-    next?.position = try reader.optional() ?? frameCursor
-    try reader.end()
+    next?.position = try reader.channelList { _ in } ?? frameCursor
     state = .done
     return []
   }
