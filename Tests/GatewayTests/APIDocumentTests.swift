@@ -133,16 +133,7 @@ import Yams
   // MARK: Names
 
   /// The fields of each route's JSON body.
-  private static let bodies: [(Route, KnownFields)] = [
-    (.putChannelType, .options), (.putChannel, .putChannel), (.changeMembers, .changeMembers),
-    (.putMember, .putMember),
-    (.truncateChannel, .truncateChannel), (.registerMessage, .registerMessage),
-    (.registerMessages, .registerMessages), (.putUser, .putUser), (.markRead, .markRead),
-    (.markUnread, .markUnread), (.markDelivered, .markDelivered), (.markReadMany, .markReadMany),
-    (.acknowledgeReceipts, .acknowledgeReceipts), (.statuses, .statuses), (.unreadOfUsers, .unreadOfUsers),
-    (.issueTickets, .issueTickets), (.acknowledgePushes, .acknowledgePushes), (.putChannels, .putChannels),
-    (.putUsers, .putUsers), (.putToken, .putToken), (.readStates, .readStates),
-  ]
+  private static let bodies = Route.allCases.compactMap { route in route.spec.body.map { (route, $0) } }
 
   @Test func describedBodyFieldsMatchKnownFields() throws {
     var described: Set<String> = []

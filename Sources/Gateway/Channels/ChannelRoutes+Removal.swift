@@ -31,8 +31,12 @@ extension ChannelRoutes {
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }
-    try loop.send(.truncateChannel, to: .channel(match.subject), context, match.route, .channel) {
+    try loop.send(.truncateChannel, to: .channel(match.subject), context, match.route) {
       $0.writeMessageRequest(before)
     }
   }
+}
+
+extension KnownFields {
+  static let truncateChannel: KnownFields = ["before", "all"]
 }

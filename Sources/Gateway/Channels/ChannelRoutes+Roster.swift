@@ -27,7 +27,7 @@ extension ChannelRoutes {
     }
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
-    try loop.send(.listRoster, to: .channel(match.subject), context, match.route, .roster) { buffer in
+    try loop.send(.listRoster, to: .channel(match.subject), context, match.route) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: cursor)
     }
   }
@@ -46,7 +46,7 @@ extension ChannelRoutes {
         cursor = message
       }
     }
-    try loop.send(.listMessages, to: .channel(match.subject), context, match.route, .messageList) { buffer in
+    try loop.send(.listMessages, to: .channel(match.subject), context, match.route) { buffer in
       buffer.writeListMessages(limit: limit, cursor: cursor)
     }
   }
@@ -181,4 +181,8 @@ enum RosterJSON {
     try reader.end()
     buffer.writeStaticString("}")
   }
+}
+
+extension KnownFields {
+  static let readStates: KnownFields = ["cids", "user_id"]
 }

@@ -23,8 +23,7 @@ extension ChannelRoutes {
   /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, match.route, .channelType)
-    {
+    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, match.route) {
       _ in
     }
   }

@@ -20,7 +20,7 @@ struct ChannelRoutes {
     if let members { count = try checkMembers(members) }
     var patch = OptionPatch()
     if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-    try loop.send(.putChannel, to: .channel(match.subject), context, match.route, .createdChannel) { buffer in
+    try loop.send(.putChannel, to: .channel(match.subject), context, match.route) { buffer in
       buffer.writeOptionPatch(patch)
       buffer.writeVarint(count)
       if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
@@ -92,7 +92,7 @@ struct ChannelRoutes {
 
   /// `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    try loop.send(.getChannel, to: .channel(match.subject), context, match.route, .channel) { _ in }
+    try loop.send(.getChannel, to: .channel(match.subject), context, match.route) { _ in }
   }
 
   /// `POST /v1/channels/{cid}/members`.
@@ -111,7 +111,7 @@ struct ChannelRoutes {
     guard addedCount + removedCount <= loop.limits.membersPerRequest else {
       throw Problem(.invalidField, "a request may name at most \(loop.limits.membersPerRequest) members")
     }
-    try loop.send(.changeMembers, to: .channel(match.subject), context, match.route, .channel) { buffer in
+    try loop.send(.changeMembers, to: .channel(match.subject), context, match.route) { buffer in
       buffer.writeVarint(addedCount)
       if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
       buffer.writeVarint(removedCount)
@@ -181,4 +181,13 @@ struct ChannelRoutes {
       buffer.writeFieldOrEmpty(member.member("role")?.string)
     }
   }
+}
+
+extension KnownFields {
+  /// A member given as an object.
+  private static let member: KnownFields = ["user_id", "role"]
+  static let putChannel: KnownFields = [.objects("members", member), .object("options", options)]
+  static let putChannels: KnownFields = [.objects("channels", ["cid"] + putChannel)]
+  static let changeMembers: KnownFields = [.objects("add", member), .objects("remove", member)]
+  static let putMember: KnownFields = ["role", "muted"]
 }

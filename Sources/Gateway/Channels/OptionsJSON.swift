@@ -212,3 +212,11 @@ extension OutputRawSpan {
     literal("]")
   }
 }
+
+extension KnownFields {
+  static let options: KnownFields = [
+    "read_events", "delivery_events", "mark_unread", "history", "read_acks_receipts", "receipt_ttl",
+    "receipt_max_members", "receipt_daily_limit", "receipt_request_roles", "counts_visible_to", "status_rule",
+    "kept_steps", .notImplemented("reminders"),
+  ]
+}

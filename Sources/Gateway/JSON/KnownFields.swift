@@ -5,7 +5,8 @@
 ///
 ///     static let message: KnownFields = ["id", "user_id", .notImplemented("mentions")]
 ///
-/// Tables of the bodies are in `Loop/KnownFields+Bodies.swift`.
+/// A route's table stands beside its handler and in its ``RouteSpec``, by which APIDocumentTests compare it with
+/// Proto/openapi.yaml. Implementing a field changes `.notImplemented("name")` to `"name"`.
 package struct KnownFields: Sendable, ExpressibleByArrayLiteral {
   /// The content of a field's value.
   package enum Content: Sendable {

@@ -1,5 +1,9 @@
 internal import HTTP2Session
+internal import NIOCore
 internal import ReceiptModel
+internal import ReceiptWire
+
+// The handler of each route, and the answer for each kind of reply that is a whole answer.
 
 extension GatewayLoop {
   /// Call the handler of a route. Each handler validates its whole input before it sends anything to the store.
@@ -62,6 +66,57 @@ extension GatewayLoop {
     case .notImplemented, .notImplementedPublic:
       throw Problem(.notImplemented, "this route is not implemented yet")
     }
+  }
+
+  /// Write a store's reply as the answer of its request.
+  func writeAnswer(
+    to request: PendingRequest,
+    _ kind: FrameKind,
+    _ payload: RawSpan,
+    _ stream: HTTP2StreamHandle,
+    _ connection: HTTP2ServerConnection<GatewayLoop>
+  ) throws(WireError) {
+    var reader = FieldReader(payload)
+    var status = 200
+    switch kind {
+    case .markReadReply, .markUnreadReply, .markUnreadSinceReply:
+      let row = try RowFields(&reader)
+      let uncounted = try reader.uncounted()
+      connection.respond(stream, status: status) { RowJSON.writeAnswer(row, uncounted, into: &$0) }
+    case .putChannelReply, .getChannelReply, .changeMembersReply, .truncateChannelReply:
+      if kind == .putChannelReply { status = try reader.byte() == 1 ? 201 : 200 }
+      let channel = try ChannelFields(&reader)
+      connection.respond(stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
+    case .getChannelTypeReply:
+      let record = try reader.channelTypeRecord()
+      connection.respond(stream, status: status) { ChannelJSON.write(record, into: &$0) }
+    case .getUserReply:
+      let settings = try reader.userSettings()
+      connection.respond(stream, status: status) { UserJSON.write(settings, into: &$0) }
+    default:
+      connection.respond(stream, status: status, body: try Self.list(kind, request.route, &reader))
+    }
+    counters.answered(request.route, status: status)
+  }
+
+  /// The JSON of a list, whose reply is checked entry by entry while it is written.
+  private static func list(
+    _ kind: FrameKind,
+    _ route: Route,
+    _ reader: inout FieldReader
+  ) throws(WireError) -> ByteBuffer {
+    var body = ByteBuffer()
+    switch kind {
+    case .readStateReply: try RowJSON.writeReadState(&reader, into: &body)
+    case .threadReadStateReply: try RowJSON.writeThreadReadState(&reader, into: &body)
+    case .listChannelsReply: try UnreadJSON.writeChannels(&reader, into: &body)
+    case .listRosterReply: try RosterJSON.writeMembers(&reader, into: &body)
+    case .listMessagesReply: try RosterJSON.writeMessages(&reader, into: &body)
+    case .listMembersReply: try ListJSON.write(route.memberList, &reader, into: &body)
+    case .memberStatusesReply: try ListJSON.writeMemberStatuses(&reader, into: &body)
+    default: throw .unknownKind(kind.rawValue)
+    }
+    return body
   }
 
   /// Parse the body as a JSON object with known fields only; an empty body counts as `{}`.

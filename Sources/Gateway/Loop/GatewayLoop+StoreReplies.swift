@@ -14,11 +14,11 @@ extension GatewayLoop: StoreClientDelegate {
     guard let pending = takePending(token) else { return }
     if pending.sentAt > 0 { recordRoundTrip(pending.sentAt) }
     switch pending.target {
-    case .answer(let stream, let index, let form):
+    case .answer(let stream, let index):
       guard let connection = connections.connection(index) else { return }
       connections.markDirty(index)
       do throws(WireError) {
-        try reply(form, pending, payload, stream, connection)
+        try writeAnswer(to: pending, kind, payload, stream, connection)
       } catch {
         logMalformedReply(error, kind)
         answer(Problem(.internalError), pending.route, stream, connection)
@@ -44,7 +44,7 @@ extension GatewayLoop: StoreClientDelegate {
     guard let pending = takePending(token) else { return }
     let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
     switch pending.target {
-    case .answer(let stream, let connection, _): answer(problem(), pending.route, stream, connection)
+    case .answer(let stream, let connection): answer(problem(), pending.route, stream, connection)
     case .echoingAnswer(let index, let stream, let connection):
       echoingAnswers.failed(index)
       answer(problem(), pending.route, stream, connection)
@@ -102,74 +102,5 @@ extension GatewayLoop: StoreClientDelegate {
       "Malformed reply from the store",
       metadata: ["kind": "\(kind)", "error": "\(error)"]
     )
-  }
-
-  /// Write a reply's fields as JSON straight into the stream's buffer.
-  private func reply(
-    _ form: AnswerForm,
-    _ request: PendingRequest,
-    _ payload: RawSpan,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
-  ) throws(WireError) {
-    var reader = FieldReader(payload)
-    var status = 200
-    switch form {
-    case .row:
-      let row = try RowFields(&reader)
-      let uncounted = try reader.uncounted()
-      connection.respond(stream, status: 200) { RowJSON.writeAnswer(row, uncounted, into: &$0) }
-    case .createdChannel, .channel:
-      if form == .createdChannel { status = try reader.byte() == 1 ? 201 : 200 }
-      let channel = try ChannelFields(&reader)
-      connection.respond(stream, status: status) { ChannelJSON.writeAnswer(channel, into: &$0) }
-    case .channelsOfUser:
-      var body = ByteBuffer()
-      try UnreadJSON.writeChannels(&reader, into: &body)
-      connection.respond(stream, status: 200, body: body)
-    case .channelType:
-      let record = try reader.channelTypeRecord()
-      connection.respond(stream, status: 200) { ChannelJSON.write(record, into: &$0) }
-    case .readState, .threadRows:
-      let body = try Self.readState(&reader, isOfThread: form == .threadRows)
-      connection.respond(stream, status: 200, body: body)
-    case .roster:
-      var body = ByteBuffer()
-      try RosterJSON.writeMembers(&reader, into: &body)
-      connection.respond(stream, status: 200, body: body)
-    case .messageList:
-      var body = ByteBuffer()
-      try RosterJSON.writeMessages(&reader, into: &body)
-      connection.respond(stream, status: 200, body: body)
-    case .user:
-      let settings = try reader.userSettings()
-      connection.respond(stream, status: 200) { UserJSON.write(settings, into: &$0) }
-    case .members:
-      var body = ByteBuffer()
-      try ListJSON.write(request.route.memberList, &reader, into: &body)
-      connection.respond(stream, status: 200, body: body)
-    case .memberStatuses:
-      var body = ByteBuffer()
-      try ListJSON.writeMemberStatuses(&reader, into: &body)
-      connection.respond(stream, status: 200, body: body)
-    }
-    counters.answered(request.route, status: status)
-  }
-
-  private static func readState(_ reader: inout FieldReader, isOfThread: Bool) throws(WireError) -> ByteBuffer
-  {
-    var buffer = ByteBuffer()
-    buffer.writeStaticString("{\"read\":[")
-    try RowJSON.writeRows(&reader, into: &buffer)
-    if isOfThread {
-      buffer.writeStaticString("]")
-      ListJSON.writeNext(try reader.string(), into: &buffer)
-    } else if let next = try reader.optional() {
-      buffer.writeStaticString("],\"next\":\"r")
-      buffer.writeString("\(next)\"}")
-    } else {
-      buffer.writeStaticString("]}")
-    }
-    return buffer
   }
 }

@@ -425,7 +425,7 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Send a request whose reply becomes the answer.
+  /// Send a request whose reply becomes the answer (``writeAnswer(to:_:_:_:_:)``).
   ///
   /// - Throws: `store_busy`.
   func send(
@@ -433,11 +433,10 @@ extension GatewayLoop {
     to destination: StoreDestination,
     _ context: RequestContext,
     _ route: Route,
-    _ form: AnswerForm,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = PendingRequest(
-      .answer(context.stream, connection: context.connection, form),
+      .answer(context.stream, connection: context.connection),
       route: route,
       isServer: context.caller.isServer,
       isQuery: route.isQuery

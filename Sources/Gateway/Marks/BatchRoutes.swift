@@ -249,3 +249,14 @@ struct BatchRoutes {
     return Identifier.isMessage(parent)
   }
 }
+
+extension KnownFields {
+  static let markDelivered: KnownFields = [
+    .objects("latest_delivered_messages", ["cid", "id", "parent_id"]), "user_id",
+  ]
+  /// The names in the two maps are cids.
+  static let markReadMany: KnownFields = [
+    "read_by_channel", "unread_epochs", "all", "threads", "user_id",
+  ]
+  static let registerMessages: KnownFields = [.objects("messages", ["cid"] + registerMessage)]
+}

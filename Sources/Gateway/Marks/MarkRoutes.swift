@@ -88,7 +88,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, to: .channel(match.subject, thread: parent), context, match.route, .row) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context, match.route) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -116,7 +116,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, match.route, .row) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, match.route) {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }
@@ -163,4 +163,11 @@ struct PositionParameters: ~Escapable {
       }
     }
   }
+}
+
+extension KnownFields {
+  static let markRead: KnownFields = ["message_id", "thread_id", "unread_epoch", "user_id"]
+  static let markUnread: KnownFields = [
+    "message_id", "message_timestamp", "thread_id", "unread_epoch", "user_id",
+  ]
 }

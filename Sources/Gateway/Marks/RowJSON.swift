@@ -29,6 +29,26 @@ package enum RowJSON {
     }
   }
 
+  /// Write `{"read": [row…], "next"?}` from a reply to read_state.
+  static func writeReadState(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
+    buffer.writeStaticString("{\"read\":[")
+    try writeRows(&reader, into: &buffer)
+    buffer.writeStaticString("]")
+    if let next = try reader.optional() { buffer.writeString(",\"next\":\"r\(next)\"") }
+    buffer.writeStaticString("}")
+  }
+
+  /// Write `{"read": [row…], "next"?}` from a reply to thread_read_state.
+  static func writeThreadReadState(
+    _ reader: inout FieldReader,
+    into buffer: inout ByteBuffer
+  ) throws(WireError) {
+    buffer.writeStaticString("{\"read\":[")
+    try writeRows(&reader, into: &buffer)
+    buffer.writeStaticString("]")
+    ListJSON.writeNext(try reader.string(), into: &buffer)
+  }
+
   /// Write the rows of a read state, with commas between them.
   static func writeRows(_ reader: inout FieldReader, into buffer: inout ByteBuffer) throws(WireError) {
     let count = try reader.count(elementBytesMin: 8)

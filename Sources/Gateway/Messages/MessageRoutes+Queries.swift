@@ -33,7 +33,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, to: .channel(match.subject), context, match.route, .threadRows) {
+      return try loop.send(.threadReadState, to: .channel(match.subject), context, match.route) {
         buffer in
         buffer.writeThreadReadState(
           viewer: viewer,
@@ -46,7 +46,7 @@ extension MessageRoutes {
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
-    try loop.send(.readState, to: .channel(match.subject), context, match.route, .readState) { buffer in
+    try loop.send(.readState, to: .channel(match.subject), context, match.route) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
@@ -199,4 +199,8 @@ enum PageCursor {
     }
     return text.extracting(1..<text.byteCount).decimal.flatMap { UInt32(exactly: $0) }
   }
+}
+
+extension KnownFields {
+  static let statuses: KnownFields = ["message_ids", "user_id"]
 }

@@ -111,3 +111,7 @@ extension MessageRoutes {
     }
   }
 }
+
+extension KnownFields {
+  static let acknowledgeReceipts: KnownFields = ["message_ids", "note", "user_id"]
+}

@@ -133,3 +133,10 @@ struct MessageFields: ~Escapable {
     }
   }
 }
+
+extension KnownFields {
+  static let registerMessage: KnownFields = [
+    "id", "user_id", "created_at", "silent", "receipt", "parent_id", "mentions",
+    "moves_position", .notImplemented("reminders"),
+  ]
+}

@@ -371,3 +371,10 @@ private struct PushedMessage {
     self.message = message.bytes
   }
 }
+
+extension KnownFields {
+  static let issueTickets: KnownFields = [
+    .objects("tickets", ["cid", "message_id", "user_id", "device"]), "ttl",
+  ]
+  static let acknowledgePushes: KnownFields = ["tickets", .objects("acks", pushAck)]
+}

@@ -113,3 +113,10 @@ package struct PushAck: ~Escapable {
     return Timestamp(milliseconds: max(1, milliseconds))
   }
 }
+
+extension KnownFields {
+  /// An entry of `acks`, or a line.
+  static let pushAck: KnownFields = [
+    "ticket", "cid", "message_id", "user_id", "provider", "provider_message_id", "device", "acked_at",
+  ]
+}

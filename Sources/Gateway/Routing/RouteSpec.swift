@@ -1,7 +1,7 @@
 internal import HTTP2Session
 
-/// The facts about a route, besides its handler: method and path, name, callers, answer, cost and query parameters.
-/// A new route is a case in ``Route`` and a row in ``RouteSpec/row(of:)``.
+/// The facts about a route, besides its handler: method and path, name, callers, answer, cost, query parameters
+/// and fields of the body.
 package struct RouteSpec: Sendable {
   /// The name in metrics and logs.
   package let name: StaticString
@@ -15,6 +15,8 @@ package struct RouteSpec: Sendable {
   let cost: Int
   /// The known query parameters; nil: any, because a provider may add its own to its hook's URL.
   package let queryParameters: [StaticString]?
+  /// The fields of the body; nil: no body, or one of another form than a JSON object.
+  package let body: KnownFields?
 
   /// The callers that a route admits.
   package enum Caller: Sendable {
@@ -38,25 +40,27 @@ package struct RouteSpec: Sendable {
     case batch = 49_152
   }
 
-  private init(
+  init(
     _ name: StaticString,
     _ method: HTTP2Method,
     _ path: StaticString,
     _ caller: Caller,
     answer: AnswerSize = .small,
     cost: Int = 1,
-    query: [StaticString]? = []
+    query: [StaticString]? = [],
+    body: KnownFields? = nil
   ) {
-    self.init(name, [(method, path)], caller, answer: answer, cost: cost, query: query)
+    self.init(name, [(method, path)], caller, answer: answer, cost: cost, query: query, body: body)
   }
 
-  private init(
+  init(
     _ name: StaticString,
     _ endpoints: [(method: HTTP2Method, path: StaticString)],
     _ caller: Caller,
     answer: AnswerSize = .small,
     cost: Int = 1,
-    query: [StaticString]? = []
+    query: [StaticString]? = [],
+    body: KnownFields? = nil
   ) {
     self.name = name
     self.endpoints = endpoints
@@ -64,240 +68,6 @@ package struct RouteSpec: Sendable {
     self.answer = answer
     self.cost = cost
     queryParameters = query
+    self.body = body
   }
-
-  // Lists of query parameters that several routes share.
-  private static let viewer: [StaticString] = ["user_id"]
-  private static let position: [StaticString] = ["message_id", "thread_id", "totals", "user_id"]
-  private static let page: [StaticString] = ["limit", "cursor"]
-  private static let list: [StaticString] = ["limit", "cursor", "order", "user_id"]
-
-  /// The rows of all routes, by raw value.
-  fileprivate static let all = Route.allCases.map(row)
-
-  private static func row(of route: Route) -> RouteSpec {
-    switch route {
-    case .markRead: RouteSpec("mark_read", .post, "/v1/channels/{cid}/read", .user, query: position)
-    case .readState:
-      RouteSpec(
-        "read_state",
-        .get,
-        "/v1/channels/{cid}/read-state",
-        .user,
-        answer: .page,
-        query: ["limit", "cursor", "thread_id", "user_id"]
-      )
-    case .markUnread: RouteSpec("mark_unread", .post, "/v1/channels/{cid}/unread", .user, query: position)
-    case .markDelivered: RouteSpec("mark_delivered", .post, "/v1/channels/delivered", .user, query: viewer)
-    case .markReadMany:
-      RouteSpec("mark_read_many", .post, "/v1/channels/read", .user, answer: .batch, cost: 5, query: viewer)
-    case .registerMessage: RouteSpec("register_message", .post, "/v1/channels/{cid}/messages", .server)
-    case .registerMessages: RouteSpec("register_messages", .post, "/v1/messages", .server, cost: 10)
-    case .deleteMessage:
-      RouteSpec("delete_message", .delete, "/v1/channels/{cid}/messages/{message}", .server)
-    case .putChannel: RouteSpec("put_channel", .put, "/v1/channels/{cid}", .server, cost: 2)
-    case .getChannel: RouteSpec("get_channel", .get, "/v1/channels/{cid}", .server, answer: .page)
-    case .changeMembers: RouteSpec("change_members", .post, "/v1/channels/{cid}/members", .server, cost: 2)
-    case .putMember: RouteSpec("put_member", .put, "/v1/channels/{cid}/members/{member}", .user)
-    case .putChannelType: RouteSpec("put_channel_type", .put, "/v1/channel-types/{type}", .server)
-    case .getChannelType: RouteSpec("get_channel_type", .get, "/v1/channel-types/{type}", .server)
-    case .listChannelTypes: RouteSpec("list_channel_types", .get, "/v1/channel-types", .server, answer: .page)
-    case .apiDocument: RouteSpec("api_document", .get, "/v1/openapi.yaml", .unauthenticated, cost: 10)
-    case .readStates:
-      RouteSpec("read_states", .post, "/v1/read-state", .user, answer: .batch, cost: 10, query: viewer)
-    case .listRoster:
-      RouteSpec(
-        "list_roster",
-        .get,
-        "/v1/channels/{cid}/members",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: ["limit", "cursor", "user_id"]
-      )
-    case .listMessages:
-      RouteSpec(
-        "list_messages",
-        .get,
-        "/v1/channels/{cid}/messages",
-        .server,
-        answer: .page,
-        cost: 2,
-        query: page
-      )
-    case .putChannels: RouteSpec("put_channels", .post, "/v1/channels", .server, cost: 10)
-    case .putUsers: RouteSpec("put_users", .post, "/v1/users", .server, cost: 10)
-    case .statuses:
-      RouteSpec(
-        "statuses",
-        .post,
-        "/v1/channels/{cid}/receipts/query",
-        .user,
-        answer: .page,
-        cost: 5,
-        query: viewer
-      )
-    case .messageStatus:
-      RouteSpec(
-        "message_status",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/status",
-        .user,
-        answer: .page,
-        query: viewer
-      )
-    case .acknowledgeReceipts:
-      RouteSpec("acknowledge_receipts", .post, "/v1/channels/{cid}/receipts", .user, cost: 5, query: viewer)
-    case .listReaders:
-      RouteSpec(
-        "list_readers",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/readers",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: list
-      )
-    case .listDelivered:
-      RouteSpec(
-        "list_delivered",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/delivered",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: list
-      )
-    case .listUnread:
-      RouteSpec(
-        "list_unread",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/unread",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: list
-      )
-    case .listAcknowledged:
-      RouteSpec(
-        "list_acknowledged",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/acknowledged",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: list
-      )
-    case .listUnacknowledged:
-      RouteSpec(
-        "list_unacknowledged",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/unacknowledged",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: list
-      )
-    case .chosenMembers:
-      RouteSpec(
-        "chosen_members",
-        .get,
-        "/v1/channels/{cid}/messages/{message}/members",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: ["user_ids", "user_id"]
-      )
-    case .putUser: RouteSpec("put_user", .put, "/v1/users/{user}", .user)
-    case .getUser: RouteSpec("get_user", .get, "/v1/users/{user}", .user)
-    case .putToken: RouteSpec("put_token", .put, "/v1/tokens/{jti}", .server)
-    case .getToken: RouteSpec("get_token", .get, "/v1/tokens/{jti}", .server)
-    case .deleteChannel: RouteSpec("delete_channel", .delete, "/v1/channels/{cid}", .server, cost: 10)
-    case .truncateChannel:
-      RouteSpec("truncate_channel", .post, "/v1/channels/{cid}/truncate", .server, cost: 10)
-    case .deleteUser: RouteSpec("delete_user", .delete, "/v1/users/{user}", .server, cost: 10)
-    case .unreadOfUser:
-      RouteSpec("unread_of_user", .get, "/v1/users/{user}/unread", .user, answer: .page, cost: 5, query: page)
-    case .channelsOfUser:
-      RouteSpec(
-        "channels_of_user",
-        .get,
-        "/v1/users/{user}/channels",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: page
-      )
-    case .receiptsOfUser:
-      RouteSpec(
-        "receipts_of_user",
-        .get,
-        "/v1/users/{user}/receipts",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: ["state", "limit", "cursor"]
-      )
-    case .threadsOfUser:
-      RouteSpec(
-        "threads_of_user",
-        .get,
-        "/v1/users/{user}/threads",
-        .user,
-        answer: .page,
-        cost: 2,
-        query: ["unread", "limit", "cursor"]
-      )
-    case .unreadOfUsers: RouteSpec("unread_of_users", .post, "/v1/unread", .server, answer: .batch, cost: 10)
-    case .events:
-      RouteSpec(
-        "events",
-        .get,
-        "/v1/events",
-        .user,
-        cost: 5,
-        query: ["channels", "user_id", "since", "totals", "access_token"]
-      )
-    case .frames: RouteSpec("frames", .post, "/v1/frames", .server, cost: 5)
-    case .issueTickets:
-      RouteSpec("issue_tickets", .post, "/v1/push/tickets", .server, answer: .batch, cost: 10)
-    case .acknowledgePushes:
-      RouteSpec("acknowledge_pushes", .post, "/v1/push/acks", .credentialInBody, cost: 2)
-    case .receiveHook: RouteSpec("receive_hook", .post, "/v1/push/hooks/{name}", .unauthenticated, query: nil)
-    case .notImplemented:
-      RouteSpec(
-        "not_built",
-        [
-          (.get, "/v1/feed"),
-          (.get, "/v1/feed/consumers"),
-          (.put, "/v1/feed/consumers/{name}"),
-          (.delete, "/v1/feed/consumers/{name}"),
-          (.post, "/v1/feed/consumers/{name}/commit"),
-          (.post, "/v1/import"),
-          (.get, "/v1/export"),
-        ],
-        .user,
-        query: nil
-      )
-    case .notImplementedPublic:
-      RouteSpec("not_built_for_browsers", .get, "/sdk/{name}", .unauthenticated, query: nil)
-    }
-  }
-}
-
-extension Route {
-  /// The route's row.
-  package var spec: RouteSpec { RouteSpec.all[Int(rawValue)] }
-
-  /// The name in metrics and logs.
-  package var name: StaticString { RouteSpec.all[Int(rawValue)].name }
-
-  /// Who may call the route, as Proto/openapi.yaml has it.
-  package var caller: RouteSpec.Caller { RouteSpec.all[Int(rawValue)].caller }
-
-  /// Whether the route reads up to a page of rows, and takes turns (``QueryQueue``).
-  var isQuery: Bool { RouteSpec.all[Int(rawValue)].answer == .page }
-
-  /// The approximate size of the route's answer in bytes; 0: small.
-  var answerBytes: Int { RouteSpec.all[Int(rawValue)].answer.rawValue }
 }

@@ -79,3 +79,7 @@ enum TokenJSON {
     }
   }
 }
+
+extension KnownFields {
+  static let putToken: KnownFields = ["revoked", "expires_at"]
+}

@@ -15,8 +15,7 @@ extension UserRoutes {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, match.route, .channelsOfUser)
-    {
+    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, match.route) {
       $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.cursor)
     }
   }
@@ -133,4 +132,8 @@ struct ChannelPageParameters {
     self.limit = limit
     self.cursor = cursor
   }
+}
+
+extension KnownFields {
+  static let unreadOfUsers: KnownFields = ["user_ids"]
 }

@@ -97,6 +97,18 @@ struct UserRoutes {
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getUser, to: .shard(home, name: match.subject), context, match.route, .user) { _ in }
+    try loop.send(.getUser, to: .shard(home, name: match.subject), context, match.route) { _ in }
   }
+}
+
+extension KnownFields {
+  private static let privacySwitch: KnownFields = ["enabled"]
+  static let putUser: KnownFields = [
+    .object(
+      "privacy_settings",
+      [.object("read_receipts", privacySwitch), .object("delivery_receipts", privacySwitch)]
+    ),
+    "revoke_tokens_before",
+  ]
+  static let putUsers: KnownFields = [.objects("users", ["id"] + putUser)]
 }
