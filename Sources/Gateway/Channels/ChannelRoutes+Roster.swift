@@ -96,9 +96,7 @@ extension ChannelRoutes {
 
   private static func writeReadStates(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
-    buffer.writeStaticString("{\"states\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("states", into: &buffer) { index, result, buffer in
       buffer.writeStaticString("{\"cid\":")
       if let cid = names.cid(index) { buffer.writeJSONString(cid) }
       if let code = result.code {
@@ -111,7 +109,6 @@ extension ChannelRoutes {
         buffer.writeStaticString("]}")
       }
     }
-    buffer.writeStaticString("]}")
   }
 }
 

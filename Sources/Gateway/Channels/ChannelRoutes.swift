@@ -76,18 +76,15 @@ struct ChannelRoutes {
 
   private static func writeChannels(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
-    buffer.writeStaticString("{\"results\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("results", into: &buffer) { index, result, buffer in
       guard result.code == nil, let cid = names.cid(index) else {
         StatusJSON.writeEntry(cid: names.cid(index), id: nil, code: result.code, into: &buffer)
-        continue
+        return
       }
       buffer.writeStaticString("{\"cid\":")
       buffer.writeJSONString(cid)
       buffer.writeString(",\"ok\":true,\"created\":\(result.isCreated)}")
     }
-    buffer.writeStaticString("]}")
   }
 
   /// `GET /v1/channels/{cid}`.

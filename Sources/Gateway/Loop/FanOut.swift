@@ -55,6 +55,22 @@ final class FanOut {
     waiting = count + 1
   }
 
+  /// Write `{"name": [entry…]}`, in the order of the request.
+  func writeResults(
+    _ name: StaticString,
+    into buffer: inout ByteBuffer,
+    _ writeEntry: (_ index: Int, Result, inout ByteBuffer) -> Void
+  ) {
+    buffer.writeStaticString("{\"")
+    buffer.writeStaticString(name)
+    buffer.writeStaticString("\":[")
+    for (index, result) in results.enumerated() {
+      if index > 0 { buffer.writeStaticString(",") }
+      writeEntry(index, result, &buffer)
+    }
+    buffer.writeStaticString("]}")
+  }
+
   /// Store a record unless a newer version is known.
   func add(_ record: ChannelTypeRecord) {
     if let known = records[record.name], known.version >= record.version { return }

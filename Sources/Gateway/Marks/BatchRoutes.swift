@@ -131,9 +131,7 @@ struct BatchRoutes {
   /// Write the results of marks.
   private static func writePositions(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
-    buffer.writeStaticString("{\"results\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("results", into: &buffer) { index, result, buffer in
       StatusJSON.writeEntry(
         cid: names.cid(index),
         id: names.id(index),
@@ -142,17 +140,14 @@ struct BatchRoutes {
         into: &buffer
       )
     }
-    buffer.writeStaticString("]}")
   }
 
   private static func writeRegistrations(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
-    buffer.writeStaticString("{\"results\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("results", into: &buffer) { index, result, buffer in
       guard result.code == nil, let cid = names.cid(index), let id = names.id(index) else {
         StatusJSON.writeEntry(cid: names.cid(index), id: names.id(index), code: result.code, into: &buffer)
-        continue
+        return
       }
       buffer.writeStaticString("{\"ok\":true,\"message\":")
       StatusJSON.writeMessage(
@@ -165,7 +160,6 @@ struct BatchRoutes {
       )
       buffer.writeStaticString("}")
     }
-    buffer.writeStaticString("]}")
   }
 
   /// The unread epochs given, by cid. Of entries with the same name the last counts, as everywhere in JSON. Each key is

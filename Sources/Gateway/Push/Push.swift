@@ -89,14 +89,12 @@ extension Push {
   {
     let expiry = UInt64(max(0, loop.now)) / 1_000 + seconds
     let (names, parts) = (fanOut.names, fanOut.parts)
-    buffer.writeStaticString("{\"tickets\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("tickets", into: &buffer) { index, result, buffer in
       guard result.code == nil, let cid = names.cid(index), let device = names.id(index) else {
         buffer.writeStaticString("{\"code\":\"")
         buffer.writeString((result.code ?? .internalError).rawValue)
         buffer.writeStaticString("\"}")
-        continue
+        return
       }
       let place = parts.readableBytesSpan.extracting(
         result.partStart..<(result.partStart + result.partCount)
@@ -111,7 +109,6 @@ extension Push {
       )
       buffer.writeStaticString("\"")
     }
-    buffer.writeStaticString("]}")
   }
 
   /// The device label of a ticket, limited to values allowed in metrics.

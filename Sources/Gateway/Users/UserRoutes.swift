@@ -61,12 +61,9 @@ struct UserRoutes {
 
   private static func writeUsers(_ fanOut: FanOut, into buffer: inout ByteBuffer) {
     let names = fanOut.names
-    buffer.writeStaticString("{\"results\":[")
-    for (index, result) in fanOut.results.enumerated() {
-      if index > 0 { buffer.writeStaticString(",") }
+    fanOut.writeResults("results", into: &buffer) { index, result, buffer in
       StatusJSON.writeEntry(cid: nil, id: names.id(index), code: result.code, into: &buffer)
     }
-    buffer.writeStaticString("]}")
   }
 
   /// Start a change of a user's settings.
