@@ -13,7 +13,7 @@ struct BatchQueueTests {
     for (number, entries) in [1_000, 100, 1_000].enumerated() {
       queue.append(
         BatchQueue.Waiting(
-          connection: UInt32(number),
+          connection: ConnectionIndex(UInt32(number)),
           stream: HTTP2StreamHandle(slot: UInt32(number), generation: 1),
           caller: Caller(userID: [], isServer: true),
           entries: entries,
@@ -21,7 +21,7 @@ struct BatchQueueTests {
         )
       )
     }
-    let rows: [(room: Int, at: Int64, begin: [UInt32])] = [
+    let rows: [(room: Int, at: Int64, begin: [ConnectionIndex])] = [
       // The small batch would fit, but does not overtake the large one.
       (999, 1, []),
       (1_100, 2, [0, 1]),
@@ -32,7 +32,7 @@ struct BatchQueueTests {
     ]
     for row in rows {
       var room = row.room
-      var begun: [UInt32] = []
+      var begun: [ConnectionIndex] = []
       while let batch = queue.next(now: time(row.at), hasRoom: { $0 <= room }) {
         room -= batch.entries
         begun.append(batch.connection)

@@ -13,7 +13,7 @@ struct QueryQueueTests {
     for (number, user) in callers.enumerated() {
       queue.append(
         QueryQueue.Waiting(
-          connection: UInt32(number),
+          connection: ConnectionIndex(UInt32(number)),
           stream: HTTP2StreamHandle(slot: UInt32(number), generation: 1),
           caller: Caller(userID: Array(user.utf8), isServer: false),
           route: .readState,
@@ -27,7 +27,7 @@ struct QueryQueueTests {
   @Test func callersAreServedRoundRobin() {
     var queue = queue(["eve", "eve", "eve", "bob", "eve", "ann", "bob"])
     #expect(queue.count == 7)
-    var order: [UInt32] = []
+    var order: [ConnectionIndex] = []
     while let query = queue.next() { order.append(query.connection) }
     #expect(order == [0, 3, 5, 1, 6, 2, 4])
     #expect(queue.count == 0)
@@ -57,7 +57,7 @@ struct QueryQueueTests {
     for number in UInt32(3)..<5 {
       queue.append(
         QueryQueue.Waiting(
-          connection: number,
+          connection: ConnectionIndex(number),
           stream: HTTP2StreamHandle(slot: number, generation: 1),
           caller: Caller(userID: Array("eve".utf8), isServer: false),
           route: .readState,
@@ -65,7 +65,7 @@ struct QueryQueueTests {
         )
       )
     }
-    var order: [UInt32] = []
+    var order: [ConnectionIndex] = []
     while let query = queue.next() { order.append(query.connection) }
     #expect(order == [1, 3, 2, 4])
   }

@@ -526,9 +526,9 @@ private struct SomeClaims: JWTPayload {
       var batches = 0
       for number in 0..<6 {
         let pending = RequestAwaitingVerification(
-          connection: UInt32(number),
+          connection: ConnectionIndex(UInt32(number)),
           stream: .init(slot: 0, generation: 0),
-          origin: .connection(UInt32(number))
+          origin: .connection(ConnectionIndex(UInt32(number)))
         )
         let bytes = number == 3 ? other : token
         do throws(Problem) {

@@ -12,7 +12,7 @@ extension EventHub {
   }
 
   /// The index of a channel, added if new; nil: the limit is reached.
-  mutating func findOrInsert(channel cid: String) -> UInt32? {
+  mutating func findOrInsert(channel cid: String) -> ChannelIndex? {
     if let index = index(ofChannel: cid) { return index }
     guard channelCount < limits.channels else { return nil }
     let bytes = Array(cid.utf8)
@@ -21,7 +21,7 @@ extension EventHub {
   }
 
   /// When a stream's user joined an attached channel; nil: not attached, or a server's stream.
-  func joinedAt(_ ref: Ref, _ channel: UInt32) -> Timestamp? {
+  func joinedAt(_ ref: Ref, _ channel: ChannelIndex) -> Timestamp? {
     guard let stream = self[ref], stream.user != nil else { return nil }
     return stream.attached[channel]?.joinedAt
   }
@@ -35,13 +35,13 @@ extension EventHub {
     }
   }
 
-  func isLeaving(_ ref: Ref, _ channel: UInt32) -> Bool {
+  func isLeaving(_ ref: Ref, _ channel: ChannelIndex) -> Bool {
     streams[ref]?.attached[channel].map { $0.endsAt != 0 } ?? false
   }
 
   /// Attach streams whose user has become a member, and replay events from the join on.
   mutating func attachAndReplay(_ refs: [Ref], _ cid: String, since: Timestamp) {
-    var index: UInt32?
+    var index: ChannelIndex?
     for ref in refs {
       guard let stream = self[ref] else { continue }
       guard stream.attached.count < limits.channelsPerStream, let taken = attach(ref, cid, joinedAt: since)
@@ -88,7 +88,7 @@ extension EventHub {
 
   /// Whether a stream gets an event. A user who is leaving, or has left, gets only their removal and the channel's
   /// deletion.
-  func receives(_ event: EventFields, _ ref: Ref, channel: UInt32, isFormer: Bool = false) -> Bool {
+  func receives(_ event: EventFields, _ ref: Ref, channel: ChannelIndex, isFormer: Bool = false) -> Bool {
     guard exists(ref) else { return false }
     // Leaves are rare; check for any first.
     guard isFormer || !leaves.isEmpty && isLeaving(ref, channel) else { return true }
@@ -105,7 +105,7 @@ extension EventHub {
   /// - Parameter later: events of the channel that follow in the same batch.
   mutating func detachAfter(
     _ event: EventFields,
-    channel: UInt32,
+    channel: ChannelIndex,
     to refs: [Ref],
     later: ArraySlice<EventFields>
   ) {
@@ -131,7 +131,7 @@ extension EventHub {
 
   /// Whether the user's index has already reported a later join: it is sometimes ahead of the channel. Otherwise the
   /// index will report it.
-  private func hasJoined(_ ref: Ref, _ channel: UInt32, since time: Timestamp) -> Bool {
+  private func hasJoined(_ ref: Ref, _ channel: ChannelIndex, since time: Timestamp) -> Bool {
     guard let attachment = self[ref]?.attached[channel] else { return false }
     return attachment.endsAt == 0 && attachment.joinedAt > time
   }
@@ -139,8 +139,12 @@ extension EventHub {
   // MARK: Memberships
 
   /// Handle a change of a user's membership from their index.
-  mutating func membership(user index: UInt32, _ entry: ChannelEntryFields, at time: Timestamp, isGone: Bool)
-  {
+  mutating func membership(
+    user index: UserIndex,
+    _ entry: ChannelEntryFields,
+    at time: Timestamp,
+    isGone: Bool
+  ) {
     var joined: [Ref] = []
     for ref in refs(ofUser: index) {
       guard let stream = self[ref], stream.named?.contains(ExactText(entry.cid)) ?? true else { continue }
@@ -170,7 +174,7 @@ extension EventHub {
 
   /// Start the leave of a stream whose user is no longer a member. Until the channel's own removal event arrives,
   /// nothing else is delivered.
-  mutating func beginLeave(_ ref: Ref, _ channel: UInt32, at time: Timestamp) {
+  mutating func beginLeave(_ ref: Ref, _ channel: ChannelIndex, at time: Timestamp) {
     guard !isLeaving(ref, channel) else { return }
     let endsAt = leaves.append(ref, channel, at: time)
     streams[ref]?.attached[channel]?.endsAt = endsAt
@@ -185,7 +189,7 @@ extension EventHub {
 
   /// Subscribe to channels of one shard. After any reply they count as subscribed: a refusal may be of a request that
   /// was carried out.
-  mutating func subscribeChannels(_ indexes: [UInt32], since: Timestamp?, _ purpose: Purpose) {
+  mutating func subscribeChannels(_ indexes: [ChannelIndex], since: Timestamp?, _ purpose: Purpose) {
     for start in stride(from: 0, to: indexes.count, by: Self.cidsPerFrame) {
       let part = Array(indexes[start..<min(start + Self.cidsPerFrame, indexes.count)])
       guard let shard = channels[part[0]]?.shard else { continue }
@@ -352,8 +356,8 @@ extension EventHub {
   }
 
   /// Group channels by shard.
-  func byShard(_ indexes: [UInt32]) -> [[UInt32]] {
-    var byShard: [[UInt32]] = Array(repeating: [], count: shardCount)
+  func byShard(_ indexes: [ChannelIndex]) -> [[ChannelIndex]] {
+    var byShard: [[ChannelIndex]] = Array(repeating: [], count: shardCount)
     for index in indexes { byShard[channels[index]?.shard ?? 0].append(index) }
     return byShard
   }

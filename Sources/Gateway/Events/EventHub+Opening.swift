@@ -73,7 +73,7 @@ extension EventHub {
   }
 
   /// End the user's streams whose tokens were issued before this time.
-  mutating func tokensRevoked(user index: UInt32, before: Timestamp) {
+  mutating func tokensRevoked(user index: UserIndex, before: Timestamp) {
     for ref in refs(ofUser: index) {
       guard let issued = self[ref]?.request.issued, Int64(issued) * 1_000 < before.milliseconds else {
         continue
@@ -85,11 +85,11 @@ extension EventHub {
   // MARK: Users
 
   /// The index of a user, added if new.
-  private mutating func findOrInsert(user name: String) -> UInt32 {
+  private mutating func findOrInsert(user name: String) -> UserIndex {
     users.index(of: name) ?? users.insert(User(name: name, home: home(of: name)), named: name)
   }
 
-  mutating func userSubscribed(_ index: UInt32, through: Timestamp) {
+  mutating func userSubscribed(_ index: UserIndex, through: Timestamp) {
     guard let user = users[index], user.isSubscribing else { return }
     users[index]?.isSubscribing = false
     users[index]?.mayBeSubscribed = true
@@ -101,7 +101,7 @@ extension EventHub {
     release(user: index)
   }
 
-  mutating func userFailed(_ index: UInt32, _ problem: Problem) {
+  mutating func userFailed(_ index: UserIndex, _ problem: Problem) {
     guard users[index] != nil else { return }
     users[index]?.isSubscribing = false
     users[index]?.mayBeSubscribed = true
@@ -126,7 +126,7 @@ extension EventHub {
     return true
   }
 
-  mutating func userUnsubscribed(_ index: UInt32) {
+  mutating func userUnsubscribed(_ index: UserIndex) {
     guard let user = users[index], user.unsubscribesInFlight > 0 else { return }
     users[index]?.unsubscribesInFlight -= 1
     if user.streams.isEmpty, !user.isSubscribing, user.unsubscribesInFlight == 1, !user.isIdle,
@@ -139,7 +139,7 @@ extension EventHub {
   }
 
   /// Handle a failed unsubscribe, which is retried at the next tick if the user still has no streams.
-  mutating func userUnsubscribeFailed(_ index: UInt32) {
+  mutating func userUnsubscribeFailed(_ index: UserIndex) {
     guard users[index] != nil else { return }
     users[index]?.mayBeSubscribed = true
     userUnsubscribed(index)
@@ -291,7 +291,7 @@ extension EventHub {
       sendHeaders(ref)
       for (cid, time) in stream.deleted { emit(.deleted(ref, cid: cid, at: time)) }
     }
-    var indexes: [UInt32] = []
+    var indexes: [ChannelIndex] = []
     // The latest join counts of channels that were both listed and joined meanwhile.
     let found = Dictionary(stream.listed.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
     for (cid, _) in stream.listed where !isAttached(ref, cid) {

@@ -15,6 +15,8 @@ internal import ReceiptWire
 struct EventHub {
   /// A handle of a stream.
   typealias Ref = SlotIndex
+  typealias ChannelIndex = NamedTable<Channel>.Index
+  typealias UserIndex = NamedTable<User>.Index
 
   struct Limits {
     /// Streams in all.
@@ -70,9 +72,9 @@ struct EventHub {
   /// An action to perform.
   enum Step: Hashable {
     /// Send subscribe_user; its answer is ``userSubscribed(_:through:)`` or ``userFailed(_:_:)``.
-    case subscribeUser(index: UInt32, name: String)
+    case subscribeUser(index: UserIndex, name: String)
     /// Send subscribe_user with *on* 0; its answer is ``userUnsubscribed(_:)`` or ``userUnsubscribeFailed(_:)``.
-    case unsubscribeUser(index: UInt32, name: String)
+    case unsubscribeUser(index: UserIndex, name: String)
     /// Send list_channels for the stream. A resuming stream also asks for channels left and deleted since its id. The
     /// answer is ``listed(_:_:next:)`` or ``listFailed(_:_:)``.
     case list(Ref, user: String, issued: UInt32?, cursor: UInt64?, since: Timestamp?)
@@ -140,7 +142,7 @@ struct EventHub {
   struct Stream {
     let request: Request
     /// Index of its user; nil: a server's stream.
-    let user: UInt32?
+    let user: UserIndex?
     var phase = Phase.waiting
     var start: EventCursor.Start
     var relisting = Relisting.none
@@ -150,7 +152,7 @@ struct EventHub {
     var hasBegun = false
     /// Pending replies; while there are any, the stream's events have no id.
     var pending = 0
-    var attached: [UInt32: Attachment] = [:]
+    var attached: [ChannelIndex: Attachment] = [:]
     /// Channels listed so far, and those that the user has left.
     var listed: [(cid: String, joinedAt: Timestamp)] = []
     var left: [String] = []
@@ -211,7 +213,7 @@ struct EventHub {
 
   struct Frame {
     let shard: Int
-    let channels: [UInt32]
+    let channels: [ChannelIndex]
     let since: Timestamp?
     let purpose: Purpose
   }
@@ -221,9 +223,9 @@ struct EventHub {
   /// Attachments of all streams together.
   private(set) var attachmentCount = 0
   var channels = NamedTable<Channel>()
-  private var idleChannels: [UInt32] = []
+  private var idleChannels: [ChannelIndex] = []
   var users = NamedTable<User>()
-  private var idleUsers: [UInt32] = []
+  private var idleUsers: [UserIndex] = []
   var progress = EventProgress()
   var frames = SubscribeFrames()
   var queue = OpeningQueue()
@@ -261,19 +263,19 @@ struct EventHub {
   mutating func emit(_ step: Step) { steps.append(step) }
 
   /// The index of a channel; nil: no stream has it.
-  func index(ofChannel cid: String) -> UInt32? { channels.index(of: cid) }
+  func index(ofChannel cid: String) -> ChannelIndex? { channels.index(of: cid) }
 
   /// The streams of a channel.
-  func refs(ofChannel index: UInt32) -> [Ref] {
+  func refs(ofChannel index: ChannelIndex) -> [Ref] {
     (channels[index]?.streams ?? []).map { ref($0) }
   }
 
-  func index(ofUser name: String) -> UInt32? { name.isEmpty ? nil : users.index(of: name) }
+  func index(ofUser name: String) -> UserIndex? { name.isEmpty ? nil : users.index(of: name) }
 
-  func refs(ofUser index: UInt32) -> [Ref] { (users[index]?.streams ?? []).map { ref($0) } }
+  func refs(ofUser index: UserIndex) -> [Ref] { (users[index]?.streams ?? []).map { ref($0) } }
 
   /// The viewer of a stream, for an event whose subject has this index.
-  func viewer(_ ref: Ref, subject: UInt32?) -> EventViewer {
+  func viewer(_ ref: Ref, subject: UserIndex?) -> EventViewer {
     guard let user = streams[ref]?.user else { return .server }
     return .user(isSubject: user == subject)
   }
@@ -303,7 +305,7 @@ struct EventHub {
   // MARK: Attachments
 
   /// Attach a stream to a channel, and cancel a pending leave; nil: a limit is reached.
-  mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> UInt32? {
+  mutating func attach(_ ref: Ref, _ cid: String, joinedAt: Timestamp) -> ChannelIndex? {
     if let index = index(ofChannel: cid), streams[ref]?.attached[index] != nil {
       streams[ref]?.attached[index]?.joinedAt = joinedAt
       streams[ref]?.attached[index]?.endsAt = 0
@@ -319,7 +321,7 @@ struct EventHub {
   }
 
   /// Detach a stream from a channel.
-  mutating func detach(_ ref: Ref, _ channel: UInt32) {
+  mutating func detach(_ ref: Ref, _ channel: ChannelIndex) {
     guard let index = streams[ref]?.attached.removeValue(forKey: channel)?.index,
       let last = channels[channel]?.streams.popLast()
     else { return }
@@ -334,7 +336,7 @@ struct EventHub {
   // MARK: Subscriptions without streams
 
   /// Mark a channel without streams to be unsubscribed at the next tick.
-  mutating func release(channel index: UInt32) {
+  mutating func release(channel index: ChannelIndex) {
     guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0, !channel.isIdle
     else {
       return
@@ -344,19 +346,19 @@ struct EventHub {
   }
 
   /// Mark a user without streams to be unsubscribed at the next tick.
-  mutating func release(user index: UInt32) {
+  mutating func release(user index: UserIndex) {
     guard let user = users[index], user.streams.isEmpty, !user.isIdle else { return }
     users[index]?.isIdle = true
     idleUsers.append(index)
   }
 
-  mutating func forget(user index: UInt32) {
+  mutating func forget(user index: UserIndex) {
     if let user = users[index] { users.remove(index, named: user.name) }
   }
 
   /// Unsubscribe channels that have no streams any more.
   mutating func unsubscribeIdleChannels() {
-    var ending: [UInt32] = []
+    var ending: [ChannelIndex] = []
     for index in idleChannels {
       channels[index]?.isIdle = false
       guard let channel = channels[index], channel.streams.isEmpty, channel.frames == 0 else { continue }
@@ -380,7 +382,7 @@ struct EventHub {
     }
   }
 
-  mutating func forget(channel index: UInt32) {
+  mutating func forget(channel index: ChannelIndex) {
     guard let channel = channels[index] else { return }
     channels.remove(index, named: channel.cid)
   }

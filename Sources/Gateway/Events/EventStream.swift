@@ -6,7 +6,7 @@ internal import ReceiptModel
 final class EventStream {
   let ref: EventHub.Ref
   /// The connection's index in the ``ConnectionTable``.
-  let connection: UInt32
+  let connection: ConnectionIndex
   let handle: HTTP2StreamHandle
   /// The caller; the stream ends when its token does.
   let caller: Caller
@@ -22,7 +22,7 @@ final class EventStream {
 
   init(
     _ ref: EventHub.Ref,
-    connection: UInt32,
+    connection: ConnectionIndex,
     handle: HTTP2StreamHandle,
     caller: Caller,
     totalsOf: String?

@@ -8,8 +8,8 @@ internal import StoreClient
 
 /// The store requests of the ``EventHub``.
 enum EventStoreRequest {
-  case subscribeUser(UInt32)
-  case unsubscribeUser(UInt32)
+  case subscribeUser(EventHub.UserIndex)
+  case unsubscribeUser(EventHub.UserIndex)
   case list(EventHub.Ref)
   case subscribe(frame: UInt32)
   case unsubscribe(frame: UInt32)

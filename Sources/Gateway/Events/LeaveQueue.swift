@@ -7,7 +7,7 @@ struct LeaveQueue {
   /// A leave. Void once the attachment's `endsAt` differs.
   struct Leave {
     let ref: EventHub.Ref
-    let channel: UInt32
+    let channel: EventHub.ChannelIndex
     let at: Timestamp
     /// The tick at which the attachment ends.
     let endsAt: UInt32
@@ -25,7 +25,7 @@ struct LeaveQueue {
   /// Add a leave.
   ///
   /// - Returns: the tick at which the attachment ends.
-  mutating func append(_ ref: EventHub.Ref, _ channel: UInt32, at time: Timestamp) -> UInt32 {
+  mutating func append(_ ref: EventHub.Ref, _ channel: EventHub.ChannelIndex, at time: Timestamp) -> UInt32 {
     let endsAt = ticks + Self.waitTicks
     leaves.append(Leave(ref: ref, channel: channel, at: time, endsAt: endsAt))
     return endsAt

@@ -1,7 +1,14 @@
 internal import HTTP2Session
 internal import Operations
 
-/// The HTTP/2 connections of one event loop, indexed by a small number that requests carry.
+/// The index of a connection in its loop's ``ConnectionTable``, which requests carry.
+package struct ConnectionIndex: Hashable, Sendable, BitwiseCopyable {
+  package let rawValue: UInt32
+
+  package init(_ rawValue: UInt32) { self.rawValue = rawValue }
+}
+
+/// The HTTP/2 connections of one event loop.
 ///
 /// Not a ``SlotTable``: each request reads and changes its connection's entry in place. An index may be
 /// stale; the handle of its stream then finds nothing.
@@ -27,9 +34,15 @@ struct ConnectionTable {
     var badTokens = 0
   }
 
-  private(set) var entries: [Entry] = []
-  private var free: [UInt32] = []
-  private var dirty: [UInt32] = []
+  private var entries: [Entry] = []
+  private var free: [ConnectionIndex] = []
+  private var dirty: [ConnectionIndex] = []
+
+  /// The entry of a connection, changed in place.
+  private(set) subscript(index: ConnectionIndex) -> Entry {
+    @inline(__always) _read { yield entries[Int(index.rawValue)] }
+    @inline(__always) _modify { yield &entries[Int(index.rawValue)] }
+  }
 
   /// Open connections.
   var count: Int { entries.count - free.count }
@@ -39,32 +52,32 @@ struct ConnectionTable {
 
   /// Add a connection, and store its index in the connection (``HTTP2ServerConnection/tableIndex``).
   @discardableResult
-  mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> UInt32 {
-    let index: UInt32
+  mutating func insert(_ connection: HTTP2ServerConnection<GatewayLoop>) -> ConnectionIndex {
+    let index: ConnectionIndex
     if let reused = free.popLast() {
       index = reused
-      entries[Int(index)] = Entry(connection: connection)
+      self[index] = Entry(connection: connection)
     } else {
-      index = UInt32(entries.count)
+      index = ConnectionIndex(UInt32(entries.count))
       entries.append(Entry(connection: connection))
     }
-    connection.userData = UInt64(index)
+    connection.userData = UInt64(index.rawValue)
     return index
   }
 
   /// Remove a closed connection. Its index may be reused; a stream's handle tells the two apart.
   mutating func remove(_ connection: HTTP2ServerConnection<GatewayLoop>) {
-    let index = Int(connection.tableIndex)
-    guard index < entries.count, entries[index].connection === connection else { return }
-    entries[index] = Entry()
-    free.append(UInt32(index))
+    let index = connection.tableIndex
+    guard Int(index.rawValue) < entries.count, self[index].connection === connection else { return }
+    self[index] = Entry()
+    free.append(index)
   }
 
-  func connection(_ index: UInt32) -> HTTP2ServerConnection<GatewayLoop>? { entries[Int(index)].connection }
+  func connection(_ index: ConnectionIndex) -> HTTP2ServerConnection<GatewayLoop>? { self[index].connection }
 
   /// The connection of a stream that is answered now, to be flushed in this turn; nil where the client has closed the
   /// stream or the connection.
-  mutating func answering(_ stream: HTTP2StreamHandle, on index: UInt32) -> HTTP2ServerConnection<
+  mutating func answering(_ stream: HTTP2StreamHandle, on index: ConnectionIndex) -> HTTP2ServerConnection<
     GatewayLoop
   >? {
     guard let connection = connection(index), connection.isOpen(stream) else { return nil }
@@ -73,21 +86,21 @@ struct ConnectionTable {
   }
 
   /// Look up a connection's last credential, if it is this one.
-  func verdict(_ index: UInt32, identity: UInt32) -> Authenticator.Verdict {
-    guard identity != 0, entries[Int(index)].identity == identity else { return .unknown }
-    if let caller = entries[Int(index)].caller { return .caller(caller) }
-    return .refused(entries[Int(index)].refusal)
+  func verdict(_ index: ConnectionIndex, identity: UInt32) -> Authenticator.Verdict {
+    guard identity != 0, self[index].identity == identity else { return .unknown }
+    if let caller = self[index].caller { return .caller(caller) }
+    return .refused(self[index].refusal)
   }
 
   /// Cache the result for a connection's credential.
-  mutating func remember(_ index: UInt32, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
+  mutating func remember(_ index: ConnectionIndex, identity: UInt32, _ result: Result<Caller, TokenRefusal>) {
     guard identity != 0 else { return }
-    entries[Int(index)].identity = identity
+    self[index].identity = identity
     switch result {
-    case .success(let caller): entries[Int(index)].caller = caller
+    case .success(let caller): self[index].caller = caller
     case .failure(let refusal):
-      entries[Int(index)].caller = nil
-      entries[Int(index)].refusal = refusal.code
+      self[index].caller = nil
+      self[index].refusal = refusal.code
     }
   }
 
@@ -102,41 +115,41 @@ struct ConnectionTable {
   /// Record that a connection has shown a valid token.
   ///
   /// - Returns: whether it is the connection's first.
-  mutating func recordAuthenticated(_ index: UInt32) -> Bool {
-    defer { entries[Int(index)].isAuthenticated = true }
-    return !entries[Int(index)].isAuthenticated
+  mutating func recordAuthenticated(_ index: ConnectionIndex) -> Bool {
+    defer { self[index].isAuthenticated = true }
+    return !self[index].isAuthenticated
   }
 
   /// Record where a connection comes from.
-  mutating func recordClient(_ index: UInt32, client: PeerAddress?, isShared: Bool) {
-    entries[Int(index)].client = client
-    entries[Int(index)].isShared = isShared
+  mutating func recordClient(_ index: ConnectionIndex, client: PeerAddress?, isShared: Bool) {
+    self[index].client = client
+    self[index].isShared = isShared
   }
 
   /// Count a refused token.
   ///
   /// - Returns: how many were refused since the last valid one.
-  mutating func recordBadToken(_ index: UInt32) -> Int {
-    entries[Int(index)].badTokens += 1
-    return entries[Int(index)].badTokens
+  mutating func recordBadToken(_ index: ConnectionIndex) -> Int {
+    self[index].badTokens += 1
+    return self[index].badTokens
   }
 
   /// Reset the count of refused tokens after a valid one.
-  mutating func resetBadTokens(_ index: UInt32) { entries[Int(index)].badTokens = 0 }
+  mutating func resetBadTokens(_ index: ConnectionIndex) { self[index].badTokens = 0 }
 
   /// Mark a connection to be flushed at the end of the loop's turn.
-  mutating func markDirty(_ index: UInt32) {
-    if entries[Int(index)].isDirty { return }
-    entries[Int(index)].isDirty = true
+  mutating func markDirty(_ index: ConnectionIndex) {
+    if self[index].isDirty { return }
+    self[index].isDirty = true
     dirty.append(index)
   }
 
   /// The next connection to flush.
   mutating func nextDirty() -> HTTP2ServerConnection<GatewayLoop>? {
     while let index = dirty.popLast() {
-      guard entries[Int(index)].isDirty else { continue }
-      entries[Int(index)].isDirty = false
-      if let connection = entries[Int(index)].connection { return connection }
+      guard self[index].isDirty else { continue }
+      self[index].isDirty = false
+      if let connection = self[index].connection { return connection }
     }
     return nil
   }
@@ -144,5 +157,5 @@ struct ConnectionTable {
 
 extension HTTP2ServerConnection<GatewayLoop> {
   /// The connection's index in its loop's ``ConnectionTable``.
-  var tableIndex: UInt32 { UInt32(truncatingIfNeeded: userData) }
+  var tableIndex: ConnectionIndex { ConnectionIndex(UInt32(truncatingIfNeeded: userData)) }
 }

@@ -65,7 +65,7 @@ final class EchoingAnswers: GatewayPart {
     _ kind: FrameKind,
     _ payload: RawSpan,
     _ stream: HTTP2StreamHandle,
-    _ connectionIndex: UInt32
+    _ connectionIndex: ConnectionIndex
   ) {
     let answer = waiting.remove(index)
     guard let connection = loop.connections.connection(connectionIndex) else { return }

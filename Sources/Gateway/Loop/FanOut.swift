@@ -28,7 +28,7 @@ final class FanOut {
     case channelTypes
   }
 
-  let connection: UInt32
+  let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   let route: Route
   let answer: Answer

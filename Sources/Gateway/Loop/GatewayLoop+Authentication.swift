@@ -9,7 +9,7 @@ extension GatewayLoop {
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
-    _ index: UInt32,
+    _ index: ConnectionIndex,
     _ stream: HTTP2StreamHandle
   ) throws(Problem) -> Caller? {
     let route = match.route
@@ -66,7 +66,7 @@ extension GatewayLoop {
   /// - Returns: false where the request will be refused, whatever its body is.
   func acceptsBody(
     _ request: borrowing HTTP2Request,
-    _ index: UInt32,
+    _ index: ConnectionIndex,
     _ stream: HTTP2StreamHandle
   ) -> Bool {
     // A request without a route is always refused.
@@ -119,7 +119,7 @@ extension GatewayLoop {
   private func waitForVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
-    _ index: UInt32,
+    _ index: ConnectionIndex,
     _ stream: HTTP2StreamHandle,
     awaitsBody: Bool = false
   ) throws(Problem) {
@@ -129,7 +129,7 @@ extension GatewayLoop {
       refusals?.record(.token, from: address)
       throw tooManyBadTokens(decision.retryAfterSeconds)
     }
-    if connections.entries[Int(index)].badTokens >= limits.badTokensPerConnection {
+    if connections[index].badTokens >= limits.badTokensPerConnection {
       refusals?.record(.token, from: client(request, index))
       throw tooManyBadTokens(1)
     }
@@ -148,13 +148,13 @@ extension GatewayLoop {
     counters.tokenMisses &+= 1
   }
 
-  private func origin(_ request: borrowing HTTP2Request, _ index: UInt32) -> TokenOrigin {
-    guard connections.entries[Int(index)].isShared else { return .connection(index) }
+  private func origin(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> TokenOrigin {
+    guard connections[index].isShared else { return .connection(index) }
     return client(request, index).map { .address($0.network) } ?? .unknown
   }
 
   /// Mark a connection that has shown a valid token: it is no longer evicted for newer ones.
-  private func markAuthenticated(_ index: UInt32) {
+  private func markAuthenticated(_ index: ConnectionIndex) {
     connections.resetBadTokens(index)
     guard connections.recordAuthenticated(index), let connection = connections.connection(index) else {
       return
@@ -198,14 +198,16 @@ extension GatewayLoop {
 
   /// The problem for a refused token. A token that no key has signed counts against its address. A connection that
   /// keeps sending such tokens is closed after a delay, unless it is a proxy's.
-  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: UInt32) -> Problem {
+  private func refused(_ code: ProblemCode, _ request: borrowing HTTP2Request, _ index: ConnectionIndex)
+    -> Problem
+  {
     // The list of revoked tokens is not known yet.
     guard code != .storeUnavailable else { return Problem(code) }
     counters.tokenRefusals &+= 1
     refusals?.record(.token, from: client(request, index))
     guard code.isSignatureFailure else { return Problem(code) }
     if let address = chargedAddress(request, index) { rates.recordBadToken(address, at: clock) }
-    guard !connections.entries[Int(index)].isShared else { return Problem(code) }
+    guard !connections[index].isShared else { return Problem(code) }
     if connections.recordBadToken(index) == limits.badTokensPerConnection { closeAfterDelay(index) }
     return Problem(code)
   }
@@ -222,12 +224,12 @@ extension GatewayLoop {
   }
 
   /// Close a connection after a delay, which slows down a client that guesses tokens.
-  private func closeAfterDelay(_ index: UInt32) {
+  private func closeAfterDelay(_ index: ConnectionIndex) {
     guard let connection = connections.connection(index) else { return }
     counters.connectionsEndedForTokens &+= 1
-    refusals?.record(.connection, from: connections.entries[Int(index)].client)
+    refusals?.record(.connection, from: connections[index].client)
     eventLoop.assumeIsolated().scheduleTask(in: limits.badTokenDelay) {
-      guard self.connections.entries[Int(index)].badTokens >= self.limits.badTokensPerConnection else {
+      guard self.connections[index].badTokens >= self.limits.badTokensPerConnection else {
         return
       }
       connection.fail(.enhanceYourCalm)

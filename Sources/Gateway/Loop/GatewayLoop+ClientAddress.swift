@@ -8,7 +8,7 @@ extension GatewayLoop {
   ///
   /// - Parameter isNamed: whether a PROXY header names the client; the connection is then that client's alone.
   func recordClient(
-    _ index: UInt32,
+    _ index: ConnectionIndex,
     client: PeerAddress?,
     isNamed: Bool,
     _ connection: HTTP2ServerConnection<GatewayLoop>
@@ -19,14 +19,14 @@ extension GatewayLoop {
   }
 
   /// The client address of a request; nil where unknown.
-  func client(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
-    guard connections.entries[Int(index)].isShared else { return connections.entries[Int(index)].client }
+  func client(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> PeerAddress? {
+    guard connections[index].isShared else { return connections[index].client }
     return PeerAddress(lastOf: request.forwardedFor)
   }
 
   /// The address that refused tokens count against. Nil where it is unknown or loopback: loopback peers are most often
   /// proxies.
-  func chargedAddress(_ request: borrowing HTTP2Request, _ index: UInt32) -> PeerAddress? {
+  func chargedAddress(_ request: borrowing HTTP2Request, _ index: ConnectionIndex) -> PeerAddress? {
     guard let address = client(request, index) else { return nil }
     return address.isLoopback && gate?.limits.countsLoopback != true ? nil : address
   }

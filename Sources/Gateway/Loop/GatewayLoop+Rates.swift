@@ -69,7 +69,7 @@ extension GatewayLoop {
     _ request: borrowing HTTP2Request,
     _ stream: HTTP2StreamHandle,
     _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ index: UInt32
+    _ index: ConnectionIndex
   ) throws(Problem) {
     guard let answer = rates.charge(1, to: client(request, index), at: clock) else { return }
     if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
@@ -79,7 +79,7 @@ extension GatewayLoop {
   private func limited(
     _ answer: RateAnswer,
     _ request: borrowing HTTP2Request,
-    _ index: UInt32,
+    _ index: ConnectionIndex,
     _ stream: HTTP2StreamHandle
   ) -> Problem {
     connections.connection(index)?.setApplicationTag(stream, answer.packed)

@@ -63,7 +63,12 @@ extension GatewayLoop: StoreClientDelegate {
   }
 
   /// Answer a request with a problem, unless its client has disconnected.
-  private func answer(_ problem: Problem, _ route: Route, _ stream: HTTP2StreamHandle, _ index: UInt32) {
+  private func answer(
+    _ problem: Problem,
+    _ route: Route,
+    _ stream: HTTP2StreamHandle,
+    _ index: ConnectionIndex
+  ) {
     guard let connection = connections.answering(stream, on: index) else { return }
     answer(problem, route, stream, connection)
   }

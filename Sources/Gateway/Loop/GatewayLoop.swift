@@ -282,7 +282,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
   package func http2ConnectionClosed(_ connection: HTTP2ServerConnection<GatewayLoop>) {
     // A shared connection's clients are not known here.
     if connection.hasFailed {
-      let entry = connections.entries[Int(connection.tableIndex)]
+      let entry = connections[connection.tableIndex]
       refusals?.record(.connection, from: entry.isShared ? nil : entry.client)
     }
     connections.remove(connection)

@@ -10,7 +10,7 @@ internal import NIOCore
 struct QueryQueue {
   /// A query that has been admitted and charged, and of which nothing has been sent.
   struct Waiting {
-    let connection: UInt32
+    let connection: ConnectionIndex
     let stream: HTTP2StreamHandle
     let caller: Caller
     let route: Route

@@ -16,7 +16,7 @@ struct RequestAdmission {
 struct RequestContext {
   let caller: Caller
   /// The connection's index in the ``ConnectionTable``.
-  let connection: UInt32
+  let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   /// The client address of a streamed request, if rate limits are set; nil: unknown, or not needed.
   var address: PeerAddress?

@@ -12,7 +12,7 @@ internal import StoreClient
 struct BatchQueue {
   /// A request with a validated body, of which nothing has been sent.
   struct Waiting {
-    let connection: UInt32
+    let connection: ConnectionIndex
     let stream: HTTP2StreamHandle
     let caller: Caller
     /// Number of its requests to the store.

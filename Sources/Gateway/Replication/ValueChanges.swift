@@ -22,7 +22,7 @@ final class ValueChange {
     case entry(of: SlotIndex, at: Int)
   }
 
-  let connection: UInt32
+  let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   let route: Route
   let isServer: Bool

@@ -21,7 +21,7 @@ enum StreamStoreRequest {
 class RequestStream {
   let handle: HTTP2StreamHandle
   /// The connection's index in the ``ConnectionTable``.
-  let connection: UInt32
+  let connection: ConnectionIndex
   let route: Route
   let caller: Caller
   /// The client address, if it is needed (``RequestContext/address``).

@@ -23,7 +23,7 @@ final class ErasureJob {
   /// The recipient of the erasure's end.
   enum Waiter {
     /// A request, until its timeout.
-    case stream(HTTP2StreamHandle, connection: UInt32, route: Route)
+    case stream(HTTP2StreamHandle, connection: ConnectionIndex, route: Route)
     /// A round of ``SettingsReplication``, with the number of the value.
     case replication(Int)
     /// Nobody any more: the request was answered.

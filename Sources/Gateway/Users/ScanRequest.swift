@@ -2,7 +2,7 @@ internal import HTTP2Session
 
 /// The request that a scan over a user's channels answers, and who sent it.
 struct ScanRequest {
-  let connection: UInt32
+  let connection: ConnectionIndex
   let stream: HTTP2StreamHandle
   let route: Route
   /// Nil: the gateway itself began the scan.
@@ -18,7 +18,7 @@ struct ScanRequest {
   }
 
   private init() {
-    connection = 0
+    connection = ConnectionIndex(0)
     stream = HTTP2StreamHandle(slot: 0, generation: 0)
     caller = nil
     route = .unreadOfUser
