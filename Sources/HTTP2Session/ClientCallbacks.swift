@@ -76,7 +76,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.headersTooLarge)
     return 0
   }
-  _ = slot.pointee.received.storeField(name, nameCount, value, valueCount)
+  _ = slot.pointee.received.storeField(name, nameCount: nameCount, value: value, valueCount: valueCount)
   return 0
 }
 

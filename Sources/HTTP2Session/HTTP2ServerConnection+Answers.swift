@@ -72,7 +72,7 @@ extension HTTP2ServerConnection {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
     slot.pointee.outgoing.bytes.clear()
     body(&slot.pointee.outgoing.bytes)
-    return submit(slot, status, contentType, headers)
+    return submit(slot, status: status, contentType: contentType, headers: headers)
   }
 
   /// Answer a request with an existing body; shared storage is sent without another copy.
@@ -89,7 +89,13 @@ extension HTTP2ServerConnection {
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
     slot.pointee.outgoing.bytes = body
-    return submit(slot, status, contentType, headers, heldBytes: isKept ? 0 : body.readableBytes)
+    return submit(
+      slot,
+      status: status,
+      contentType: contentType,
+      headers: headers,
+      heldBytes: isKept ? 0 : body.readableBytes
+    )
   }
 
   /// Answer a request without a body.
@@ -101,7 +107,7 @@ extension HTTP2ServerConnection {
   ) -> HTTP2Outcome {
     guard let slot = find(stream), slot.pointee.phase == .delivered else { return .gone }
     slot.pointee.outgoing.bytes.clear()
-    return submit(slot, status, .none, headers)
+    return submit(slot, status: status, contentType: .none, headers: headers)
   }
 
   /// Reset a stream instead of answering it.
@@ -141,7 +147,7 @@ extension HTTP2ServerConnection {
       contentType: contentType,
       length: nil
     ) { list, count in
-      nghttp2Submit(session, slot, list, count, hasBody: hasBody)
+      nghttp2Submit(session, slot, headers: list, count: count, hasBody: hasBody)
     }
     return submitted(slot, result)
   }
@@ -255,9 +261,9 @@ extension HTTP2ServerConnection {
 
   private func submit(
     _ slot: UnsafeMutablePointer<StreamSlot>,
-    _ status: Int,
-    _ contentType: HTTP2ContentType,
-    _ headers: [HTTP2Header],
+    status: Int,
+    contentType: HTTP2ContentType,
+    headers: [HTTP2Header],
     heldBytes: Int? = nil
   ) -> HTTP2Outcome {
     precondition(status >= 200 && status <= 999, "a final status has three digits and is no 1xx")
@@ -276,7 +282,7 @@ extension HTTP2ServerConnection {
       contentType: contentType,
       length: mayHaveLength ? length : nil
     ) { list, count in
-      nghttp2Submit(session, slot, list, count, hasBody: hasBody)
+      nghttp2Submit(session, slot, headers: list, count: count, hasBody: hasBody)
     }
     if slot.pointee.flags.contains(.bodyStreams) { discardBody(slot) }
     return submitted(slot, result)
@@ -305,8 +311,8 @@ extension HTTP2ServerConnection {
   private func nghttp2Submit(
     _ session: OpaquePointer,
     _ slot: UnsafeMutablePointer<StreamSlot>,
-    _ list: UnsafeMutablePointer<nghttp2_nv>,
-    _ count: Int,
+    headers list: UnsafeMutablePointer<nghttp2_nv>,
+    count: Int,
     hasBody: Bool
   ) -> Int32 {
     if !hasBody { return nghttp2_submit_response(session, slot.pointee.streamID, list, count, nil) }

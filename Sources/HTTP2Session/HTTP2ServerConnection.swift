@@ -488,9 +488,9 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
         case .answered where slot.pointee.flags.contains(.localEnded):
           // The client is sending the rest of a body that is not needed.
           slot.pointee.deadlines.isRequestOverdue(limits.requestTimeout, now: now)
-        case .answered: isAnswerStalled(slot, session, hasProgressed, now)
+        case .answered: isAnswerStalled(slot, session, hasProgressed: hasProgressed, now: now)
         case .streaming where slot.pointee.flags.contains(.finished):
-          isAnswerStalled(slot, session, hasProgressed, now)
+          isAnswerStalled(slot, session, hasProgressed: hasProgressed, now: now)
         case .free, .ready, .delivered, .streaming, .aborted: false
         }
       if isStalled {
@@ -508,8 +508,8 @@ package final class HTTP2ServerConnection<Delegate: HTTP2ServerDelegate>: Channe
   private func isAnswerStalled(
     _ slot: UnsafeMutablePointer<StreamSlot>,
     _ session: OpaquePointer,
-    _ hasProgressed: Bool,
-    _ now: NIODeadline
+    hasProgressed: Bool,
+    now: NIODeadline
   ) -> Bool {
     // While the channel is not writable, its own timeout covers the whole connection.
     guard !output.isBlocked, !slot.pointee.flags.contains(.localEnded) else { return false }

@@ -109,9 +109,9 @@ struct ReceivedMessage {
   @inline(__always)
   mutating func storeField(
     _ name: UnsafePointer<UInt8>,
-    _ nameCount: Int,
-    _ value: UnsafePointer<UInt8>,
-    _ valueCount: Int
+    nameCount: Int,
+    value: UnsafePointer<UInt8>,
+    valueCount: Int
   ) -> Bool {
     var expectsContinue = false
     reserve(Self.fieldPrefixBytes + nameCount + valueCount)

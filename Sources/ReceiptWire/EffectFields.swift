@@ -64,9 +64,21 @@ extension ByteBuffer {
   private mutating func writeEffect(_ effect: ChannelEffect, on channel: ChannelNumber) {
     switch effect {
     case .readMoved(let row, let sequence, let time, let isHidden):
-      writeMove(isHidden ? .readMovedHidden : .readMoved, channel, row, sequence, time)
+      writeMove(
+        isHidden ? .readMovedHidden : .readMoved,
+        channel: channel,
+        row: row,
+        sequence: sequence,
+        time: time
+      )
     case .deliveredMoved(let row, let sequence, let time, let isHidden):
-      writeMove(isHidden ? .deliveredMovedHidden : .deliveredMoved, channel, row, sequence, time)
+      writeMove(
+        isHidden ? .deliveredMovedHidden : .deliveredMoved,
+        channel: channel,
+        row: row,
+        sequence: sequence,
+        time: time
+      )
     case .deliveredAcked(let row, let sequence, let time, let acked, let isHidden):
       writeEffect(isHidden ? .deliveredAckedHidden : .deliveredAcked, channel, row) { buffer in
         buffer.writeSequence(sequence)
@@ -258,10 +270,10 @@ extension ByteBuffer {
   /// Write a mark, the most frequent effect. Its fields take at most 36 bytes, so its length fits in one byte.
   private mutating func writeMove(
     _ number: EffectNumber,
-    _ channel: ChannelNumber,
-    _ row: MemberOrdinal,
-    _ sequence: SequenceNumber,
-    _ time: Timestamp
+    channel: ChannelNumber,
+    row: MemberOrdinal,
+    sequence: SequenceNumber,
+    time: Timestamp
   ) {
     writeWithUnsafeMutableBytes(minimumWritableBytes: 40) { target in
       target[0] = number.rawValue

@@ -9,7 +9,13 @@ extension ChannelRoutes {
   /// `DELETE /v1/channels/{cid}`: succeeds also where the channel does not exist.
   func deleteChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let answer = EchoingAnswer.deletedChannel(cid: match.subject.bytes)
-    try loop.echoingAnswers.send(.deleteChannel, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .deleteChannel,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       _ in
     }
   }
@@ -31,7 +37,7 @@ extension ChannelRoutes {
       guard Identifier.isMessage(given) else { throw Problem(.invalidMessageID) }
       before = given
     }
-    try loop.send(.truncateChannel, to: .channel(match.subject), context, match.route) {
+    try loop.send(.truncateChannel, to: .channel(match.subject), context, route: match.route) {
       $0.writeMessageRequest(before)
     }
   }

@@ -27,7 +27,7 @@ extension ChannelRoutes {
     }
     let viewer = context.viewingUser(user)
     let isServer = context.caller.isServer
-    try loop.send(.listRoster, to: .channel(match.subject), context, match.route) { buffer in
+    try loop.send(.listRoster, to: .channel(match.subject), context, route: match.route) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: cursor)
     }
   }
@@ -46,7 +46,7 @@ extension ChannelRoutes {
         cursor = message
       }
     }
-    try loop.send(.listMessages, to: .channel(match.subject), context, match.route) { buffer in
+    try loop.send(.listMessages, to: .channel(match.subject), context, route: match.route) { buffer in
       buffer.writeListMessages(limit: limit, cursor: cursor)
     }
   }
@@ -82,7 +82,14 @@ extension ChannelRoutes {
     while let cid = try sent.next()?.asString() {
       loop.fanOuts.addNames(fanOut, cid: cid)
       if Identifier.isCID(cid) {
-        loop.fanOuts.send(.readState, to: .channel(cid), context, match.route, entry: position, of: fanOut) {
+        loop.fanOuts.send(
+          .readState,
+          to: .channel(cid),
+          context,
+          route: match.route,
+          entry: position,
+          of: fanOut
+        ) {
           buffer in
           buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: nil)
         }

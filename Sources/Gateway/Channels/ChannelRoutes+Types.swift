@@ -15,7 +15,12 @@ extension ChannelRoutes {
   ) throws(Problem) {
     let patch = try OptionsJSON.patch(try loop.object(request, .options))
     let home = try loop.homeShard(of: match.subject)
-    loop.valueChanges.begin(.patchChannelType, at: .shard(home, name: match.subject), context, match.route) {
+    loop.valueChanges.begin(
+      .patchChannelType,
+      at: .shard(home, name: match.subject),
+      context,
+      route: match.route
+    ) {
       $0.writeOptionPatch(patch)
     }
   }
@@ -23,7 +28,7 @@ extension ChannelRoutes {
   /// `GET /v1/channel-types/{type}`: the home shard's value; a type that was never set has the defaults.
   func getChannelType(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, match.route) {
+    try loop.send(.getChannelType, to: .shard(home, name: match.subject), context, route: match.route) {
       _ in
     }
   }
@@ -37,7 +42,7 @@ extension ChannelRoutes {
         .listChannelTypes,
         to: .shard(ShardID(UInt16(shard)), name: nil),
         context,
-        match.route,
+        route: match.route,
         entry: shard,
         of: fanOut
       ) {

@@ -20,7 +20,7 @@ struct ChannelRoutes {
     if let members { count = try checkMembers(members) }
     var patch = OptionPatch()
     if let options = try body.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-    try loop.send(.putChannel, to: .channel(match.subject), context, match.route) { buffer in
+    try loop.send(.putChannel, to: .channel(match.subject), context, route: match.route) { buffer in
       buffer.writeOptionPatch(patch)
       buffer.writeVarint(count)
       if let members { Self.writeMembers(members, withRoles: true, into: &buffer) }
@@ -60,7 +60,14 @@ struct ChannelRoutes {
         if let members { count = try checkMembers(members) }
         var patch = OptionPatch()
         if let options = try entry.optionalObject("options") { patch = try OptionsJSON.patch(options) }
-        loop.fanOuts.send(.putChannel, to: .channel(cid), context, match.route, entry: position, of: fanOut) {
+        loop.fanOuts.send(
+          .putChannel,
+          to: .channel(cid),
+          context,
+          route: match.route,
+          entry: position,
+          of: fanOut
+        ) {
           buffer in
           buffer.writeOptionPatch(patch)
           buffer.writeVarint(count)
@@ -89,7 +96,7 @@ struct ChannelRoutes {
 
   /// `GET /v1/channels/{cid}`.
   func getChannel(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    try loop.send(.getChannel, to: .channel(match.subject), context, match.route) { _ in }
+    try loop.send(.getChannel, to: .channel(match.subject), context, route: match.route) { _ in }
   }
 
   /// `POST /v1/channels/{cid}/members`.
@@ -108,7 +115,7 @@ struct ChannelRoutes {
     guard addedCount + removedCount <= loop.limits.membersPerRequest else {
       throw Problem(.invalidField, "a request may name at most \(loop.limits.membersPerRequest) members")
     }
-    try loop.send(.changeMembers, to: .channel(match.subject), context, match.route) { buffer in
+    try loop.send(.changeMembers, to: .channel(match.subject), context, route: match.route) { buffer in
       buffer.writeVarint(addedCount)
       if let added { Self.writeMembers(added, withRoles: true, into: &buffer) }
       buffer.writeVarint(removedCount)
@@ -139,7 +146,13 @@ struct ChannelRoutes {
       (isMuted == nil ? 0 : SetMemberRequest.muteGiven) | (isMuted == true ? SetMemberRequest.isMuted : 0)
       | (context.caller.isServer ? SetMemberRequest.joins : 0)
     let answer = EchoingAnswer.member(match.member.bytes)
-    try loop.echoingAnswers.send(.setMember, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .setMember,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       buffer in
       buffer.writeSetMember(user: match.member, role: role, flags: flags)
     }

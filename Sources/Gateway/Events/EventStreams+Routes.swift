@@ -13,7 +13,7 @@ extension EventStreams {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     var parameters = EventParameters()
-    try parameters.read(match.query, context, loop.scratch, loop.limits)
+    try parameters.read(match.query, context, scratch: loop.scratch, limits: loop.limits)
     if !request.lastEventID.isEmpty {
       parameters.cursor = try EventParameters.cursor(request.lastEventID, "last-event-id")
     }
@@ -57,8 +57,8 @@ struct EventParameters {
   mutating func read(
     _ query: RawSpan,
     _ context: RequestContext,
-    _ scratch: PathScratch,
-    _ limits: GatewayLimits
+    scratch: PathScratch,
+    limits: GatewayLimits
   ) throws(Problem) {
     var reader = QueryReader(query, scratch)
     while let parameter = try reader.next() {

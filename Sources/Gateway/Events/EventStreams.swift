@@ -87,7 +87,7 @@ final class EventStreams: GatewayPart {
     perform()
   }
 
-  func replied(_ request: EventStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: EventStoreRequest, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       switch request {
       case .subscribeUser(let index):
@@ -149,13 +149,15 @@ final class EventStreams: GatewayPart {
   private func perform(_ step: EventHub.Step) {
     switch step {
     case .subscribeUser(let index, let name):
-      trySend(.subscribeUser, home(of: name), name, .subscribeUser(index)) { $0.writeSubscribeUser(on: true) }
+      trySend(.subscribeUser, to: home(of: name), name: name, request: .subscribeUser(index)) {
+        $0.writeSubscribeUser(on: true)
+      }
     case .unsubscribeUser(let index, let name):
-      trySend(.subscribeUser, home(of: name), name, .unsubscribeUser(index)) {
+      trySend(.subscribeUser, to: home(of: name), name: name, request: .unsubscribeUser(index)) {
         $0.writeSubscribeUser(on: false)
       }
     case .list(let ref, let user, let issued, let cursor, let since):
-      trySend(.listChannels, home(of: user), user, .list(ref), issued: issued) {
+      trySend(.listChannels, to: home(of: user), name: user, request: .list(ref), issued: issued) {
         $0.writeListChannels(
           withAll: since != nil,
           limit: UserChannelScan.listMax,
@@ -165,13 +167,22 @@ final class EventStreams: GatewayPart {
       }
     case .subscribe(let frame, let since):
       let cids = hub.cids(of: frame)
-      trySend(.subscribe, hub.shard(of: frame), nil, .subscribe(frame: UInt32(truncatingIfNeeded: frame))) {
+      trySend(
+        .subscribe,
+        to: hub.shard(of: frame),
+        name: nil,
+        request: .subscribe(frame: UInt32(truncatingIfNeeded: frame))
+      ) {
         $0.writeSubscribe(changesSince: since, cids)
       }
     case .unsubscribe(let frame):
       let cids = hub.cids(of: frame)
-      trySend(.unsubscribe, hub.shard(of: frame), nil, .unsubscribe(frame: UInt32(truncatingIfNeeded: frame)))
-      {
+      trySend(
+        .unsubscribe,
+        to: hub.shard(of: frame),
+        name: nil,
+        request: .unsubscribe(frame: UInt32(truncatingIfNeeded: frame))
+      ) {
         $0.writeStrings(cids)
       }
     case .begin(let ref): begin(ref)
@@ -201,9 +212,9 @@ final class EventStreams: GatewayPart {
 
   private func trySend(
     _ kind: FrameKind,
-    _ shard: ShardID,
-    _ name: String?,
-    _ request: EventStoreRequest,
+    to shard: ShardID,
+    name: String?,
+    request: EventStoreRequest,
     issued: UInt32? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) {
@@ -237,7 +248,7 @@ final class EventStreams: GatewayPart {
     guard let stream = table[ref] else { return }
     remove(stream)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(problem, Route.events, stream.handle, connection)
+    loop.answer(problem, route: Route.events, stream: stream.handle, connection: connection)
     loop.endTurnSoon()
   }
 
@@ -291,7 +302,7 @@ final class EventStreams: GatewayPart {
         if let limits = channel.limits[index], let joinedAt = hub.joinedAt(ref, channelIndex),
           let limit = limits.first(where: { $0.from <= joinedAt && joinedAt <= $0.through })
         {
-          deliver(event, forms, limit, joinedAt: joinedAt, cid: channel.cid, stream)
+          deliver(event, forms, limit: limit, joinedAt: joinedAt, cid: channel.cid, to: stream)
           continue
         }
         for form in EventForm.allCases where forms.contains(EventForm.Forms(form)) {
@@ -307,10 +318,10 @@ final class EventStreams: GatewayPart {
   private func deliver(
     _ event: EventFields,
     _ forms: EventForm.Forms,
-    _ limit: HistoryLimit,
+    limit: HistoryLimit,
     joinedAt: Timestamp,
     cid: String,
-    _ stream: EventStream
+    to stream: EventStream
   ) {
     guard let left = event.limited(by: limit, forms, joinedAt: joinedAt) else { return }
     for form in EventForm.allCases where left.forms.contains(EventForm.Forms(form)) {
@@ -381,7 +392,7 @@ final class EventStreams: GatewayPart {
     remove(stream)
     hub.close(stream.ref)
     guard let connection = loop.connections.answering(stream.handle, on: stream.connection) else { return }
-    loop.answer(Problem(code), Route.events, stream.handle, connection)
+    loop.answer(Problem(code), route: Route.events, stream: stream.handle, connection: connection)
   }
 
   /// Write a heartbeat: a comment, and the id up to which the stream is complete. Queued events go out before any

@@ -56,7 +56,7 @@ final class EventWriter {
       if finishedBlocks[which][index] == nil { finishedBlocks[which][index] = finished(block, id: id) }
       if let bytes = finishedBlocks[which][index], tryWrite(bytes, stream, loop) { return }
     }
-    enqueue(block, stream, StreamQueue.Key(form, of: event, cid: cid), id: id, loop)
+    enqueue(block, to: stream, key: StreamQueue.Key(form, of: event, cid: cid), id: id, on: loop)
   }
 
   /// Write an event for one stream only.
@@ -68,7 +68,7 @@ final class EventWriter {
     key: () -> StreamQueue.Key
   ) {
     if stream.queue.isEmpty, tryWrite(finished(block, id: id), stream, loop) { return }
-    enqueue(block, stream, key(), id: id, loop)
+    enqueue(block, to: stream, key: key(), id: id, on: loop)
   }
 
   /// Tell a client to query its state again.
@@ -135,10 +135,10 @@ final class EventWriter {
 
   private func enqueue(
     _ block: ByteBuffer,
-    _ stream: EventStream,
-    _ key: StreamQueue.Key,
+    to stream: EventStream,
+    key: StreamQueue.Key,
     id: Timestamp?,
-    _ loop: GatewayLoop
+    on loop: GatewayLoop
   ) {
     let wasReset = stream.queue.isReset
     let entry = StreamQueue.Entry(key: key, bytes: block, id: id)

@@ -52,7 +52,7 @@ struct FrameRequest: ~Escapable {
   ///
   /// - Throws: where the payload is malformed.
   @_lifetime(copy payload)
-  init(_ header: FrameHeader, _ payload: RawSpan, _ rule: FrameRule, _ limits: GatewayLimits)
+  init(_ header: FrameHeader, _ payload: RawSpan, rule: FrameRule, limits: GatewayLimits)
     throws(WireError)
   {
     var end = payload.byteCount

@@ -31,7 +31,13 @@ extension FrameStream {
       return refuseTicket(correlation, .notImplemented, detail, on: loop)
     }
     do throws(TicketRefusal) {
-      redeem(try tickets.read(text, now: loop.now), acked, wantsNames: flags == 1, correlation, loop)
+      redeem(
+        try tickets.read(text, now: loop.now),
+        acked: acked,
+        wantsNames: flags == 1,
+        correlation: correlation,
+        on: loop
+      )
     } catch {
       switch error {
       case .invalid: refuseTicket(correlation, .ticketInvalid, on: loop)
@@ -44,10 +50,10 @@ extension FrameStream {
 
   private func redeem(
     _ ticket: borrowing Ticket,
-    _ acked: Timestamp,
+    acked: Timestamp,
     wantsNames: Bool,
-    _ correlation: UInt32,
-    _ loop: GatewayLoop
+    correlation: UInt32,
+    on loop: GatewayLoop
   ) {
     let device = loop.counters.pushes.devices.number(ticket.device)
     let store = loop.store!
@@ -90,18 +96,17 @@ extension FrameStream {
     device: UInt8 = LabelNames.none,
     on loop: GatewayLoop
   ) {
-    count(PushCounters.Outcome(refusedWith: code), .ticket, device, loop)
+    count(PushCounters.Outcome(refusedWith: code), kind: .ticket, device: device, on: loop)
     refuse(correlation, code, detail, retryAfterMilliseconds: retryAfterMilliseconds)
   }
 
   /// Handle the reply to an acknowledgement.
-  func acknowledged(_ request: FrameStoreRequest, _ kind: FrameKind, _ payload: RawSpan, _ loop: GatewayLoop)
-  {
+  func acknowledged(_ request: FrameStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let delivery = try DeliveryFields(&reader)
       try reader.end()
-      count(delivery.moved ? .moved : .known, request.kind, request.device, loop)
+      count(delivery.moved ? .moved : .known, kind: request.kind, device: request.device, on: loop)
       if delivery.moved {
         let labels = Self.labels(request.kind, request.device)
         loop.counters.pushes.delivered(labels, sent: delivery.sent, delivered: delivery.delivered)
@@ -116,14 +121,14 @@ extension FrameStream {
 
   /// Count the outcome of a request if it is an acknowledgement.
   func count(_ outcome: PushCounters.Outcome, _ request: FrameStoreRequest, _ loop: GatewayLoop) {
-    if request.kind != .plain { count(outcome, request.kind, request.device, loop) }
+    if request.kind != .plain { count(outcome, kind: request.kind, device: request.device, on: loop) }
   }
 
   func count(
     _ outcome: PushCounters.Outcome,
-    _ kind: FrameStoreRequest.Kind,
-    _ device: UInt8,
-    _ loop: GatewayLoop
+    kind: FrameStoreRequest.Kind,
+    device: UInt8,
+    on loop: GatewayLoop
   ) {
     loop.counters.pushes.count(Self.labels(kind, device), outcome)
   }

@@ -127,7 +127,7 @@ final class FrameStream: RequestStream {
   private func handle(_ header: FrameHeader, _ payload: RawSpan, _ loop: GatewayLoop) {
     do throws(WireError) {
       if let rule = rules[Int(header.kind.rawValue)] {
-        try send(header, FrameRequest(header, payload, rule, limits), rule, loop)
+        try send(header, FrameRequest(header, payload, rule: rule, limits: limits), rule: rule, on: loop)
       } else if header.kind == .presentTicket {
         try presentTicket(header, payload, loop)
       } else if header.kind == .ping {
@@ -143,12 +143,12 @@ final class FrameStream: RequestStream {
   private func send(
     _ header: FrameHeader,
     _ request: borrowing FrameRequest,
-    _ rule: FrameRule,
-    _ loop: GatewayLoop
+    rule: FrameRule,
+    on loop: GatewayLoop
   ) {
     let isPush = header.kind == .acknowledgePush
     if let invalid = request.invalid {
-      if isPush { count(.refused, .push, LabelNames.none, loop) }
+      if isPush { count(.refused, kind: .push, device: LabelNames.none, on: loop) }
       return refuse(header.correlation, .invalidField, "\(invalid)")
     }
     let fields = request.fields
@@ -190,13 +190,13 @@ final class FrameStream: RequestStream {
 
   override func replied(
     _ request: StreamStoreRequest,
-    _ kind: FrameKind,
-    _ payload: RawSpan,
+    kind: FrameKind,
+    payload: RawSpan,
     on loop: GatewayLoop
   ) {
     guard case .frame(let request) = request else { preconditionFailure("a reply to another stream") }
     answered(request)
-    if request.kind != .plain { return acknowledged(request, kind, payload, loop) }
+    if request.kind != .plain { return acknowledged(request, kind: kind, payload: payload, on: loop) }
     answer(kind, request.correlation) { $0.writeRaw(payload) }
   }
 

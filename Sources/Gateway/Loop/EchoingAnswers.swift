@@ -40,8 +40,8 @@ final class EchoingAnswers: GatewayPart {
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    _ route: Route,
-    _ answer: EchoingAnswer,
+    route: Route,
+    answer: EchoingAnswer,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let index = waiting.insert(answer)
@@ -62,23 +62,23 @@ final class EchoingAnswers: GatewayPart {
   func replied(
     _ index: SlotIndex,
     _ request: PendingRequest,
-    _ kind: FrameKind,
-    _ payload: RawSpan,
-    _ stream: HTTP2StreamHandle,
-    _ connectionIndex: ConnectionIndex
+    kind: FrameKind,
+    payload: RawSpan,
+    stream: HTTP2StreamHandle,
+    connection connectionIndex: ConnectionIndex
   ) {
     let answer = waiting.remove(index)
     guard let connection = loop.connections.connection(connectionIndex) else { return }
     loop.connections.markDirty(connectionIndex)
     guard let answer else {
       let bug: StaticString = "a reply without the names of its request"
-      return loop.respondInternalError(bug, request.route, stream, connection)
+      return loop.respondInternalError(bug, route: request.route, stream: stream, connection: connection)
     }
     do throws(WireError) {
-      try respond(answer, request, payload, stream, connection)
+      try respond(answer, request: request, payload: payload, stream: stream, connection: connection)
     } catch {
       loop.logMalformedReply(error, kind)
-      loop.answer(Problem(.internalError), request.route, stream, connection)
+      loop.answer(Problem(.internalError), route: request.route, stream: stream, connection: connection)
     }
   }
 
@@ -87,10 +87,10 @@ final class EchoingAnswers: GatewayPart {
 
   private func respond(
     _ answer: EchoingAnswer,
-    _ request: PendingRequest,
-    _ payload: RawSpan,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    request: PendingRequest,
+    payload: RawSpan,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
     var reader = FieldReader(payload)
     var status = 200
@@ -149,7 +149,7 @@ final class EchoingAnswers: GatewayPart {
       case .missing(let code):
         var problem = Problem(code)
         problem.status = 404
-        return loop.answer(problem, request.route, stream, connection)
+        return loop.answer(problem, route: request.route, stream: stream, connection: connection)
       case .found(let found):
         connection.respond(stream, status: status) {
           StatusJSON.write(found, message: id.span.bytes, cid: cid.span.bytes, into: &$0)

@@ -25,7 +25,7 @@ final class FanOuts: GatewayPart {
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    _ route: Route,
+    route: Route,
     entry: Int,
     of index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
@@ -65,7 +65,7 @@ final class FanOuts: GatewayPart {
 
   // MARK: Replies
 
-  func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ entry: UInt32, kind: FrameKind, payload: RawSpan) {
     guard let fanOut = fanOuts[index] else { return }
     do throws(WireError) {
       try apply(payload, kind, Int(entry), in: fanOut)
@@ -132,19 +132,26 @@ final class FanOuts: GatewayPart {
     guard let connection = loop.connections.answering(fanOut.stream, on: fanOut.connection) else { return }
     // All of its entries have the same token.
     if fanOut.results.contains(where: { $0.code == .tokenRevoked }) {
-      return loop.answer(Problem(.tokenRevoked), fanOut.route, fanOut.stream, connection)
+      return loop.answer(
+        Problem(.tokenRevoked),
+        route: fanOut.route,
+        stream: fanOut.stream,
+        connection: connection
+      )
     }
     switch fanOut.answer {
     case .results(let status, let write):
       guard fanOut.names.count == fanOut.results.count else {
         return loop.respondInternalError(
           "a batch without the names of its entries",
-          fanOut.route,
-          fanOut.stream,
-          connection
+          route: fanOut.route,
+          stream: fanOut.stream,
+          connection: connection
         )
       }
-      loop.respond(fanOut.route, fanOut.stream, connection, status: status) { write(fanOut, &$0) }
+      loop.respond(fanOut.route, stream: fanOut.stream, connection: connection, status: status) {
+        write(fanOut, &$0)
+      }
     case .channelTypes: answerChannelTypes(fanOut, connection)
     }
   }
@@ -152,10 +159,15 @@ final class FanOuts: GatewayPart {
   private func answerChannelTypes(_ fanOut: FanOut, _ connection: HTTP2ServerConnection<GatewayLoop>) {
     let route = fanOut.route
     if let code = fanOut.results.lazy.compactMap(\.code).first {
-      return loop.answer(fanOut.problem ?? Problem(code), route, fanOut.stream, connection)
+      return loop.answer(
+        fanOut.problem ?? Problem(code),
+        route: route,
+        stream: fanOut.stream,
+        connection: connection
+      )
     }
     let records = fanOut.records.values.sorted { $0.name < $1.name }
-    loop.respond(route, fanOut.stream, connection) { buffer in
+    loop.respond(route, stream: fanOut.stream, connection: connection) { buffer in
       buffer.writeStaticString("{\"channel_types\":[")
       for (index, record) in records.enumerated() {
         if index > 0 { buffer.writeStaticString(",") }

@@ -9,8 +9,8 @@ extension GatewayLoop {
   func authenticate(
     _ request: borrowing HTTP2Request,
     _ match: borrowing RouteMatch,
-    _ index: ConnectionIndex,
-    _ stream: HTTP2StreamHandle
+    connection index: ConnectionIndex,
+    stream: HTTP2StreamHandle
   ) throws(Problem) -> Caller? {
     let route = match.route
     let identity = request.authorizationIdentity
@@ -44,7 +44,7 @@ extension GatewayLoop {
       }
       throw refused(code, request, index)
     case .unknown:
-      try waitForVerification(token, request, index, stream)
+      try waitForVerification(token, request, connection: index, stream: stream)
       return nil
     }
   }
@@ -85,7 +85,8 @@ extension GatewayLoop {
       switch authenticator.verdict(of: token, now: now) {
       case .caller: markAuthenticated(index)
       case .refused(let code): return code == .storeUnavailable
-      case .unknown: try waitForVerification(token, request, index, stream, awaitsBody: true)
+      case .unknown:
+        try waitForVerification(token, request, connection: index, stream: stream, awaitsBody: true)
       }
       return true
     } catch {
@@ -119,8 +120,8 @@ extension GatewayLoop {
   private func waitForVerification(
     _ token: RawSpan,
     _ request: borrowing HTTP2Request,
-    _ index: ConnectionIndex,
-    _ stream: HTTP2StreamHandle,
+    connection index: ConnectionIndex,
+    stream: HTTP2StreamHandle,
     awaitsBody: Bool = false
   ) throws(Problem) {
     if let address = chargedAddress(request, index), let decision = rates.canVerifyToken(address, at: clock),
@@ -174,7 +175,13 @@ extension GatewayLoop {
         case .success(let caller):
           self.connections.remember(waiting.connection, identity: request.authorizationIdentity, result)
           self.markAuthenticated(waiting.connection)
-          try self.receive(request, caller: caller, waiting.stream, connection, &admission)
+          try self.receive(
+            request,
+            caller: caller,
+            stream: waiting.stream,
+            connection: connection,
+            admission: &admission
+          )
         case .failure(let refusal):
           admission.route = try self.router.match(request.method, request.path, self.scratch).route
           // Time and revocation can change a token's verdict; any other refusal is permanent.
@@ -186,10 +193,10 @@ extension GatewayLoop {
       }
     } catch {
       answer(
-        refusalAfterCharge(error, waiting.stream, connection, admission),
-        admission.route,
-        waiting.stream,
-        connection
+        refusalAfterCharge(error, stream: waiting.stream, connection: connection, admission: admission),
+        route: admission.route,
+        stream: waiting.stream,
+        connection: connection
       )
     }
   }

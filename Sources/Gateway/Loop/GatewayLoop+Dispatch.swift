@@ -71,10 +71,10 @@ extension GatewayLoop {
   /// Write a store's reply as the answer of its request.
   func writeAnswer(
     to request: PendingRequest,
-    _ kind: FrameKind,
-    _ payload: RawSpan,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    kind: FrameKind,
+    payload: RawSpan,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(WireError) {
     var reader = FieldReader(payload)
     var status = 200

@@ -13,9 +13,9 @@ extension GatewayLoop {
     _ route: Route,
     _ caller: Caller,
     _ request: borrowing HTTP2Request,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ admission: inout RequestAdmission
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>,
+    admission: inout RequestAdmission
   ) throws(Problem) {
     admission.isCharged = true
     // The batch was charged before it waited.
@@ -24,10 +24,12 @@ extension GatewayLoop {
     let address = caller.isServer ? nil : client(request, index)
     let addressCheck = rates.charge(cost, to: address, at: now, .nothing)
     if let addressCheck, !addressCheck.decision.isAllowed {
-      throw limited(addressCheck, request, index, stream)
+      throw limited(addressCheck, request, connection: index, stream: stream)
     }
     let ofCaller = rates.charge(cost, to: caller, at: now)
-    if let ofCaller, !ofCaller.decision.isAllowed { throw limited(ofCaller, request, index, stream) }
+    if let ofCaller, !ofCaller.decision.isAllowed {
+      throw limited(ofCaller, request, connection: index, stream: stream)
+    }
     let ofAddress = rates.charge(cost, to: address, at: now, .always)
     // The headers show the bucket with less left.
     var shown = ofCaller ?? ofAddress
@@ -48,15 +50,14 @@ extension GatewayLoop {
   /// The answer to a request that was refused before it was charged: its problem, or that its address is over its rate.
   func refusalAfterCharge(
     _ problem: Problem,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ admission: RequestAdmission
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>,
+    admission: RequestAdmission
   ) -> Problem {
     guard rates.isOn, !admission.isCharged, problem.code != .rateLimited else { return problem }
-    let index = connection.tableIndex
     return connection.withRequest(stream) { request in
       do throws(Problem) {
-        try self.chargeAddress(request, stream, connection, index)
+        try self.chargeAddress(request, stream: stream, connection: connection)
         return problem
       } catch {
         return error
@@ -67,20 +68,20 @@ extension GatewayLoop {
   /// Charge one request without a valid token to its address.
   func chargeAddress(
     _ request: borrowing HTTP2Request,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ index: ConnectionIndex
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>
   ) throws(Problem) {
+    let index = connection.tableIndex
     guard let answer = rates.charge(1, to: client(request, index), at: clock) else { return }
-    if !answer.decision.isAllowed { throw limited(answer, request, index, stream) }
+    if !answer.decision.isAllowed { throw limited(answer, request, connection: index, stream: stream) }
     connection.setApplicationTag(stream, answer.packed)
   }
 
   private func limited(
     _ answer: RateAnswer,
     _ request: borrowing HTTP2Request,
-    _ index: ConnectionIndex,
-    _ stream: HTTP2StreamHandle
+    connection index: ConnectionIndex,
+    stream: HTTP2StreamHandle
   ) -> Problem {
     connections.connection(index)?.setApplicationTag(stream, answer.packed)
     counters.rateLimited[Int(answer.share.rawValue) - 1] &+= 1

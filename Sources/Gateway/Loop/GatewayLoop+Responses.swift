@@ -7,8 +7,8 @@ extension GatewayLoop {
   /// Write an answer, and count it.
   func respond(
     _ route: Route,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>,
     status: Int = 200,
     contentType: HTTP2ContentType = .json,
     body: (inout ByteBuffer) -> Void
@@ -20,8 +20,8 @@ extension GatewayLoop {
   /// Write an answer whose body is ready, and count it.
   func respond(
     _ route: Route,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>,
     status: Int = 200,
     body: ByteBuffer
   ) {
@@ -33,21 +33,21 @@ extension GatewayLoop {
   /// builds.
   func respondInternalError(
     _ what: StaticString,
-    _ route: Route,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    route: Route,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     assertionFailure("\(what)")
     logger.error("No answer could be written", metadata: ["bug": "\(what)", "route": "\(route.name)"])
-    answer(Problem(.internalError), route, stream, connection)
+    answer(Problem(.internalError), route: route, stream: stream, connection: connection)
   }
 
   /// Answer with a problem.
   func answer(
     _ problem: Problem,
-    _ route: Route?,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>
+    route: Route?,
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>
   ) {
     let id = requestID(stream, connection)
     let status = problem.status

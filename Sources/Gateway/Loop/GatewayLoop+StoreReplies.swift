@@ -18,24 +18,32 @@ extension GatewayLoop: StoreClientDelegate {
       guard let connection = connections.connection(index) else { return }
       connections.markDirty(index)
       do throws(WireError) {
-        try writeAnswer(to: pending, kind, payload, stream, connection)
+        try writeAnswer(to: pending, kind: kind, payload: payload, stream: stream, connection: connection)
       } catch {
         logMalformedReply(error, kind)
-        answer(Problem(.internalError), pending.route, stream, connection)
+        answer(Problem(.internalError), route: pending.route, stream: stream, connection: connection)
       }
     case .echoingAnswer(let index, let stream, let connection):
-      echoingAnswers.replied(index, pending, kind, payload, stream, connection)
-    case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind, payload)
-    case .valueChange(let index, let request): valueChanges.replied(index, request, kind, payload)
-    case .ackBatch(let index, let entry, _): push.replied(index, entry, kind, payload)
-    case .hook(let index, let request): hooks.replied(index, request, kind, payload)
-    case .userJob(let index, let request): userJobs.replied(index, request, kind, payload)
-    case .userList(let index, let request): userLists.replied(index, request, kind, payload)
-    case .erasure(let index, let request): erasures.replied(index, request, kind, payload)
-    case .replication(let request): replication.replied(request, kind, payload)
-    case .tokenList(let round): tokens.replied(round, kind, payload)
-    case .events(let request): events.replied(request, kind, payload)
-    case .stream(let index, let request): streams.replied(index, request, kind, payload)
+      echoingAnswers.replied(
+        index,
+        pending,
+        kind: kind,
+        payload: payload,
+        stream: stream,
+        connection: connection
+      )
+    case .fanOut(let index, let entry): fanOuts.replied(index, entry, kind: kind, payload: payload)
+    case .valueChange(let index, let request):
+      valueChanges.replied(index, request, kind: kind, payload: payload)
+    case .ackBatch(let index, let entry, _): push.replied(index, entry, kind: kind, payload: payload)
+    case .hook(let index, let request): hooks.replied(index, request, kind: kind, payload: payload)
+    case .userJob(let index, let request): userJobs.replied(index, request, kind: kind, payload: payload)
+    case .userList(let index, let request): userLists.replied(index, request, kind: kind, payload: payload)
+    case .erasure(let index, let request): erasures.replied(index, request, kind: kind, payload: payload)
+    case .replication(let request): replication.replied(request, kind: kind, payload: payload)
+    case .tokenList(let round): tokens.replied(round, kind: kind, payload: payload)
+    case .events(let request): events.replied(request, kind: kind, payload: payload)
+    case .stream(let index, let request): streams.replied(index, request, kind: kind, payload: payload)
     }
   }
 
@@ -44,10 +52,11 @@ extension GatewayLoop: StoreClientDelegate {
     guard let pending = takePending(token) else { return }
     let problem = { Problem(failure, route: pending.route, isServer: pending.isServer) }
     switch pending.target {
-    case .answer(let stream, let connection): answer(problem(), pending.route, stream, connection)
+    case .answer(let stream, let connection):
+      answer(problem(), route: pending.route, stream: stream, connection: connection)
     case .echoingAnswer(let index, let stream, let connection):
       echoingAnswers.failed(index)
-      answer(problem(), pending.route, stream, connection)
+      answer(problem(), route: pending.route, stream: stream, connection: connection)
     case .fanOut(let index, let entry): fanOuts.failed(index, entry, problem())
     case .valueChange(let index, let request): valueChanges.failed(index, request, problem())
     case .ackBatch(let index, let entry, let isByName): push.failed(index, entry, failure, isByName: isByName)
@@ -65,12 +74,12 @@ extension GatewayLoop: StoreClientDelegate {
   /// Answer a request with a problem, unless its client has disconnected.
   private func answer(
     _ problem: Problem,
-    _ route: Route,
-    _ stream: HTTP2StreamHandle,
-    _ index: ConnectionIndex
+    route: Route,
+    stream: HTTP2StreamHandle,
+    connection index: ConnectionIndex
   ) {
     guard let connection = connections.answering(stream, on: index) else { return }
-    answer(problem, route, stream, connection)
+    answer(problem, route: route, stream: stream, connection: connection)
   }
 
   /// Deliver the events of a shard.

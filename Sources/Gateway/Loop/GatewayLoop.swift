@@ -230,10 +230,15 @@ extension GatewayLoop: HTTP2ServerDelegate {
     var admission = RequestAdmission()
     do throws(Problem) {
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: nil, stream, connection, &admission)
+        try self.receive(request, caller: nil, stream: stream, connection: connection, admission: &admission)
       }
     } catch {
-      answer(refusalAfterCharge(error, stream, connection, admission), admission.route, stream, connection)
+      answer(
+        refusalAfterCharge(error, stream: stream, connection: connection, admission: admission),
+        route: admission.route,
+        stream: stream,
+        connection: connection
+      )
     }
   }
 
@@ -314,14 +319,14 @@ extension GatewayLoop: HTTP2ServerDelegate {
   func receive(
     _ request: borrowing HTTP2Request,
     caller known: Caller?,
-    _ stream: HTTP2StreamHandle,
-    _ connection: HTTP2ServerConnection<GatewayLoop>,
-    _ admission: inout RequestAdmission
+    stream: HTTP2StreamHandle,
+    connection: HTTP2ServerConnection<GatewayLoop>,
+    admission: inout RequestAdmission
   ) throws(Problem) {
     if request.headersTooLarge { throw Problem(.headersTooLarge) }
     if !origins.isEmpty, origins.isPreflight(request) {
       if rates.isOn {
-        try chargeAddress(request, stream, connection, connection.tableIndex)
+        try chargeAddress(request, stream: stream, connection: connection)
       }
       connection.respond(stream, status: 204, headers: CrossOrigins.preflightHeaders)
       return counters.answered(admission.route, status: 204)
@@ -332,7 +337,7 @@ extension GatewayLoop: HTTP2ServerDelegate {
     let caller: Caller
     if let known {
       caller = known
-    } else if let found = try authenticate(request, match, index, stream) {
+    } else if let found = try authenticate(request, match, connection: index, stream: stream) {
       caller = found
     } else {
       return
@@ -346,7 +351,16 @@ extension GatewayLoop: HTTP2ServerDelegate {
       case .callerIsOverShare: return connection.reset(stream, .refusedStream)
       }
     }
-    if rates.isOn { try chargeRates(match.route, caller, request, stream, connection, &admission) }
+    if rates.isOn {
+      try chargeRates(
+        match.route,
+        caller,
+        request,
+        stream: stream,
+        connection: connection,
+        admission: &admission
+      )
+    }
     if match.route.caller == .server && !caller.isServer { throw Problem(.serverTokenRequired) }
     // The body was refused, but the token is valid after all: a key was added meanwhile.
     if request.bodyRefused { throw Problem(.authenticationBusy) }
@@ -379,10 +393,16 @@ extension GatewayLoop: HTTP2ServerDelegate {
     do throws(Problem) {
       guard caller.expiresAt > now else { throw Problem(.tokenExpired) }
       _ = try connection.withRequest(stream) { request throws(Problem) in
-        try self.receive(request, caller: caller, stream, connection, &admission)
+        try self.receive(
+          request,
+          caller: caller,
+          stream: stream,
+          connection: connection,
+          admission: &admission
+        )
       }
     } catch {
-      answer(error, admission.route, stream, connection)
+      answer(error, route: admission.route, stream: stream, connection: connection)
     }
   }
 }
@@ -425,14 +445,14 @@ extension GatewayLoop {
   /// Queries waiting for the store.
   var pendingQueries: Int { pending.queryCount }
 
-  /// Send a request whose reply becomes the answer (``writeAnswer(to:_:_:_:_:)``).
+  /// Send a request whose reply becomes the answer (``writeAnswer(to:kind:payload:stream:connection:)``).
   ///
   /// - Throws: `store_busy`.
   func send(
     _ kind: FrameKind,
     to destination: StoreDestination,
     _ context: RequestContext,
-    _ route: Route,
+    route: Route,
     _ fields: (inout ByteBuffer) -> Void
   ) throws(Problem) {
     let request = PendingRequest(

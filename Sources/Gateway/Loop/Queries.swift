@@ -57,7 +57,7 @@ final class Queries: GatewayPart {
     let overdue = queue.takeOverdue(now: loop.eventLoop.now, countMax: Self.countPerTurn)
     for query in overdue {
       guard let connection = loop.connections.answering(query.stream, on: query.connection) else { continue }
-      loop.answer(Self.tooMany, query.route, query.stream, connection)
+      loop.answer(Self.tooMany, route: query.route, stream: query.stream, connection: connection)
     }
     if overdue.count == Self.countPerTurn { continueLater() }
   }

@@ -44,7 +44,7 @@ struct BatchRoutes {
             .markDelivered,
             to: .channel(cid, thread: thread),
             context,
-            match.route,
+            route: match.route,
             entry: position,
             of: fanOut
           ) {
@@ -116,7 +116,7 @@ struct BatchRoutes {
           .markRead,
           to: .channel(member.name),
           context,
-          match.route,
+          route: match.route,
           entry: position,
           of: fanOut
         ) {
@@ -225,7 +225,7 @@ struct BatchRoutes {
           .registerMessage,
           to: .channel(cid, thread: message.thread),
           context,
-          match.route,
+          route: match.route,
           entry: position,
           of: fanOut
         ) { message.write(into: &$0) }

@@ -13,7 +13,7 @@ struct MarkRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markRead, match, context, request)
+    try mark(kind: .markRead, match, context, request)
   }
 
   func markUnread(
@@ -21,11 +21,11 @@ struct MarkRoutes {
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
-    try mark(.markUnread, match, context, request)
+    try mark(kind: .markUnread, match, context, request)
   }
 
   private func mark(
-    _ kind: FrameKind,
+    kind: FrameKind,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
     _ request: borrowing HTTP2Request
@@ -79,7 +79,15 @@ struct MarkRoutes {
       guard message.isEmpty else {
         throw Problem(.invalidField, "fields \"message_id\" and \"message_timestamp\": one of the two")
       }
-      return try markUnread(since: since, wantsTotals, match, context, acting, thread, epoch)
+      return try markUnread(
+        since: since,
+        wantsTotals: wantsTotals,
+        match,
+        context,
+        user: acting,
+        thread: thread,
+        epoch: epoch
+      )
     }
     // An empty id means the newest message.
     if wantsTotals {
@@ -88,7 +96,7 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(kind, to: .channel(match.subject, thread: parent), context, match.route) {
+    try loop.send(kind, to: .channel(match.subject, thread: parent), context, route: match.route) {
       $0.writeMark(user: acting, message: message, epoch: epoch)
     }
   }
@@ -96,12 +104,12 @@ struct MarkRoutes {
   /// Mark unread from the first message created at or after a time.
   private func markUnread(
     since: Int64,
-    _ wantsTotals: Bool,
+    wantsTotals: Bool,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
-    _ user: RawSpan,
-    _ thread: RawSpan,
-    _ epoch: UInt64?
+    user: RawSpan,
+    thread: RawSpan,
+    epoch: UInt64?
   ) throws(Problem) {
     let time = Timestamp(milliseconds: since)
     if wantsTotals {
@@ -116,7 +124,8 @@ struct MarkRoutes {
       }
     }
     let parent = thread.isEmpty ? nil : thread
-    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, match.route) {
+    try loop.send(.markUnreadSince, to: .channel(match.subject, thread: parent), context, route: match.route)
+    {
       $0.writeMarkUnreadSince(user: user, since: time, epoch: epoch)
     }
   }

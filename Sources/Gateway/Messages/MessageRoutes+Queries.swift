@@ -33,7 +33,7 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     guard thread.isEmpty else {
       guard cursor.isEmpty || ListCursor.isOne(cursor) else { throw Problem(.invalidCursor) }
-      return try loop.send(.threadReadState, to: .channel(match.subject), context, match.route) {
+      return try loop.send(.threadReadState, to: .channel(match.subject), context, route: match.route) {
         buffer in
         buffer.writeThreadReadState(
           viewer: viewer,
@@ -46,7 +46,7 @@ extension MessageRoutes {
     }
     let row = PageCursor.row(cursor)
     guard cursor.isEmpty || row != nil else { throw Problem(.invalidCursor) }
-    try loop.send(.readState, to: .channel(match.subject), context, match.route) { buffer in
+    try loop.send(.readState, to: .channel(match.subject), context, route: match.route) { buffer in
       buffer.writeRowPage(viewer: viewer, isServer: isServer, limit: limit, cursor: row)
     }
   }
@@ -59,7 +59,13 @@ extension MessageRoutes {
     let isServer = context.caller.isServer
     let message = match.message
     let answer = EchoingAnswer.status(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(.statuses, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .statuses,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: 1)
       buffer.writeField(message)
@@ -93,7 +99,13 @@ extension MessageRoutes {
     // The store requires at least one message in the query.
     guard count > 0 else { return answerWithoutStore(match, context, names) }
     let answer = EchoingAnswer.statuses(cid: match.subject.bytes, names)
-    try loop.echoingAnswers.send(.statuses, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .statuses,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       buffer in
       buffer.writeStatuses(viewer: viewer, isServer: isServer, messageCount: count)
       var written = messages.elements
@@ -142,7 +154,7 @@ extension MessageRoutes {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeStatuses([], cid: match.subject, messages, into: &body)
-    loop.respond(match.route, context.stream, connection, body: body)
+    loop.respond(match.route, stream: context.stream, connection: connection, body: body)
   }
 }
 

@@ -32,7 +32,13 @@ extension MessageRoutes {
     }
     guard count > 0 else { return answerRefused(match, context, names) }
     let answer = EchoingAnswer.acknowledged(names)
-    try loop.echoingAnswers.send(.acknowledge, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .acknowledge,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       buffer in
       buffer.writeAcknowledge(user: user, note: note, messageCount: count)
       var written = messages.elements
@@ -51,7 +57,7 @@ extension MessageRoutes {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
     var body = ByteBuffer()
     Self.writeAcknowledged([], messages, into: &body)
-    loop.respond(match.route, context.stream, connection, body: body)
+    loop.respond(match.route, stream: context.stream, connection: connection, body: body)
   }
 
   /// Read the store's codes for the ids that were sent.

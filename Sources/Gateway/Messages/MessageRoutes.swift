@@ -21,8 +21,8 @@ struct MessageRoutes {
       .registerMessage,
       to: .channel(match.subject, thread: message.thread),
       context,
-      match.route,
-      .registration(cid: match.subject.bytes, id: message.id.bytes)
+      route: match.route,
+      answer: .registration(cid: match.subject.bytes, id: message.id.bytes)
     ) { message.write(into: &$0) }
   }
 
@@ -30,7 +30,13 @@ struct MessageRoutes {
   func deleteMessage(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     let message = match.message
     let answer = EchoingAnswer.deletion(cid: match.subject.bytes, id: message.bytes)
-    try loop.echoingAnswers.send(.deleteMessage, to: .channel(match.subject), context, match.route, answer) {
+    try loop.echoingAnswers.send(
+      .deleteMessage,
+      to: .channel(match.subject),
+      context,
+      route: match.route,
+      answer: answer
+    ) {
       $0.writeMessageRequest(message)
     }
   }

@@ -34,8 +34,8 @@ final class AckStream: RequestStream {
 
   override func replied(
     _ request: StreamStoreRequest,
-    _ kind: FrameKind,
-    _ payload: RawSpan,
+    kind: FrameKind,
+    payload: RawSpan,
     on loop: GatewayLoop
   ) {
     guard case .ack(let entry, _) = request else { preconditionFailure("a reply to another stream") }

@@ -60,7 +60,11 @@ package struct HookSignature: Sendable {
       throw .header(.timestamp)
     }
     guard !signatures.isEmpty else { throw .header(.signature) }
-    guard keys.contains(where: { Self.isSigned($0, id, timestamp, body, signatures) }) else {
+    guard
+      keys.contains(where: {
+        Self.isSigned(by: $0, id: id, timestamp: timestamp, body: body, signatures: signatures)
+      })
+    else {
       throw .signature
     }
     guard abs(seconds - now / 1_000) <= Self.toleranceSeconds else { throw .time }
@@ -74,11 +78,11 @@ package struct HookSignature: Sendable {
   }
 
   private static func isSigned(
-    _ key: SymmetricKey,
-    _ id: RawSpan,
-    _ timestamp: RawSpan,
-    _ body: RawSpan,
-    _ signatures: RawSpan
+    by key: SymmetricKey,
+    id: RawSpan,
+    timestamp: RawSpan,
+    body: RawSpan,
+    signatures: RawSpan
   ) -> Bool {
     var code = HMAC<SHA256>(key: key)
     let dot = [UInt8(ascii: ".")]

@@ -71,7 +71,7 @@ final class Hooks: GatewayPart {
       events: events
     )
     let index = jobs.insert(job)
-    guard trySend(.webhookKnown, .isReplay, index, job, { _ in }) else {
+    guard trySend(.webhookKnown, .isReplay, index: index, job: job, { _ in }) else {
       jobs.remove(index)
       throw Problem(.storeBusy)
     }
@@ -121,8 +121,8 @@ final class Hooks: GatewayPart {
   private func trySend(
     _ kind: FrameKind,
     _ request: HookStoreRequest,
-    _ index: SlotIndex,
-    _ job: HookJob,
+    index: SlotIndex,
+    job: HookJob,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let key = job.key
@@ -133,7 +133,7 @@ final class Hooks: GatewayPart {
 
   // MARK: Store replies
 
-  func replied(_ index: SlotIndex, _ request: HookStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: HookStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs[index] else { return }
     do throws(WireError) {
       var reader = FieldReader(payload)
@@ -223,7 +223,7 @@ final class Hooks: GatewayPart {
       return end(index, job, Problem(code))
     }
     let until = Timestamp(milliseconds: job.until)
-    if trySend(.noteWebhook, .record, index, job, { $0.writeTime(until) }) {
+    if trySend(.noteWebhook, .record, index: index, job: job, { $0.writeTime(until) }) {
       loop.endTurnSoon()
     } else {
       end(index, job, Problem(.storeBusy))
@@ -236,7 +236,7 @@ final class Hooks: GatewayPart {
     jobs.remove(index)
     guard let connection = loop.connections.connection(job.context.connection) else { return }
     loop.connections.markDirty(job.context.connection)
-    loop.respond(.receiveHook, job.context.stream, connection) {
+    loop.respond(.receiveHook, stream: job.context.stream, connection: connection) {
       PushJSON.writeResults(job.codes, ignored: job.ignored, into: &$0)
     }
   }
@@ -246,7 +246,7 @@ final class Hooks: GatewayPart {
     guard let connection = loop.connections.answering(job.context.stream, on: job.context.connection) else {
       return
     }
-    loop.answer(problem, Route.receiveHook, job.context.stream, connection)
+    loop.answer(problem, route: Route.receiveHook, stream: job.context.stream, connection: connection)
     loop.endTurnSoon()
   }
 }

@@ -58,7 +58,7 @@ extension Push {
           .ticketPlace,
           to: .channel(cid.span.bytes),
           context,
-          match.route,
+          route: match.route,
           entry: position,
           of: fanOut
         ) {
@@ -226,7 +226,7 @@ extension Push {
     answerIfDone(batch, index)
   }
 
-  func replied(_ index: SlotIndex, _ entry: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ entry: UInt32, kind: FrameKind, payload: RawSpan) {
     guard let batch = batches[index] else { return }
     if let code = finish(entry, payload, kind, separator: UInt8(ascii: ","), in: &batch.order) {
       finish(entry, code, batch)
@@ -255,7 +255,7 @@ extension Push {
       guard let connection = loop.connections.answering(context.stream, on: context.connection) else {
         return
       }
-      loop.respond(route, context.stream, connection) {
+      loop.respond(route, stream: context.stream, connection: connection) {
         PushJSON.writeResults(batch.order.orderedAnswers, into: &$0)
       }
     }

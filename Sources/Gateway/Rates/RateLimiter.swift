@@ -64,8 +64,8 @@ package final class RateLimiter: Sendable {
   func charge(_ cost: Int, to caller: Caller, at now: Int64, _ mode: RateTable.ChargeMode = .ifAllowed)
     -> RateAnswer?
   {
-    if caller.isServer { return charge(cost, .server, caller.key, now, mode) }
-    return caller.userID.isEmpty ? nil : charge(cost, .user, caller.key, now, mode)
+    if caller.isServer { return charge(cost, share: .server, key: caller.key, now: now, mode: mode) }
+    return caller.userID.isEmpty ? nil : charge(cost, share: .user, key: caller.key, now: now, mode: mode)
   }
 
   /// Charge a request to the bucket of its client address; nil where the address is unknown.
@@ -73,10 +73,10 @@ package final class RateLimiter: Sendable {
     -> RateAnswer?
   {
     guard addresses.isOn, let address else { return nil }
-    return charge(cost, .address, address.key, now, mode)
+    return charge(cost, share: .address, key: address.key, now: now, mode: mode)
   }
 
-  private func charge(_ cost: Int, _ share: Share, _ key: UInt64, _ now: Int64, _ mode: RateTable.ChargeMode)
+  private func charge(_ cost: Int, share: Share, key: UInt64, now: Int64, mode: RateTable.ChargeMode)
     -> RateAnswer?
   {
     table(share).charge(cost, to: key, at: now, mode).map { RateAnswer(share: share, decision: $0) }

@@ -109,15 +109,16 @@ package final class RateTable: Sendable {
         case .nothing: false
         case .always: true
         }
-      guard isCharged else { return Self.decision(isAllowed, paidUntil - now, wanted, rate) }
+      guard isCharged else {
+        return Self.decision(isAllowed: isAllowed, owed: paidUntil - now, wanted: wanted, rate: rate)
+      }
       let paid = min(paidUntil + price, max(paidUntil, now + Self.debtMax))
       buckets[place] = Bucket(key: key, paidUntil: paid)
-      return Self.decision(isAllowed, paid - now, wanted, rate)
+      return Self.decision(isAllowed: isAllowed, owed: paid - now, wanted: wanted, rate: rate)
     }
   }
 
-  private static func decision(_ isAllowed: Bool, _ owed: Int64, _ wanted: Int64, _ rate: Int) -> RateDecision
-  {
+  private static func decision(isAllowed: Bool, owed: Int64, wanted: Int64, rate: Int) -> RateDecision {
     func seconds(_ nanoseconds: Int64) -> Int { Int((nanoseconds + 999_999_999) / 1_000_000_000) }
     return RateDecision(
       isAllowed: isAllowed,

@@ -42,7 +42,7 @@ final class Replication: GatewayPart {
     loop.endTurnSoon()
   }
 
-  func replied(_ request: ReplicationStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ request: ReplicationStoreRequest, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let steps: [SettingsReplication.Step]
@@ -87,13 +87,19 @@ final class Replication: GatewayPart {
 
   private func perform(_ step: SettingsReplication.Step) -> [SettingsReplication.Step] {
     switch step {
-    case .listUnsettled(let shard): return trySend(.listUnsettled, shard, nil, .unsettled(shard)) { _ in }
+    case .listUnsettled(let shard):
+      return trySend(.listUnsettled, to: shard, name: nil, request: .unsettled(shard)) { _ in }
     case .assign(let replication, let value, let shardCount):
       loop.logger.debug("Replicating a change to every shard", metadata: ["version": "\(value.version)"])
       let name = Array(value.name.utf8)
       let home = Int(value.home(shardCount: shardCount).rawValue)
       return (0..<shardCount).filter { $0 != home }.flatMap { shard in
-        trySend(value.assignKind, ShardID(UInt16(shard)), name, .assignment(UInt32(replication))) {
+        trySend(
+          value.assignKind,
+          to: ShardID(UInt16(shard)),
+          name: name,
+          request: .assignment(UInt32(replication))
+        ) {
           value.writeAssignment(into: &$0)
         }
       }
@@ -104,7 +110,7 @@ final class Replication: GatewayPart {
     case .settle(let replication, let value, let shardCount):
       let name = Array(value.name.utf8)
       let home = value.home(shardCount: shardCount)
-      return trySend(.settle, home, name, .settlement(UInt32(replication))) {
+      return trySend(.settle, to: home, name: name, request: .settlement(UInt32(replication))) {
         value.writeSettlement(into: &$0)
       }
     case .erase(let replication, let settings, let shardCount):
@@ -115,9 +121,9 @@ final class Replication: GatewayPart {
 
   private func trySend(
     _ kind: FrameKind,
-    _ shard: ShardID,
-    _ name: [UInt8]?,
-    _ request: ReplicationStoreRequest,
+    to shard: ShardID,
+    name: [UInt8]?,
+    request: ReplicationStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [SettingsReplication.Step] {
     let pending = PendingRequest(.replication(request), route: .putChannelType)

@@ -56,7 +56,7 @@ final class ValueChanges: GatewayPart {
     _ kind: FrameKind,
     at destination: StoreDestination,
     _ context: RequestContext,
-    _ route: Route,
+    route: Route,
     as answer: ValueChange.Answer = .value,
     changesPrivacy: Bool = false,
     _ fields: (inout ByteBuffer) -> Void
@@ -68,8 +68,7 @@ final class ValueChanges: GatewayPart {
     if !isSent { end(change, index, with: Problem(.storeBusy)) }
   }
 
-  func replied(_ index: SlotIndex, _ request: ValueChangeStoreRequest, _ kind: FrameKind, _ payload: RawSpan)
-  {
+  func replied(_ index: SlotIndex, _ request: ValueChangeStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let change = changes[index] else { return }
     switch request {
     case .patch:
@@ -117,7 +116,14 @@ final class ValueChanges: GatewayPart {
     switch step {
     case .assign:
       for shard in 0..<replication.shardCount where shard != Int(home.rawValue) {
-        let isSent = send(value.assignKind, .assign, ShardID(UInt16(shard)), value, change, index) {
+        let isSent = send(
+          value.assignKind,
+          .assign,
+          shard: ShardID(UInt16(shard)),
+          value: value,
+          change: change,
+          index: index
+        ) {
           value.writeAssignment(into: &$0)
         }
         if !isSent { perform(change.replication?.assigned(isDone: false), change, index) }
@@ -130,7 +136,9 @@ final class ValueChanges: GatewayPart {
       )
       loop.userJobs.begin(UserJob(.announcement(change: index), scan))
     case .settle:
-      let isSent = send(.settle, .settle, home, value, change, index) { value.writeSettlement(into: &$0) }
+      let isSent = send(.settle, .settle, shard: home, value: value, change: change, index: index) {
+        value.writeSettlement(into: &$0)
+      }
       if !isSent { perform(change.replication?.settled(isDone: false), change, index) }
     case .end(.settled), .end(.unsettled): end(change, index, with: nil)
     case .end(.incomplete): end(change, index, with: Self.incomplete)
@@ -141,10 +149,10 @@ final class ValueChanges: GatewayPart {
   private func send(
     _ kind: FrameKind,
     _ request: ValueChangeStoreRequest,
-    _ shard: ShardID,
-    _ value: SharedValue,
-    _ change: ValueChange,
-    _ index: SlotIndex,
+    shard: ShardID,
+    value: SharedValue,
+    change: ValueChange,
+    index: SlotIndex,
     _ fields: (inout ByteBuffer) -> Void
   ) -> Bool {
     let name = Array(value.name.utf8)
@@ -185,9 +193,14 @@ final class ValueChanges: GatewayPart {
     }
     guard let connection = loop.connections.answering(change.stream, on: change.connection) else { return }
     guard problem == nil, let value = change.replication?.value else {
-      return loop.answer(problem ?? Problem(.internalError), change.route, change.stream, connection)
+      return loop.answer(
+        problem ?? Problem(.internalError),
+        route: change.route,
+        stream: change.stream,
+        connection: connection
+      )
     }
-    loop.respond(change.route, change.stream, connection) { buffer in
+    loop.respond(change.route, stream: change.stream, connection: connection) { buffer in
       switch value {
       case .channelType(let record): ChannelJSON.write(record, into: &buffer)
       case .user(let settings): UserJSON.write(settings, into: &buffer)

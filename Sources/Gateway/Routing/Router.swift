@@ -103,7 +103,14 @@ package struct Router {
       slash = end
     }
     for index in patterns[count].indices where Self.fits(patterns[count][index], path, ends) {
-      return try routed(patterns[count][index], method, path, ends, query, scratch)
+      return try routed(
+        patterns[count][index],
+        method,
+        path: path,
+        ends: ends,
+        query: query,
+        scratch: scratch
+      )
     }
     throw Problem(.routeNotFound)
   }
@@ -124,10 +131,10 @@ package struct Router {
   private func routed(
     _ pattern: Pattern,
     _ method: HTTP2Method,
-    _ path: RawSpan,
-    _ ends: InlineArray<8, Int>,
-    _ query: RawSpan,
-    _ scratch: PathScratch
+    path: RawSpan,
+    ends: InlineArray<8, Int>,
+    query: RawSpan,
+    scratch: PathScratch
   ) throws(Problem) -> RouteMatch {
     let wanted = method == .head ? .get : method
     guard let route = pattern.routes.first(where: { $0.method == wanted })?.route else {

@@ -118,10 +118,10 @@ package final class GatewayServer: Service {
         await makeLoop(
           on: eventLoop,
           configuration,
-          verifier,
-          revokedTokens,
-          storeTLS,
-          { storeReadiness.changed(index, $0) },
+          verifier: verifier,
+          revokedTokens: revokedTokens,
+          storeTLS: storeTLS,
+          storeConnectivityChanged: { storeReadiness.changed(index, $0) },
           gate: gate,
           rates: rates,
           refusals: refusals,
@@ -141,7 +141,14 @@ package final class GatewayServer: Service {
         )
       }
     }
-    let listener = try await listen(configuration, group, eventLoops, loops, tls, gate)
+    let listener = try await listen(
+      configuration,
+      group: group,
+      eventLoops: eventLoops,
+      loops: loops,
+      tls: tls,
+      gate: gate
+    )
     readiness.set("process", nil)
     let address = Endpoint(
       host: configuration.listen.host,
@@ -198,10 +205,10 @@ package final class GatewayServer: Service {
   private static func makeLoop(
     on eventLoop: any EventLoop,
     _ configuration: GatewayConfiguration,
-    _ verifier: TokenVerifier,
-    _ revokedTokens: RevokedTokens,
-    _ storeTLS: LinkTLS?,
-    _ storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void,
+    verifier: TokenVerifier,
+    revokedTokens: RevokedTokens,
+    storeTLS: LinkTLS?,
+    storeConnectivityChanged: @escaping @Sendable (StoreConnectivity) -> Void,
     gate: ConnectionGate,
     rates: RateLimiter,
     refusals: RefusalLog,
@@ -243,11 +250,11 @@ package final class GatewayServer: Service {
 
   private static func listen(
     _ configuration: GatewayConfiguration,
-    _ group: MultiThreadedEventLoopGroup,
-    _ eventLoops: [any EventLoop],
-    _ loops: [NIOLoopBound<GatewayLoop>],
-    _ tls: TLSContext?,
-    _ gate: ConnectionGate
+    group: MultiThreadedEventLoopGroup,
+    eventLoops: [any EventLoop],
+    loops: [NIOLoopBound<GatewayLoop>],
+    tls: TLSContext?,
+    gate: ConnectionGate
   ) async throws(SettingsError) -> any Channel {
     let byEventLoop = Dictionary(
       uniqueKeysWithValues: zip(eventLoops, loops).map { (ObjectIdentifier($0), $1) }

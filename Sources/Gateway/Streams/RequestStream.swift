@@ -103,7 +103,7 @@ class RequestStream {
   func finish(_ loop: GatewayLoop) { preconditionFailure("a subclass's") }
 
   /// Handle a reply to a request; `payload` is valid during the call. ``advance(on:)`` follows at the end of the turn.
-  func replied(_ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan, on loop: GatewayLoop) {
+  func replied(_ request: StreamStoreRequest, kind: FrameKind, payload: RawSpan, on loop: GatewayLoop) {
     preconditionFailure("a subclass's")
   }
 

@@ -80,7 +80,7 @@ final class RequestStreams: GatewayPart {
   /// Answer a streamed request without a body.
   func answerEmpty(_ route: Route, _ context: RequestContext, contentType: HTTP2ContentType) {
     guard let connection = loop.connections.answering(context.stream, on: context.connection) else { return }
-    loop.respond(route, context.stream, connection, contentType: contentType) { _ in }
+    loop.respond(route, stream: context.stream, connection: connection, contentType: contentType) { _ in }
   }
 
   // MARK: HTTP/2 events
@@ -161,10 +161,10 @@ final class RequestStreams: GatewayPart {
   /// Count a request that the store client has taken.
   func recordSent() { inFlight += 1 }
 
-  func replied(_ index: SlotIndex, _ request: StreamStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: StreamStoreRequest, kind: FrameKind, payload: RawSpan) {
     inFlight -= 1
     guard let stream = table[index] else { return }
-    stream.replied(request, kind, payload, on: loop)
+    stream.replied(request, kind: kind, payload: payload, on: loop)
     schedule(stream)
   }
 

@@ -13,15 +13,15 @@ extension Tokens {
     _ request: borrowing HTTP2Request
   ) throws(Problem) {
     let until = try TokenJSON.revocation(try loop.object(request, .putToken))
-    try askToken(.revokeToken, match, context) { $0.writeRevokeToken(until: until) }
+    try sendTokenRequest(.revokeToken, match, context) { $0.writeRevokeToken(until: until) }
   }
 
   /// `GET /v1/tokens/{jti}`.
   func getToken(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
-    try askToken(.getToken, match, context) { _ in }
+    try sendTokenRequest(.getToken, match, context) { _ in }
   }
 
-  private func askToken(
+  private func sendTokenRequest(
     _ kind: FrameKind,
     _ match: borrowing RouteMatch,
     _ context: RequestContext,
@@ -33,8 +33,8 @@ extension Tokens {
       kind,
       to: .shard(shard, name: match.subject),
       context,
-      match.route,
-      answer,
+      route: match.route,
+      answer: answer,
       fields
     )
   }

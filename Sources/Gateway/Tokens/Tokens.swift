@@ -61,7 +61,7 @@ final class Tokens: GatewayPart {
     if !isSent { listing.failed(round: request.round) }
   }
 
-  func replied(_ round: UInt32, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ round: UInt32, kind: FrameKind, payload: RawSpan) {
     do throws(WireError) {
       var reader = FieldReader(payload)
       let answer = try RevokedTokenListFields(&reader)

@@ -95,7 +95,7 @@ final class Erasures: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: ErasureStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs[index] else { return }
     job.inFlight -= 1
     do throws(WireError) {
@@ -179,27 +179,40 @@ final class Erasures: GatewayPart {
     let home = job.erasure.home
     switch step {
     case .begin:
-      return trySend(.patchUser, home, job, index, .begin) { $0.writePatchErase() }
+      return trySend(.patchUser, to: home, job: job, index: index, request: .begin) { $0.writePatchErase() }
     case .assign(let shard):
       let value = SharedValue.user(job.erasure.settings)
-      return trySend(.assignUser, shard, job, index, .assign) { value.writeAssignment(into: &$0) }
-    case .check: return trySend(.getUser, home, job, index, .check) { _ in }
+      return trySend(.assignUser, to: shard, job: job, index: index, request: .assign) {
+        value.writeAssignment(into: &$0)
+      }
+    case .check: return trySend(.getUser, to: home, job: job, index: index, request: .check) { _ in }
     case .list(let cursor):
-      return trySend(.listChannels, home, job, index, .list) {
+      return trySend(.listChannels, to: home, job: job, index: index, request: .list) {
         $0.writeListChannels(withAll: true, limit: UserChannelScan.listMax, cursor: cursor)
       }
     case .erase(let number):
       let user = job.erasure.user
       let cid = job.erasure.channel(number)
-      return trySend(.eraseMember, nil, job, index, .erase(channel: UInt32(number)), cid) { buffer in
+      return trySend(
+        .eraseMember,
+        to: nil,
+        job: job,
+        index: index,
+        request: .erase(channel: UInt32(number)),
+        name: cid
+      ) { buffer in
         buffer.writeField(user.span.bytes)
       }
     case .forget(let shard):
       let version = job.erasure.forgottenVersion
-      return trySend(.assignUser, shard, job, index, .forget) { $0.writeAssignErased(version: version) }
+      return trySend(.assignUser, to: shard, job: job, index: index, request: .forget) {
+        $0.writeAssignErased(version: version)
+      }
     case .purge(let shard):
       let round = job.erasure.round(shard)
-      return trySend(.purge, shard, job, index, .purge(shard), []) { $0.writeVarint(round) }
+      return trySend(.purge, to: shard, job: job, index: index, request: .purge(shard), name: []) {
+        $0.writeVarint(round)
+      }
     case .wait(let milliseconds):
       if loop.isClosed { return job.erasure.failed() }
       loop.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [loop] in
@@ -216,11 +229,11 @@ final class Erasures: GatewayPart {
   ///   - name: nil: the user; empty: the frame kind has no name.
   private func trySend(
     _ kind: FrameKind,
-    _ shard: ShardID?,
-    _ job: ErasureJob,
-    _ index: SlotIndex,
-    _ request: ErasureStoreRequest,
-    _ name: [UInt8]? = nil,
+    to shard: ShardID?,
+    job: ErasureJob,
+    index: SlotIndex,
+    request: ErasureStoreRequest,
+    name: [UInt8]? = nil,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [Erasure.Step] {
     let pending = PendingRequest(.erasure(index, request), route: .deleteUser)
@@ -255,7 +268,7 @@ final class Erasures: GatewayPart {
       job.waiter = .none
       guard let connection = loop.connections.answering(stream, on: index) else { return }
       let user = job.erasure.user
-      loop.respond(route, stream, connection) { buffer in
+      loop.respond(route, stream: stream, connection: connection) { buffer in
         buffer.writeStaticString("{\"user_id\":")
         buffer.writeWithOutputRawSpan(minimumWritableBytes: OutputRawSpan.jsonStringByteMax(user.count)) {
           $0.jsonString(user.span.bytes)
@@ -274,7 +287,7 @@ final class Erasures: GatewayPart {
     job.timeout?.cancel()
     job.waiter = .none
     guard let connection = loop.connections.answering(stream, on: index) else { return }
-    loop.answer(problem, route, stream, connection)
+    loop.answer(problem, route: route, stream: stream, connection: connection)
     loop.endTurnSoon()
   }
 

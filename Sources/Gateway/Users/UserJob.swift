@@ -66,9 +66,9 @@ final class UserJob: Job {
 
   init(
     _ context: RequestContext,
-    _ route: Route,
+    route: Route,
     _ scan: UserChannelScan,
-    _ stage: Stage,
+    stage: Stage,
     entries: [Entry] = []
   ) {
     purpose = .answer

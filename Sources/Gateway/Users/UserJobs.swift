@@ -51,7 +51,7 @@ final class UserJobs: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: UserJobStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs.requestEnded(index) else { return }
     if job.isStillWanted(on: loop) {
       do throws(WireError) {
@@ -132,29 +132,48 @@ final class UserJobs: GatewayPart {
       let cursor = job.scan.cursor(of: userIndex)
       return list(
         job,
-        index,
-        userIndex,
-        .list(user: UInt32(userIndex)),
+        index: index,
+        user: userIndex,
+        request: .list(user: UInt32(userIndex)),
         cursor: cursor,
-        UserChannelScan.listMax
+        limit: UserChannelScan.listMax
       )
-    case .locate(let cursor, let limit): return list(job, index, 0, .locate, cursor: cursor, limit)
+    case .locate(let cursor, let limit):
+      return list(job, index: index, user: 0, request: .locate, cursor: cursor, limit: limit)
     case .count(let frame):
       loop.charge(job.scan.channelCount(of: frame), to: &job.request)
       let shard = job.scan.shard(of: frame)
-      return trySend(.unreadCounts, to: .shard(shard, name: nil), job, index, .count(frame: UInt32(frame))) {
+      return trySend(
+        .unreadCounts,
+        to: .shard(shard, name: nil),
+        job: job,
+        index: index,
+        request: .count(frame: UInt32(frame))
+      ) {
         job.scan.writeCounts(frame, into: &$0)
       }
     case .announce(let frame):
       let shard = job.scan.shard(of: frame)
       let destination = StoreDestination.shard(shard, name: user.span.bytes)
-      return trySend(.announceRow, to: destination, job, index, .announce(frame: UInt32(frame))) {
+      return trySend(
+        .announceRow,
+        to: destination,
+        job: job,
+        index: index,
+        request: .announce(frame: UInt32(frame))
+      ) {
         job.scan.writeAnnouncement(frame, into: &$0)
       }
     case .mark(let mark):
       loop.charge(4, to: &job.request)
       let cid = job.scan.channel(of: mark)
-      return trySend(.markRead, to: .channel(cid.span.bytes), job, index, .mark(UInt32(mark))) {
+      return trySend(
+        .markRead,
+        to: .channel(cid.span.bytes),
+        job: job,
+        index: index,
+        request: .mark(UInt32(mark))
+      ) {
         $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .threads(let mark):
@@ -162,7 +181,13 @@ final class UserJobs: GatewayPart {
       let limit = loop.limits.rowsPerPage
       let cursor = job.scan.threadCursor(of: mark)
       let cid = job.scan.channel(of: mark)
-      return trySend(.userThreads, to: .channel(cid.span.bytes), job, index, .threads(mark: UInt32(mark))) {
+      return trySend(
+        .userThreads,
+        to: .channel(cid.span.bytes),
+        job: job,
+        index: index,
+        request: .threads(mark: UInt32(mark))
+      ) {
         $0.writeOwnList(
           user: user.span.bytes,
           selection: ShardState.ThreadSelection.unread.rawValue,
@@ -173,13 +198,24 @@ final class UserJobs: GatewayPart {
     case .markThread(let mark):
       let (cid, parent) = (job.scan.channel(of: mark), job.scan.thread(of: mark))
       let destination = StoreDestination.channel(cid.span.bytes, thread: parent.span.bytes)
-      return trySend(.markRead, to: destination, job, index, .markThread(mark: UInt32(mark))) {
+      return trySend(
+        .markRead,
+        to: destination,
+        job: job,
+        index: index,
+        request: .markThread(mark: UInt32(mark))
+      ) {
         $0.writeMark(user: user.span.bytes, message: RawSpan(), epoch: nil)
       }
     case .detail(let channel):
       let cid = job.scan.page?.channel(channel) ?? []
-      return trySend(.readState, to: .channel(cid.span.bytes), job, index, .detail(channel: UInt32(channel)))
-      {
+      return trySend(
+        .readState,
+        to: .channel(cid.span.bytes),
+        job: job,
+        index: index,
+        request: .detail(channel: UInt32(channel))
+      ) {
         // The user's own view, in which their own row comes first.
         $0.writeRowPage(viewer: user.span.bytes, isServer: false, limit: 1, cursor: nil)
       }
@@ -188,15 +224,21 @@ final class UserJobs: GatewayPart {
 
   private func list(
     _ job: UserJob,
-    _ index: SlotIndex,
-    _ user: Int,
-    _ request: UserJobStoreRequest,
+    index: SlotIndex,
+    user: Int,
+    request: UserJobStoreRequest,
     cursor: UInt64?,
-    _ limit: Int
+    limit: Int
   ) -> [UserChannelScan.Step] {
     let id = job.scan.users[user].id
     let home = ShardID.owning(id.span.bytes, count: loop.store.shardCount)
-    return trySend(.listChannels, to: .shard(home, name: id.span.bytes), job, index, request) {
+    return trySend(
+      .listChannels,
+      to: .shard(home, name: id.span.bytes),
+      job: job,
+      index: index,
+      request: request
+    ) {
       $0.writeListChannels(withAll: false, limit: limit, cursor: cursor)
     }
   }
@@ -204,9 +246,9 @@ final class UserJobs: GatewayPart {
   private func trySend(
     _ kind: FrameKind,
     to destination: StoreDestination,
-    _ job: UserJob,
-    _ index: SlotIndex,
-    _ request: UserJobStoreRequest,
+    job: UserJob,
+    index: SlotIndex,
+    request: UserJobStoreRequest,
     _ fields: (inout ByteBuffer) -> Void
   ) -> [UserChannelScan.Step] {
     let pending = job.pendingRequest(.userJob(index, request))
@@ -245,9 +287,16 @@ final class UserJobs: GatewayPart {
     loop.endTurnSoon()
     let isBatch = job.request.route == .unreadOfUsers
     if let problem = problem ?? (isBatch ? nil : job.scan.problem) {
-      return loop.answer(Self.shown(problem, job), job.request.route, job.request.stream, connection)
+      return loop.answer(
+        Self.shown(problem, job),
+        route: job.request.route,
+        stream: job.request.stream,
+        connection: connection
+      )
     }
-    loop.respond(job.request.route, job.request.stream, connection) { UnreadJSON.write(job, into: &$0) }
+    loop.respond(job.request.route, stream: job.request.stream, connection: connection) {
+      UnreadJSON.write(job, into: &$0)
+    }
   }
 
   /// Replace a code whose title says that nothing was changed if something was.

@@ -53,7 +53,12 @@ final class UserLists: GatewayPart {
       of: "pending",
       "acknowledged"
     )
-    try begin(.receipts(parameters.choice == 1 ? .acknowledged : .pending), parameters, match, context)
+    try begin(
+      .receipts(parameters.choice == 1 ? .acknowledged : .pending),
+      parameters: parameters,
+      match,
+      context
+    )
   }
 
   /// `GET /v1/users/{user}/threads?unread=&limit=&cursor=`.
@@ -67,12 +72,12 @@ final class UserLists: GatewayPart {
       of: "false",
       "true"
     )
-    try begin(.threads(unreadOnly: parameters.choice == 1), parameters, match, context)
+    try begin(.threads(unreadOnly: parameters.choice == 1), parameters: parameters, match, context)
   }
 
   private func begin(
     _ subject: UserListScan.Subject,
-    _ parameters: OwnListParameters,
+    parameters: OwnListParameters,
     _ match: borrowing RouteMatch,
     _ context: RequestContext
   ) throws(Problem) {
@@ -94,7 +99,7 @@ final class UserLists: GatewayPart {
 
   // MARK: Answers
 
-  func replied(_ index: SlotIndex, _ request: UserListStoreRequest, _ kind: FrameKind, _ payload: RawSpan) {
+  func replied(_ index: SlotIndex, _ request: UserListStoreRequest, kind: FrameKind, payload: RawSpan) {
     guard let job = jobs.requestEnded(index) else { return }
     if job.isStillWanted(on: loop) {
       do throws(WireError) {
@@ -116,15 +121,15 @@ final class UserLists: GatewayPart {
 
   func failed(_ index: SlotIndex, _ request: UserListStoreRequest, _ problem: Problem) {
     guard let job = jobs.requestEnded(index) else { return }
-    if job.isStillWanted(on: loop) { fail(request, problem, job, index) }
+    if job.isStillWanted(on: loop) { fail(request, problem, job: job, index: index) }
     jobs.removeIfDone(job, index)
   }
 
   private func fail(
     _ request: UserListStoreRequest,
     _ problem: Problem,
-    _ job: UserListJob,
-    _ index: SlotIndex
+    job: UserListJob,
+    index: SlotIndex
   ) {
     var refused: Int?
     if case .entries(let channel) = request { refused = Int(channel) }
@@ -191,7 +196,7 @@ final class UserLists: GatewayPart {
 
   private func refuse(_ request: UserListStoreRequest, _ job: UserListJob, _ index: SlotIndex) {
     job.inFlight -= 1
-    fail(request, Problem(.storeBusy), job, index)
+    fail(request, Problem(.storeBusy), job: job, index: index)
   }
 
   private func end(_ job: UserListJob, _ problem: Problem?) {
@@ -202,9 +207,16 @@ final class UserLists: GatewayPart {
     }
     loop.endTurnSoon()
     if let problem = problem ?? job.scan.problem {
-      return loop.answer(problem, job.request.route, job.request.stream, connection)
+      return loop.answer(
+        problem,
+        route: job.request.route,
+        stream: job.request.stream,
+        connection: connection
+      )
     }
-    loop.respond(job.request.route, job.request.stream, connection) { OwnListJSON.write(job.scan, into: &$0) }
+    loop.respond(job.request.route, stream: job.request.stream, connection: connection) {
+      OwnListJSON.write(job.scan, into: &$0)
+    }
   }
 }
 

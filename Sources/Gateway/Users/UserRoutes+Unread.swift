@@ -15,7 +15,7 @@ extension UserRoutes {
     try context.check(match.subject)
     let parameters = try ChannelPageParameters(match.query, loop.scratch, loop.limits)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, match.route) {
+    try loop.send(.listChannels, to: .shard(home, name: match.subject), context, route: match.route) {
       $0.writeListChannels(withAll: false, limit: parameters.limit, cursor: parameters.cursor)
     }
   }
@@ -34,7 +34,7 @@ extension UserRoutes {
       page: page,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
+    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning))
   }
 
   /// `POST /v1/unread`: the totals of many users, for badges. A bad entry does not fail the others.
@@ -63,7 +63,7 @@ extension UserRoutes {
       }
     }
     let scan = UserChannelScan(.count, users: users, shardCount: loop.store.shardCount, limits: scanLimits)
-    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning, entries: entries))
+    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning, entries: entries))
   }
 
   /// `POST /v1/channels/read` with `{"all":true}`: marks every channel of the user read up to its newest message.
@@ -82,7 +82,7 @@ extension UserRoutes {
       includesThreads: threads,
       limits: scanLimits
     )
-    loop.userJobs.begin(UserJob(context, match.route, scan, .scanning))
+    loop.userJobs.begin(UserJob(context, route: match.route, scan, stage: .scanning))
   }
 
   /// Mark a channel with `?totals=true`: the totals are counted after the mark.
@@ -103,7 +103,7 @@ extension UserRoutes {
       shardCount: loop.store.shardCount,
       limits: scanLimits
     )
-    let job = UserJob(context, match.route, scan, .marking)
+    let job = UserJob(context, route: match.route, scan, stage: .marking)
     let parent = thread.isEmpty ? nil : thread
     try loop.userJobs.begin(job, marking: kind, at: .channel(match.subject, thread: parent), fields)
   }

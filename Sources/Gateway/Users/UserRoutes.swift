@@ -18,7 +18,7 @@ struct UserRoutes {
     try context.check(match.subject)
     let patch = try UserJSON.patch(try loop.object(request, .putUser))
     if patch.tokensRevokedBefore != nil && !context.caller.isServer { throw Problem(.serverTokenRequired) }
-    try patchUser(match.subject, patch, context, match.route)
+    try patchUser(match.subject, patch, context, route: match.route)
   }
 
   /// `POST /v1/users`: changes many users, each like a PUT of its own.
@@ -48,7 +48,7 @@ struct UserRoutes {
           user,
           try UserJSON.patch(entry),
           context,
-          match.route,
+          route: match.route,
           as: .entry(of: fanOut, at: position)
         )
       } catch {
@@ -73,7 +73,7 @@ struct UserRoutes {
     _ user: RawSpan,
     _ patch: UserSettingsPatch,
     _ context: RequestContext,
-    _ route: Route,
+    route: Route,
     as answer: ValueChange.Answer = .value
   ) throws(Problem) {
     let home = try loop.homeShard(of: user)
@@ -82,7 +82,7 @@ struct UserRoutes {
       .patchUser,
       at: .shard(home, name: user),
       context,
-      route,
+      route: route,
       as: answer,
       changesPrivacy: changesPrivacy
     ) {
@@ -94,7 +94,7 @@ struct UserRoutes {
   func getUser(_ match: borrowing RouteMatch, _ context: RequestContext) throws(Problem) {
     try context.check(match.subject)
     let home = try loop.homeShard(of: match.subject)
-    try loop.send(.getUser, to: .shard(home, name: match.subject), context, match.route) { _ in }
+    try loop.send(.getUser, to: .shard(home, name: match.subject), context, route: match.route) { _ in }
   }
 }
 
