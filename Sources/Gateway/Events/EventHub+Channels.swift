@@ -152,13 +152,13 @@ extension EventHub {
       guard stream.phase != .waiting, stream.phase != .subscribingUser else { continue }
       let channel = self.index(ofChannel: entry.cid).flatMap { stream.attached[$0] == nil ? nil : $0 }
       if !entry.isMember || isGone {
-        streams[ref]?.listed.removeAll { $0.cid.isExactly(entry.cid) }
+        streams[ref]?.listing.remove(entry.cid)
         if let channel { beginLeave(ref, channel, at: time) }
         continue
       }
       // The list may have passed the channel's position.
       if stream.phase == .listing || stream.relisting == .listing {
-        streams[ref]?.listed.append((entry.cid, entry.joinedAt))
+        streams[ref]?.listing.append(entry.cid, joinedAt: entry.joinedAt)
       }
       if stream.phase == .listing {
         // Events of the channel must follow the answer.

@@ -165,11 +165,9 @@ extension EventHub {
 
   private mutating func begin(_ ref: Ref) {
     guard let stream = self[ref] else { return }
-    streams[ref]?.listed = []
-    streams[ref]?.left = []
-    streams[ref]?.deleted = []
+    streams[ref]?.listing = Listing()
     guard let user = stream.user.flatMap({ users[$0] }), let index = stream.user else {
-      streams[ref]?.listed = (stream.request.channels ?? []).map { ($0, Timestamp.none) }
+      for cid in stream.request.channels ?? [] { streams[ref]?.listing.append(cid, joinedAt: .none) }
       return subscribe(ref)
     }
     if stream.phase == .live {
@@ -204,7 +202,7 @@ extension EventHub {
     for entry in entries where stream.named?.contains(ExactText(entry.cid)) ?? true {
       if case .since(let time) = stream.start, !isRelisting { record(entry, ref, since: time) }
       guard entry.isMember else { continue }
-      streams[ref]?.listed.append((entry.cid, entry.joinedAt))
+      streams[ref]?.listing.append(entry.cid, joinedAt: entry.joinedAt)
       if !isRelisting { continue }
       if let channel = index(ofChannel: entry.cid), isAttached(ref, entry.cid), !isLeaving(ref, channel) {
         streams[ref]?.attached[channel]?.joinedAt = entry.joinedAt
@@ -213,7 +211,7 @@ extension EventHub {
       }
     }
     guard let now = self[ref] else { return }
-    if now.listed.count > limits.channelsPerStream {
+    if now.listing.channels.count > limits.channelsPerStream {
       let detail = "a stream has at most \(limits.channelsPerStream) channels; name some of them"
       return fail(ref, Problem(.limitReached, detail))
     }
@@ -228,14 +226,8 @@ extension EventHub {
 
   /// Record the index's changes for a stream that resumes from a time.
   mutating func record(_ entry: ChannelEntryFields, _ ref: Ref, since time: Timestamp) {
-    if entry.deletedAt != .none {
-      streams[ref]?.deleted.append((entry.cid, entry.deletedAt))
-    } else if !entry.isMember {
-      streams[ref]?.left.append(entry.cid)
-    }
-    if entry.isMember, entry.joinedAt > membershipStart(time) {
-      streams[ref]?.joined[ExactText(entry.cid)] = entry.joinedAt
-    }
+    let start = membershipStart(time)
+    streams[ref]?.listing.record(entry, since: start)
   }
 
   /// The start of the replay of a user's joins and leaves, for a client that resumes from `time`.
@@ -251,20 +243,19 @@ extension EventHub {
       case .since = stream.start
     else { return fail(ref, problem) }
     streams[ref]?.start = .reset
-    streams[ref]?.listed = []
-    streams[ref]?.joined = [:]
+    streams[ref]?.listing = Listing()
     list(ref)
   }
 
   /// Handle the end of a relisting: a channel that is no longer listed was left or is gone.
   private mutating func relisted(_ ref: Ref, _ stream: Stream) {
-    let found = Set(stream.listed.map { ExactText($0.cid) })
+    let found = Set(stream.listing.channels.map { ExactText($0.cid) })
     for channel in stream.attached.keys.sorted() {
       guard let cid = channels[channel]?.cid, !found.contains(ExactText(cid)) else { continue }
       beginLeave(ref, channel, at: time ?? .none)
     }
     streams[ref]?.relisting = .none
-    streams[ref]?.listed = []
+    streams[ref]?.listing = Listing()
     queue.ended()
     replyReceived(ref)
     if self[ref]?.isStale == true {
@@ -277,40 +268,37 @@ extension EventHub {
   /// Subscribe to the stream's channels, all of which are now known.
   private mutating func subscribe(_ ref: Ref) {
     guard let stream = self[ref] else { return }
-    if let named = stream.named, !named.isSubset(of: stream.listed.map { ExactText($0.cid) }) {
+    let listing = stream.listing
+    if let named = stream.named, !named.isSubset(of: listing.channels.map { ExactText($0.cid) }) {
       return fail(ref, Problem(stream.request.isServer ? .memberNotFound : .channelNotFound))
     }
     streams[ref]?.phase = .subscribing
-    streams[ref]?.listed = []
-    streams[ref]?.left = []
-    streams[ref]?.deleted = []
-    streams[ref]?.joined = [:]
+    streams[ref]?.listing = Listing()
     var since: Timestamp?
     if case .since(let time) = stream.start { since = time }
     if since != nil {
       sendHeaders(ref)
-      for (cid, time) in stream.deleted { emit(.deleted(ref, cid: cid, at: time)) }
+      for (cid, time) in listing.deleted { emit(.deleted(ref, cid: cid, at: time)) }
     }
     var indexes: [ChannelIndex] = []
-    // The latest join counts of channels that were both listed and joined meanwhile.
-    let found = Dictionary(stream.listed.map { (ExactText($0.cid), $0.joinedAt) }) { max($0, $1) }
-    for (cid, _) in stream.listed where !isAttached(ref, cid) {
+    let found = listing.latestJoins
+    for (cid, _) in listing.channels where !isAttached(ref, cid) {
       guard let index = attach(ref, cid, joinedAt: found[ExactText(cid)] ?? Timestamp.none) else {
         return fail(ref, Problem(.storeBusy, "this gateway's limit of subscribed channels is reached"))
       }
       guard let channel = channels[index], since != nil || !channel.isLive,
-        stream.joined[ExactText(cid)] == nil
+        listing.joined[ExactText(cid)] == nil
       else { continue }
       indexes.append(index)
     }
     // Counted before the first request is sent: an early reply must not complete the opening.
     streams[ref]?.pending += 1
     for indexes in byShard(indexes) { subscribeChannels(indexes, since: since, .open(ref)) }
-    for (cid, time) in stream.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
+    for (cid, time) in listing.joined.sorted(by: { $0.key < $1.key }) where found[cid] != nil {
       attachAndReplay([ref], cid.text, since: time)
     }
     if let since {
-      let left = stream.left.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
+      let left = listing.left.filter { found[ExactText($0)] == nil }.compactMap { findOrInsert(channel: $0) }
       for indexes in byShard(left) { subscribeChannels(indexes, since: membershipStart(since), .former(ref)) }
     }
     replyReceived(ref)
