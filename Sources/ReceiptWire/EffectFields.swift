@@ -1,57 +1,6 @@
 package import NIOCore
 package import ReceiptModel
 
-/// The effect numbers of Proto/frames.md, "The log and the pages".
-enum EffectNumber: UInt8 {
-  case channelAssigned = 1
-  case rowAssigned = 2
-  case rowLeft = 3
-  case roleAssigned = 4
-  case readMoved = 5
-  case deliveredMoved = 6
-  case markerAssigned = 7
-  case messageAssigned = 8
-  case messageDeleted = 9
-  case readMovedHidden = 10
-  case deliveredMovedHidden = 11
-  case optionsChanged = 12
-  case deliveredAcked = 13
-  case deliveredAckedHidden = 14
-  case channelTypeAssigned = 16
-  case countersAssigned = 17
-  case sessionAssigned = 18
-  case typeSettled = 19
-  case webhookNoted = 20
-  case idsWidened = 21
-  case tokenRevoked = 22
-  case acknowledged = 32
-  case acknowledgementForgotten = 33
-  case acknowledgedThrough = 34
-  case stepsSealed = 35
-  case stepTailCut = 36
-  case stepsTrimmed = 37
-  case stepTailAssigned = 38
-  case truncated = 39
-  case channelDeleted = 40
-  case inThread = 41
-  case rowErased = 42
-  case senderErased = 43
-  case messageCountsAssigned = 44
-  case membershipAssigned = 45
-  case membershipRemoved = 46
-  case deletionBegun = 47
-  case userAssigned = 48
-  case userSettled = 49
-  case userErased = 50
-  case segmentFlagsAssigned = 58
-  case muteAssigned = 59
-  case unreadFlagAssigned = 60
-  case membershipQueued = 64
-  case membershipsSent = 65
-  case membershipsTaken = 66
-  case indexEpochAssigned = 67
-}
-
 extension ByteBuffer {
   /// Write an effect: byte kind, varint length, fields.
   package mutating func writeEffect(_ effect: Effect) {

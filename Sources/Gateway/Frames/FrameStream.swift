@@ -106,7 +106,7 @@ final class FrameStream: RequestStream {
   private func hasRoom(_ loop: GatewayLoop) -> Bool {
     let answerBytes = mayHold ? limits.streamAnswerBytes : Self.minAnswerBytes
     lacksRoom =
-      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes || hasTakenTurn
+      inFlight >= limits.framesInFlight || reserved + output.readableBytes >= answerBytes || isTurnOver
     return !lacksRoom && loop.streams.canSend(self)
   }
 
@@ -256,39 +256,6 @@ final class FrameStream: RequestStream {
       write(loop)
     }
     if !isFull { loop.streams.finish(self) }
-  }
-}
-
-/// The error frame for a failed store request. It never ends the stream: errors between gateway and store are reported
-/// as temporary failures.
-struct FrameRefusal {
-  var code: ErrorCode
-  var retryAfterMilliseconds: UInt32 = 0
-  var detail = ""
-
-  init(_ failure: StoreFailure) {
-    switch failure {
-    case .busy: code = .busy
-    case .unavailable: code = .unavailable
-    case .outcomeUnknown: code = .outcomeUnknown
-    case .refused(let refused, let retryAfter, let detail):
-      retryAfterMilliseconds = retryAfter
-      switch refused {
-      case .wrongShard, .malformedFrame, .unsupportedVersion, .authenticationFailed, .unknownKind,
-        .handshakeRequired, .handshakeTimeout, .frameTooLarge:
-        code = .unavailable
-      case .sessionExpired, .superseded: code = .outcomeUnknown
-      case .invalidField, .limitReached, .notImplemented:
-        code = refused
-        self.detail = detail
-      default: code = refused
-      }
-    }
-    switch code {
-    case .busy, .unavailable, .outcomeUnknown:
-      if retryAfterMilliseconds == 0 { retryAfterMilliseconds = FrameStream.retryAfterMilliseconds }
-    default: break
-    }
   }
 }
 
