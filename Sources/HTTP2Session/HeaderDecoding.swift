@@ -55,13 +55,13 @@ struct HeaderDecoding {
 
   /// Whether a field is stored: a request has a property for it, or the application wants it.
   @inline(__always)
-  func keeps(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+  func retains(_ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
     guard let retainedHeaders else { return true }
-    return hasRequestProperty(name, count) || isKept(retainedHeaders, name, count)
+    return hasRequestProperty(name, count) || isRetained(retainedHeaders, name, count)
   }
 
   @inline(never)
-  private func isKept(_ names: [[UInt8]], _ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
+  private func isRetained(_ names: [[UInt8]], _ name: UnsafePointer<UInt8>, _ count: Int) -> Bool {
     names.contains { $0.count == count && equalBytes($0, name, count) }
   }
 }

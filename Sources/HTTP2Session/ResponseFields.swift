@@ -4,7 +4,7 @@ package struct ResponseFields {
   private(set) var bytes: [UInt8] = []
   private(set) var names: [StaticString] = []
   /// Where the value of each header begins in `bytes`.
-  private(set) var starts: [Int] = []
+  private(set) var valueOffsets: [Int] = []
 
   package init() {}
 
@@ -13,7 +13,7 @@ package struct ResponseFields {
 
   /// The bytes of a header's value.
   func range(_ index: Int) -> Range<Int> {
-    starts[index]..<(index + 1 < starts.count ? starts[index + 1] : bytes.count)
+    valueOffsets[index]..<(index + 1 < valueOffsets.count ? valueOffsets[index + 1] : bytes.count)
   }
 
   /// The headers as values of their own.
@@ -24,7 +24,7 @@ package struct ResponseFields {
   mutating func removeAll() {
     bytes.removeAll(keepingCapacity: true)
     names.removeAll(keepingCapacity: true)
-    starts.removeAll(keepingCapacity: true)
+    valueOffsets.removeAll(keepingCapacity: true)
   }
 
   package mutating func add(_ header: HTTP2Header) {
@@ -37,7 +37,7 @@ package struct ResponseFields {
   /// - Parameter name: in lower case (RFC 9113 section 8.2.1).
   package mutating func add(_ name: StaticString) {
     names.append(name)
-    starts.append(bytes.count)
+    valueOffsets.append(bytes.count)
   }
 
   /// Append to the value of the last header.

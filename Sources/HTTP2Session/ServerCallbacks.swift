@@ -109,7 +109,7 @@ private let onHeader: nghttp2_on_header_callback = { _, _, name, nameCount, valu
     slot.pointee.flags.insert(.hasAuthorization)
     slot.pointee.received.authorizationIdentity = core.pointee.headers.identity(value, valueCount)
   }
-  guard core.pointee.headers.keeps(name, nameCount) else { return 0 }
+  guard core.pointee.headers.retains(name, nameCount) else { return 0 }
   if slot.pointee.received.storeField(name, nameCount: nameCount, value: value, valueCount: valueCount) {
     slot.pointee.flags.insert(.expectsContinue)
   }

@@ -53,12 +53,7 @@ struct EventProgress {
   }
 
   private mutating func updateTime() {
-    var least: Timestamp?
-    for shard in shards {
-      guard let through = shard.through else { continue }
-      least = least.map { min($0, through) } ?? through
-    }
-    time = least
+    time = shards.lazy.compactMap(\.through).min()
   }
 
   mutating func resyncBegan(_ shard: Int) { shards[shard].resyncs += 1 }

@@ -84,7 +84,7 @@ final class FrameStream: RequestStream {
         case .frame(let header, let payloadCount):
           let start = taken + FrameHeader.byteCount
           taken = start + payloadCount
-          itemsTaken += 1
+          itemsRead += 1
           loop.chargeStream(self)
           handle(header, bytes.extracting(start..<taken), loop)
           continue

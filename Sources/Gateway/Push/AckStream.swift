@@ -70,12 +70,12 @@ final class AckStream: RequestStream {
       while hasRoom(), loop.streams.canSend(self) {
         switch lines.next(bytes, from: taken, isEnd: isEnd) {
         case .line(let line, let end):
-          itemsTaken += 1
+          itemsRead += 1
           loop.chargeStream(self)
           handle(bytes.extracting(line), loop)
           taken = end
         case .tooLong(let end):
-          itemsTaken += 1
+          itemsRead += 1
           loop.chargeStream(self)
           refuse(.lineTooLong, loop)
           taken = end
@@ -90,7 +90,7 @@ final class AckStream: RequestStream {
   }
 
   private func hasRoom() -> Bool {
-    lacksRoom = !order.hasRoom() || hasTakenTurn
+    lacksRoom = !order.hasRoom() || isTurnOver
     return !lacksRoom
   }
 

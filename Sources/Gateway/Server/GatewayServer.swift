@@ -28,12 +28,12 @@ package final class GatewayServer: Service {
   let tls: TLSContext?
   /// TLS of the connections to the store; nil: plaintext.
   let storeTLS: LinkTLS?
-  private let takenTokenKeys: Mutex<TokenKeys>
+  private let currentTokenKeys: Mutex<TokenKeys>
 
   /// The keys in use.
   var tokenKeys: TokenKeys {
-    get { takenTokenKeys.withLock { $0 } }
-    set { takenTokenKeys.withLock { $0 = newValue } }
+    get { currentTokenKeys.withLock { $0 } }
+    set { currentTokenKeys.withLock { $0 = newValue } }
   }
 
   /// The address it listens at; port 0 is replaced by the port that the system chose.
@@ -62,7 +62,7 @@ package final class GatewayServer: Service {
     self.rates = rates
     self.tls = tls
     self.storeTLS = storeTLS
-    takenTokenKeys = Mutex(tokenKeys)
+    currentTokenKeys = Mutex(tokenKeys)
     self.readiness = readiness
     self.logger = logger
   }

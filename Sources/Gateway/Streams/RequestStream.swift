@@ -54,13 +54,13 @@ class RequestStream {
   final var hasPartialItem = false
   /// Whether a limit has stopped the reading of the body: on requests in flight, on answers, or ``itemsPerTurn``.
   final var lacksRoom = false
-  /// Frames or lines that a stream may take in one turn of the loop, so that one client does not delay others.
+  /// Frames or lines that a stream may read in one turn of the loop, so that one client does not delay others.
   static let itemsPerTurn = 256
-  /// Frames or lines taken in this turn.
-  final var itemsTaken = 0
+  /// Frames or lines read in this turn.
+  final var itemsRead = 0
 
-  /// Whether the stream has taken all that it may take in this turn.
-  final var hasTakenTurn: Bool { itemsTaken >= RequestStream.itemsPerTurn }
+  /// Whether the stream has read all that it may read in this turn.
+  final var isTurnOver: Bool { itemsRead >= RequestStream.itemsPerTurn }
 
   /// Whether progress depends on the client, besides reading what HTTP/2 has queued.
   final var waitsForClient: Bool { hasPartialItem || isFull }
@@ -78,11 +78,11 @@ class RequestStream {
     if isReading, !isFull {
       hasPartialItem = false
       lacksRoom = false
-      itemsTaken = 0
+      itemsRead = 0
       read(loop)
       write(loop)
       // Without a request to the store there is no reply to continue with.
-      if lacksRoom, hasTakenTurn || !hasRequestsInFlight, !isFull { loop.streams.scheduleLater(self) }
+      if lacksRoom, isTurnOver || !hasRequestsInFlight, !isFull { loop.streams.scheduleLater(self) }
     }
     finish(loop)
   }
@@ -124,6 +124,16 @@ enum StreamEnd {
   case tokenRevoked
   /// The gateway is shutting down.
   case draining
+}
+
+extension RequestStream {
+  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
+  ///
+  /// - Parameter queued: bytes of its answer queued in HTTP/2.
+  func stalls(queued: Int, ticksMax: Int) -> Bool {
+    let moved = bytesRead &+ bytesWritten &- UInt64(queued)
+    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
+  }
 }
 
 /// The open streamed requests of one loop, and those that are to advance.
@@ -208,15 +218,5 @@ struct RequestStreamTable {
     waitingForRoom = []
     for stream in streams { stream.isWaitingForRoom = false }
     return streams.filter { holds($0) }
-  }
-}
-
-extension RequestStream {
-  /// Check once a tick for progress. True where the stream has waited for its client for that many ticks.
-  ///
-  /// - Parameter queued: bytes of its answer queued in HTTP/2.
-  func stalls(queued: Int, ticksMax: Int) -> Bool {
-    let moved = bytesRead &+ bytesWritten &- UInt64(queued)
-    return progress.ticksStalled(moved: moved, clientMustAct: queued > 0 || waitsForClient) >= ticksMax
   }
 }
