@@ -228,7 +228,9 @@ import Testing
       let stream = try await Self.begin(gateway)
       try await gateway.client.stopReading()
       try await Self.send(String(repeating: Self.line("m1"), count: 200_000), stream, gateway)
-      try await eventually { try await gateway.metrics().contains("request_streams_stalled_total 1\n") }
+      try await eventually("the stalled stream is counted") {
+        try await gateway.metrics().contains("request_streams_stalled_total 1\n")
+      }
       #expect(try await gateway.metrics().contains("request_streams 0\n"))
     }
   }

@@ -50,7 +50,7 @@ extension EventRouteTests {
       try await gateway.client.cancel(first)
       try await second.close()
       // The store is unsubscribed with a tick.
-      try await eventually {
+      try await eventually("the store has no subscriptions") {
         try await gateway.store.withModel({ $0.events.users.isEmpty && $0.events.channels.isEmpty })
       }
       let left = try await gateway.eventLoop.submit {
@@ -70,13 +70,13 @@ extension EventRouteTests {
       try await gateway.store.set(.refusingKind(.unsubscribe, .busy))
       try await gateway.client.cancel(stream)
       var refused = 0
-      try await eventually {
+      try await eventually("the store has refused two unsubscriptions") {
         refused += try await gateway.store.takeLog().count { $0 == .unsubscribe }
         return refused >= 2
       }
       #expect(try await gateway.store.withModel { $0.events.channels } == [Self.general])
       try await gateway.store.set(.normal)
-      try await eventually {
+      try await eventually("the hub has no channels") {
         try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.channelCount }).get() <= 0
       }
       #expect(try await gateway.store.withModel { $0.events.channels } == [])
@@ -100,7 +100,9 @@ extension EventRouteTests {
       let event = try #require(await stream.event())
       #expect(Self.id(event) == "missed")
       #expect(try await store.withModel { $0.events.resumed } == ["\(Self.general) 5000"])
-      try await eventually { try await store.withModel({ $0.events.users == ["alice"] }) }
+      try await eventually("the store has the subscription of alice") {
+        try await store.withModel({ $0.events.users == ["alice"] })
+      }
       try await store.publish(Self.general, Self.message("m2"))
       #expect(await stream.types(1) == ["message.new alice"])
       // Events that the store dropped are replayed in the same way.
@@ -205,7 +207,7 @@ extension EventRouteTests {
       let answer = try await gateway.client.get("/v1/events", token: alice)
       #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
       try await gateway.client.cancel(streams[0])
-      try await eventually {
+      try await eventually("the hub has released the cancelled stream") {
         try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.streamCount }).get() <= 1
       }
       let third = try await gateway.client.events(token: alice)

@@ -58,7 +58,7 @@ extension EventRouteTests {
       let now = Int64(Date().timeIntervalSince1970 * 1_000)
       let id = "00000000000000010000000000000002-\(now)"
       let stream = try await gateway.client.events("?totals=true&since=\(id)", token: alice)
-      try await eventually {
+      try await eventually("five ticks of the event streams") {
         try await gateway.eventLoop.submit({ gateway.loop.value.events.ticks }).get() >= 5
       }
       #expect(stream.status == 0)

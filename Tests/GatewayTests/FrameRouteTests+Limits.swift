@@ -84,7 +84,7 @@ extension FrameRouteTests {
       frames.add(.getChannel, 1)
       try await gateway.client.send(frames.bytes, other)
       var log: [FrameKind] = []
-      try await eventually {
+      try await eventually("the store has the query of the other stream") {
         log += try await gateway.store.takeLog()
         return log.last == .getChannel
       }
@@ -161,7 +161,7 @@ extension FrameRouteTests {
       var frames = TestFrames()
       for index in 0..<10 { frames.mark(UInt32(index)) }
       try await gateway.client.send(frames.bytes, stream)
-      try await eventually { try await !gateway.store.takeLog().isEmpty }
+      try await eventually("the store has a mark") { try await !gateway.store.takeLog().isEmpty }
       try await gateway.client.reset(stream)
       #expect(await stream.verdict() == "end")
       // A new stream may reuse the slot. It does not receive the old stream's answers.

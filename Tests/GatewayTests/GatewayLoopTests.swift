@@ -432,11 +432,11 @@ import Testing
         #"{"latest_delivered_messages":[{"cid":"messaging:c","id":"m1"}]}"#,
         token: TestTokens.user("alice")
       )
-      try await eventually {
+      try await eventually("ten marks and a batch are pending") {
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() >= 11
       }
       try await other.close()
-      try await eventually {
+      try await eventually("the closed connection is removed") {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
       // Answers for the closed connection are dropped, and other connections are served.
@@ -454,7 +454,7 @@ import Testing
       try await gateway.setUp("messaging:c", members: ["alice"])
       try await gateway.store.set(.silent)
       let waiting = try await gateway.client.submit(.post, path, nil, token: TestTokens.user("alice"))
-      try await eventually {
+      try await eventually("the mark is pending") {
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get() != 0
       }
       let drained = try await gateway.eventLoop.submit { gateway.loop.value.drain() }.get()

@@ -49,7 +49,7 @@ import Testing
     )
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
-    try await eventually { readiness.isReady }
+    try await eventually("the server is ready") { readiness.isReady }
 
     var clients: [TestClient] = []
     for _ in 0..<4 {
@@ -62,7 +62,9 @@ import Testing
       )
     }
     // The timers run once all sent data is acknowledged.
-    try await eventually { try Self.keptAlive(port: server.address.port) >= 4 }
+    try await eventually("the kernel has keep-alive timers for four connections") {
+      try Self.keptAlive(port: server.address.port) >= 4
+    }
     let samples = try await metrics.collect(on: group.next()).get()
     var text = ByteBuffer()
     samples.write(into: &text)
@@ -104,7 +106,7 @@ import Testing
     )
     let services = ServiceGroup(services: [server], logger: silent)
     let running = Task { try await services.run() }
-    try await eventually { readiness.isReady }
+    try await eventually("the server is ready") { readiness.isReady }
     // Connections are assigned to loops in turn. Each loop gets one that waits for the store and an idle one.
     var clients: [TestClient] = []
     for _ in 0..<4 {
@@ -118,7 +120,7 @@ import Testing
       _ = try await client.submit(.get, "/v1/channels/a:b", nil, token: TestTokens.server)
     }
     var arrived = 0
-    try await eventually {
+    try await eventually("the store has two queries") {
       arrived += try await store.takeLog().count
       return arrived >= 2
     }

@@ -419,7 +419,7 @@ import Testing
       #expect(tooMany.verdict == "503 store_busy" && tooMany.headers["retry-after"] != nil)
       try await gateway.store.set(.silent)
       async let waiting = client.post("/v1/push/acks", body(2), token: nil)
-      try await eventually {
+      try await eventually("entries of a device are pending") {
         try await gateway.eventLoop.submit({ gateway.loop.value.push.deviceEntries }).get() != 0
       }
       #expect(try await client.post("/v1/push/acks", body(2), token: nil).verdict == "503 store_busy")

@@ -117,7 +117,9 @@ import Testing
       try await gateway.store.set(.refusingKind(.eraseMember, .notImplemented))
       let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
       let erasing = try await other.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
-      try await eventually { try await gateway.store.takeLog().contains(.eraseMember) }
+      try await eventually("the store has a request to erase the member") {
+        try await gateway.store.takeLog().contains(.eraseMember)
+      }
       let client = gateway.client
       let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
       for (method, path, body) in [
@@ -150,7 +152,9 @@ import Testing
       #expect(answer.verdict == "503 outcome_unknown" && answer.headers["retry-after"] == "1")
       #expect(try await gateway.store.traces(of: "alice").contains("messaging:c member"))
       try await gateway.store.set(.normal)
-      try await eventually { try await gateway.store.traces(of: "alice") == [] }
+      try await eventually("nothing of alice is left in the store") {
+        try await gateway.store.traces(of: "alice") == []
+      }
     }
   }
 
@@ -188,7 +192,9 @@ import Testing
           try await gateway.client.submit(.delete, "/v1/users/\(user)", nil, token: TestTokens.server)
         )
       }
-      try await eventually { try await gateway.store.takeLog().contains(.getUser) }
+      try await eventually("the store has a request of an erasure") {
+        try await gateway.store.takeLog().contains(.getUser)
+      }
       let third = try await gateway.client.delete("/v1/users/carol")
       #expect(third.verdict == "503 store_busy" && third.headers["retry-after"] == "1")
       for answer in waiting { #expect(try await answer.value("the answer").verdict == "503 outcome_unknown") }
@@ -206,13 +212,17 @@ import Testing
       }
       try await first.store.set(.closing(kind))
       let answer = try await first.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
-      try await eventually { try await first.store.takeLog().contains(kind) }
+      try await eventually("the store has the request \(kind)") {
+        try await first.store.takeLog().contains(kind)
+      }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       #expect(try await answer.value("the answer").verdict == "503 outcome_unknown")
       #expect(try await first.store.unsettled() == ["alice"])
       try await first.store.set(.normal)
       try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
-        try await eventually { try await second.store.traces(of: "alice") == [] }
+        try await eventually("nothing of alice is left in the store") {
+          try await second.store.traces(of: "alice") == []
+        }
         #expect(try await second.store.unsettled() == [])
         #expect(try await second.client.delete("/v1/users/alice").status == 200)
       }

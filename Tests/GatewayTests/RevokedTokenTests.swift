@@ -138,14 +138,20 @@ import Testing
       try await TestGateway.run(store: store) { other in
         #expect(try await other.client.put("/v1/tokens/one", Self.revoke).status == 200)
         try await store.set(.normal)
-        try await eventually { try await client.get("/v1/users/bob", token: user).status == 200 }
+        try await eventually("the first gateway has the list of revoked tokens") {
+          try await client.get("/v1/users/bob", token: user).status == 200
+        }
         #expect(try await client.get("/v1/channel-types", token: one).verdict == "401 token_revoked")
-        try await eventually { try await other.client.put("/v1/tokens/two", Self.revoke).status == 200 }
-        try await eventually {
+        try await eventually("the other gateway revokes the second token") {
+          try await other.client.put("/v1/tokens/two", Self.revoke).status == 200
+        }
+        try await eventually("the first gateway refuses the second token") {
           try await client.get("/v1/users/bob", token: user).verdict == "401 token_revoked"
         }
         #expect(try await other.client.put("/v1/tokens/one", Self.reinstate).status == 200)
-        try await eventually { try await client.get("/v1/channel-types", token: one).status == 200 }
+        try await eventually("the first gateway accepts the reinstated token") {
+          try await client.get("/v1/channel-types", token: one).status == 200
+        }
       }
     }
     try await store.close()

@@ -219,8 +219,12 @@ import Testing
       try await first.store.set(.closing(kind))
       let put = try await first.client.submit(.put, path, body, token: TestTokens.server)
       // The home shard has the value. Further requests of this kind fail.
-      try await eventually { try await first.store.unsettled() == [name] }
-      try await eventually { try await first.store.takeLog().contains(kind) }
+      try await eventually("the home shard has the value of \(name)") {
+        try await first.store.unsettled() == [name]
+      }
+      try await eventually("the store has the request \(kind)") {
+        try await first.store.takeLog().contains(kind)
+      }
       try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
       // The answer is a success only if all shards are known to have the value.
       let answer = try await put.value("the answer")
@@ -228,7 +232,9 @@ import Testing
       try await first.store.set(.normal)
       #expect(try await first.store.unsettled() == [name])
       try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
-        try await eventually { try await second.store.unsettled() == [] }
+        try await eventually("the second gateway has replicated the value of \(name)") {
+          try await second.store.unsettled() == []
+        }
         if name == "alice" {
           #expect(try await second.store.users("alice") == Array(repeating: "1 hides read", count: 4))
         }
@@ -246,7 +252,7 @@ import Testing
         #expect(try await first.client.put("/v1/users/bob", hide).verdict == "503 outcome_unknown")
         #expect(try await second.store.unsettled() == ["bob"])
         try await first.store.set(.normal)
-        try await eventually { try await first.store.unsettled() == [] }
+        try await eventually("the value of bob is replicated") { try await first.store.unsettled() == [] }
         #expect(try await first.store.users("bob") == Array(repeating: "1 hides delivered", count: 4))
         #expect(try await second.client.get("/v1/users/bob").status == 200)
       }
@@ -259,7 +265,7 @@ import Testing
         try await gateway.store.set(mode)
         _ = try await gateway.store.takeLog()
         var attempts = 0
-        try await eventually {
+        try await eventually("twelve listings under \(mode)") {
           attempts += try await gateway.store.takeLog().count { $0 == .listUnsettled }
           return attempts >= 12
         }

@@ -274,7 +274,7 @@ import Testing
       try await gateway.store.setListMax(300)
       try await gateway.store.set(.ignoringKind(.markRead))
       let answer = try await gateway.client.submit(.post, "/v1/channels/read", #"{"all":true}"#, token: alice)
-      try await eventually {
+      try await eventually("as many marks are pending as may be in flight") {
         try await gateway.eventLoop.submit({ gateway.loop.value.pendingCount }).get()
           >= UserChannelScan.marksMax
       }
@@ -394,7 +394,9 @@ import Testing
       let jobs = { try await gateway.eventLoop.submit { gateway.loop.value.userJobs.count }.get() }
       let waiting = { try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() }
       // The number of marks in flight is limited.
-      try await eventually { try await waiting() >= UserChannelScan.marksMax }
+      try await eventually("as many marks are pending as may be in flight") {
+        try await waiting() >= UserChannelScan.marksMax
+      }
       #expect(try await jobs() == 1)
       // No mark is in flight when the log is read below.
       var marks = 0
@@ -404,13 +406,13 @@ import Testing
       }
       try await other.close()
       await #expect(throws: TestStreamFailed.self) { try await answer.value("the answer") }
-      try await eventually {
+      try await eventually("the closed connection is removed") {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
       try await gateway.store.set(.normal)
       _ = try await gateway.store.takeLog()
       // Requests in flight are answered or cancelled, and no further one is sent.
-      try await eventually { try await jobs() <= 0 }
+      try await eventually("the job has ended") { try await jobs() <= 0 }
       #expect(try await gateway.store.takeLog().count { $0 == .markRead } == 0)
       #expect(try await waiting() == 0)
     }
@@ -432,7 +434,9 @@ import Testing
         // A mark with an unknown outcome is named as failed.
         #expect(verdict == (kind == .markRead ? "200" : "503 store_unavailable"), "\(kind)")
         try await gateway.store.set(.normal)
-        try await eventually { try await gateway.client.get("/v1/users/alice/unread").status == 200 }
+        try await eventually("the gateway has its store again after \(kind)") {
+          try await gateway.client.get("/v1/users/alice/unread").status == 200
+        }
       }
     }
   }
@@ -449,7 +453,7 @@ import Testing
           try await gateway.client.submit(.get, "/v1/users/alice/unread", nil, token: alice)
         )
       }
-      try await eventually {
+      try await eventually("three jobs are running") {
         try await gateway.eventLoop.submit({ gateway.loop.value.userJobs.count }).get() >= 3
       }
       for (method, path, body) in [
