@@ -439,12 +439,10 @@ import Testing
       try await eventually("the closed connection is removed") {
         try await gateway.eventLoop.submit({ gateway.loop.value.connections.count }).get() <= 1
       }
-      // Answers for the closed connection are dropped, and other connections are served.
-      try await gateway.store.close()
-      try await gateway.eventLoop.submit {
-        for token in UInt64(0)..<11 { gateway.loop.value.storeFailed(1 << 32 | token, .unavailable) }
-        gateway.loop.value.storeReadComplete()
-      }.get()
+      // Closing the store's client fails what is pending. Answers for the closed connection are dropped, and other
+      // connections are served.
+      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.get()
+      #expect(try await gateway.eventLoop.submit { gateway.loop.value.pendingCount }.get() == 0)
       #expect(try await gateway.client.get("/nothing").status == 404)
     }
   }
@@ -462,11 +460,7 @@ import Testing
       drained.whenComplete { _ in isDrained.withLock { $0 = true } }
       try await gateway.eventLoop.submit {}.get()
       #expect(!isDrained.withLock { $0 }, "the drain ended before the open stream")
-      try await gateway.eventLoop.submit {
-        let tokens = (UInt64(0)..<64).flatMap { slot in (UInt64(1)..<64).map { $0 << 32 | slot } }
-        for token in tokens { gateway.loop.value.storeFailed(token, .outcomeUnknown) }
-        gateway.loop.value.storeReadComplete()
-      }.get()
+      try await gateway.eventLoop.flatSubmit { gateway.loop.value.close() }.get()
       #expect(try await waiting.value("the answer").verdict == "503 outcome_unknown")
       try await drained.value("the end of draining")
       try await gateway.client.isClosed.value("the end of the connection")
