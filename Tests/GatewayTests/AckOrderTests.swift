@@ -98,7 +98,7 @@ import Testing
   }
 
   /// Answers finished in random order leave in order, with the labels of their entries. Held bytes stay bounded.
-  @Test(arguments: 0..<20)
+  @Test(arguments: TestRun.seeds(20, long: 400))
   func randomAnswersLeaveInOrder(_ seed: UInt64) {
     var generator = SplitMix64(seed: seed)
     let answerBytesMax = 400

@@ -283,25 +283,21 @@ import Testing
   }
 
   @Test func randomTextsParseAsInFoundation() throws {
-    let seed = TestRun.seed
-    print("TIDEMARK_SEED=\(seed) for JSON texts compared with Foundation")
-    var generator = SplitMix64(seed: UInt64(seed))
+    var generator = SplitMix64(printingSeedOf: "JSON texts compared with Foundation")
     let tape = JSONTape()
     for round in 0..<3_000 {
       let text = randomText(&generator, depth: 0)
       let bytes = Array(text.utf8)
       let theirs = try JSONSerialization.jsonObject(with: Data(bytes), options: .fragmentsAllowed)
       let ours = foundation(try tape.parse(bytes.span.bytes))
-      #expect(isEqual(ours, theirs), "seed \(seed) round \(round): \(text)")
+      #expect(isEqual(ours, theirs), "seed \(generator.seed) round \(round): \(text)")
     }
   }
 
   /// A text with one changed byte is accepted by both parsers or by neither, except where Foundation is known to be
   /// lenient.
   @Test func corruptedTextsAreRefusedAsInFoundation() throws {
-    let seed = TestRun.seed
-    print("TIDEMARK_SEED=\(seed) for JSON texts compared with Foundation")
-    var generator = SplitMix64(seed: UInt64(seed))
+    var generator = SplitMix64(printingSeedOf: "JSON texts compared with Foundation")
     let tape = JSONTape()
     var refused = 0
     for round in 0..<20_000 {
@@ -314,7 +310,7 @@ import Testing
       // Foundation has to accept what we accept. It also accepts UTF-16 and a byte order mark.
       #expect(
         !ours || theirs,
-        "seed \(seed) round \(round): \(String(decoding: bytes, as: UTF8.self).debugDescription)"
+        "seed \(generator.seed) round \(round): \(String(decoding: bytes, as: UTF8.self).debugDescription)"
       )
     }
     #expect(refused > 500)

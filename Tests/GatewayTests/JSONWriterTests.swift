@@ -59,7 +59,7 @@ import Testing
   }
 
   @Test func timestampsAreFormattedAsInFoundation() throws {
-    var generator = SplitMix64(seed: 7)
+    var generator = SplitMix64(printingSeedOf: "timestamps compared with Foundation")
     let style = Date.ISO8601FormatStyle(includingFractionalSeconds: true)
     var moments: [Int64] = [0, 1, 999, 1_000, CivilTime.millisecondsMax]
     // The first and last moments of each year and of each February.

@@ -27,7 +27,7 @@ import Testing
 
   /// Compares the table with a dictionary over a random history.
   @Test func tableMatchesDictionary() {
-    var random = SplitMix64(seed: 7)
+    var random = SplitMix64(printingSeedOf: "slot table")
     var table = SlotTable<Int>()
     var expected: [SlotIndex: Int] = [:]
     var removed: [SlotIndex] = []

@@ -21,8 +21,7 @@ extension RealProcesses {
     }
 
     @Test func wrongBytesLoseNoDataSilently() async throws {
-      var random = SeededPlaces()
-      print("wrong bytes in the real store's data: TIDEMARK_SEED=\(random.seed)")
+      var random = SplitMix64(printingSeedOf: "wrong bytes in the real store's data")
       try await Pair.with { pair in
         let source = try await Self.killedStore(pair)
         var counts = (whole: 0, refused: 0, unread: 0)
@@ -79,8 +78,7 @@ extension RealProcesses {
 
     /// A log cut short inside a record: it keeps every mark up to some mark, and none after it.
     @Test func tornLogKeepsPrefixOfMarks() async throws {
-      var random = SeededPlaces()
-      print("cut logs of the real store: TIDEMARK_SEED=\(random.seed)")
+      var random = SplitMix64(printingSeedOf: "cut logs of the real store")
       try await Pair.with { pair in
         let source = try await Self.killedStore(pair)
         let logs = try FileManager.default.contentsOfDirectory(atPath: source).filter { $0.hasSuffix(".log") }
@@ -250,22 +248,5 @@ extension RealProcesses {
       }
       return found
     }
-  }
-}
-
-/// Random numbers from a printed seed; TIDEMARK_SEED replays them.
-struct SeededPlaces {
-  let seed: UInt64
-  private var state: UInt64
-
-  init() {
-    let environmentSeed = ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
-    seed = environmentSeed ?? .random(in: 1...1_000_000)
-    state = seed
-  }
-
-  mutating func below(_ limit: Int) -> Int {
-    state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-    return Int(state >> 33) % limit
   }
 }

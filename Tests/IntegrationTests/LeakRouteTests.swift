@@ -8,8 +8,7 @@ extension RealProcesses {
   /// R7 on every route of the real pair: the reads of a hidden user appear in no other user's answers.
   @Suite struct LeakRoutes {
     @Test func hiddenActionsAreInvisible() async throws {
-      let seed = TestRun.seed
-      print("leaks on routes: TIDEMARK_SEED=\(seed)")
+      let seed = TestRun.printedSeed(of: "leaks on routes")
       try await Pair.with { pair in
         let output = try await Command.run(
           Pair.python,

@@ -39,8 +39,8 @@ extension RealProcesses {
       seconds: Int,
       _ check: ([String: Int]) throws -> Void
     ) async throws {
-      let seed = TestRun.seed
-      print("losses, \(way): TIDEMARK_SEED=\(seed) TIDEMARK_LOSS_SECONDS=\(seconds)")
+      let seed = TestRun.printedSeed(of: "losses, \(way)")
+      print("losses, \(way): TIDEMARK_LOSS_SECONDS=\(seconds)")
       try await Pair.with { pair in
         var tokens: [String: String] = [:]
         for number in 0..<70 { tokens["user-\(number)"] = try await pair.token("user-\(number)") }

@@ -51,8 +51,7 @@ extension RealProcesses {
       _ name: String,
       _ client: (Pair, [Int], Int) async throws -> Command.Output
     ) async throws {
-      let seed = TestRun.seed
-      print("\(name): TIDEMARK_SEED=\(seed)")
+      let seed = TestRun.printedSeed(of: "\(name)")
       try await Pair.with { pair in
         let ports = try LoopbackPorts.free(6)
         var proxies: [Companion] = []

@@ -42,8 +42,7 @@ extension RealProcesses {
     }
 
     @Test func answersConformToSpecification() async throws {
-      let seed = TestRun.seed
-      print("answers as openapi.yaml has them: TIDEMARK_SEED=\(seed)")
+      let seed = TestRun.printedSeed(of: "answers as openapi.yaml has them")
       try await Pair.with { pair in
         try await Self.prepare(pair)
         let port = try LoopbackPorts.free(1)[0].port

@@ -31,8 +31,7 @@ extension RealProcesses {
       channels: Int,
       messages: Int
     ) async throws -> [String: Int] {
-      let seed = TestRun.seed
-      print("push: TIDEMARK_SEED=\(seed)")
+      let seed = TestRun.printedSeed(of: "push")
       var tally: [String: Int] = [:]
       try await Pair.with { pair in
         let specification: [String: Any] = [

@@ -9,8 +9,7 @@ extension RealProcesses {
   /// (R7, R8).
   @Suite struct SettingsReplication {
     @Test func replicationSurvivesGatewayKill() async throws {
-      let seed = TestRun.seed
-      print("settings through a gateway that is killed: TIDEMARK_SEED=\(seed)")
+      let seed = TestRun.printedSeed(of: "settings through a gateway that is killed")
       try await Pair.with { pair in
         let ports = try LoopbackPorts.free(2)
         let output = try await Command.run(

@@ -66,7 +66,7 @@ struct CountingTests {
 
   @Test("counts agree whether computed for many messages, for one, or by the rules", arguments: shapes)
   func threeWays(shape: Shape) {
-    var random = SplitMix64(seed: UInt64(shape.newest) ^ (shape.hides ? 77 : 3))
+    var random = SplitMix64(printingSeedOf: "counts, \(shape.testDescription)")
     for round in 0..<12 {
       var members = (0..<Int.random(in: 0...400, using: &random)).map { _ in
         let read = UInt32.random(in: 0...shape.newest, using: &random)
@@ -119,7 +119,7 @@ struct CountingTests {
   /// With senders, acknowledgements and deleted messages, through a channel.
   @Test("a batch of statuses equals its messages one by one, in any order")
   func channel() throws {
-    var random = SplitMix64(seed: 5)
+    var random = SplitMix64(printingSeedOf: "batches of statuses")
     let users = (0..<12).map { "user\($0)" }
     let room = try Room(users.prefix(6).joined(separator: " "))
     var ids: [String] = []

@@ -128,7 +128,7 @@ struct EffectTests {
 
   @Test(
     "row pages can be assigned in any order; the index is built meanwhile",
-    arguments: [1, 2, 3] as [UInt64]
+    arguments: TestRun.seeds(3, long: 30)
   )
   func rowPagesInAnyOrder(seed: UInt64) {
     var random = SplitMix64(seed: seed)
@@ -197,7 +197,7 @@ struct EffectTests {
     let defaults = ChannelTypeOptions()
     #expect(defaults.asPatch.isEmpty)
     #expect(defaults.settings == NaiveModel.defaults)
-    var random = SplitMix64(seed: 1)
+    var random = SplitMix64(printingSeedOf: "option patches")
     for _ in 0..<200 {
       let (a, b) = (Self.randomPatch(&random), Self.randomPatch(&random))
       let both = defaults.applying(a).applying(b)

@@ -31,7 +31,7 @@ struct HashIndexTests {
     }
   }
 
-  @Test("agrees with a dictionary", arguments: Spread.allCases, [1, 2, 3] as [UInt64])
+  @Test("agrees with a dictionary", arguments: Spread.allCases, TestRun.seeds(3, long: 30))
   func property(spread: Spread, seed: UInt64) {
     var random = SplitMix64(seed: seed)
     var index = HashIndex()

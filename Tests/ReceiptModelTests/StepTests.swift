@@ -12,7 +12,7 @@ struct StepTests {
 
   @Test("steps are encoded in five to seven bytes each, and decode to the same")
   func bytes() throws {
-    var random = SplitMix64(seed: 1)
+    var random = SplitMix64(printingSeedOf: "encoded steps")
     var steps: [Step] = []
     var time: Int64 = 1_700_000_000_000
     for number in 1...2_000 {
@@ -61,7 +61,7 @@ struct StepTests {
 
   @Test("damaged steps are refused or decode to others, and never trap")
   func damage() {
-    var random = SplitMix64(seed: 2)
+    var random = SplitMix64(printingSeedOf: "damaged steps")
     let steps = (1...100).map { number in
       Step(
         row: UInt8(number),
@@ -319,7 +319,7 @@ struct StepTests {
 
   @Test("merged segments are not newer than the segments they replace")
   func merging() throws {
-    var random = SplitMix64(seed: 5)
+    var random = SplitMix64(printingSeedOf: "merged segments")
     for _ in 0..<50 {
       var number: UInt32 = 0
       var segments: [[UInt8]] = []
@@ -417,7 +417,7 @@ struct StepTests {
 
   // MARK: Random moves
 
-  @Test("random moves agree with a plain list of them", arguments: 1...12 as ClosedRange<UInt64>)
+  @Test("random moves agree with a plain list of them", arguments: TestRun.seeds(12, long: 120))
   func random(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let rows = [1, 3, 40, 300][random.below(4)]
@@ -455,7 +455,7 @@ struct StepTests {
 
   @Test(
     "an exact time is never wrong, while the option changes again and again",
-    arguments: 1...8 as ClosedRange<UInt64>
+    arguments: TestRun.seeds(8, long: 80)
   )
   func changing(seed: UInt64) {
     var random = SplitMix64(seed: seed)

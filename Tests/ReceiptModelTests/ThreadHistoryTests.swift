@@ -10,7 +10,7 @@ struct ThreadHistoryTests {
   private static let cid = "team:room"
   private static let users = (0..<6).map { "u\($0)" }
 
-  @Test("log and pages rebuild the same threads", arguments: (1...12).map { UInt64($0) })
+  @Test("log and pages rebuild the same threads", arguments: TestRun.seeds(12, long: 120))
   func roundTrip(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let shard = TestShard()
@@ -83,7 +83,7 @@ struct ThreadHistoryTests {
 
   @Test(
     "a thread gives the same answers as a channel with the same history",
-    arguments: (1...8).map { UInt64($0) }
+    arguments: TestRun.seeds(8, long: 80)
   )
   func asChannel(seed: UInt64) {
     var random = SplitMix64(seed: seed)

@@ -49,7 +49,7 @@ struct RequestFlowTests {
     for token in 1...100 { world.command(UInt64(token)) }
     world.flush()
     #expect(world.client.stats.inFlight == 100)
-    var generator = SplitMix64(seed: 11)
+    var generator = SplitMix64(printingSeedOf: "replies in any order")
     let order = world.store.waiting.shuffled(using: &generator)
     for request in order { world.connection!.answer(request) }
     world.pump()

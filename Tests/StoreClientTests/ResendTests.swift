@@ -31,7 +31,7 @@ struct ResendTests {
     #expect(world.client.stats.connectionsLost == 1)
   }
 
-  @Test(arguments: 0..<40)
+  @Test(arguments: TestRun.seeds(40, long: 800))
   func commandsApplyOnceOverCutConnections(_ seed: UInt64) { Self.story(seed: seed) }
 
   /// Every third request has a user's token, whose time of issue is sent with it.

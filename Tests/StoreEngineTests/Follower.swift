@@ -134,6 +134,7 @@ final class Follower {
   /// Completes the commit in flight, if there is one.
   func persist() {
     guard !world.commits.isEmpty else { return }
+    // All steps are done, so that their order does not matter.
     var random = SplitMix64(seed: 0)
     for step in Self.steps(world.commits.removeFirst(), &random) { perform(step) }
     if let committed = committingPosition { durablePosition = committed }

@@ -179,33 +179,29 @@ struct IndexTests {
 
   @Test(
     "after random changes, losses and crashes the index agrees with the channels",
-    arguments: 1...12
+    arguments: TestRun.seeds(12, long: 120)
   )
   func random(_ seed: UInt64) throws {
-    var state = seed
-    func below(_ limit: Int) -> Int {
-      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-      return Int(state >> 33) % limit
-    }
+    var random = SplitMix64(seed: seed)
     let world = try IndexWorld { configuration in
-      configuration.changesInFlightMax = [1, 2, 4_096][below(3)]
-      configuration.changesPerTurn = [1, 3, 1_024][below(3)]
-      configuration.indexLoadsMax = [1, 64][below(2)]
-      configuration.checkpointAgeMilliseconds = [0, 500, 5_000][below(3)]
-      configuration.residentBytesMax = [.max, 4_000][below(2)]
+      configuration.changesInFlightMax = [1, 2, 4_096][random.below(3)]
+      configuration.changesPerTurn = [1, 3, 1_024][random.below(3)]
+      configuration.indexLoadsMax = [1, 64][random.below(2)]
+      configuration.checkpointAgeMilliseconds = [0, 500, 5_000][random.below(3)]
+      configuration.residentBytesMax = [.max, 4_000][random.below(2)]
     }
     for round in 0..<120 {
-      let cid = "team:c\(below(5))"
-      let user = "user\(below(12))"
+      let cid = "team:c\(random.below(5))"
+      let user = "user\(random.below(12))"
       world.put(cid, [])
-      switch below(6) {
+      switch random.below(6) {
       case 5:
         // A deletion may take several turns, in which the channel is not found and its cid cannot be reused.
-        if below(3) == 0 {
+        if random.below(3) == 0 {
           world.delete(cid)
           try world.settle()
         }
-      case 0, 1: world.change(cid, add: [user, "user\(below(12))"])
+      case 0, 1: world.change(cid, add: [user, "user\(random.below(12))"])
       case 2: world.change(cid, remove: [user])
       case 3: world.post(cid, "m\(round)", by: user)
       default: world.change(cid, add: [user], remove: [user])
@@ -213,9 +209,9 @@ struct IndexTests {
       // A change sent to an index is in storage, although its reply may be in flight.
       for target in world.worlds { try target.answerLoads() }
       for target in world.worlds { try target.persistAll() }
-      for _ in 0..<below(6) { _ = try world.step() }
+      for _ in 0..<random.below(6) { _ = try world.step() }
       for target in world.worlds {
-        switch below(12) {
+        switch random.below(12) {
         case 0: target.deliveries = []
         case 1: target.acknowledgements = []
         case 2: target.deliveries += target.deliveries
@@ -223,13 +219,13 @@ struct IndexTests {
         default: break
         }
       }
-      if below(15) == 0 {
-        let number = below(2)
+      if random.below(15) == 0 {
+        let number = random.below(2)
         try world.worlds[number].answerLoads()
         try world.worlds[number].persistAll()
         try world.crash(number)
       }
-      if below(8) == 0 { world.advance(Int64(below(1_500))) }
+      if random.below(8) == 0 { world.advance(Int64(random.below(1_500))) }
     }
     try world.settleAll()
     #expect(try world.differences() == [])
