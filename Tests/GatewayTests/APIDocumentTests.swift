@@ -1,6 +1,7 @@
 import Foundation
 import HTTP2Session
 import NIOCore
+import TestSupport
 import Testing
 import Yams
 
@@ -296,8 +297,7 @@ import Yams
 
   /// The program contains the file of this source tree, not of an earlier build.
   @Test func servedDocumentEqualsRepositoryFile() throws {
-    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-    let file = root.deletingLastPathComponent().appendingPathComponent("Proto/openapi.yaml")
+    let file = packageRoot.appendingPathComponent("Proto/openapi.yaml")
     #expect(try Data(contentsOf: file) == Data(ServedDocument.body.readableBytesView))
   }
 

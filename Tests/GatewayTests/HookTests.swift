@@ -5,6 +5,7 @@ import NIOCore
 import Operations
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -166,9 +167,7 @@ import Testing
   }
 
   @Test func exampleFileIsValid() throws {
-    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-      .deletingLastPathComponent().path
-    let hooks = try HookConfiguration.load(root + "/Deploy/hooks.example.yaml") { _ in }
+    let hooks = try HookConfiguration.load(packageRoot.path + "/Deploy/hooks.example.yaml") { _ in }
     #expect(hooks.map(\.name) == ["provider", "relay"])
   }
 

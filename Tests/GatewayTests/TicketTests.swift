@@ -1,6 +1,7 @@
 import Foundation
 import NIOCore
 import ReceiptModel
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -32,8 +33,7 @@ import Testing
   private let codec: TicketCodec
 
   init() throws {
-    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-    let file = root.deletingLastPathComponent().appendingPathComponent("Proto/vectors/tickets.json")
+    let file = packageRoot.appendingPathComponent("Proto/vectors/tickets.json")
     vectors = try JSONDecoder().decode(Vectors.self, from: Data(contentsOf: file))
     codec = Self.codec(vectors.secrets, of: vectors.store)
   }

@@ -76,9 +76,7 @@ struct Pair: Sendable {
     ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot + "/.build/debug"
   }
 
-  static let packageRoot = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
-    .deletingLastPathComponent()
-    .deletingLastPathComponent().path
+  static let packageRoot = TestSupport.packageRoot.path
 
   static func client(_ name: String) -> String { packageRoot + "/Tests/IntegrationTests/Clients/" + name }
 

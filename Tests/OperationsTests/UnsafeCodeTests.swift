@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 import Testing
 
 /// docs/unsafe.md names every file of the services that uses one of these constructs.
@@ -27,14 +28,15 @@ import Testing
 
   @Test(arguments: constructs)
   func documentListsEveryUse(_ construct: String) throws {
-    let tests = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-    let root = tests.deletingLastPathComponent()
-    let document = try String(contentsOf: root.appendingPathComponent("docs/unsafe.md"), encoding: .utf8)
+    let document = try String(
+      contentsOf: packageRoot.appendingPathComponent("docs/unsafe.md"),
+      encoding: .utf8
+    )
     let rows = document.split(separator: "\n").filter { $0.hasPrefix("|") && $0.contains("`\(construct)`") }
     let named = rows.flatMap { $0.split(separator: "|")[1].split(separator: "`") }.map(String.init)
     var uses = 0
     for module in Self.modules {
-      let folder = root.appendingPathComponent("Sources/\(module)")
+      let folder = packageRoot.appendingPathComponent("Sources/\(module)")
       let paths = try FileManager.default.subpathsOfDirectory(atPath: folder.path)
       for path in paths where path.hasSuffix(".swift") {
         let source = try String(contentsOf: folder.appendingPathComponent(path), encoding: .utf8)
