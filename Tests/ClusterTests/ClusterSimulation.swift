@@ -114,12 +114,12 @@ final class ClusterSimulation {
     self.random = random
     log.accepted = { [unowned self] group, record in accepted(group, record) }
     let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
-    for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), world: self)) }
+    for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), simulation: self)) }
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     for group in 0..<groupCount {
       for _ in 0..<(4 + self.random.below(12)) {
         clients.append(
-          SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), world: self)
+          SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), simulation: self)
         )
       }
     }

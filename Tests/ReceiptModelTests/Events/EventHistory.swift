@@ -17,7 +17,7 @@ struct EventHistory {
   let way: Way
   /// Drops events, to check that the comparison notices.
   var drops: (ChannelEvent) -> ChannelEvent? = { $0 }
-  private let world: ShardWorld
+  private let harness: ShardHarness
   private var model = NaiveModel()
   private var generator: CommandGenerator
   private var random: SplitMix64
@@ -31,8 +31,8 @@ struct EventHistory {
     self.seed = seed
     self.way = way
     generator = CommandGenerator(seed: seed)
-    world = ShardWorld(shards: generator.shape.shards)
-    if way == .live { for shard in world.shards { shard.watch() } }
+    harness = ShardHarness(shards: generator.shape.shards)
+    if way == .live { for shard in harness.shards { shard.watch() } }
     random = SplitMix64(seed: seed &* 0x2545_F491_4F6C_DD1D &+ 1)
   }
 
@@ -43,12 +43,12 @@ struct EventHistory {
         step += 1
         let command = generator.next(model)
         let clock = generator.tick()
-        _ = world.perform(command, clock: clock)
-        _ = world.takeDroppedTimes()
+        _ = harness.perform(command, clock: clock)
+        _ = harness.takeDroppedTimes()
         _ = model.perform(command, clock: clock)
         group.append(command)
         if way == .resuming {
-          for name in world.runMaintenance(&random).keys { tally[name, default: 0] += 1 }
+          for name in harness.runMaintenance(&random).keys { tally[name, default: 0] += 1 }
         }
       }
       for cid in generator.cids {
@@ -60,14 +60,14 @@ struct EventHistory {
           )
         }
       }
-      completeThrough = world.shards[0].state.time
-      if let text = world.faults.first { throw HistoryFault(seed: seed, step: step, text: text) }
+      completeThrough = harness.shards[0].state.time
+      if let text = harness.faults.first { throw HistoryFault(seed: seed, step: step, text: text) }
     }
   }
 
   /// Apply a channel's events to its picture, and compare the picture with the queries.
   private mutating func comparePicture(_ cid: String) -> String? {
-    let shard = world.shard(of: cid)
+    let shard = harness.shard(of: cid)
     guard let slot = shard.slot(cid) else {
       pictures[cid] = nil
       return nil

@@ -19,7 +19,7 @@ struct RandomHistoryTests {
   @Test("random histories agree with the naive model, and replay", arguments: seeds)
   func history(seed: UInt64) {
     print("random history: TIDEMARK_SEED=\(seed) TIDEMARK_STEPS=\(Self.steps)")
-    var history = RandomHistory<ShardWorld>(seed: seed)
+    var history = RandomHistory<ShardHarness>(seed: seed)
     do throws(HistoryFault) {
       try history.run(steps: Self.steps)
     } catch {
@@ -82,8 +82,8 @@ struct RandomHistoryTests {
   @Test("random histories are the same for the same seed")
   func repeatable() throws {
     let seed = UInt64(TestRun.printedSeed(of: "repeated history"))
-    var first = RandomHistory<ShardWorld>(seed: seed)
-    var second = RandomHistory<ShardWorld>(seed: seed)
+    var first = RandomHistory<ShardHarness>(seed: seed)
+    var second = RandomHistory<ShardHarness>(seed: seed)
     try first.run(steps: 500)
     try second.run(steps: 500)
     #expect(

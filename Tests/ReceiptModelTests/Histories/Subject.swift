@@ -1,7 +1,7 @@
 import TestSupport
 
 /// The subject that a random history compares with the naive model: one or several shards that together hold
-/// everything. ``ShardWorld`` has the real ones; ``NaiveSubject`` is the model itself, to test the comparison.
+/// everything. ``ShardHarness`` has the real ones; ``NaiveSubject`` is the model itself, to test the comparison.
 protocol Subject: AnyObject {
   init(shards: Int)
 

@@ -192,7 +192,7 @@ extension TestShard {
   }
 }
 
-extension ShardWorld {
+extension ShardHarness {
   func deliver(_ random: inout SplitMix64) {
     let (source, target) = (random.pick(shards), random.pick(shards))
     // Acknowledgements are sometimes lost: then the same changes are sent again.

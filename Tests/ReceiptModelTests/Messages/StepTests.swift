@@ -97,64 +97,64 @@ struct StepTests {
 
   @Test("the first step that reached the message gives the exact time, for each kind")
   func exact() {
-    let world = StepWorld(rows: 2)
-    for _ in 1...10 { world.post() }
-    world.pass(1_000)
-    world.move(.delivered, 0, to: 4)
-    world.pass(1_000)
-    world.move(.read, 0, to: 3)
-    world.pass(1_000)
-    world.move(.read, 0, to: 7)
-    #expect(world.time(.read, 0, reaching: 1) == .exact(at(3_000)))
-    #expect(world.time(.read, 0, reaching: 3) == .exact(at(3_000)))
-    #expect(world.time(.read, 0, reaching: 4) == .exact(at(4_000)))
-    #expect(world.time(.read, 0, reaching: 7) == .exact(at(4_000)))
-    #expect(world.time(.delivered, 0, reaching: 4) == .exact(at(2_000)))
+    let harness = StepHarness(rows: 2)
+    for _ in 1...10 { harness.post() }
+    harness.pass(1_000)
+    harness.move(.delivered, 0, to: 4)
+    harness.pass(1_000)
+    harness.move(.read, 0, to: 3)
+    harness.pass(1_000)
+    harness.move(.read, 0, to: 7)
+    #expect(harness.time(.read, 0, reaching: 1) == .exact(at(3_000)))
+    #expect(harness.time(.read, 0, reaching: 3) == .exact(at(3_000)))
+    #expect(harness.time(.read, 0, reaching: 4) == .exact(at(4_000)))
+    #expect(harness.time(.read, 0, reaching: 7) == .exact(at(4_000)))
+    #expect(harness.time(.delivered, 0, reaching: 4) == .exact(at(2_000)))
   }
 
   @Test(
     "beyond the kept steps the oldest gives an inexact time; raising the option uses steps still stored"
   )
   func kept() {
-    let world = StepWorld(rows: 1, kept: 2)
+    let harness = StepHarness(rows: 1, kept: 2)
     for _ in 1...5 {
-      world.post()
-      world.pass(1_000)
-      world.move(.read, 0, to: world.newest)
+      harness.post()
+      harness.pass(1_000)
+      harness.move(.read, 0, to: harness.newest)
     }
     // Steps at 2, 3, 4, 5 and 6 seconds; the last two are kept.
     #expect(
-      (1...5).map { world.time(.read, 0, reaching: $0) } == [
+      (1...5).map { harness.time(.read, 0, reaching: $0) } == [
         .latest(at(5_000)), .latest(at(5_000)), .latest(at(5_000)), .exact(at(5_000)), .exact(at(6_000)),
       ]
     )
-    world.keep(4_096)
-    #expect(world.time(.read, 0, reaching: 1) == .exact(at(2_000)))
-    world.keep(0)
-    #expect(world.time(.read, 0, reaching: 5) == .latest(at(6_000)))
-    #expect(world.time(.read, 0, reaching: 1) == .latest(at(6_000)))
+    harness.keep(4_096)
+    #expect(harness.time(.read, 0, reaching: 1) == .exact(at(2_000)))
+    harness.keep(0)
+    #expect(harness.time(.read, 0, reaching: 5) == .latest(at(6_000)))
+    #expect(harness.time(.read, 0, reaching: 1) == .latest(at(6_000)))
   }
 
   @Test("a step made while hidden has no time for others, but has one for its user")
   func hidden() {
-    let world = StepWorld(rows: 1, kept: 2)
+    let harness = StepHarness(rows: 1, kept: 2)
     for _ in 1...3 {
-      world.post()
-      world.pass(1_000)
-      world.move(.read, 0, to: world.newest, isHidden: world.newest == 2)
+      harness.post()
+      harness.pass(1_000)
+      harness.move(.read, 0, to: harness.newest, isHidden: harness.newest == 2)
     }
-    #expect(world.time(.read, 0, reaching: 3) == .exact(at(4_000)))
-    #expect(world.time(.read, 0, reaching: 2) == .hidden(at(3_000)))
-    #expect(world.time(.read, 0, reaching: 2, seesHidden: true) == .exact(at(3_000)))
+    #expect(harness.time(.read, 0, reaching: 3) == .exact(at(4_000)))
+    #expect(harness.time(.read, 0, reaching: 2) == .hidden(at(3_000)))
+    #expect(harness.time(.read, 0, reaching: 2, seesHidden: true) == .exact(at(3_000)))
     // Not kept: the oldest kept step is hidden, and its time would reveal it.
-    #expect(world.time(.read, 0, reaching: 1) == .hidden(at(3_000)))
-    #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(3_000)))
-    world.pass(1_000)
-    world.post()
-    world.move(.read, 0, to: 4, isHidden: true)
-    world.keep(0)
-    #expect(world.time(.read, 0, reaching: 1) == .hidden(at(5_000)))
-    #expect(world.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(5_000)))
+    #expect(harness.time(.read, 0, reaching: 1) == .hidden(at(3_000)))
+    #expect(harness.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(3_000)))
+    harness.pass(1_000)
+    harness.post()
+    harness.move(.read, 0, to: 4, isHidden: true)
+    harness.keep(0)
+    #expect(harness.time(.read, 0, reaching: 1) == .hidden(at(5_000)))
+    #expect(harness.time(.read, 0, reaching: 1, seesHidden: true) == .latest(at(5_000)))
   }
 
   @Test("sending moves the sender's watermarks, and adds a step to each")
@@ -193,77 +193,79 @@ struct StepTests {
 
   @Test("the next move seals a full tail; commands that move nothing do not")
   func sealing() {
-    let world = StepWorld(rows: 2)
+    let harness = StepHarness(rows: 2)
     for _ in 1...40 {
-      world.post()
-      for row in 0..<2 { world.move(.read, row, to: world.newest) }
+      harness.post()
+      for row in 0..<2 { harness.move(.read, row, to: harness.newest) }
     }
-    #expect(world.segments() == 0..<1)
+    #expect(harness.segments() == 0..<1)
     for _ in 1...24 {
-      world.post()
-      for row in 0..<2 { world.move(.read, row, to: world.newest) }
+      harness.post()
+      for row in 0..<2 { harness.move(.read, row, to: harness.newest) }
     }
-    #expect(world.segments() == 0..<1)
+    #expect(harness.segments() == 0..<1)
     // The tail is full: repeating the mark moves nothing, a further mark does.
-    world.move(.read, 0, to: world.newest)
-    #expect(world.segments() == 0..<1)
-    world.post()
-    world.move(.read, 0, to: world.newest)
-    #expect(world.segments() == 0..<2)
+    harness.move(.read, 0, to: harness.newest)
+    #expect(harness.segments() == 0..<1)
+    harness.post()
+    harness.move(.read, 0, to: harness.newest)
+    #expect(harness.segments() == 0..<2)
   }
 
   @Test("full pages of rows have tails of 256 steps")
   func largeTails() {
-    let world = StepWorld(rows: 300)
-    world.post()
-    for row in 0..<300 { world.move(.read, row, to: 1) }
-    #expect(world.segments(0) == 0..<0)
-    world.post()
-    for row in 0..<300 { world.move(.read, row, to: 2) }
-    #expect(world.segments(0) == 0..<1)
+    let harness = StepHarness(rows: 300)
+    harness.post()
+    for row in 0..<300 { harness.move(.read, row, to: 1) }
+    #expect(harness.segments(0) == 0..<0)
+    harness.post()
+    for row in 0..<300 { harness.move(.read, row, to: 2) }
+    #expect(harness.segments(0) == 0..<1)
     // The second page has 44 rows, and so the smallest tail.
-    #expect(world.segments(1) == 0..<1)
+    #expect(harness.segments(1) == 0..<1)
   }
 
   @Test("with kept_steps=0 nothing is sealed, and sealed steps are dropped")
   func zeroKeptSteps() {
-    let world = StepWorld(rows: 1, kept: 64)
+    let harness = StepHarness(rows: 1, kept: 64)
     for _ in 1...70 {
-      world.post()
-      world.move(.read, 0, to: world.newest)
+      harness.post()
+      harness.move(.read, 0, to: harness.newest)
     }
-    #expect(world.segments() == 0..<1)
-    world.keep(0)
+    #expect(harness.segments() == 0..<1)
+    harness.keep(0)
     for _ in 1...300 {
-      world.post()
-      world.move(.read, 0, to: world.newest)
+      harness.post()
+      harness.move(.read, 0, to: harness.newest)
     }
-    #expect(world.segments().isEmpty)
-    #expect(world.segments().lowerBound == 5)
+    #expect(harness.segments().isEmpty)
+    #expect(harness.segments().lowerBound == 5)
     // Kept again from here on; dropped steps do not return.
-    world.keep(64)
-    world.pass(1_000)
-    world.post()
-    world.move(.read, 0, to: world.newest)
-    #expect(world.time(.read, 0, reaching: world.newest) == world.expected(.read, 0, reaching: world.newest))
+    harness.keep(64)
+    harness.pass(1_000)
+    harness.post()
+    harness.move(.read, 0, to: harness.newest)
+    #expect(
+      harness.time(.read, 0, reaching: harness.newest) == harness.expected(.read, 0, reaching: harness.newest)
+    )
   }
 
   @Test("finding a step in stored segments reads few of them")
   func reading() {
-    let world = StepWorld(rows: 3, kept: 4_096)
+    let harness = StepHarness(rows: 3, kept: 4_096)
     for number in 1...4_000 {
-      world.post()
-      world.pass(10)
-      world.move(.read, number % 3, to: world.newest)
+      harness.post()
+      harness.pass(10)
+      harness.move(.read, number % 3, to: harness.newest)
     }
-    #expect(world.segments().count == 62)
-    world.write()
-    #expect(world.time(.read, 0, reaching: 2_999) == world.expected(.read, 0, reaching: 2_999))
-    #expect(world.lastRead <= 2)
-    #expect(world.time(.read, 0, reaching: 3_995) == world.expected(.read, 0, reaching: 3_995))
-    #expect(world.lastRead == 0)
+    #expect(harness.segments().count == 62)
+    harness.write()
+    #expect(harness.time(.read, 0, reaching: 2_999) == harness.expected(.read, 0, reaching: 2_999))
+    #expect(harness.lastRead <= 2)
+    #expect(harness.time(.read, 0, reaching: 3_995) == harness.expected(.read, 0, reaching: 3_995))
+    #expect(harness.lastRead == 0)
     // A member who reads it long after: each round of reads requests twice as many segments.
-    let late = StepWorld(rows: 3, kept: 4_096)
+    let late = StepHarness(rows: 3, kept: 4_096)
     late.post()
     for _ in 1...4_000 {
       late.post()
@@ -291,29 +293,29 @@ struct StepTests {
 
   @Test("trimming drops steps beyond the limit, merges segments, and changes no answer")
   func trimming() {
-    let world = StepWorld(rows: 3, kept: 8)
+    let harness = StepHarness(rows: 3, kept: 8)
     for _ in 1...40 {
-      world.post()
-      world.pass(10)
-      world.move(.read, 2, to: world.newest)
+      harness.post()
+      harness.pass(10)
+      harness.move(.read, 2, to: harness.newest)
     }
     for _ in 41...2_000 {
-      world.post()
-      world.pass(10)
-      world.move(.read, 0, to: world.newest)
-      world.move(.delivered, 1, to: world.newest)
+      harness.post()
+      harness.pass(10)
+      harness.move(.read, 0, to: harness.newest)
+      harness.move(.delivered, 1, to: harness.newest)
     }
-    world.write()
-    #expect(world.segments() == 0..<61)
-    let before = (1...2_000).map { world.time(.read, 0, reaching: UInt32($0)) }
-    let idle = (1...40).map { world.time(.read, 2, reaching: UInt32($0)) }
-    world.trim()
-    #expect(world.trims == 1)
-    #expect(world.segments() == 60..<61)
-    world.write()
-    #expect(world.disk.count == 1)
-    #expect((1...2_000).map { world.time(.read, 0, reaching: UInt32($0)) } == before)
-    #expect((1...40).map { world.time(.read, 2, reaching: UInt32($0)) } == idle)
+    harness.write()
+    #expect(harness.segments() == 0..<61)
+    let before = (1...2_000).map { harness.time(.read, 0, reaching: UInt32($0)) }
+    let idle = (1...40).map { harness.time(.read, 2, reaching: UInt32($0)) }
+    harness.trim()
+    #expect(harness.trims == 1)
+    #expect(harness.segments() == 60..<61)
+    harness.write()
+    #expect(harness.disk.count == 1)
+    #expect((1...2_000).map { harness.time(.read, 0, reaching: UInt32($0)) } == before)
+    #expect((1...40).map { harness.time(.read, 2, reaching: UInt32($0)) } == idle)
     #expect(before.contains(.exact(at(20_960))))
   }
 
@@ -421,36 +423,36 @@ struct StepTests {
   func random(seed: UInt64) {
     var random = SplitMix64(seed: seed)
     let rows = [1, 3, 40, 300][random.below(4)]
-    let world = StepWorld(rows: rows, kept: [1, 2, 8, 64, 4_096][random.below(5)])
+    let harness = StepHarness(rows: rows, kept: [1, 2, 8, 64, 4_096][random.below(5)])
     let busy = min(rows, 1 + random.below(6))
     var asked = 0
     for step in 1...6_000 {
-      if random.oneIn(4) || world.newest == 0 { world.post() }
-      world.pass(Int64(random.below(50)))
+      if random.oneIn(4) || harness.newest == 0 { harness.post() }
+      harness.pass(Int64(random.below(50)))
       let row = random.oneIn(10) ? random.below(rows) : random.below(busy)
       let kind = random.oneIn(3) ? StepKind.delivered : .read
-      world.move(kind, row, to: UInt32(1 + random.below(Int(world.newest))), isHidden: random.oneIn(20))
-      if random.oneIn(8) { world.move(kind, row, to: world.newest) }
-      if random.oneIn(50) { for page in 0..<UInt32((rows + 255) / 256) { world.write(page) } }
-      if random.oneIn(30) { for page in 0..<UInt32((rows + 255) / 256) { world.trim(page) } }
-      if random.oneIn(1_000) { world.reload() }
+      harness.move(kind, row, to: UInt32(1 + random.below(Int(harness.newest))), isHidden: random.oneIn(20))
+      if random.oneIn(8) { harness.move(kind, row, to: harness.newest) }
+      if random.oneIn(50) { for page in 0..<UInt32((rows + 255) / 256) { harness.write(page) } }
+      if random.oneIn(30) { for page in 0..<UInt32((rows + 255) / 256) { harness.trim(page) } }
+      if random.oneIn(1_000) { harness.reload() }
       guard step % 20 == 0 else { continue }
       for _ in 0..<10 {
         let row = random.oneIn(3) ? random.below(rows) : random.below(busy)
         let kind = random.oneIn(2) ? StepKind.delivered : .read
-        let sequence = UInt32(1 + random.below(Int(world.newest)))
-        guard let expected = world.expected(kind, row, reaching: sequence) else { continue }
+        let sequence = UInt32(1 + random.below(Int(harness.newest)))
+        guard let expected = harness.expected(kind, row, reaching: sequence) else { continue }
         asked += 1
-        let answer = world.time(kind, row, reaching: sequence)
+        let answer = harness.time(kind, row, reaching: sequence)
         #expect(answer == expected, "seed \(seed), step \(step): \(kind) of row \(row) reaching \(sequence)")
         if answer != expected { return }
       }
     }
     #expect(asked > 500)
     #if DEBUG
-      #expect(world.state.checkInvariants() == nil)
+      #expect(harness.state.checkInvariants() == nil)
     #endif
-    #expect(world.pages() == world.replay().pages())
+    #expect(harness.pages() == harness.replay().pages())
   }
 
   @Test(
@@ -459,20 +461,20 @@ struct StepTests {
   )
   func changing(seed: UInt64) {
     var random = SplitMix64(seed: seed)
-    let world = StepWorld(rows: 4)
+    let harness = StepHarness(rows: 4)
     for step in 1...6_000 {
-      if random.oneIn(4) || world.newest == 0 { world.post() }
-      world.pass(Int64(random.below(50)))
-      world.move(random.oneIn(3) ? .delivered : .read, random.below(4), to: world.newest)
-      if random.oneIn(100) { world.keep([0, 1, 5, 64, 4_096][random.below(5)]) }
-      if random.oneIn(50) { world.write() }
-      if random.oneIn(40) { world.trim() }
+      if random.oneIn(4) || harness.newest == 0 { harness.post() }
+      harness.pass(Int64(random.below(50)))
+      harness.move(random.oneIn(3) ? .delivered : .read, random.below(4), to: harness.newest)
+      if random.oneIn(100) { harness.keep([0, 1, 5, 64, 4_096][random.below(5)]) }
+      if random.oneIn(50) { harness.write() }
+      if random.oneIn(40) { harness.trim() }
       guard step % 20 == 0 else { continue }
       for row in 0..<4 {
         for kind in [StepKind.read, .delivered] {
-          let sequence = UInt32(1 + random.below(Int(world.newest)))
-          guard let truth = world.truth(kind, row, reaching: sequence) else { continue }
-          switch world.time(kind, row, reaching: sequence) {
+          let sequence = UInt32(1 + random.below(Int(harness.newest)))
+          guard let truth = harness.truth(kind, row, reaching: sequence) else { continue }
+          switch harness.time(kind, row, reaching: sequence) {
           case .exact(let time):
             #expect(time.milliseconds == truth, "seed \(seed), step \(step)")
           case .latest(let time):
@@ -482,6 +484,6 @@ struct StepTests {
         }
       }
     }
-    #expect(world.trims > 0)
+    #expect(harness.trims > 0)
   }
 }

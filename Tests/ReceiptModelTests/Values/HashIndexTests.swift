@@ -41,9 +41,9 @@ struct HashIndexTests {
     func found(_ index: borrowing HashIndex, _ key: UInt32) -> UInt32? {
       index.find(spread.hash(key)) { keys[Int($0)] == key }
     }
-    let world = 120
+    let keyCount = 120
     for step in 0..<6000 {
-      let key = UInt32(random.below(world))
+      let key = UInt32(random.below(keyCount))
       if let number = numbers[key] {
         if random.oneIn(2) {
           index.remove(spread.hash(key), number)
@@ -62,7 +62,7 @@ struct HashIndexTests {
         return
       }
       if step % 100 == 0 {
-        for key in 0..<UInt32(world) where found(index, key) != numbers[key] {
+        for key in 0..<UInt32(keyCount) where found(index, key) != numbers[key] {
           Issue.record("\(spread), seed \(seed), step \(step): \(key) after a change of another")
           return
         }

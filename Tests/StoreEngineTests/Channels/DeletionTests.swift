@@ -11,71 +11,71 @@ struct DeletionTests {
   private static let a = ChannelReference.cid(Array("team:a".utf8))
 
   /// The numbers of `team:a`'s incarnations in storage.
-  private func stored(_ world: EngineWorld) -> [UInt64] {
-    Set(world.storage.pages.keys.map(\.channel.rawValue)).subtracting([0]).sorted()
+  private func stored(_ harness: EngineHarness) -> [UInt64] {
+    Set(harness.storage.pages.keys.map(\.channel.rawValue)).subtracting([0]).sorted()
   }
 
-  private func turn(_ world: EngineWorld) throws {
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
   }
 
   @Test("a deletion frees memory at once, is answered once durable, and then drops the pages")
   func deleted() throws {
-    let (world, gateway) = try settledWorld()
-    try world.checkpoint()
-    let empty = try EngineWorld().loop.gauges.residentBytes
+    let (harness, gateway) = try settledHarness()
+    try harness.checkpoint()
+    let empty = try EngineHarness().loop.gauges.residentBytes
     gateway.deleteChannel("team:a")
     gateway.getChannel("team:a")
     gateway.read("team:a", "alice")
     gateway.deleteChannel("team:a")
-    world.loop.endTurn()
-    #expect(world.loop.gauges.loadedChannels == 0 && world.loop.gauges.residentBytes == empty)
+    harness.loop.endTurn()
+    #expect(harness.loop.gauges.loadedChannels == 0 && harness.loop.gauges.residentBytes == empty)
     // The storage still has the channel, and is not read.
-    #expect(world.loads.isEmpty && stored(world) == [1])
+    #expect(harness.loads.isEmpty && stored(harness) == [1])
     #expect(gateway.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(
       gateway.take() == [
         "2 channel deleted", "3 channel_not_found", "4 channel_not_found", "5 no channel",
       ]
     )
-    #expect(world.commits.count == 1 && world.commits[0].drops.map(\.channel.rawValue) == [1])
+    #expect(harness.commits.count == 1 && harness.commits[0].drops.map(\.channel.rawValue) == [1])
     gateway.getChannel("team:a")
-    world.loop.endTurn()
-    #expect(gateway.take() == ["6 channel_not_found"] && world.loads.isEmpty)
-    try world.persistAll()
-    #expect(stored(world) == [] && world.storage.directory.isEmpty)
+    harness.loop.endTurn()
+    #expect(gateway.take() == ["6 channel_not_found"] && harness.loads.isEmpty)
+    try harness.persistAll()
+    #expect(stored(harness) == [] && harness.storage.directory.isEmpty)
     gateway.getChannel("team:a")
-    world.loop.endTurn()
-    #expect(world.loads.count == 1)
-    try world.answerLoads()
+    harness.loop.endTurn()
+    #expect(harness.loads.count == 1)
+    try harness.answerLoads()
     #expect(gateway.take() == ["7 channel_not_found"])
-    try world.checkpoint()
-    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+    try harness.checkpoint()
+    #expect(harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
   @Test("a channel created again after its deletion is another channel, with messages from 1")
   func again() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:a", "m2", by: "alice")
-    try turn(world)
+    try turn(harness)
     gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
     gateway.post("team:a", "m2", by: "carol")
     gateway.read("team:a", "alice")
-    try turn(world)
+    try turn(harness)
     #expect(
       gateway.take() == [
         "2 message 1 new", "3 message 2 new", "4 channel deleted", "5 channel of 1 new", "6 message 1 new",
         "7 not_a_member",
       ]
     )
-    try world.checkpoint()
-    #expect(stored(world) == [2] && world.storage.directory.values.map(\.rawValue) == [2])
-    let restarted = try EngineWorld(world.storage)
+    try harness.checkpoint()
+    #expect(stored(harness) == [2] && harness.storage.directory.values.map(\.rawValue) == [2])
+    let restarted = try EngineHarness(harness.storage)
     let other = restarted.connect(session: 2)
     other.getChannel("team:a")
     other.post("team:a", "m2", by: "carol")
@@ -85,18 +85,18 @@ struct DeletionTests {
 
   @Test("a resent deletion does not delete a channel that was created since")
   func resend() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.deleteChannel("team:a")
     gateway.put("team:a", ["carol"])
     gateway.deleteChannel("team:a", counter: 2)
     gateway.getChannel("team:a")
-    try turn(world)
+    try turn(harness)
     #expect(
       gateway.take() == ["2 channel deleted", "3 channel of 1 new", "4 channel deleted", "5 channel of 1"]
     )
     gateway.deleteChannel("team:a")
     gateway.deleteChannel("team:a", counter: 4)
-    try turn(world)
+    try turn(harness)
     #expect(gateway.take() == ["6 channel deleted", "7 channel deleted"])
   }
 
@@ -123,9 +123,9 @@ struct DeletionTests {
 
   /// Perform a history, then crash once more and compare the recovered channel with the possible states.
   private func history(_ steps: String) throws {
-    var world = try EngineWorld { $0.checkpointAgeMilliseconds = 0 }
+    var harness = try EngineHarness { $0.checkpointAgeMilliseconds = 0 }
     var session: UInt64 = 1
-    var gateway = world.connect(session: session)
+    var gateway = harness.connect(session: session)
     var members = 0
     var messages = 0
     /// The numbers of members and messages, nil for no channel: the current state, and all states possible after a
@@ -147,23 +147,23 @@ struct DeletionTests {
         gateway.post("team:a", "m\(members)-\(messages)")
         if state != nil { state!.messages += 1 }
       case "b":
-        world.loop.endTurn()
-        try world.answerLoads()
+        harness.loop.endTurn()
+        try harness.answerLoads()
         possible.append(state)
-        if !world.commits.isEmpty { try world.persist() }
+        if !harness.commits.isEmpty { try harness.persist() }
       case "c", "k":
-        try turn(world)
-        if step == "k" { try world.checkpoint() }
+        try turn(harness)
+        if step == "k" { try harness.checkpoint() }
         possible = [state]
       case "x":
-        world.loop.endTurn()
-        let storage = world.storage
-        world = try EngineWorld(storage) { $0.checkpointAgeMilliseconds = 0 }
+        harness.loop.endTurn()
+        let storage = harness.storage
+        harness = try EngineHarness(storage) { $0.checkpointAgeMilliseconds = 0 }
         session += 1
-        gateway = world.connect(session: session)
+        gateway = harness.connect(session: session)
         // Uncommitted steps may be lost, all of them or the last ones. The history continues from the recovered state.
         possible.append(state)
-        let found = try channelState(world)
+        let found = try channelState(harness)
         let isPossible = possible.contains {
           $0?.members == found?.members && $0?.messages == found?.messages
         }
@@ -174,17 +174,17 @@ struct DeletionTests {
       }
       if step != "b", step != "x" { possible.append(state) }
     }
-    try world.checkpoint()
-    #expect(world.storage.log[ShardID(0)]?.isEmpty ?? true, "\(steps)")
-    #expect(stored(world).count == (state == nil ? 0 : 1), "\(steps): \(stored(world)) are on storage")
-    #expect(world.reports.isEmpty && world.halts.isEmpty, "\(steps): \(world.reports)")
+    try harness.checkpoint()
+    #expect(harness.storage.log[ShardID(0)]?.isEmpty ?? true, "\(steps)")
+    #expect(stored(harness).count == (state == nil ? 0 : 1), "\(steps): \(stored(harness)) are on storage")
+    #expect(harness.reports.isEmpty && harness.halts.isEmpty, "\(steps): \(harness.reports)")
   }
 
   /// The numbers of members and messages of `team:a`.
-  private func channelState(_ world: EngineWorld) throws -> (members: Int, messages: Int)? {
-    let gateway = world.connect(session: 1_000)
+  private func channelState(_ harness: EngineHarness) throws -> (members: Int, messages: Int)? {
+    let gateway = harness.connect(session: 1_000)
     gateway.getChannel("team:a")
-    try turn(world)
+    try turn(harness)
     guard gateway.take() != ["1 channel_not_found"] else { return nil }
     let payload = gateway.lastPayload
     var reader = FieldReader(payload.readableBytesSpan)
@@ -194,18 +194,18 @@ struct DeletionTests {
 
   @Test("the log is kept until the pages are dropped, and recovery from it drops them again")
   func logKept() throws {
-    let (world, gateway) = try settledWorld()
-    try world.checkpoint()
+    let (harness, gateway) = try settledHarness()
+    try harness.checkpoint()
     gateway.deleteChannel("team:a")
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     // The drop is in flight and never completes.
     for _ in 0..<3 {
-      world.advance(10_000)
-      world.loop.tick()
+      harness.advance(10_000)
+      harness.loop.tick()
     }
-    #expect(world.commits.count == 1 && world.commits[0].cuts.isEmpty)
-    let restarted = try EngineWorld(world.storage)
+    #expect(harness.commits.count == 1 && harness.commits[0].cuts.isEmpty)
+    let restarted = try EngineHarness(harness.storage)
     let other = restarted.connect(session: 2)
     other.getChannel("team:a")
     restarted.loop.endTurn()
@@ -224,8 +224,8 @@ struct DeletionTests {
 
   @Test("a channel in the log's tail is deleted when it is loaded, and is not loaded afterwards")
   func tail() throws {
-    let (world, _) = try settledWorld()
-    let restarted = try EngineWorld(world.storage)
+    let (harness, _) = try settledHarness()
+    let restarted = try EngineHarness(harness.storage)
     restarted.loop.tick()
     let gateway = restarted.connect(session: 2)
     gateway.deleteChannel("team:a")
@@ -244,8 +244,8 @@ struct DeletionTests {
 
   @Test("a stale read without waiting requests does not restore a deleted channel")
   func staleRead() throws {
-    let (world, _) = try settledWorld()
-    let restarted = try EngineWorld(world.storage)
+    let (harness, _) = try settledHarness()
+    let restarted = try EngineHarness(harness.storage)
     let gateway = restarted.connect(session: 2)
     gateway.getChannel("team:a")
     let (request, reference) = restarted.loads[0]
@@ -268,32 +268,32 @@ struct DeletionTests {
 
   @Test("dirty pages of a deleted channel are not written for the next channel in its slot")
   func dirtyPages() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m600"])
-    try turn(world)
-    #expect(world.loop.gauges.dirtyPages > 5)
+    try turn(harness)
+    #expect(harness.loop.gauges.dirtyPages > 5)
     gateway.deleteChannel("team:a")
     gateway.put("team:b", ["carol"])
-    try turn(world)
+    try turn(harness)
     _ = gateway.take()
-    try world.checkpoint()
-    let pages = world.storage.pages.keys.filter { $0.channel.rawValue > 0 }
+    try harness.checkpoint()
+    let pages = harness.storage.pages.keys.filter { $0.channel.rawValue > 0 }
     #expect(Set(pages.map(\.channel.rawValue)) == [2])
     #expect(Set(pages.map(\.page)) == [.head, .rows(0)])
-    #expect(world.loop.gauges.dirtyPages == 0)
+    #expect(harness.loop.gauges.dirtyPages == 0)
   }
 
   @Test("a sliced list ends with its channel's deletion, also when a new channel has the cid by then")
   func sliced() throws {
-    let world = try EngineWorld { configuration in
+    let harness = try EngineHarness { configuration in
       configuration.sliceRows = 40
       configuration.shortRows = 40
     }
-    let gateway = world.connect()
+    let gateway = harness.connect()
     gateway.put("team:a", (0..<500).map { "u\($0)" })
     gateway.post("team:a", "m1", by: "u0")
-    try turn(world)
+    try turn(harness)
     _ = gateway.take()
     for isPutAgain in [false, true] {
       gateway.send(.listMembers, "team:a") { payload in
@@ -308,21 +308,21 @@ struct DeletionTests {
           cursor: none.span.bytes
         )
       }
-      world.loop.endTurn()
-      #expect(world.slices == 1 && gateway.take() == [])
+      harness.loop.endTurn()
+      #expect(harness.slices == 1 && gateway.take() == [])
       gateway.deleteChannel("team:a")
       if isPutAgain { gateway.put("team:a", ["zoe"]) }
-      world.loop.endTurn()
+      harness.loop.endTurn()
       #expect(gateway.take() == [])
-      try world.persistAll()
+      try harness.persistAll()
       #expect(gateway.take().map { $0.dropFirst(2) }.first == "channel_not_found")
-      while world.slices > 0 { world.slice() }
-      try world.persistAll()
+      while harness.slices > 0 { harness.slice() }
+      try harness.persistAll()
       _ = gateway.take()
       if !isPutAgain {
         gateway.put("team:a", (0..<500).map { "u\($0)" })
         gateway.post("team:a", "m1", by: "u0")
-        try turn(world)
+        try turn(harness)
         _ = gateway.take()
       }
     }
@@ -330,39 +330,39 @@ struct DeletionTests {
 
   @Test("a deletion while memory is short leaves loading and eviction of other channels unchanged")
   func eviction() throws {
-    let world = try EngineWorld { $0.residentBytesMax = 20_000 }
-    let gateway = world.connect()
+    let harness = try EngineHarness { $0.residentBytesMax = 20_000 }
+    let gateway = harness.connect()
     for round in 0..<3 {
       for number in 0..<40 {
         gateway.put("team:\(number)", ["alice", "bob"])
         gateway.post("team:\(number)", "m\(round)")
-        try turn(world)
+        try turn(harness)
       }
       for number in stride(from: 0, to: 40, by: 3) {
         gateway.deleteChannel("team:\(number)")
-        try turn(world)
+        try turn(harness)
       }
       _ = gateway.take()
       for number in 0..<40 {
         gateway.getChannel("team:\(number)")
-        try turn(world)
+        try turn(harness)
         let isThere = gateway.take() == ["\(gateway.sent) channel of 2"]
         #expect(isThere == (number % 3 != 0), "round \(round), channel \(number)")
       }
     }
-    #expect(world.loop.counters.channelsEvicted > 0)
-    try world.checkpoint()
-    #expect(world.storage.directory.count == 26)
+    #expect(harness.loop.counters.channelsEvicted > 0)
+    try harness.checkpoint()
+    #expect(harness.storage.directory.count == 26)
   }
 
   @Test("a failed commit leaves the outcome of a deletion open, as for every command")
   func failure() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.deleteChannel("team:a")
-    world.loop.endTurn()
-    world.fail()
+    harness.loop.endTurn()
+    harness.fail()
     #expect(gateway.take() == [])
-    let restarted = try EngineWorld(world.storage)
+    let restarted = try EngineHarness(harness.storage)
     let resent = restarted.connect()
     resent.deleteChannel("team:a", counter: 2)
     try turn(restarted)

@@ -55,24 +55,24 @@ extension Gateway {
 @Suite("Lists and slices")
 struct ListTests {
   /// `team:a` with alice, bob and m1 by alice; `team:b` with this many members and m1; all in storage.
-  private func world(
+  private func harness(
     members: Int = 100,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-  ) throws -> (EngineWorld, Gateway) {
-    let (world, gateway) = try settledWorld { configuration in
+  ) throws -> (EngineHarness, Gateway) {
+    let (harness, gateway) = try settledHarness { configuration in
       configuration.sliceRows = 40
       configuration.shortRows = 10
       configure(&configuration)
     }
     gateway.post("team:a", "m1", by: "alice")
     gateway.put("team:b", (1...members).map { "u\($0)" })
-    world.loop.endTurn()
-    try world.answerLoads()
+    harness.loop.endTurn()
+    try harness.answerLoads()
     gateway.post("team:b", "m1")
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = gateway.take()
-    return (world, gateway)
+    return (harness, gateway)
   }
 
   private static func words(_ replies: [String]) -> [String] {
@@ -81,10 +81,10 @@ struct ListTests {
 
   @Test("list_members and member_statuses give answers and refusals")
   func frames() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.read("team:a", "bob", "m1")
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = gateway.take()
     gateway.list("team:a", .readers)
     gateway.list("team:a", .unread)
@@ -101,7 +101,7 @@ struct ListTests {
     gateway.members("team:a", Array(repeating: "bob", count: 101))
     gateway.members("team:a", ["bob"], "m2")
     gateway.members("team:a", ["bob"], viewer: "zoe")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(
       Self.words(gateway.take()) == [
         "bob@1000", "nobody", "bob@1000", "u1 u2 of 100 + j2", "u99 u100", "invalid_field", "invalid_field",
@@ -113,53 +113,53 @@ struct ListTests {
 
   @Test("a list that shows a move leaves once the move is durable")
   func replyTiming() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.read("team:a", "bob", "m1")
     gateway.list("team:a", .readers)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(Self.words(gateway.take()) == ["row read 1 unread 0", "bob@1000"])
   }
 
   @Test("a long list is built in slices, and other channels are answered between them")
   func slices() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    #expect(world.slices == 1)
-    #expect(world.loop.isBusy)
-    world.slice()
+    #expect(harness.slices == 1)
+    #expect(harness.loop.isBusy)
+    harness.slice()
     #expect(gateway.take() == [])
     gateway.read("team:a", "bob", "m1")
     // Reads ahead of the scan are included, reads behind it are not.
     gateway.read("team:b", "u1", "m1")
     gateway.read("team:b", "u100", "m1")
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(Self.words(gateway.take()).count == 3)
     var left = 10
-    while world.slices > 0, left > 0 {
-      world.slice()
+    while harness.slices > 0, left > 0 {
+      harness.slice()
       left -= 1
     }
     // The total is computed when the page is complete.
     #expect(Self.words(gateway.take()) == ["u100@1000 of 2"])
-    #expect(world.slices == 0)
-    #expect(!world.loop.isBusy)
+    #expect(harness.slices == 0)
+    #expect(!harness.loop.isBusy)
   }
 
   @Test("sliced queries take turns")
   func turns() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     for _ in 0..<3 { gateway.list("team:b", .readers) }
-    world.loop.endTurn()
+    harness.loop.endTurn()
     // Each slice serves one query, and no slice is requested twice.
     var slices = 0
-    while world.slices > 0, slices < 100 {
-      #expect(world.slices == 1)
-      world.slice()
+    while harness.slices > 0, slices < 100 {
+      #expect(harness.slices == 1)
+      harness.slice()
       slices += 1
     }
     #expect(Self.words(gateway.take()) == ["nobody", "nobody", "nobody"])
@@ -168,75 +168,75 @@ struct ListTests {
 
   @Test("one sliced query beyond the limit is busy; those of closed connections do not count")
   func bound() throws {
-    let (world, gateway) = try world { $0.slicedQueriesMax = 2 }
-    let other = world.connect(session: 2)
-    world.loop.open(other.lane)
+    let (harness, gateway) = try harness { $0.slicedQueriesMax = 2 }
+    let other = harness.connect(session: 2)
+    harness.loop.open(other.lane)
     other.list("team:b", .readers)
     gateway.list("team:b", .readers)
     gateway.list("team:b", .readers)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(Self.words(gateway.take()) == ["busy"])
-    world.loop.close(other.lane)
+    harness.loop.close(other.lane)
     gateway.list("team:b", .readers)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    while world.slices > 0 { world.slice() }
+    while harness.slices > 0 { harness.slice() }
     #expect(Self.words(gateway.take()) == ["nobody", "nobody"])
     #expect(other.take() == [])
   }
 
   @Test("a query whose connection has closed is dropped")
   func closed() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
-    world.loop.endTurn()
-    world.loop.close(gateway.lane)
-    #expect(world.slices == 1)
-    world.slice()
-    #expect(world.slices == 0)
-    #expect(!world.loop.isBusy)
+    harness.loop.endTurn()
+    harness.loop.close(gateway.lane)
+    #expect(harness.slices == 1)
+    harness.slice()
+    #expect(harness.slices == 0)
+    #expect(!harness.loop.isBusy)
     #expect(gateway.take() == [])
   }
 
   @Test("a channel stays in memory while a query on it is in progress")
   func eviction() throws {
-    let (world, gateway) = try world { $0.residentBytesMax = 1 }
-    try world.checkpoint()
+    let (harness, gateway) = try harness { $0.residentBytesMax = 1 }
+    try harness.checkpoint()
     _ = gateway.take()
     gateway.list("team:b", .readers)
-    world.loop.endTurn()
-    try world.answerLoads()
-    #expect(world.slices == 1)
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    #expect(harness.slices == 1)
     let name = Array("team:b".utf8)
-    func isLoaded() -> Bool { world.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
+    func isLoaded() -> Bool { harness.loop.isLoaded(ShardID(0), cid: name.span.bytes) }
     // Time and turns that suffice for eviction.
     for _ in 0..<5 {
-      world.advance(1_000)
-      world.loop.tick()
-      try world.persistAll()
-      world.loop.endTurn()
+      harness.advance(1_000)
+      harness.loop.tick()
+      try harness.persistAll()
+      harness.loop.endTurn()
       #expect(isLoaded())
     }
-    while world.slices > 0 { world.slice() }
+    while harness.slices > 0 { harness.slice() }
     #expect(Self.words(gateway.take()) == ["nobody"])
     for _ in 0..<5 {
-      world.advance(1_000)
-      world.loop.tick()
-      try world.persistAll()
-      world.loop.endTurn()
+      harness.advance(1_000)
+      harness.loop.tick()
+      try harness.persistAll()
+      harness.loop.endTurn()
     }
     #expect(!isLoaded())
   }
 
   @Test("a halted loop runs no further slices")
   func halted() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.list("team:b", .readers)
     gateway.read("team:a", "bob", "m1")
-    world.loop.endTurn()
-    world.fail()
-    world.slice()
-    #expect(world.slices == 0)
+    harness.loop.endTurn()
+    harness.fail()
+    harness.slice()
+    #expect(harness.slices == 0)
     #expect(gateway.take() == [])
   }
 }

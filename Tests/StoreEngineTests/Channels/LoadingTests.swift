@@ -14,148 +14,148 @@ struct LoadingTests {
   private func restarted(
     isCheckpointed: Bool = true,
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-  ) throws -> EngineWorld {
-    let world = try EngineWorld()
-    let gateway = world.connect(session: 99)
+  ) throws -> EngineHarness {
+    let harness = try EngineHarness()
+    let gateway = harness.connect(session: 99)
     for cid in ["team:a", "team:b"] {
       gateway.put(cid, ["alice", "bob"])
       gateway.post(cid, "m1")
     }
-    try world.answerLoads()
-    try world.persistAll()
-    if isCheckpointed { try world.checkpoint() }
-    return try EngineWorld(world.storage, configure: configure)
+    try harness.answerLoads()
+    try harness.persistAll()
+    if isCheckpointed { try harness.checkpoint() }
+    return try EngineHarness(harness.storage, configure: configure)
   }
 
   @Test("requests wait for their channel in order, and block no other")
   func order() throws {
-    let world = try restarted()
-    let gateway = world.connect()
+    let harness = try restarted()
+    let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
     gateway.getChannel("team:a")
     gateway.getChannel("team:b")
     gateway.change("team:a", remove: ["carol"])
-    world.loop.endTurn()
-    #expect(world.loads.map(\.reference) == [a, b])
-    try world.answerLoad(b)
+    harness.loop.endTurn()
+    #expect(harness.loads.map(\.reference) == [a, b])
+    try harness.answerLoad(b)
     #expect(gateway.take() == ["3 channel of 2"])
-    try world.answerLoad(a)
+    try harness.answerLoad(a)
     #expect(gateway.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 3", "4 channel of 2"])
   }
 
   @Test("a put of a missing channel creates it, also for the requests queued behind it")
   func missing() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     gateway.getChannel("team:new")
     gateway.read("team:new", "alice")
     gateway.put("team:new", ["alice"])
     gateway.getChannel("team:new")
-    try world.answerLoads()
+    try harness.answerLoads()
     #expect(gateway.take() == ["1 channel_not_found", "2 channel_not_found"])
-    try world.persist()
+    try harness.persist()
     #expect(gateway.take() == ["3 channel of 1 new", "4 channel of 1"])
   }
 
   @Test("one channel beyond the limit of concurrent loads is busy, and nothing is applied")
   func loadsMax() throws {
-    let world = try restarted { $0.loadsMax = 1 }
-    let gateway = world.connect()
+    let harness = try restarted { $0.loadsMax = 1 }
+    let gateway = harness.connect()
     gateway.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
     gateway.getChannel("team:a")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
-    try world.answerLoads()
+    try harness.answerLoads()
     #expect(gateway.take() == ["1 channel of 2", "3 channel of 2"])
     // Its answer may be lost: the command does not count as applied.
     gateway.change("team:a", add: ["dave"])
-    let again = world.connect()
+    let again = harness.connect()
     again.change("team:b", add: ["carol"], counter: 1)
     again.getChannel("team:b")
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(again.take() == ["1 channel of 3", "2 channel of 3"])
   }
 
   @Test("one request beyond the limit of waiting requests for a channel is busy")
   func waitingMax() throws {
-    let world = try restarted { $0.waitingPerLoadMax = 2 }
-    let gateway = world.connect()
+    let harness = try restarted { $0.waitingPerLoadMax = 2 }
+    let gateway = harness.connect()
     for _ in 0..<4 { gateway.getChannel("team:a") }
     gateway.getChannel("team:b")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["3 busy", "4 busy"])
-    try world.answerLoads()
+    try harness.answerLoads()
     #expect(gateway.take() == ["1 channel of 2", "2 channel of 2", "5 channel of 2"])
   }
 
   @Test("an unreadable channel is unavailable, others are served, and the next request reads it again")
   func unreadable() throws {
-    let world = try restarted()
-    let gateway = world.connect()
+    let harness = try restarted()
+    let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
     gateway.change("team:b", add: ["carol"])
-    try world.answerLoad(a, failing: true)
+    try harness.answerLoad(a, failing: true)
     #expect(gateway.take() == ["1 unavailable"])
-    #expect(world.reports == [.failed("bad sector")])
-    try world.answerLoad(b)
-    try world.persistAll()
+    #expect(harness.reports == [.failed("bad sector")])
+    try harness.answerLoad(b)
+    try harness.persistAll()
     #expect(gateway.take() == ["2 channel of 3"])
     // The resend on another connection is applied, because the original was not.
-    let again = world.connect()
+    let again = harness.connect()
     again.change("team:a", add: ["carol"], counter: 1)
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(again.take() == ["1 channel of 3"])
   }
 
   @Test("a malformed waiting request ends its connection, not the others")
   func malformed() throws {
-    let world = try restarted()
-    let gateway = world.connect()
-    let other = world.connect(session: 2)
+    let harness = try restarted()
+    let gateway = harness.connect()
+    let other = harness.connect(session: 2)
     gateway.send(.getChannel, "team:a") { $0.writeInteger(UInt8(1)) }
     other.getChannel("team:a")
     gateway.change("team:b", add: ["carol"])
-    try world.answerLoad(a)
+    try harness.answerLoad(a)
     #expect(gateway.ended == [.trailingBytes])
     #expect(other.take() == ["1 channel of 2"] && other.ended == [])
     // The loop reads no more from the connection and drops its waiting requests. The client resends all of them, in
     // order.
     gateway.change("team:b", add: ["dave"])
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     other.getChannel("team:b")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(other.take() == ["2 channel of 2"] && gateway.take() == [])
   }
 
   @Test("a waiting command without a valid counter ends its connection before anything is read")
   func malformedCounter() throws {
-    let world = try restarted()
-    let gateway = world.connect()
+    let harness = try restarted()
+    let gateway = harness.connect()
     gateway.send(.markRead, "team:a", counter: 0) { _ in }
-    #expect(gateway.ended == [.badValue(.session)] && world.loads.isEmpty)
+    #expect(gateway.ended == [.badValue(.session)] && harness.loads.isEmpty)
   }
 
   @Test("a waiting command resent on another connection is applied once")
   func resentWhileWaiting() throws {
-    let world = try restarted()
-    let gateway = world.connect(serial: 1)
-    world.loop.open(gateway.lane)
+    let harness = try restarted()
+    let gateway = harness.connect(serial: 1)
+    harness.loop.open(gateway.lane)
     gateway.change("team:a", add: ["carol"])
     gateway.change("team:a", remove: ["carol"])
-    let again = world.connect(serial: 2)
-    world.loop.open(again.lane)
+    let again = harness.connect(serial: 2)
+    harness.loop.open(again.lane)
     #expect(gateway.lane.isClosed)
     again.change("team:a", add: ["carol"], counter: 1)
     again.change("team:a", remove: ["carol"], counter: 2)
     again.change("team:a", add: ["dave"], counter: 3)
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(gateway.take() == [])
     // Requests that waited on the older connection are applied only when they are resent.
     #expect(again.take() == ["1 channel of 3", "2 channel of 2", "3 channel of 3"])
@@ -163,20 +163,20 @@ struct LoadingTests {
 
   @Test("an older connection that opens late is closed")
   func lateOpen() throws {
-    let (world, _) = try settledWorld()
-    let newer = world.connect(serial: 8)
-    let older = world.connect(serial: 7)
-    world.loop.open(newer.lane)
-    world.loop.open(older.lane)
+    let (harness, _) = try settledHarness()
+    let newer = harness.connect(serial: 8)
+    let older = harness.connect(serial: 7)
+    harness.loop.open(newer.lane)
+    harness.loop.open(older.lane)
     #expect(older.lane.isClosed && !newer.lane.isClosed)
     older.post("team:a", "m1")
     newer.getChannel("team:a")
-    world.loop.endTurn()
-    #expect(world.commits.isEmpty && newer.take() == ["1 channel of 2"])
+    harness.loop.endTurn()
+    #expect(harness.commits.isEmpty && newer.take() == ["1 channel of 2"])
     // Closing the older connection does not close the newer one.
-    world.loop.close(older.lane)
-    let third = world.connect(serial: 9)
-    world.loop.open(third.lane)
+    harness.loop.close(older.lane)
+    let third = harness.connect(serial: 9)
+    harness.loop.open(third.lane)
     #expect(newer.lane.isClosed)
   }
 
@@ -184,17 +184,17 @@ struct LoadingTests {
 
   @Test("a tail channel loaded to cut the log does not overtake requests that wait for it")
   func tailKeepsOrder() throws {
-    let world = try restarted(isCheckpointed: false)
-    let gateway = world.connect()
+    let harness = try restarted(isCheckpointed: false)
+    let gateway = harness.connect()
     gateway.change("team:a", add: ["carol"])
-    world.loop.tick()
-    #expect(world.loads.map(\.reference) == [a, .number(ChannelNumber(1)), .number(ChannelNumber(2))])
-    try world.answerLoad(.number(ChannelNumber(1)))
+    harness.loop.tick()
+    #expect(harness.loads.map(\.reference) == [a, .number(ChannelNumber(1)), .number(ChannelNumber(2))])
+    try harness.answerLoad(.number(ChannelNumber(1)))
     gateway.change("team:a", remove: ["carol"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     // The read by name is ignored.
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(gateway.take() == ["1 channel of 3", "2 channel of 2"])
   }
 
@@ -202,48 +202,48 @@ struct LoadingTests {
     "a tail channel already loaded by name ignores its read by number, whatever pages exist"
   )
   func tailTwice() throws {
-    let world = try restarted(isCheckpointed: false)
+    let harness = try restarted(isCheckpointed: false)
     // A crash between two page writes: the rows are in storage, the head is in the log only.
     var rows: [Effect] = []
-    for (_, bytes) in world.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
+    for (_, bytes) in harness.storage.log[ShardID(0)]!.sorted(by: { $0.key < $1.key }) {
       rows += try LogBatch(bytes.readableBytesSpan).effects.filter {
         $0.channel == ChannelNumber(1) && $0.page == .rows(0)
       }
     }
     var page = ByteBuffer()
     Page(index: LogIndex(1), effects: rows).write(into: &page)
-    world.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .rows(0))] = page
-    let gateway = world.connect()
+    harness.storage.pages[PageKey(shard: ShardID(0), channel: ChannelNumber(1), page: .rows(0))] = page
+    let gateway = harness.connect()
     gateway.getChannel("team:a")
-    world.loop.tick()
-    try world.answerLoad(a)
-    try world.answerLoads()
-    #expect(gateway.take() == ["1 channel of 2"] && world.reports == [])
-    #expect(world.loop.gauges.tailChannels == 0)
+    harness.loop.tick()
+    try harness.answerLoad(a)
+    try harness.answerLoads()
+    #expect(gateway.take() == ["1 channel of 2"] && harness.reports == [])
+    #expect(harness.loop.gauges.tailChannels == 0)
   }
 
   @Test("an unreadable tail channel is retried, and the log is cut afterwards")
   func tailRetry() throws {
-    let world = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
-    world.loop.tick()
-    try world.answerLoad(failing: true)
-    try world.answerLoads()
-    world.advance(4_000)
-    world.loop.tick()
-    #expect(world.loads.isEmpty)
-    #expect(world.loop.gauges.tailChannels == 1)
-    try world.persistAll()
-    try world.checkpoint()
-    #expect(world.loop.gauges.tailChannels == 0)
-    #expect(world.storage.log[ShardID(0)]!.isEmpty)
+    let harness = try restarted(isCheckpointed: false) { $0.tailRetryMilliseconds = 5_000 }
+    harness.loop.tick()
+    try harness.answerLoad(failing: true)
+    try harness.answerLoads()
+    harness.advance(4_000)
+    harness.loop.tick()
+    #expect(harness.loads.isEmpty)
+    #expect(harness.loop.gauges.tailChannels == 1)
+    try harness.persistAll()
+    try harness.checkpoint()
+    #expect(harness.loop.gauges.tailChannels == 0)
+    #expect(harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
   @Test("a busy store still loads the tail")
   func tailUnderLoad() throws {
-    let world = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
-    let gateway = world.connect()
+    let harness = try restarted(isCheckpointed: false) { $0.tailLoadsMax = 1 }
+    let gateway = harness.connect()
     for number in 0..<20 { gateway.getChannel("team:other\(number)") }
-    world.loop.tick()
-    #expect(world.loads.last?.reference == .number(ChannelNumber(1)))
+    harness.loop.tick()
+    #expect(harness.loads.last?.reference == .number(ChannelNumber(1)))
   }
 }

@@ -11,30 +11,30 @@ struct PostponedTests {
   private static let crowd = (0..<12).map { "\($0)" + String(repeating: "x", count: 100) }
 
   /// `team:a` and `team:b` of alice and bob, with a message each, and a limit of ten entries between two slices.
-  private func world(
+  private func harness(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-  ) throws -> (world: EngineWorld, gateway: Gateway) {
-    let (world, gateway) = try settledWorld { configuration in
+  ) throws -> (harness: EngineHarness, gateway: Gateway) {
+    let (harness, gateway) = try settledHarness { configuration in
       configuration.entriesPerTurn = 10
       configure(&configuration)
     }
     gateway.put("team:b", ["alice", "bob"])
-    try world.answerLoads()
+    try harness.answerLoads()
     gateway.post("team:a", "m1", by: "alice")
     gateway.post("team:b", "m1", by: "alice")
-    world.loop.endTurn()
-    try world.persistAll()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.persistAll()
+    try harness.settle()
     // The limit is reset.
-    world.loop.tick()
-    try world.settle()
+    harness.loop.tick()
+    try harness.settle()
     _ = gateway.take()
-    return (world, gateway)
+    return (harness, gateway)
   }
 
-  private func endAndTake(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
-    world.loop.endTurn()
-    try world.persistAll()
+  private func endAndTake(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+    harness.loop.endTurn()
+    try harness.persistAll()
     return gateway.take()
   }
 
@@ -42,7 +42,7 @@ struct PostponedTests {
     "the second of two wide requests waits for a slice, with later ones to its channel; others overtake it"
   )
   func order() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)  // 5
     gateway.change("team:b", add: Self.crowd)  // 6
     gateway.read("team:b", Self.crowd[3], "m1")  // 7
@@ -52,38 +52,38 @@ struct PostponedTests {
     let first = gateway.sent - 5
     func words(_ place: UInt32, _ text: String) -> String { "\(first + place) \(text)" }
     #expect(
-      try endAndTake(world, gateway) == [
+      try endAndTake(harness, gateway) == [
         words(0, "channel of 14"), words(4, "row read 1 unread 0"), words(5, "channel of 13"),
       ]
     )
-    #expect(world.slices == 1 && world.loop.isBusy)
-    world.slice()
-    #expect(try endAndTake(world, gateway) == [words(1, "channel of 14")])
-    world.slice()
+    #expect(harness.slices == 1 && harness.loop.isBusy)
+    harness.slice()
+    #expect(try endAndTake(harness, gateway) == [words(1, "channel of 14")])
+    harness.slice()
     #expect(
-      try endAndTake(world, gateway) == [
+      try endAndTake(harness, gateway) == [
         words(2, "row read 1 unread 0 uncounted 3"), words(3, "channel of 14"),
       ]
     )
-    #expect(world.slices == 0 && !world.loop.isBusy)
+    #expect(harness.slices == 0 && !harness.loop.isBusy)
   }
 
   @Test("wide requests are limited over all turns between two slices")
   func turns() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)
-    #expect(try endAndTake(world, gateway).count == 1)
+    #expect(try endAndTake(harness, gateway).count == 1)
     gateway.change("team:b", add: Self.crowd)
-    #expect(try endAndTake(world, gateway) == [])
+    #expect(try endAndTake(harness, gateway) == [])
     gateway.change("team:b", remove: ["alice"])
-    world.advance(100)
-    world.loop.tick()
+    harness.advance(100)
+    harness.loop.tick()
     // The tick has reset the limit, but requests keep their order.
     gateway.change("team:b", add: ["carol"])
-    #expect(try endAndTake(world, gateway) == [])
-    while world.slices > 0 { world.slice() }
+    #expect(try endAndTake(harness, gateway) == [])
+    while harness.slices > 0 { harness.slice() }
     #expect(
-      try endAndTake(world, gateway).map { $0.drop { $0 != " " } } == [
+      try endAndTake(harness, gateway).map { $0.drop { $0 != " " } } == [
         " channel of 14", " channel of 13", " channel of 14",
       ]
     )
@@ -91,51 +91,51 @@ struct PostponedTests {
 
   @Test("wide unread counts wait in the same way")
   func counts() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     let many = Array(repeating: CountsEntry("team:a", "bob"), count: 120)
     gateway.unreadCounts(many)
     gateway.unreadCounts(many)
     gateway.unreadCounts([CountsEntry("team:b", "bob")])
     gateway.read("team:a", "bob", "m1")
-    let answers = try endAndTake(world, gateway)
+    let answers = try endAndTake(harness, gateway)
     // The short request does not wait.
     #expect(answers.count == 3 && answers[1].hasSuffix("unread 1/0"))
     #expect(answers[0].hasSuffix(" 1/0") && answers[2].hasSuffix("row read 1 unread 0"))
-    world.slice()
-    let last = try endAndTake(world, gateway)
+    harness.slice()
+    let last = try endAndTake(harness, gateway)
     #expect(last.count == 1 && last.first?.hasSuffix(" 0/0") == true)
   }
 
   @Test("a postponed command resent on another connection is applied once")
   func resent() throws {
-    let (world, _) = try world()
-    let older = world.connect(session: 5, serial: 1)
-    world.loop.open(older.lane)
+    let (harness, _) = try harness()
+    let older = harness.connect(session: 5, serial: 1)
+    harness.loop.open(older.lane)
     older.change("team:a", add: Self.crowd)
     older.change("team:b", add: Self.crowd)
     older.change("team:b", remove: [Self.crowd[0]])
-    #expect(try endAndTake(world, older) == ["1 channel of 14"])
-    let again = world.connect(session: 5, serial: 2)
-    world.loop.open(again.lane)
+    #expect(try endAndTake(harness, older) == ["1 channel of 14"])
+    let again = harness.connect(session: 5, serial: 2)
+    harness.loop.open(again.lane)
     again.change("team:b", add: Self.crowd, counter: 2)
     again.change("team:b", remove: [Self.crowd[0]], counter: 3)
-    while world.slices > 0 { world.slice() }
-    #expect(try endAndTake(world, again) == ["1 channel of 14", "2 channel of 13"])
+    while harness.slices > 0 { harness.slice() }
+    #expect(try endAndTake(harness, again) == ["1 channel of 14", "2 channel of 13"])
     #expect(older.take() == [])
     // The commands are resent after they were applied.
     again.change("team:b", add: Self.crowd, counter: 2)
-    while world.slices > 0 { world.slice() }
-    #expect(try endAndTake(world, again) == ["3 channel of 13"])
+    while harness.slices > 0 { harness.slice() }
+    #expect(try endAndTake(harness, again) == ["3 channel of 13"])
   }
 
   @Test("a crash drops postponed commands, which are applied when they are resent")
   func crash() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     let counter = gateway.counter
-    #expect(try endAndTake(world, gateway).count == 1)
-    let restarted = try EngineWorld(world.storage)
+    #expect(try endAndTake(harness, gateway).count == 1)
+    let restarted = try EngineHarness(harness.storage)
     let again = restarted.connect()
     again.getChannel("team:b")
     try restarted.answerLoads()
@@ -146,34 +146,34 @@ struct PostponedTests {
 
   @Test("one postponed request beyond the limit is busy, and is applied when it is resent")
   func full() throws {
-    let (world, gateway) = try world { $0.postponedMax = 1 }
+    let (harness, gateway) = try harness { $0.postponedMax = 1 }
     gateway.change("team:a", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd)
     gateway.change("team:b", add: Self.crowd + ["carol"])
-    let answers = try endAndTake(world, gateway)
+    let answers = try endAndTake(harness, gateway)
     #expect(answers.count == 2 && answers.contains { $0.hasSuffix(" busy") })
-    world.slice()
-    _ = try endAndTake(world, gateway)
+    harness.slice()
+    _ = try endAndTake(harness, gateway)
     gateway.change("team:b", add: Self.crowd + ["carol"], counter: gateway.counter)
-    while world.slices > 0 { world.slice() }
-    #expect(try endAndTake(world, gateway).last?.hasSuffix("channel of 15") == true)
+    while harness.slices > 0 { harness.slice() }
+    #expect(try endAndTake(harness, gateway).last?.hasSuffix("channel of 15") == true)
   }
 
   @Test("wide requests pause while a commit's backlog is full, and continue when the commit ends")
   func gathered() throws {
-    let (world, gateway) = try world { $0.gatheredBytesMax = 1 }
+    let (harness, gateway) = try harness { $0.gatheredBytesMax = 1 }
     gateway.change("team:a", add: Self.crowd)
-    world.loop.endTurn()
-    #expect(world.commits.count == 1)
+    harness.loop.endTurn()
+    #expect(harness.commits.count == 1)
     gateway.change("team:b", add: Self.crowd)
-    #expect(world.slices == 1)
-    world.slice()
+    #expect(harness.slices == 1)
+    harness.slice()
     gateway.change("team:a", remove: Self.crowd)
-    #expect(world.slices == 0 && world.loop.isBusy)
-    try world.persist()
-    #expect(world.commits.count == 1 && world.slices == 1)
-    world.slice()
-    try world.persistAll()
+    #expect(harness.slices == 0 && harness.loop.isBusy)
+    try harness.persist()
+    #expect(harness.commits.count == 1 && harness.slices == 1)
+    harness.slice()
+    try harness.persistAll()
     #expect(
       gateway.take().map { $0.drop { $0 != " " } } == [
         " channel of 14", " channel of 14", " channel of 2",
@@ -183,7 +183,7 @@ struct PostponedTests {
 
   @Test("loaded channels are inserted a few per slice, those with waiting requests first")
   func arrivals() throws {
-    let (before, gateway) = try world()
+    let (before, gateway) = try harness()
     for number in 0..<4 {
       gateway.put("team:\(number)", ["alice", "bob"])
       try before.answerLoads()
@@ -192,27 +192,27 @@ struct PostponedTests {
     before.loop.endTurn()
     try before.persistAll()
     // No pages are written, so the log's tail has all channels.
-    let world = try EngineWorld(before.storage) { configuration in
+    let harness = try EngineHarness(before.storage) { configuration in
       configuration.entriesPerTurn = 1
       configuration.tailLoadsMax = 3
     }
-    let reader = world.connect(session: 7)
-    world.loop.tick()
-    #expect(world.loads.count == 3)
+    let reader = harness.connect(session: 7)
+    harness.loop.tick()
+    #expect(harness.loads.count == 3)
     reader.getChannel("team:3")
     reader.getChannel("team:2")
-    #expect(world.loads.count == 5)
-    try world.answerLoads()
+    #expect(harness.loads.count == 5)
+    try harness.answerLoads()
     // The first channel of the tail is inserted, and the others wait.
-    #expect(world.slices == 1 && world.loop.gauges.loadedChannels == 1)
-    #expect(try endAndTake(world, reader) == [])
+    #expect(harness.slices == 1 && harness.loop.gauges.loadedChannels == 1)
+    #expect(try endAndTake(harness, reader) == [])
     // One of the other channels is always inserted, then those with requests.
-    world.slice()
-    #expect(world.loop.gauges.loadedChannels == 2)
-    while world.slices > 0 {
-      world.slice()
-      try world.answerLoads()
+    harness.slice()
+    #expect(harness.loop.gauges.loadedChannels == 2)
+    while harness.slices > 0 {
+      harness.slice()
+      try harness.answerLoads()
     }
-    #expect(try endAndTake(world, reader).sorted() == ["1 channel of 2", "2 channel of 2"])
+    #expect(try endAndTake(harness, reader).sorted() == ["1 channel of 2", "2 channel of 2"])
   }
 }

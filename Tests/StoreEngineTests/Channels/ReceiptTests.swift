@@ -9,18 +9,18 @@ import Testing
 struct ReceiptTests {
   @Test("a batch of acknowledgements is one command with one answer per message, sent once durable")
   func batch() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     for id in ["m1", "m2", "m3"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     gateway.post("team:a", "m4", by: "alice")
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(gateway.take().count == 4)
     gateway.acknowledge("team:a", "bob", ["m1", "m2", "m1", "m4", "m9"], note: "grüße")
     gateway.statuses("team:a", ["m1", "m3"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    #expect(world.commits.map(\.batches.count) == [1])
-    try world.persistAll()
+    #expect(harness.commits.map(\.batches.count) == [1])
+    try harness.persistAll()
     #expect(
       gateway.take() == [
         "6 acknowledged ok ok ok receipt_not_requested message_not_found", "7 receipts done processing",
@@ -28,14 +28,14 @@ struct ReceiptTests {
     )
     // A repeat changes nothing and does not wait.
     gateway.acknowledge("team:a", "bob", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["8 acknowledged ok"])
-    #expect(world.commits.isEmpty)
+    #expect(harness.commits.isEmpty)
     gateway.acknowledge("team:a", "alice", ["m1", "m2"])
     gateway.acknowledge("team:a", "zoe", ["m1"])
     gateway.acknowledge("team:b", "bob", ["m1"])
-    world.loop.endTurn()
-    try world.answerLoads()
+    harness.loop.endTurn()
+    try harness.answerLoads()
     #expect(
       gateway.take() == ["9 acknowledged own_message own_message", "10 not_a_member", "11 channel_not_found"]
     )
@@ -43,27 +43,27 @@ struct ReceiptTests {
 
   @Test("fields out of range refuse the request, and nothing is applied")
   func fields() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = gateway.take()
     gateway.acknowledge("team:a", "bob", [])
     gateway.acknowledge("team:a", "bob", Array(repeating: "m1", count: 101))
     gateway.acknowledge("team:a", "bob", ["m1"], note: String(repeating: "n", count: 1_025))
     gateway.acknowledge("team:a", "bob", ["m1"], noteBytes: [0x61, 0xC3])
     gateway.statuses("team:a", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == (3...6).map { "\($0) invalid_field" } + ["7 receipts processing"])
-    #expect(world.commits.isEmpty)
+    #expect(harness.commits.isEmpty)
     gateway.acknowledge(
       "team:a",
       "bob",
       Array(repeating: "m1", count: 100),
       note: String(repeating: "n", count: 1_024)
     )
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(gateway.take() == ["8 acknowledged" + String(repeating: " ok", count: 100)])
   }
 
@@ -76,30 +76,30 @@ struct ReceiptTests {
     payload.writeField("m1")
     payload.writeField("m2")
     for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
-      let (world, gateway) = try settledWorld()
+      let (harness, gateway) = try settledHarness()
       gateway.post("team:a", "m1", by: "alice", flags: 2)
-      world.loop.endTurn()
-      try world.persistAll()
+      harness.loop.endTurn()
+      try harness.persistAll()
       let cut = count < payload.readableBytes ? payload.getSlice(at: 0, length: count)! : payload
       gateway.send(.acknowledge, "team:a") { buffer in
         buffer.writeImmutableBuffer(cut)
         if count > payload.readableBytes { buffer.writeEmptyField() }
       }
-      world.loop.endTurn()
+      harness.loop.endTurn()
       #expect(gateway.ended.count == 1, "\(count) bytes")
-      #expect(world.commits.isEmpty, "\(count) bytes")
+      #expect(harness.commits.isEmpty, "\(count) bytes")
     }
   }
 
   @Test("registering reports why a receipt is refused, and repeats that for a duplicate")
   func registering() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     var options = OptionPatch()
     options.receiptDailyLimit = .value(1)
     options.receiptRequestRoles = .value(["host"])
     gateway.create("team:a", ["alice", "bob"], roles: ["host", ""], options)
-    try world.answerLoads()
+    try harness.answerLoads()
     gateway.post("team:a", "m1", by: "bob", flags: 2)
     gateway.post("team:a", "m2", by: "alice", flags: 3)
     gateway.post("team:a", "m3", by: "alice", flags: 2)
@@ -107,8 +107,8 @@ struct ReceiptTests {
     gateway.post("team:a", "m2", by: "alice", flags: 3)
     gateway.post("team:a", "m3", by: "alice", flags: 2)
     gateway.post("team:a", "m4", by: "alice", flags: 32)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(
       gateway.take() == [
         // The refusal of a field does not wait.
@@ -121,15 +121,15 @@ struct ReceiptTests {
 
   @Test("a resent acknowledgement is answered from the current state, and applied once")
   func resend() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     gateway.acknowledge("team:a", "bob", ["m1", "m9"], note: "first")
     let counter = gateway.counter
-    world.loop.endTurn()
+    harness.loop.endTurn()
     // The store crashes before the commit. The next one decides the command as a new one.
-    let second = try EngineWorld(world.storage)
+    let second = try EngineHarness(harness.storage)
     let again = second.connect()
     again.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
     again.statuses("team:a", ["m1", "m2"])
@@ -139,7 +139,7 @@ struct ReceiptTests {
     try second.persistAll()
     #expect(again.take() == ["1 acknowledged ok message_not_found", "2 receipts done processing"])
     // The store crashes after the commit, but before the answer. The command is not applied again.
-    let third = try EngineWorld(second.storage)
+    let third = try EngineHarness(second.storage)
     let last = third.connect()
     last.acknowledge("team:a", "bob", ["m1", "m9"], note: "first", counter: counter)
     // Commands without an acknowledgement then have none now.
@@ -158,22 +158,22 @@ struct ReceiptTests {
 
   @Test("receipts survive recovery from pages and from the log, evicted records included")
   func recovery() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     var options = OptionPatch()
     options.receiptMembersMax = .value(1)
     gateway.create("team:a", ["alice", "bob", "carol", "dora"], roles: [], options)
-    try world.answerLoads()
+    try harness.answerLoads()
     for id in ["m1", "m2"] { gateway.post("team:a", id, by: "alice", flags: 2) }
     gateway.acknowledge("team:a", "bob", ["m1", "m2"], note: "one")
     gateway.acknowledge("team:a", "carol", ["m1"], note: "two")
-    world.loop.endTurn()
-    try world.persistAll()
-    try world.checkpoint()
+    harness.loop.endTurn()
+    try harness.persistAll()
+    try harness.checkpoint()
     gateway.acknowledge("team:a", "dora", ["m1"], note: "three")
-    world.loop.endTurn()
-    try world.persistAll()
-    let second = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    let second = try EngineHarness(harness.storage)
     let again = second.connect(session: 2)
     again.acknowledge("team:a", "carol", ["m2"])
     again.statuses("team:a", ["m1", "m2"])
@@ -191,41 +191,41 @@ struct ReceiptTests {
   }
 
   /// A channel whose receipts expire after ten seconds, with one receipt, all in storage.
-  private func expiringWorld() throws -> (world: EngineWorld, gateway: Gateway) {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+  private func expiringHarness() throws -> (harness: EngineHarness, gateway: Gateway) {
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     var options = OptionPatch()
     options.receiptTTL = .value(10)
     gateway.create("team:a", ["alice", "bob"], roles: [], options)
-    try world.answerLoads()
+    try harness.answerLoads()
     gateway.post("team:a", "m1", by: "alice", flags: 2)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = gateway.take()
-    return (world, gateway)
+    return (harness, gateway)
   }
 
   @Test(
     "a receipt's expiry is logged before it is reported, and survives a crash and a clock that steps back"
   )
   func expiry() throws {
-    let (world, gateway) = try expiringWorld()
-    world.advance(9_999)
+    let (harness, gateway) = try expiringHarness()
+    harness.advance(9_999)
     gateway.statuses("team:a", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["3 receipts processing"])
-    world.advance(1)
+    harness.advance(1)
     gateway.statuses("team:a", ["m1"])
     gateway.statuses("team:a", ["m1"])
     gateway.acknowledge("team:a", "bob", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    #expect(world.commits.map(\.batches.count) == [1])
+    #expect(harness.commits.map(\.batches.count) == [1])
     // The expiry in flight is not durable yet.
     gateway.statuses("team:a", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    try world.persistAll()
+    try harness.persistAll()
     #expect(
       gateway.take() == [
         "4 receipts expired", "5 receipts expired", "6 acknowledged receipt_expired", "7 receipts expired",
@@ -233,11 +233,11 @@ struct ReceiptTests {
     )
     // After the commit the answer does not wait.
     gateway.statuses("team:a", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["8 receipts expired"])
-    #expect(world.commits.isEmpty)
-    let second = try EngineWorld(world.storage)
-    #expect(second.clock < world.clock)
+    #expect(harness.commits.isEmpty)
+    let second = try EngineHarness(harness.storage)
+    #expect(second.clock < harness.clock)
     let again = second.connect(session: 2)
     again.statuses("team:a", ["m1"])
     again.acknowledge("team:a", "bob", ["m1"])
@@ -250,12 +250,12 @@ struct ReceiptTests {
 
   @Test("an expiry lost in a crash was reported to nobody, so the receipt can still be acknowledged")
   func expiryLost() throws {
-    let (world, gateway) = try expiringWorld()
-    world.advance(20_000)
+    let (harness, gateway) = try expiringHarness()
+    harness.advance(20_000)
     gateway.statuses("team:a", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    let second = try EngineWorld(world.storage)
+    let second = try EngineHarness(harness.storage)
     let again = second.connect(session: 2)
     again.statuses("team:a", ["m1"])
     again.acknowledge("team:a", "bob", ["m1"])
@@ -268,14 +268,14 @@ struct ReceiptTests {
 
   @Test("the refusal of a late acknowledgement is logged before it is sent")
   func expiredAcknowledgement() throws {
-    let (world, gateway) = try expiringWorld()
-    world.advance(10_000)
+    let (harness, gateway) = try expiringHarness()
+    harness.advance(10_000)
     gateway.acknowledge("team:a", "bob", ["m1"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
-    try world.persistAll()
+    try harness.persistAll()
     #expect(gateway.take() == ["3 acknowledged receipt_expired"])
-    let second = try EngineWorld(world.storage)
+    let second = try EngineHarness(harness.storage)
     let again = second.connect(session: 2)
     again.acknowledge("team:a", "bob", ["m1"])
     second.loop.endTurn()

@@ -7,33 +7,33 @@ import Testing
 /// Truncation and erasure over frames (R16).
 @Suite("Removal in the store")
 struct RemovalTests {
-  private func turn(_ world: EngineWorld) throws {
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
   }
 
   /// Run until no page, index or log contains the erased data.
-  private func forget(_ world: EngineWorld) throws {
+  private func forget(_ harness: EngineHarness) throws {
     for _ in 0..<3 {
-      try world.settle()
-      try world.checkpoint()
+      try harness.settle()
+      try harness.checkpoint()
     }
   }
 
   /// The number of messages in `team:a` that bob has not read.
-  private func unread(_ world: EngineWorld, session: UInt64) throws -> String {
-    let gateway = world.connect(session: session)
+  private func unread(_ harness: EngineHarness, session: UInt64) throws -> String {
+    let gateway = harness.connect(session: session)
     gateway.send(.markDelivered, "team:a") { payload in
       payload.writeField("bob")
       payload.writeField("m1")
     }
-    try turn(world)
+    try turn(harness)
     return gateway.take().first ?? ""
   }
 
-  private func effects(of key: PageKey, _ world: EngineWorld) throws -> [Effect] {
-    let bytes = try #require(world.storage.pages[key])
+  private func effects(of key: PageKey, _ harness: EngineHarness) throws -> [Effect] {
+    let bytes = try #require(harness.storage.pages[key])
     return try Page(bytes.readableBytesSpan).effects
   }
 
@@ -42,20 +42,20 @@ struct RemovalTests {
   @Test("a truncation is answered once durable, and survives recovery from log and pages")
   func truncate() throws {
     for isCheckpointed in [false, true] {
-      let (world, gateway) = try settledWorld()
+      let (harness, gateway) = try settledHarness()
       for number in 1...600 { gateway.post("team:a", "m\(number)", by: "alice", flags: 2) }
       gateway.acknowledge("team:a", "bob", ["m1", "m400", "m600"])
-      try turn(world)
-      try world.checkpoint()
+      try turn(harness)
+      try harness.checkpoint()
       _ = gateway.take()
       gateway.truncate("team:a", before: "m500")
-      world.loop.endTurn()
+      harness.loop.endTurn()
       #expect(gateway.take() == [])
-      try world.persistAll()
+      try harness.persistAll()
       #expect(gateway.take() == ["603 channel of 2"])
-      if isCheckpointed { try world.checkpoint() }
+      if isCheckpointed { try harness.checkpoint() }
       for session in [2, 3] as [UInt64] {
-        let again = try EngineWorld(world.storage)
+        let again = try EngineHarness(harness.storage)
         let other = again.connect(session: session)
         #expect(try unread(again, session: 10 + session) == "1 row read 0 unread 101")
         other.statuses("team:a", ["m499", "m600"])
@@ -84,26 +84,26 @@ struct RemovalTests {
   func deletedReceipts() throws {
     // Crashes between any two commits of the following checkpoint.
     for crash in 0..<6 {
-      let world = try EngineWorld { configuration in
+      let harness = try EngineHarness { configuration in
         configuration.checkpointSliceBytes = 1
         configuration.checkpointAgeMilliseconds = 0
       }
-      let gateway = world.connect()
+      let gateway = harness.connect()
       gateway.put("team:a", ["alice", "bob"])
       gateway.post("team:a", "m1", by: "alice", flags: 2)
       gateway.acknowledge("team:a", "bob", ["m1"], note: "seen")
-      try turn(world)
-      try world.checkpoint()
+      try turn(harness)
+      try harness.checkpoint()
       let key = PageKey(
         shard: ShardID(0),
         channel: ChannelNumber(1),
         page: .receipts(SequenceNumber(1))
       )
-      #expect(try effects(of: key, world).count == 1)
+      #expect(try effects(of: key, harness).count == 1)
       gateway.deleteMessage("team:a", "m1")
-      world.loop.endTurn()
-      for _ in 0..<crash where !world.commits.isEmpty { try world.persist() }
-      let again = try EngineWorld(world.storage)
+      harness.loop.endTurn()
+      for _ in 0..<crash where !harness.commits.isEmpty { try harness.persist() }
+      let again = try EngineHarness(harness.storage)
       let other = again.connect(session: 2)
       if crash == 0 { other.deleteMessage("team:a", "m1") } else { other.getChannel("team:a") }
       try turn(again)
@@ -118,33 +118,33 @@ struct RemovalTests {
   @Test("an erased member's rows are nameless, in memory and after recovery from log and pages")
   func eraseMember() throws {
     for isCheckpointed in [false, true] {
-      let (world, gateway) = try settledWorld()
+      let (harness, gateway) = try settledHarness()
       for number in 1...300 {
         gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
       }
       gateway.acknowledge("team:a", "bob", ["m1", "m299"], note: "from bob")
       gateway.change("team:a", remove: ["bob"])
       gateway.change("team:a", add: ["bob"])
-      try turn(world)
-      try world.settle()
-      try world.checkpoint()
-      #expect(try world.traces("bob").count > 3)
+      try turn(harness)
+      try harness.settle()
+      try harness.checkpoint()
+      #expect(try harness.traces("bob").count > 3)
       _ = gateway.take()
       gateway.erase("team:a", "bob")
       gateway.read("team:a", "bob")
       gateway.erase("team:a", "bob")
       gateway.erase("team:none", "bob")
       gateway.erase("team:a", "no\u{7}user")
-      world.loop.endTurn()
+      harness.loop.endTurn()
       #expect(gateway.take() == ["309 invalid_field"])
-      try world.answerLoads()
-      try world.persistAll()
+      try harness.answerLoads()
+      try harness.persistAll()
       #expect(gateway.take() == ["308 not known", "305 erased", "306 not_a_member", "307 not known"])
       if isCheckpointed {
-        try forget(world)
-        #expect(try world.traces("bob") == [])
+        try forget(harness)
+        #expect(try harness.traces("bob") == [])
       }
-      let again = try EngineWorld(world.storage)
+      let again = try EngineHarness(harness.storage)
       let other = again.connect(session: 2)
       other.read("team:a", "bob")
       other.getChannel("team:a")
@@ -164,7 +164,7 @@ struct RemovalTests {
 
   @Test("a user being erased gets nothing new in their name; marks continue")
   func erasing() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "bob")
     gateway.patchErasing("bob")
     gateway.patchErasing("bob")
@@ -185,7 +185,7 @@ struct RemovalTests {
       payload.writeVarint(UInt64(1))
     }
     gateway.change("team:a", remove: ["bob"])
-    try turn(world)
+    try turn(harness)
     #expect(
       gateway.take().sorted { Int($0.split(separator: " ")[0])! < Int($1.split(separator: " ")[0])! } == [
         "2 message 1 new", "3 user bob version 1 erasing", "4 user bob version 1 erasing",
@@ -194,7 +194,7 @@ struct RemovalTests {
         "13 not settled", "14 channel of 1",
       ]
     )
-    let again = try EngineWorld(world.storage)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     other.send(.listUnsettled, nil)
     other.change("team:a", add: ["bob"])
@@ -205,15 +205,15 @@ struct RemovalTests {
   @Test("erasing a user removes the id from the settings and ignores older versions, also after a restart")
   func erased() throws {
     for isCheckpointed in [false, true] {
-      let world = try EngineWorld()
-      let gateway = world.connect()
+      let harness = try EngineHarness()
+      let gateway = harness.connect()
       gateway.assign(user: "alice", version: 3, flags: 1)
       gateway.assign(user: "bob", version: 3, flags: 1)
       gateway.assign(user: "carol", version: 3, flags: 0)
       gateway.assign(user: "bob", version: 4, flags: 5)
-      try turn(world)
-      try world.checkpoint()
-      #expect(try world.traces("bob") == ["users(0) of 0"])
+      try turn(harness)
+      try harness.checkpoint()
+      #expect(try harness.traces("bob") == ["users(0) of 0"])
       _ = gateway.take()
       gateway.assign(user: "bob", version: 5, flags: 8)
       gateway.assign(user: "bob", version: 4, flags: 5)
@@ -221,7 +221,7 @@ struct RemovalTests {
       gateway.assign(user: "bob", version: 5, flags: 9)
       gateway.send(.getUser, "bob")
       gateway.send(.listUnsettled, nil)
-      try turn(world)
+      try turn(harness)
       #expect(
         gateway.take() == [
           "8 invalid_field", "5 user bob version 5 erased revoked 201000",
@@ -230,8 +230,8 @@ struct RemovalTests {
           "10 unsettled types [] users [\"alice\", \"carol\"]",
         ]
       )
-      if isCheckpointed { try world.checkpoint() }
-      let again = try EngineWorld(world.storage)
+      if isCheckpointed { try harness.checkpoint() }
+      let again = try EngineHarness(harness.storage)
       let other = again.connect(session: 2)
       // A late copy of earlier settings.
       other.assign(user: "bob", version: 3, flags: 1)
@@ -251,7 +251,7 @@ struct RemovalTests {
       }
       try turn(again)
       #expect(other.take() == ["3 user bob version 6 hides read revoked 201000"])
-      let last = try EngineWorld(again.storage)
+      let last = try EngineHarness(again.storage)
       let third = last.connect(session: 3)
       for user in ["alice", "bob", "carol"] { third.send(.getUser, user) }
       third.patchErasing("zoe")
@@ -273,23 +273,23 @@ struct RemovalTests {
 
   @Test("an erased user's number is reused after a day, and never earlier")
   func numbers() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     for user in ["alice", "bob", "carol"] { gateway.assign(user: user, version: 1, flags: 1) }
-    try turn(world)
+    try turn(harness)
     gateway.assign(user: "bob", version: 2, flags: 8)
-    world.advance(1_000)
+    harness.advance(1_000)
     gateway.assign(user: "alice", version: 2, flags: 8)
-    world.advance(86_398_999)
+    harness.advance(86_398_999)
     gateway.assign(user: "dave", version: 1, flags: 1)
-    world.advance(1)
+    harness.advance(1)
     gateway.assign(user: "erin", version: 1, flags: 2)
     gateway.assign(user: "frank", version: 1, flags: 2)
     // This is too late: the id counts as a new user.
     gateway.assign(user: "bob", version: 1, flags: 1)
-    try turn(world)
+    try turn(harness)
     var users: [String] = []
-    for effect in try Self.effects(world) {
+    for effect in try Self.effects(harness) {
       if case .shard(.userAssigned(let number, let settings)) = effect {
         users.append("\(number) \(settings.user)")
       }
@@ -303,7 +303,7 @@ struct RemovalTests {
       ]
     )
     for _ in 0..<2 {
-      let again = try EngineWorld(world.storage)
+      let again = try EngineHarness(harness.storage)
       let other = again.connect(session: 2)
       for user in ["alice", "bob", "carol", "dave", "erin", "frank"] { other.send(.getUser, user) }
       try turn(again)
@@ -315,19 +315,19 @@ struct RemovalTests {
           "6 user frank version 1 hides delivered",
         ]
       )
-      try world.checkpoint()
+      try harness.checkpoint()
     }
   }
 
-  private static func effects(_ world: EngineWorld) throws -> [Effect] {
-    try world.storage.log[ShardID(0), default: [:]].sorted { $0.key < $1.key }.flatMap {
+  private static func effects(_ harness: EngineHarness) throws -> [Effect] {
+    try harness.storage.log[ShardID(0), default: [:]].sorted { $0.key < $1.key }.flatMap {
       try LogBatch($0.value.readableBytesSpan).effects
     }
   }
 
   @Test("a hidden user who was erased and returns is shown, and rows copy that")
   func hiddenErased() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob", "m1")
     gateway.assign(user: "bob", version: 1, flags: 1)
@@ -338,7 +338,7 @@ struct RemovalTests {
     gateway.post("team:a", "m2", by: "alice")
     gateway.read("team:a", "bob", "m2")
     gateway.statuses("team:a", ["m2"])
-    try turn(world)
+    try turn(harness)
     let payload = gateway.lastPayload
     var reader = FieldReader(payload.readableBytesSpan)
     let (count, code) = (try reader.count(), try reader.byte())
@@ -360,17 +360,17 @@ struct RemovalTests {
       for count in 0...payload.readableBytes + 1 where count != payload.readableBytes {
         // The truncation of a missing channel is refused before its fields are read.
         if cid == "team:none", kind == .truncateChannel { continue }
-        let (world, gateway) = try settledWorld()
+        let (harness, gateway) = try settledHarness()
         gateway.post("team:a", "m1", by: "alice")
-        try turn(world)
+        try turn(harness)
         _ = gateway.take()
         gateway.send(kind, cid) { bytes in
           bytes.writeBytes(payload.readableBytesView.prefix(count))
           if count > payload.readableBytes { bytes.writeInteger(UInt8(0)) }
         }
-        try turn(world)
+        try turn(harness)
         #expect(gateway.ended.count == 1, "\(kind) \(cid) \(count)")
-        #expect(world.commits.isEmpty)
+        #expect(harness.commits.isEmpty)
       }
     }
   }

@@ -10,34 +10,34 @@ import Testing
 struct SlicedRemovalTests {
   private static let users = (0..<45).map { "user\($0)" }
 
-  private func turn(_ world: EngineWorld) throws {
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
   }
 
-  /// A world where `team:a` has 45 members and a sender who is no member, and `team:b` has two of the members. One turn
-  /// queues up to 10 changes.
+  /// A harness where `team:a` has 45 members and a sender who is no member, and `team:b` has two of the members. One
+  /// turn queues up to 10 changes.
   private func crowd(
     _ configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-  ) throws -> (world: EngineWorld, gateway: Gateway) {
-    let world = try EngineWorld { configuration in
+  ) throws -> (harness: EngineHarness, gateway: Gateway) {
+    let harness = try EngineHarness { configuration in
       Self.small(&configuration)
       configure(&configuration)
     }
-    let gateway = world.connect()
+    let gateway = harness.connect()
     gateway.put("team:a", Self.users)
     gateway.put("team:b", ["user0", "alice"])
     gateway.post("team:a", "m1", by: "carol")
-    try turn(world)
+    try turn(harness)
     for _ in 0..<3 {
-      try world.settle()
-      world.advance(1_000)
-      world.loop.tick()
+      try harness.settle()
+      harness.advance(1_000)
+      harness.loop.tick()
     }
-    try world.settle()
+    try harness.settle()
     _ = gateway.take()
-    return (world, gateway)
+    return (harness, gateway)
   }
 
   private static func small(_ configuration: inout StoreLoopConfiguration) {
@@ -47,20 +47,20 @@ struct SlicedRemovalTests {
   }
 
   /// The number of effects in the largest log batch after an index.
-  private func largestBatch(_ world: EngineWorld, after index: UInt64) throws -> Int {
-    let batches = world.storage.log[ShardID(0), default: [:]].filter { $0.key > index }
+  private func largestBatch(_ harness: EngineHarness, after index: UInt64) throws -> Int {
+    let batches = harness.storage.log[ShardID(0), default: [:]].filter { $0.key > index }
     return try batches.values.map { try LogBatch($0.readableBytesSpan).effects.count }.max() ?? 0
   }
 
-  private func lastIndex(_ world: EngineWorld) -> UInt64 {
-    world.storage.log[ShardID(0), default: [:]].keys.max() ?? 0
+  private func lastIndex(_ harness: EngineHarness) -> UInt64 {
+    harness.storage.log[ShardID(0), default: [:]].keys.max() ?? 0
   }
 
   /// The channels in the indexes of users.
-  private func lists(_ users: [String], _ world: EngineWorld) throws -> Set<String> {
-    let gateway = world.connect(session: 900)
+  private func lists(_ users: [String], _ harness: EngineHarness) throws -> Set<String> {
+    let gateway = harness.connect(session: 900)
     for user in users { gateway.list(user) }
-    try turn(world)
+    try turn(harness)
     return Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
   }
 
@@ -68,16 +68,16 @@ struct SlicedRemovalTests {
 
   @Test("a deletion over many turns hides the channel at once, and is answered when it ends")
   func deleted() throws {
-    let (world, gateway) = try crowd()
-    let start = lastIndex(world)
+    let (harness, gateway) = try crowd()
+    let start = lastIndex(harness)
     gateway.deleteChannel("team:a")
-    try turn(world)
+    try turn(harness)
     // The start of the deletion is durable, and slices are left.
-    #expect(gateway.take() == [] && world.slices == 1 && world.loop.gauges.loadedChannels > 1)
+    #expect(gateway.take() == [] && harness.slices == 1 && harness.loop.gauges.loadedChannels > 1)
     var rounds = 0
-    while world.slices > 0 {
+    while harness.slices > 0 {
       rounds += 1
-      world.slice()
+      harness.slice()
       gateway.getChannel("team:a")
       gateway.read("team:a", "user1")
       gateway.change("team:a", add: ["zoe"])
@@ -92,9 +92,9 @@ struct SlicedRemovalTests {
         payload.writeField("user1")
         payload.writeVarint(0)
       }
-      try turn(world)
+      try turn(harness)
       let words = Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
-      if world.slices > 0 {
+      if harness.slices > 0 {
         #expect(
           words == [
             "channel_not_found", "no channel", "not known", "busy", "row read 0 unread 0",
@@ -107,27 +107,27 @@ struct SlicedRemovalTests {
     }
     #expect(rounds >= 4)
     // The turns also have a few requests beside the slice.
-    #expect(try largestBatch(world, after: start) <= 24)
-    try world.settle()
-    #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
-    #expect(try lists(["user0", "alice"], world) == ["team:b"])
-    #expect(try lists(["zoe"], world) == ["team:a"])
-    try world.checkpoint()
-    #expect(world.storage.directory.count { $0.key.contains(UInt8(ascii: ":")) } == 2)
-    #expect(world.reports.isEmpty)
+    #expect(try largestBatch(harness, after: start) <= 24)
+    try harness.settle()
+    #expect(try lists(["user1", "user44", "carol"], harness) == ["no channels"])
+    #expect(try lists(["user0", "alice"], harness) == ["team:b"])
+    #expect(try lists(["zoe"], harness) == ["team:a"])
+    try harness.checkpoint()
+    #expect(harness.storage.directory.count { $0.key.contains(UInt8(ascii: ":")) } == 2)
+    #expect(harness.reports.isEmpty)
   }
 
   @Test("a deletion's answer waits for all of its index changes, those of the first slice included")
   func held() throws {
-    let (world, gateway) = try crowd { $0.indexWaitMilliseconds = 1_000 }
+    let (harness, gateway) = try crowd { $0.indexWaitMilliseconds = 1_000 }
     gateway.deleteChannel("team:a")
-    try turn(world)
-    while world.slices > 0 {
-      world.slice()
-      try turn(world)
+    try turn(harness)
+    while harness.slices > 0 {
+      harness.slice()
+      try turn(harness)
     }
     #expect(gateway.take() == [])
-    try world.settle()
+    try harness.settle()
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
   }
 
@@ -135,25 +135,25 @@ struct SlicedRemovalTests {
     "a deletion waits while enough index changes are pending; members can join elsewhere"
   )
   func outboxBound() throws {
-    let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
+    let (harness, gateway) = try crowd { $0.changesPendingMax = 15 }
     gateway.deleteChannel("team:a")
-    try turn(world)
-    while world.slices > 0 {
-      world.slice()
-      try turn(world)
+    try turn(harness)
+    while harness.slices > 0 {
+      harness.slice()
+      try turn(harness)
     }
-    #expect(world.loop.gauges.changesPending <= 15 && gateway.take() == [])
+    #expect(harness.loop.gauges.changesPending <= 15 && gateway.take() == [])
     gateway.change("team:b", add: ["zoe"])
-    try turn(world)
+    try turn(harness)
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 3"])
     for _ in 0..<20 {
-      #expect(world.loop.gauges.changesPending <= 20)
-      try world.settle()
-      world.advance(1_000)
-      world.loop.tick()
+      #expect(harness.loop.gauges.changesPending <= 20)
+      try harness.settle()
+      harness.advance(1_000)
+      harness.loop.tick()
     }
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel deleted"])
-    #expect(try lists(Array(Self.users.dropFirst()), world) == ["no channels"])
+    #expect(try lists(Array(Self.users.dropFirst()), harness) == ["no channels"])
   }
 
   @Test(
@@ -163,25 +163,25 @@ struct SlicedRemovalTests {
     for isResent in [false, true] {
       for isCheckpointed in [false, true] {
         for commits in 0..<12 {
-          let (world, gateway) = try crowd()
-          if isCheckpointed { try world.checkpoint() }
+          let (harness, gateway) = try crowd()
+          if isCheckpointed { try harness.checkpoint() }
           gateway.deleteChannel("team:a", counter: 50)
-          world.loop.endTurn()
+          harness.loop.endTurn()
           var isBegun = false
           for number in 0..<commits {
-            if !world.commits.isEmpty {
-              try world.persist()
+            if !harness.commits.isEmpty {
+              try harness.persist()
               isBegun = true
             }
-            if world.slices > 0 { world.slice() }
+            if harness.slices > 0 { harness.slice() }
             // Its pages may be written during the deletion.
             if isCheckpointed, number == 2 {
-              world.advance(10_000)
-              world.loop.tick()
+              harness.advance(10_000)
+              harness.loop.tick()
             }
           }
           let story = "\(commits) commits, \(isCheckpointed ? "checkpointed" : "from the log")"
-          let again = try EngineWorld(world.storage, configure: Self.small)
+          let again = try EngineHarness(harness.storage, configure: Self.small)
           let other = again.connect(session: isResent ? 1 : 2)
           if isResent {
             other.deleteChannel("team:a", counter: 50)
@@ -220,21 +220,21 @@ struct SlicedRemovalTests {
 
   @Test("the log is kept from the start of a deletion until it ends")
   func logKept() throws {
-    let (world, gateway) = try crowd { $0.changesPendingMax = 15 }
-    try world.checkpoint()
+    let (harness, gateway) = try crowd { $0.changesPendingMax = 15 }
+    try harness.checkpoint()
     gateway.deleteChannel("team:a")
-    try turn(world)
-    let begun = lastIndex(world)
+    try turn(harness)
+    let begun = lastIndex(harness)
     // No change is delivered, so the deletion waits while all its pages are written.
     for _ in 0..<10 {
-      world.advance(10_000)
-      world.loop.tick()
-      while world.slices > 0 { world.slice() }
-      try world.persistAll()
-      world.deliveries = []
+      harness.advance(10_000)
+      harness.loop.tick()
+      while harness.slices > 0 { harness.slice() }
+      try harness.persistAll()
+      harness.deliveries = []
     }
-    #expect(world.storage.log[ShardID(0)]![begun] != nil)
-    let again = try EngineWorld(world.storage, configure: Self.small)
+    #expect(harness.storage.log[ShardID(0)]![begun] != nil)
+    let again = try EngineHarness(harness.storage, configure: Self.small)
     let other = again.connect(session: 2)
     again.loop.tick()
     try again.answerLoads()
@@ -254,25 +254,25 @@ struct SlicedRemovalTests {
 
   @Test("an index rebuild skips a channel that is being deleted")
   func rebuild() throws {
-    let (world, gateway) = try crowd()
+    let (harness, gateway) = try crowd()
     gateway.rebuild(1, epoch: 7)
     gateway.deleteChannel("team:a")
-    try turn(world)
+    try turn(harness)
     for _ in 0..<6 {
-      try world.settle()
-      world.advance(1_000)
-      world.loop.tick()
+      try harness.settle()
+      harness.advance(1_000)
+      harness.loop.tick()
     }
-    try world.settle()
-    #expect(try lists(["user1", "user44", "carol"], world) == ["no channels"])
-    #expect(try lists(["user0", "alice"], world) == ["team:b"])
+    try harness.settle()
+    #expect(try lists(["user1", "user44", "carol"], harness) == ["no channels"])
+    #expect(try lists(["user0", "alice"], harness) == ["team:b"])
   }
 
   // MARK: Users
 
   /// `team:a` of alice and bob. Bob has sent every other one of 120 messages, each with a receipt, and some replies.
-  private func talk() throws -> (world: EngineWorld, gateway: Gateway) {
-    let (world, gateway) = try settledWorld(configure: Self.small)
+  private func talk() throws -> (harness: EngineHarness, gateway: Gateway) {
+    let (harness, gateway) = try settledHarness(configure: Self.small)
     for number in 1...120 {
       gateway.post("team:a", "m\(number)", by: number % 2 == 0 ? "bob" : "alice", flags: 2)
     }
@@ -286,45 +286,45 @@ struct SlicedRemovalTests {
         payload.writeVarint(0)
       }
     }
-    try turn(world)
-    try world.settle()
+    try turn(harness)
+    try harness.settle()
     _ = gateway.take()
-    return (world, gateway)
+    return (harness, gateway)
   }
 
   /// Whether any page names bob after a checkpoint.
-  private func namesBob(_ world: EngineWorld) throws -> Bool {
+  private func namesBob(_ harness: EngineHarness) throws -> Bool {
     for _ in 0..<3 {
-      try world.settle()
-      try world.checkpoint()
+      try harness.settle()
+      try harness.checkpoint()
     }
-    return try world.storage.pages.values.contains {
+    return try harness.storage.pages.values.contains {
       "\(try Page($0.readableBytesSpan).effects)".contains("\"bob")
     }
   }
 
   @Test("an erasure over many turns lets others be served, adds nothing in the name, and drops the name last")
   func erased() throws {
-    let (world, gateway) = try talk()
-    let start = lastIndex(world)
+    let (harness, gateway) = try talk()
+    let start = lastIndex(harness)
     gateway.erase("team:a", "bob")
-    try turn(world)
-    #expect(gateway.take() == [] && world.slices == 1)
+    try turn(harness)
+    #expect(gateway.take() == [] && harness.slices == 1)
     var rounds = 0
-    while world.slices > 0 {
+    while harness.slices > 0 {
       rounds += 1
       if rounds == 3 { gateway.erase("team:a", "bob") }
       gateway.read("team:a", "alice")
-      let isKnown = try lists(["bob"], world) == ["team:a"]
+      let isKnown = try lists(["bob"], harness) == ["team:a"]
       gateway.read("team:a", "bob", "m1")
       gateway.post("team:a", "new", by: "bob")
       gateway.change("team:a", add: ["bob"])
       gateway.put("team:a", ["bob"])
       gateway.acknowledge("team:a", "bob", ["m119"])
-      world.slice()
-      try turn(world)
+      harness.slice()
+      try turn(harness)
       let words = Set(gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) })
-      if world.slices > 1 || rounds < 4 {
+      if harness.slices > 1 || rounds < 4 {
         #expect(isKnown && words == ["busy", "row read 120 unread 0"], "round \(rounds): \(words)")
       }
       if words.contains("erased") {
@@ -332,17 +332,17 @@ struct SlicedRemovalTests {
         break
       }
     }
-    while world.slices > 0 {
-      world.slice()
-      try turn(world)
+    while harness.slices > 0 {
+      harness.slice()
+      try turn(harness)
     }
-    #expect(try largestBatch(world, after: start) <= 24)
-    try world.settle()
+    #expect(try largestBatch(harness, after: start) <= 24)
+    try harness.settle()
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" not known"])
-    #expect(try lists(["bob"], world) == ["no channels"])
-    #expect(try namesBob(world) == false)
+    #expect(try lists(["bob"], harness) == ["no channels"])
+    #expect(try namesBob(harness) == false)
     gateway.change("team:a", add: ["bob"])
-    try turn(world)
+    try turn(harness)
     #expect(gateway.take().map { $0.drop { $0 != " " } } == [" channel of 2"])
   }
 
@@ -350,15 +350,15 @@ struct SlicedRemovalTests {
   func erasedWithCrashes() throws {
     for isResent in [false, true] {
       for commits in 0..<16 {
-        let (world, gateway) = try talk()
+        let (harness, gateway) = try talk()
         gateway.erase("team:a", "bob", counter: 500)
-        world.loop.endTurn()
+        harness.loop.endTurn()
         for _ in 0..<commits {
-          if !world.commits.isEmpty { try world.persist() }
-          if world.slices > 0 { world.slice() }
+          if !harness.commits.isEmpty { try harness.persist() }
+          if harness.slices > 0 { harness.slice() }
         }
         let isDone = gateway.take() != []
-        let again = try EngineWorld(world.storage, configure: Self.small)
+        let again = try EngineHarness(harness.storage, configure: Self.small)
         let other = again.connect(session: isResent ? 1 : 2)
         let mayBeKnown = try lists(["bob"], again) == ["team:a"]
         other.erase("team:a", "bob", counter: 500)
@@ -383,40 +383,40 @@ struct SlicedRemovalTests {
 
   @Test("a later command of a session does not answer for one whose connection closed")
   func lostConnection() throws {
-    let (world, gateway) = try talk()
+    let (harness, gateway) = try talk()
     gateway.erase("team:a", "bob", counter: 500)
     gateway.read("team:a", "alice", counter: 501)
-    try turn(world)
-    world.loop.close(gateway.lane)
-    let other = world.connect(serial: 1)
-    world.loop.open(other.lane)
+    try turn(harness)
+    harness.loop.close(gateway.lane)
+    let other = harness.connect(serial: 1)
+    harness.loop.open(other.lane)
     other.read("team:a", "bob", "m1", counter: 502)
     other.erase("team:a", "bob", counter: 500)
-    try turn(world)
-    try world.settle()
+    try turn(harness)
+    try harness.settle()
     #expect(other.take().map { $0.drop { $0 != " " } } == [" row read 120 unread 0", " erased"])
-    #expect(try namesBob(world) == false)
+    #expect(try namesBob(harness) == false)
   }
 
   @Test("deleting the channel during a member's erasure ends the erasure")
   func deletedMeanwhile() throws {
-    let (world, gateway) = try talk()
+    let (harness, gateway) = try talk()
     gateway.assign(user: "bob", version: 1, flags: 4)
-    try turn(world)
-    try world.settle()
+    try turn(harness)
+    try harness.settle()
     _ = gateway.take()
     gateway.erase("team:a", "bob")
-    try turn(world)
+    try turn(harness)
     gateway.deleteChannel("team:a")
-    try turn(world)
-    while world.slices > 0 {
-      world.slice()
-      try turn(world)
+    try turn(harness)
+    while harness.slices > 0 {
+      harness.slice()
+      try turn(harness)
     }
-    try world.settle()
+    try harness.settle()
     #expect(gateway.take().map { $0.drop { $0 != " " } }.sorted() == [" channel deleted", " not known"])
     gateway.assign(user: "bob", version: 2, flags: 8)
-    try turn(world)
-    #expect(try namesBob(world) == false)
+    try turn(harness)
+    #expect(try namesBob(harness) == false)
   }
 }

@@ -8,25 +8,25 @@ import Testing
 extension EventTests {
   @Test("announce_row sends a row as others see it now, to every subscribed channel, also one on storage")
   func announced() throws {
-    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
     writer.read("team:a", "bob")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     writer.assign(user: "bob", version: 1, flags: 1)
-    world.loop.endTurn()
-    try world.settle()
-    try world.checkpoint()
+    harness.loop.endTurn()
+    try harness.settle()
+    try harness.checkpoint()
     _ = (watcher.take(), writer.take())
     writer.announce("bob", ["team:a", "team:b"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(writer.take() == [])
-    try world.settle()
+    try harness.settle()
     #expect(writer.take().last?.hasSuffix("announced") == true)
     let events = watcher.take()
     #expect(events.last?.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") == true, "\(events)")
     writer.announce("carol", ["team:b"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(writer.take().last?.hasSuffix("announced") == true && watcher.take() == [])
   }
 
@@ -34,73 +34,73 @@ extension EventTests {
     "a client that resumes from between a settings change and its announcement gets the announced row"
   )
   func announcedInAGap() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     writer.post("team:a", "m1")
     writer.read("team:a", "bob")
-    world.loop.endTurn()
-    try world.settle()
-    world.advance(100)
+    harness.loop.endTurn()
+    try harness.settle()
+    harness.advance(100)
     writer.assign(user: "bob", version: 1, flags: 1)
-    world.loop.endTurn()
-    try world.settle()
-    world.advance(100)
+    harness.loop.endTurn()
+    try harness.settle()
+    harness.advance(100)
     _ = watcher.take()
     writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take().contains { $0.contains("row bob read 1 unread 0 shown 0") })
-    let back = world.connect(session: 3)
+    let back = harness.connect(session: 3)
     back.subscribe(["team:a"], since: 1_150)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(back.take().last?.contains("row bob read 1 unread 0 shown 0") == true)
-    world.advance(10)
+    harness.advance(10)
     back.subscribe(["team:a"], since: 1_201)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(back.take() == ["2 subscribed through 1210"])
   }
 
   /// Announce bob's row in `team:a` while the channel is in storage only and not read. Return the time of the
   /// announcement.
   private func announceFromStorage(
-    _ world: EngineWorld,
+    _ harness: EngineHarness,
     _ writer: Gateway,
     _ watcher: Gateway
   ) throws -> Int64 {
-    try world.checkpoint()
+    try harness.checkpoint()
     _ = watcher.take()
-    world.advance(10)
+    harness.advance(10)
     writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    let time = world.clock
-    try world.persistAll()
+    harness.loop.endTurn()
+    let time = harness.clock
+    try harness.persistAll()
     return time
   }
 
   @Test("complete-through does not advance until a user's row is announced in every channel")
   func announcementHoldsBack() throws {
-    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     writer.assign(user: "bob", version: 1, flags: 1)
-    world.loop.endTurn()
-    try world.settle()
-    let announcedAt = try announceFromStorage(world, writer, watcher)
-    world.advance(1_000)
-    world.loop.tick()
-    world.loop.endTurn()
+    harness.loop.endTurn()
+    try harness.settle()
+    let announcedAt = try announceFromStorage(harness, writer, watcher)
+    harness.advance(1_000)
+    harness.loop.tick()
+    harness.loop.endTurn()
     let early = watcher.take()
     #expect(early.last == "events through \(announcedAt - 1)" && early.count == 1, "\(early)")
-    try world.settle()
-    world.advance(1_000)
-    world.loop.tick()
-    world.loop.endTurn()
+    try harness.settle()
+    harness.advance(1_000)
+    harness.loop.tick()
+    harness.loop.endTurn()
     #expect(watcher.take().last == "events through \(announcedAt + 2_000)")
   }
 
   @Test("an announcement that waits in a large channel keeps the announcement's time")
   func announcementWaits() throws {
-    let (world, writer, watcher) = try watchedWorld {
+    let (harness, writer, watcher) = try watchedHarness {
       $0.residentBytesMax = 1
       $0.eventIntervalMembers = 1
       $0.eventIntervalMilliseconds = 1_000_000
@@ -110,53 +110,53 @@ extension EventTests {
     writer.post("team:a", "m1")
     writer.read("team:a", "bob")
     writer.assign(user: "bob", version: 1, flags: 1)
-    world.loop.endTurn()
-    try world.settle()
-    let announcedAt = try announceFromStorage(world, writer, watcher)
-    #expect(!world.loads.isEmpty)
-    world.advance(300)
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
+    let announcedAt = try announceFromStorage(harness, writer, watcher)
+    #expect(!harness.loads.isEmpty)
+    harness.advance(300)
+    try harness.settle()
     writer.post("team:b", "x")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     let events = watcher.take()
     #expect(events.last == "events through \(announcedAt - 1): team:b new x 1", "\(events)")
   }
 
   @Test("a client that is away between a settings change and its announcement gets the row when it resumes")
   func announcedMeanwhile() throws {
-    let (world, writer) = try settledWorld()
+    let (harness, writer) = try settledHarness()
     writer.post("team:a", "m1", by: "alice")
     writer.read("team:a", "bob")
-    world.loop.endTurn()
-    try world.settle()
-    world.advance(10)
+    harness.loop.endTurn()
+    try harness.settle()
+    harness.advance(10)
     writer.assign(user: "bob", version: 1, flags: 1)
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     // A former subscriber has received everything through 1,020. There is no subscription now.
-    world.advance(20)
+    harness.advance(20)
     writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     // Another announcement, as after a lost reply, and the settings are settled.
     writer.send(.settle, "bob") { payload in
       payload.writeInteger(UInt8(1))
       payload.writeVarint(UInt64(1))
     }
     writer.announce("bob", ["team:a"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(
       writer.take().suffix(3).map { $0.drop { $0 != " " } } == [" announced", " settled", " announced"]
     )
-    func check(_ world: EngineWorld) throws {
-      let watcher = world.connect(session: 2)
+    func check(_ harness: EngineHarness) throws {
+      let watcher = harness.connect(session: 2)
       watcher.subscribe(["team:a"], since: 1_020)
       watcher.send(.listUnsettled, nil)
-      world.advance(10)
-      world.loop.endTurn()
-      try world.answerLoads()
+      harness.advance(10)
+      harness.loop.endTurn()
+      try harness.answerLoads()
       let events = watcher.take()
       #expect(
         events.contains { $0.hasSuffix("team:a row bob read 1 unread 0 shown 0, 1-1 sent") },
@@ -164,14 +164,14 @@ extension EventTests {
       )
       #expect(events.contains("2 unsettled types [] users []"))
     }
-    world.advance(10)
-    try check(world)
-    let late = world.connect(session: 3)
+    harness.advance(10)
+    try check(harness)
+    let late = harness.connect(session: 3)
     late.subscribe(["team:a"], since: 1_031)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(late.take().last?.contains("row") == false)
-    let again = try EngineWorld(world.storage)
-    again.clock = world.clock
+    let again = try EngineHarness(harness.storage)
+    again.clock = harness.clock
     again.advance(0)
     try check(again)
   }

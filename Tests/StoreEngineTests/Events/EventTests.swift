@@ -8,31 +8,31 @@ import Testing
 @Suite("Events")
 struct EventTests {
   /// `team:a` of alice and bob, and a second gateway that subscribes to it.
-  func watchedWorld(
+  func watchedHarness(
     configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-  ) throws -> (world: EngineWorld, writer: Gateway, watcher: Gateway) {
-    let (world, writer) = try settledWorld(configure: configure)
-    let watcher = world.connect(session: 2)
+  ) throws -> (harness: EngineHarness, writer: Gateway, watcher: Gateway) {
+    let (harness, writer) = try settledHarness(configure: configure)
+    let watcher = harness.connect(session: 2)
     watcher.subscribe(["team:a"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == ["1 subscribed through 1000"])
-    return (world, writer, watcher)
+    return (harness, writer, watcher)
   }
 
   // MARK: Delivery
 
   @Test("an event leaves once durable, with its reply, to the subscribers")
   func durable() throws {
-    let (world, writer, watcher) = try watchedWorld()
-    let stranger = world.connect(session: 3)
+    let (harness, writer, watcher) = try watchedHarness()
+    let stranger = harness.connect(session: 3)
     stranger.subscribe(["team:b"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     _ = stranger.take()
-    world.advance(10)
+    harness.advance(10)
     writer.post("team:a", "m1")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == [] && writer.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(writer.take() == ["2 message 1 new"])
     #expect(watcher.take() == ["events through 1010: team:a new m1 1"])
     #expect(stranger.take() == [])
@@ -40,11 +40,11 @@ struct EventTests {
 
   @Test("three changes in one commit send one event with the final state, after the reply")
   func states() throws {
-    let (world, _, watcher) = try watchedWorld()
+    let (harness, _, watcher) = try watchedHarness()
     for number in 1...3 { watcher.post("team:a", "m\(number)") }
     for number in 1...3 { watcher.read("team:a", "bob", "m\(number)") }
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     #expect(
       watcher.take() == [
         "2 message 1 new", "3 message 2 new", "4 message 3 new", "5 row read 1 unread 2",
@@ -56,72 +56,72 @@ struct EventTests {
 
   @Test("events of the commit in flight precede those of the next one")
   func order() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    world.advance(5)
+    harness.loop.endTurn()
+    harness.advance(5)
     writer.post("team:a", "m2")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(watcher.take() == ["events through 1000: team:a new m1 1"])
-    try world.persist()
+    try harness.persist()
     #expect(watcher.take() == ["events through 1005: team:a new m2 2"])
   }
 
   @Test("a failed commit sends no event, and closes the connection")
   func failure() throws {
-    let (world, writer, watcher) = try watchedWorld()
-    world.loop.open(watcher.lane)
+    let (harness, writer, watcher) = try watchedHarness()
+    harness.loop.open(watcher.lane)
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    world.fail()
-    world.loop.endTurn()
+    harness.loop.endTurn()
+    harness.fail()
+    harness.loop.endTurn()
     #expect(watcher.take() == [] && watcher.lane.isClosed)
   }
 
   @Test("changes and queries without subscribers send no events")
   func unwatched() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     watcher.unsubscribe(["team:a", "team:never"])
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     for _ in 0..<30 {
-      world.advance(100)
-      world.loop.tick()
+      harness.advance(100)
+      harness.loop.tick()
     }
-    try world.persistAll()
+    try harness.persistAll()
     #expect(watcher.take() == ["2 unsubscribed"])
-    #expect(world.loop.gauges.subscriptions == 0 && world.loop.counters.eventsSent == 0)
+    #expect(harness.loop.gauges.subscriptions == 0 && harness.loop.counters.eventsSent == 0)
   }
 
   @Test("subscribing twice changes nothing, and closing a connection ends its subscriptions")
   func twice() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     watcher.subscribe(["team:a", "team:a", "team:b"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == ["2 subscribed through 1000"])
-    #expect(world.loop.gauges.subscriptions == 2)
+    #expect(harness.loop.gauges.subscriptions == 2)
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     #expect(watcher.take() == ["events through 1000: team:a new m1 1"])
-    world.loop.close(watcher.lane)
-    #expect(world.loop.gauges.subscriptions == 0 && watcher.lane.backlog.subscriptions == 0)
+    harness.loop.close(watcher.lane)
+    #expect(harness.loop.gauges.subscriptions == 0 && watcher.lane.backlog.subscriptions == 0)
     writer.post("team:a", "m2")
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     #expect(watcher.take() == [])
   }
 
   @Test("every kind of event round-trips, in the channel and in a thread")
   func kinds() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     func events(_ requests: () -> Void) throws -> String {
       requests()
-      world.loop.endTurn()
-      try world.settle()
+      harness.loop.endTurn()
+      try harness.settle()
       return watcher.take().joined(separator: " ")
     }
     let posted = try events { writer.post("team:a", "m1", by: "alice", flags: 2) }
@@ -164,52 +164,52 @@ struct EventTests {
 
   @Test("a connection that falls behind loses events, and is informed once it reads again")
   func slow() throws {
-    let (world, writer, watcher) = try watchedWorld { $0.unwrittenBytesMax = 200 }
+    let (harness, writer, watcher) = try watchedHarness { $0.unwrittenBytesMax = 200 }
     watcher.isSlow = true
     for number in 1...20 {
       writer.post("team:a", "m\(number)")
-      world.loop.endTurn()
-      try world.persist()
+      harness.loop.endTurn()
+      try harness.persist()
     }
     let events = watcher.take()
     #expect(events.count > 1 && events.count < 10)
     #expect(events.last == "events through 1000: team:a new m\(events.count) \(events.count)")
-    #expect(world.loop.counters.eventsDropped == UInt64(20 - events.count))
+    #expect(harness.loop.counters.eventsDropped == UInt64(20 - events.count))
     watcher.isSlow = false
     watcher.lane.backlog.wrote(watcher.lane.backlog.unwrittenBytes)
-    world.advance(100)
-    world.loop.tick()
+    harness.advance(100)
+    harness.loop.tick()
     #expect(watcher.take() == ["events lost through 1100"])
     writer.post("team:a", "m21")
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(watcher.take() == ["events through 1100: team:a new m21 21"])
   }
 
   @Test("events too large for one frame are split; only the last frame advances complete-through")
   func frames() throws {
-    let (world, writer, watcher) = try watchedWorld()
-    world.advance(10)
+    let (harness, writer, watcher) = try watchedHarness()
+    harness.advance(10)
     let id = String(repeating: "x", count: 100)
     for number in 1...4_000 { writer.post("team:a", "\(id)\(number)") }
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     let frames = watcher.take().map { $0.prefix { $0 != ":" } }
     #expect(frames.count > 1)
     #expect(frames.dropLast().allSatisfy { $0 == "events through 1000" })
     #expect(frames.last == "events through 1010")
-    #expect(world.loop.counters.eventsSent == 4_000)
+    #expect(harness.loop.counters.eventsSent == 4_000)
   }
 
   // MARK: Channels that are created, deleted, evicted
 
   @Test("a channel subscription covers creation, deletion and a new channel of the same cid")
   func deleted() throws {
-    let (world, writer, watcher) = try watchedWorld()
+    let (harness, writer, watcher) = try watchedHarness()
     watcher.subscribe(["team:new"])
     writer.put("team:new", ["alice"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(
       watcher.take() == [
         "2 subscribed through 1000", "events through 1000: team:new updated of 1, +alice of 1 at 0",
@@ -217,47 +217,47 @@ struct EventTests {
     )
     writer.post("team:new", "m1")
     writer.deleteChannel("team:new")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == ["events through 1000: team:new gone"])
     writer.deleteChannel("team:a")
     writer.put("team:a", ["carol"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == ["events through 1000: team:a gone, updated of 1, +carol of 1 at 0"])
     writer.post("team:a", "n1", by: "carol")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take().last?.contains("new n1 1") == true)
   }
 
   @Test("an evicted channel sends events again when it is next used")
   func cold() throws {
-    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
-    try world.checkpoint()
-    #expect(world.loop.gauges.loadedChannels == 0)
+    let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
+    try harness.checkpoint()
+    #expect(harness.loop.gauges.loadedChannels == 0)
     _ = watcher.take()
     writer.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persist()
     #expect(watcher.take().first?.hasSuffix("team:a new m1 1") == true)
   }
 
   @Test("a channel type's changed options are sent to subscribed channels, also those on storage")
   func types() throws {
-    let (world, writer, watcher) = try watchedWorld { $0.residentBytesMax = 1 }
+    let (harness, writer, watcher) = try watchedHarness { $0.residentBytesMax = 1 }
     for cid in ["team:b", "other:a"] {
       writer.put(cid, ["alice"])
       watcher.subscribe([cid])
     }
-    world.loop.endTurn()
-    try world.settle()
-    try world.checkpoint()
+    harness.loop.endTurn()
+    try harness.settle()
+    try harness.checkpoint()
     _ = watcher.take()
     writer.patch("team", readEvents: false)
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     let events = watcher.take().joined(separator: " ")
     #expect(events.contains("team:a updated of 2") && events.contains("team:b updated of 1"))
     #expect(!events.contains("other:a"))
@@ -267,35 +267,35 @@ struct EventTests {
 
   @Test("a user's membership events are sent once their index has them; token revocations are sent too")
   func users() throws {
-    let (world, writer) = try settledWorld()
-    try world.settle()
-    let watcher = world.connect(session: 2)
+    let (harness, writer) = try settledHarness()
+    try harness.settle()
+    let watcher = harness.connect(session: 2)
     watcher.subscribe(user: "bob")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == ["1 user subscribed through 1000"])
     writer.put("team:b", ["alice", "bob"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == ["events through 1000: bob in team:b"])
     writer.change("team:b", remove: ["bob"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == ["events through 1000: bob left team:b"])
     writer.send(.patchUser, "bob") { payload in
       payload.writeVarint(UInt64(4))
       payload.writeVarint(UInt64(0))
       payload.writeTime(Timestamp(milliseconds: 50_000))
     }
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == ["events through 1000: bob revoked before 50000"])
     watcher.subscribe(user: "bob", issued: 49)
     watcher.subscribe(user: "bob", on: 0)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(watcher.take() == ["2 token_revoked", "3 user subscribed through 1000"])
     writer.put("team:c", ["bob"])
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(watcher.take() == [])
   }
 }

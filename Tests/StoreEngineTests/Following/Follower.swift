@@ -23,7 +23,7 @@ final class Follower {
   let storage = MemoryStorage()
   private let shards: [UInt16]
   private let configure: (inout StoreLoopConfiguration) -> Void
-  private(set) var world: EngineWorld
+  private(set) var harness: EngineHarness
   /// Groups of the shared log that are applied, and those that are certainly on storage.
   private(set) var position = 0
   private var durablePosition = 0
@@ -39,20 +39,20 @@ final class Follower {
   init(shards: [UInt16], configure: @escaping (inout StoreLoopConfiguration) -> Void) throws {
     self.shards = shards
     self.configure = configure
-    world = try Self.start(storage, shards, configure)
+    harness = try Self.start(storage, shards, configure)
   }
 
   private static func start(
     _ storage: MemoryStorage,
     _ shards: [UInt16],
     _ configure: (inout StoreLoopConfiguration) -> Void
-  ) throws -> EngineWorld {
-    try EngineWorld(storage, shards: shards, of: shards.count, follows: true, configure: configure)
+  ) throws -> EngineHarness {
+    try EngineHarness(storage, shards: shards, of: shards.count, follows: true, configure: configure)
   }
 
   var counters: StoreLoop.Counters {
     var sum = earlier
-    sum += world.loop.counters
+    sum += harness.loop.counters
     return sum
   }
 
@@ -63,14 +63,14 @@ final class Follower {
     guard position < log.count else { return }
     let group = log[position].map(changed)
     position += 1
-    try world.loop.follow(group)
+    try harness.loop.follow(group)
     noteCommit()
   }
 
   func followAll(_ log: SharedLog) throws { while position < log.count { try follow(log) } }
 
   private func noteCommit() {
-    if committingPosition == nil, !world.commits.isEmpty { committingPosition = position }
+    if committingPosition == nil, !harness.commits.isEmpty { committingPosition = position }
   }
 
   /// The batch as a broken follower understands it.
@@ -133,31 +133,31 @@ final class Follower {
 
   /// Completes the commit in flight, if there is one.
   func persist() {
-    guard !world.commits.isEmpty else { return }
+    guard !harness.commits.isEmpty else { return }
     // All steps are done, so that their order does not matter.
     var random = SplitMix64(seed: 0)
-    for step in Self.steps(world.commits.removeFirst(), &random) { perform(step) }
+    for step in Self.steps(harness.commits.removeFirst(), &random) { perform(step) }
     if let committed = committingPosition { durablePosition = committed }
     committingPosition = nil
-    world.loop.committed(.success(()))
+    harness.loop.committed(.success(()))
     noteCommit()
   }
 
   /// Dies between any two steps of the commit in flight, and recovers. It follows on from what is certainly on storage.
   func crash(_ random: inout SplitMix64) throws {
     crashes += 1
-    if let group = world.commits.first {
+    if let group = harness.commits.first {
       let steps = Self.steps(group, &random)
       let done = random.below(steps.count + 1)
       for step in steps.prefix(done) { perform(step) }
       if done > 0, done < steps.count { crashesWithinCommit += 1 }
     }
-    earlier += world.loop.counters
-    world.loop.stop()
-    let clock = world.clock
-    world = try Self.start(storage, shards, configure)
-    world.clock = clock
-    world.advance(0)
+    earlier += harness.loop.counters
+    harness.loop.stop()
+    let clock = harness.clock
+    harness = try Self.start(storage, shards, configure)
+    harness.clock = clock
+    harness.advance(0)
     position = durablePosition
     committingPosition = nil
   }
@@ -168,17 +168,17 @@ final class Follower {
   func step(_ log: SharedLog, _ random: inout SplitMix64, crashes: Bool = true) throws {
     switch random.below(14) {
     case 0..<5:
-      for _ in 0...random.below(4) where world.loop.hasRoomToFollow { try follow(log) }
+      for _ in 0...random.below(4) where harness.loop.hasRoomToFollow { try follow(log) }
     case 5..<8: persist()
     case 8..<11:
-      guard !world.loads.isEmpty else { return }
-      let load = world.loads[random.below(world.loads.count)].reference
-      try world.answerLoad(load, failing: random.oneIn(12))
+      guard !harness.loads.isEmpty else { return }
+      let load = harness.loads[random.below(harness.loads.count)].reference
+      try harness.answerLoad(load, failing: random.oneIn(12))
     case 11:
       // Its clock has nothing to do with the owner's.
-      world.advance(Int64(random.below(400)))
-      world.loop.tick()
-    case 12: if world.slices > 0 { world.slice() }
+      harness.advance(Int64(random.below(400)))
+      harness.loop.tick()
+    case 12: if harness.slices > 0 { harness.slice() }
     default: if crashes, random.oneIn(6) { try crash(&random) }
     }
     noteCommit()
@@ -186,10 +186,10 @@ final class Follower {
 
   /// Completes everything that is under way.
   func settle() throws {
-    while !world.commits.isEmpty || !world.loads.isEmpty || world.slices > 0 {
+    while !harness.commits.isEmpty || !harness.loads.isEmpty || harness.slices > 0 {
       persist()
-      try world.answerLoads()
-      if world.slices > 0 { world.slice() }
+      try harness.answerLoads()
+      if harness.slices > 0 { harness.slice() }
       noteCommit()
     }
   }
@@ -199,10 +199,10 @@ final class Follower {
     try followAll(log)
     for _ in 0..<400 {
       try settle()
-      let gauges = world.loop.gauges
+      let gauges = harness.loop.gauges
       if gauges.dirtyPages == 0, gauges.tailChannels == 0, storage.log.values.allSatisfy(\.isEmpty) { return }
-      world.advance(20_000)
-      world.loop.tick()
+      harness.advance(20_000)
+      harness.loop.tick()
       noteCommit()
     }
   }

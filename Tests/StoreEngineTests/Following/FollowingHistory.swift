@@ -20,7 +20,7 @@ final class FollowingHistory {
   let seed: UInt64
   private var random: SplitMix64
   private var requests: RandomRequests
-  private let owner: EngineWorld
+  private let owner: EngineHarness
   private let gateway: Gateway
   private(set) var log: SharedLog = []
   let followers: [Follower]
@@ -35,7 +35,7 @@ final class FollowingHistory {
     random = SplitMix64(seed: seed)
     requests = RandomRequests(seed: seed, shardCount: Self.shards.count)
     var shape = SplitMix64(seed: seed ^ 0x5A5A)
-    owner = try EngineWorld(shards: Self.shards, of: Self.shards.count, configure: Self.configure(&shape))
+    owner = try EngineHarness(shards: Self.shards, of: Self.shards.count, configure: Self.configure(&shape))
     gateway = owner.connect()
     followers = try [
       Follower(shards: Self.shards, configure: Self.configure(&shape)),
@@ -151,11 +151,11 @@ final class FollowingHistory {
         try random.pick(followers).step(log, &random, crashes: crashes)
       }
       for follower in followers {
-        guard follower.world.deliveries.isEmpty, follower.world.acknowledgements.isEmpty else {
+        guard follower.harness.deliveries.isEmpty, follower.harness.acknowledgements.isEmpty else {
           throw HistoryFault(seed: seed, text: "a follower sent membership changes")
         }
-        if let report = follower.world.reports.first(where: { if case .failed = $0 { false } else { true } })
-        {
+        if let report = follower.harness.reports.first(where: { if case .failed = $0 { false } else { true } }
+        ) {
           throw HistoryFault(seed: seed, text: "\(report)")
         }
       }
@@ -198,13 +198,13 @@ final class FollowingHistory {
 
   /// Promotes the followers, and compares their answers with those of an owner that has recovered the same pages.
   private func compareAnswers() throws {
-    let recovered = try EngineWorld(owner.storage, shards: Self.shards, of: Self.shards.count)
+    let recovered = try EngineHarness(owner.storage, shards: Self.shards, of: Self.shards.count)
     requests.clock = owner.clock
     let audit = requests.audit()
     let expected = try answers(audit, recovered)
     for (number, follower) in followers.enumerated() {
-      follower.world.loop.promote()
-      let found = try answers(audit, follower.world)
+      follower.harness.loop.promote()
+      let found = try answers(audit, follower.harness)
       for (request, (found, expected)) in zip(audit, zip(found, expected)) where found != expected {
         throw HistoryFault(
           seed: seed,
@@ -216,17 +216,19 @@ final class FollowingHistory {
   }
 
   /// Sends requests one after the other, and returns the payloads of their answers.
-  private func answers(_ all: [RecordedRequest], _ world: EngineWorld) throws -> [String] {
-    world.clock = max(world.clock, owner.clock)
-    world.advance(0)
-    let gateway = world.connect(session: 99)
-    return try all.map { try answer($0, world, gateway) }
+  private func answers(_ all: [RecordedRequest], _ harness: EngineHarness) throws -> [String] {
+    harness.clock = max(harness.clock, owner.clock)
+    harness.advance(0)
+    let gateway = harness.connect(session: 99)
+    return try all.map { try answer($0, harness, gateway) }
   }
 
-  private func answer(_ request: RecordedRequest, _ world: EngineWorld, _ gateway: Gateway) throws -> String {
+  private func answer(_ request: RecordedRequest, _ harness: EngineHarness, _ gateway: Gateway) throws
+    -> String
+  {
     request.send(by: gateway)
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     let words = gateway.take().map { $0.drop { $0 != " " } }.joined(separator: ";")
     let isError = words.hasPrefix(" ") && gateway.lastPayload.readableBytes == 0
     return isError ? words : "\(words) \(Array(gateway.lastPayload.readableBytesView))"
@@ -247,20 +249,20 @@ final class FollowingHistory {
     let follower = random.pick(followers)
     if random.oneIn(4) { try follower.crash(&random) }
     try follower.followAll(log)
-    let promoted = follower.world
+    let promoted = follower.harness
     if !promoted.commits.isEmpty { count("promotions within a commit") }
     if promoted.loop.gauges.tailChannels > 0 { count("promotions with a tail") }
     let storage = MemoryStorage()
     for batch in log.joined() { storage.data.apply(batch) }
-    let oracle = try EngineWorld(storage, shards: Self.shards, of: Self.shards.count) {
+    let oracle = try EngineHarness(storage, shards: Self.shards, of: Self.shards.count) {
       $0.changesPerTurn = 8
       $0.changesLoggedMilliseconds = 200
     }
     promoted.loop.promote()
     let clock = max(owner.clock, promoted.clock)
-    for world in [promoted, oracle] {
-      world.clock = clock
-      world.advance(0)
+    for harness in [promoted, oracle] {
+      harness.clock = clock
+      harness.advance(0)
     }
     let gateways = [promoted.connect(serial: 1), oracle.connect(serial: 1)]
     guard durable(promoted) == durable(oracle) else {
@@ -283,10 +285,11 @@ final class FollowingHistory {
     count("promotions")
   }
 
-  private func durable(_ world: EngineWorld) -> [LogIndex] { world.loop.durableIndexes.map(\.index) }
+  private func durable(_ harness: EngineHarness) -> [LogIndex] { harness.loop.durableIndexes.map(\.index) }
 
-  private func compare(_ request: RecordedRequest, _ worlds: [EngineWorld], _ gateways: [Gateway]) throws {
-    var answers = try zip(worlds, gateways).map { try answer(request, $0, $1) }
+  private func compare(_ request: RecordedRequest, _ harnesses: [EngineHarness], _ gateways: [Gateway]) throws
+  {
+    var answers = try zip(harnesses, gateways).map { try answer(request, $0, $1) }
     if request.kind == .listChannels {
       // Changes from several shards may reach an index in another order.
       answers = answers.map { answer in
@@ -305,24 +308,24 @@ final class FollowingHistory {
   }
 
   /// The same time passes for both, and all that is under way ends.
-  private func settle(_ worlds: [EngineWorld]) throws {
+  private func settle(_ harnesses: [EngineHarness]) throws {
     for _ in 0..<4 {
-      for world in worlds {
-        world.advance(1_100)
-        world.loop.tick()
-        while !world.stepReads.isEmpty { try world.answerSteps() }
-        try world.settle()
+      for harness in harnesses {
+        harness.advance(1_100)
+        harness.loop.tick()
+        while !harness.stepReads.isEmpty { try harness.answerSteps() }
+        try harness.settle()
       }
     }
   }
 
-  private func comparePages(_ promoted: EngineWorld, _ oracle: EngineWorld) throws {
-    for world in [promoted, oracle] {
+  private func comparePages(_ promoted: EngineHarness, _ oracle: EngineHarness) throws {
+    for harness in [promoted, oracle] {
       for _ in 0..<400 {
-        world.advance(20_000)
-        world.loop.tick()
-        try world.settle()
-        if world.loop.gauges.dirtyPages == 0, world.storage.log.values.allSatisfy(\.isEmpty) { break }
+        harness.advance(20_000)
+        harness.loop.tick()
+        try harness.settle()
+        if harness.loop.gauges.dirtyPages == 0, harness.storage.log.values.allSatisfy(\.isEmpty) { break }
       }
     }
     let end = max(promoted.clock, oracle.clock) + 1_000_000_000

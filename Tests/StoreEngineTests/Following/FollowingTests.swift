@@ -13,18 +13,18 @@ struct FollowingTests {
 
   /// An owner with `team:a` of alice and bob and message m1, all followed.
   private final class Pair {
-    let owner: EngineWorld
+    let owner: EngineHarness
     let gateway: Gateway
-    let follower: EngineWorld
+    let follower: EngineHarness
     private(set) var log: SharedLog = []
 
     init(
       configureOwner: (inout StoreLoopConfiguration) -> Void = { _ in },
       configureFollower: (inout StoreLoopConfiguration) -> Void = { _ in }
     ) throws {
-      owner = try EngineWorld(configure: configureOwner)
+      owner = try EngineHarness(configure: configureOwner)
       gateway = owner.connect()
-      follower = try EngineWorld(follows: true, configure: configureFollower)
+      follower = try EngineHarness(follows: true, configure: configureFollower)
       gateway.put("team:a", ["alice", "bob"])
       gateway.post("team:a", "m1", by: "alice")
       try end()
@@ -71,15 +71,15 @@ struct FollowingTests {
   }
 
   /// The answers of a loop that serves, after everything that is under way.
-  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
-    world.loop.endTurn()
-    try world.settle()
+  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+    harness.loop.endTurn()
+    try harness.settle()
     return Self.words(gateway.take())
   }
 
-  private func isLoaded(_ cid: String, _ world: EngineWorld) -> Bool {
+  private func isLoaded(_ cid: String, _ harness: EngineHarness) -> Bool {
     let bytes = Array(cid.utf8)
-    return world.loop.isLoaded(ShardID(0), cid: bytes.span.bytes)
+    return harness.loop.isLoaded(ShardID(0), cid: bytes.span.bytes)
   }
 
   // MARK: Promotion
@@ -238,7 +238,7 @@ struct FollowingTests {
     try pair.owner.checkpoint()
     pair.owner.loop.stop()
     // The owner starts again, with no channel in memory.
-    let owner = try EngineWorld(pair.owner.storage)
+    let owner = try EngineHarness(pair.owner.storage)
     let before = owner.connect(serial: 1)
     before.counter = pair.gateway.counter
     before.read(cid, "bob")

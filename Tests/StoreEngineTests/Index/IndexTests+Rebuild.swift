@@ -9,24 +9,24 @@ import Testing
 /// Damaged indexes, and rebuilding them from the channels.
 extension IndexTests {
   /// Both phases of a rebuild, in all shards.
-  func rebuild(_ world: IndexWorld, epoch: UInt64) throws {
+  func rebuild(_ harness: IndexHarness, epoch: UInt64) throws {
     for phase in [1, 2] as [UInt8] {
       for round in 0... {
         var isDone = true
-        for shard in 0..<UInt16(IndexWorld.shardCount) {
-          let gateway = world.gateways[Int(shard) % 2]
+        for shard in 0..<UInt16(IndexHarness.shardCount) {
+          let gateway = harness.gateways[Int(shard) % 2]
           _ = gateway.take()
           gateway.rebuild(phase, epoch: epoch, shard: shard)
-          world.worlds[Int(shard) % 2].loop.endTurn()
-          try world.settle()
+          harness.harnesses[Int(shard) % 2].loop.endTurn()
+          try harness.settle()
           guard gateway.take().last?.contains("rebuild none epoch \(epoch)") == true else {
             isDone = false
             continue
           }
         }
         if isDone { break }
-        world.advance(1_000)
-        try world.settle()
+        harness.advance(1_000)
+        try harness.settle()
         if round > 50 {
           Issue.record("the rebuild does not come to its end")
           return
@@ -39,27 +39,27 @@ extension IndexTests {
     "a damaged index is recreated empty and reported; a rebuild restores lost entries and removes wrong ones"
   )
   func damage() throws {
-    let world = try IndexWorld()
-    for cid in ["team:a", "team:b", "team:c"] { world.put(cid, ["user1", "user2"]) }
-    world.post("team:c", "m1", by: "user3")
-    world.change("team:b", remove: ["user2"])
-    try world.settleAll()
+    let harness = try IndexHarness()
+    for cid in ["team:a", "team:b", "team:c"] { harness.put(cid, ["user1", "user2"]) }
+    harness.post("team:c", "m1", by: "user3")
+    harness.change("team:b", remove: ["user2"])
+    try harness.settleAll()
     for _ in 0..<20 {
-      world.advance(10_000)
-      try world.settle()
+      harness.advance(10_000)
+      try harness.settle()
     }
-    let home = ShardID(IndexWorld.shard("user1"))
-    let number = world.storage.directory[Array("user1".utf8)]!
+    let home = ShardID(IndexHarness.shard("user1"))
+    let number = harness.storage.directory[Array("user1".utf8)]!
     let key = PageKey(shard: home, channel: number, page: .memberships(0))
-    world.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
-    try world.crash(0)
-    try world.crash(1)
+    harness.storage.pages[key] = ByteBuffer(bytes: [1, 2, 3])
+    try harness.crash(0)
+    try harness.crash(1)
     // A damaged index is unavailable instead of empty.
-    #expect(try world.list("user1") == "unavailable")
-    world.put("team:d", ["user1"])
-    try world.settleAll()
-    #expect(try world.list("user1") == "team:d")
-    let reports = world.worlds.flatMap(\.reports).map(\.description)
+    #expect(try harness.list("user1") == "unavailable")
+    harness.put("team:d", ["user1"])
+    try harness.settleAll()
+    #expect(try harness.list("user1") == "team:d")
+    let reports = harness.harnesses.flatMap(\.reports).map(\.description)
     #expect(reports.contains { $0.contains("recreated empty") } && !reports.contains { $0.contains("user1") })
     // An entry of a channel that does not exist.
     let stray = Membership(
@@ -73,45 +73,45 @@ extension IndexTests {
     let queued = Outbox.QueuedChange(number: 1_000, change: MembershipChange(user: "user2", stray))
     // The entry claims a shard that has sent nothing.
     let from = (0..<4 as Range<UInt16>).first { shard in
-      ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexWorld.shard($0) != shard }
+      ["team:a", "team:b", "team:c", "team:d"].allSatisfy { IndexHarness.shard($0) != shard }
     }
     if let from {
-      let to = ShardID(IndexWorld.shard("user2"))
-      world.deliver([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
-      try world.settle()
-      let found = try world.list("user2")
+      let to = ShardID(IndexHarness.shard("user2"))
+      harness.deliver([MembershipDelivery(from: ShardID(from), to: to, after: 0, changes: [queued])])
+      try harness.settle()
+      let found = try harness.list("user2")
       #expect(found.contains("team:stray"))
     }
-    let lost = try world.differences()
+    let lost = try harness.differences()
     #expect(!lost.isEmpty)
-    try rebuild(world, epoch: 1)
-    #expect(try world.differences() == [])
+    try rebuild(harness, epoch: 1)
+    #expect(try harness.differences() == [])
     // Recovery from storage alone, with an empty memory.
     for _ in 0..<20 {
-      world.advance(10_000)
-      try world.settle()
+      harness.advance(10_000)
+      try harness.settle()
     }
-    try world.crash(0)
-    try world.crash(1)
-    try rebuild(world, epoch: 2)
-    #expect(try world.differences() == [])
+    try harness.crash(0)
+    try harness.crash(1)
+    try rebuild(harness, epoch: 2)
+    #expect(try harness.differences() == [])
   }
 
   @Test("a rebuild runs in slices between requests, and an older epoch is refused")
   func slices() throws {
-    let world = try IndexWorld { $0.changesPerTurn = 10 }
-    let shard = IndexWorld.shard("team:a")
-    let gateway = world.gateway("team:a")
-    world.put("team:a", (0..<95).map { "user\($0)" })
-    try world.settleAll()
+    let harness = try IndexHarness { $0.changesPerTurn = 10 }
+    let shard = IndexHarness.shard("team:a")
+    let gateway = harness.gateway("team:a")
+    harness.put("team:a", (0..<95).map { "user\($0)" })
+    try harness.settleAll()
     _ = gateway.take()
     gateway.rebuild(1, epoch: 5, shard: shard)
-    let source = world.worlds[Int(shard) % 2]
+    let source = harness.harnesses[Int(shard) % 2]
     source.loop.endTurn()
     #expect(source.slices == 1)
     source.slice()
     // Members join and leave during the rebuild.
-    world.change("team:a", add: ["late"], remove: ["user90", "user1"])
+    harness.change("team:a", add: ["late"], remove: ["user90", "user1"])
     gateway.rebuild(2, epoch: 5, shard: shard)
     source.loop.endTurn()
     #expect(gateway.take().last?.hasSuffix("busy") == true)
@@ -119,9 +119,9 @@ extension IndexTests {
     source.loop.endTurn()
     try source.persistAll()
     #expect(gateway.take().contains { $0.contains("rebuild resending epoch 5") })
-    try world.settleAll()
-    try rebuild(world, epoch: 5)
-    #expect(try world.differences() == [])
+    try harness.settleAll()
+    try rebuild(harness, epoch: 5)
+    #expect(try harness.differences() == [])
     gateway.rebuild(1, epoch: 4, shard: shard)
     source.loop.endTurn()
     #expect(gateway.take().last?.hasSuffix("invalid_field") == true)

@@ -14,55 +14,55 @@ struct IndexTests {
 
   @Test("current members, former members and pure senders are indexed in their home shards")
   func feeds() throws {
-    let world = try IndexWorld()
-    #expect(try world.list("user0") == "no channels")
-    world.put("team:a", Self.users)
-    world.put("team:b", ["user1", "user2"])
-    world.change("team:a", add: ["user9"], remove: ["user1"])
-    world.post("team:b", "m1", by: "user3")
-    try world.settle()
-    #expect(try world.differences() == [])
+    let harness = try IndexHarness()
+    #expect(try harness.list("user0") == "no channels")
+    harness.put("team:a", Self.users)
+    harness.put("team:b", ["user1", "user2"])
+    harness.change("team:a", add: ["user9"], remove: ["user1"])
+    harness.post("team:b", "m1", by: "user3")
+    try harness.settle()
+    #expect(try harness.differences() == [])
     // In the order in which the changes arrived from the channels' shards.
     func channels(_ user: String) throws -> [String] {
-      try world.list(user).split(separator: ", ").map(String.init).sorted()
+      try harness.list(user).split(separator: ", ").map(String.init).sorted()
     }
     #expect(try channels("user1") == ["team:a (left)", "team:b"])
-    #expect(try world.list("user1", flags: 0) == "team:b")
+    #expect(try harness.list("user1", flags: 0) == "team:b")
     #expect(try channels("user3") == ["team:a", "team:b (sent)"])
-    world.change("team:a", add: ["user1"])
-    try world.settle()
+    harness.change("team:a", add: ["user1"])
+    try harness.settle()
     #expect(try channels("user1") == ["team:a", "team:b"])
-    #expect(world.worlds.flatMap(\.reports) == [])
+    #expect(harness.harnesses.flatMap(\.reports) == [])
   }
 
   @Test("list_channels pages by place, and checks limits, flags and home shards")
   func paging() throws {
-    let world = try IndexWorld()
-    for number in 0..<7 { world.put("team:c\(number)", ["user0"]) }
-    try world.settle()
-    world.change("team:c1", remove: ["user0"])
-    try world.settle()
+    let harness = try IndexHarness()
+    for number in 0..<7 { harness.put("team:c\(number)", ["user0"]) }
+    try harness.settle()
+    harness.change("team:c1", remove: ["user0"])
+    try harness.settle()
     var seen: [String] = []
     var cursor: UInt64?
     var pages = 0
     repeat {
-      let page = try world.list("user0", flags: 0, limit: 2, from: cursor)
+      let page = try harness.list("user0", flags: 0, limit: 2, from: cursor)
       let parts = page.split(separator: " + ")
       seen += parts[0].split(separator: ", ").map(String.init)
       cursor = parts.count > 1 ? UInt64(parts[1]) : nil
       pages += 1
     } while cursor != nil
     #expect(seen.sorted() == [0, 2, 3, 4, 5, 6].map { "team:c\($0)" } && pages == 3)
-    #expect(try world.list("user0", from: 900) == "no channels")
+    #expect(try harness.list("user0", from: 900) == "no channels")
     for (flags, limit) in [(4, 10), (0, 0), (0, 1_001)] as [(UInt64, UInt64)] {
-      #expect(try world.list("user0", flags: flags, limit: limit) == "invalid_field")
+      #expect(try harness.list("user0", flags: flags, limit: limit) == "invalid_field")
     }
-    #expect(try world.list("no\u{7}body") == "invalid_field")
-    let gateway = world.gateway("user0")
-    gateway.list("user0", shard: (IndexWorld.shard("user0") + 2) % 4)
+    #expect(try harness.list("no\u{7}body") == "invalid_field")
+    let gateway = harness.gateway("user0")
+    gateway.list("user0", shard: (IndexHarness.shard("user0") + 2) % 4)
     // An index cannot be read as a channel.
-    gateway.send(.getChannel, "user0", shard: IndexWorld.shard("user0"))
-    world.worlds.forEach { $0.loop.endTurn() }
+    gateway.send(.getChannel, "user0", shard: IndexHarness.shard("user0"))
+    harness.harnesses.forEach { $0.loop.endTurn() }
     #expect(gateway.take().map { $0.split(separator: " ")[1] } == ["wrong_shard", "invalid_field"])
   }
 
@@ -70,45 +70,45 @@ struct IndexTests {
 
   @Test("a reply waits until its changes are durable in the index; one without changes leaves at once")
   func held() throws {
-    let world = try IndexWorld()
-    let gateway = world.gateway("team:a")
-    world.put("team:a", Self.users)
+    let harness = try IndexHarness()
+    let gateway = harness.gateway("team:a")
+    harness.put("team:a", Self.users)
     var steps = 0
     while gateway.take().isEmpty {
       // Wherever the steps stop, a sent reply implies that the index has the change.
       steps += 1
-      guard try world.step() else {
+      guard try harness.step() else {
         Issue.record("never answered")
         return
       }
     }
     #expect(steps > 8)
-    try world.crash(0)
-    try world.crash(1)
-    #expect(try world.differences() == [])
-    world.put("team:a", ["user1"])
-    try world.settle()
-    let again = world.gateway("team:a")
+    try harness.crash(0)
+    try harness.crash(1)
+    #expect(try harness.differences() == [])
+    harness.put("team:a", ["user1"])
+    try harness.settle()
+    let again = harness.gateway("team:a")
     #expect(again.take().last?.hasSuffix("channel of 6") == true)
   }
 
   @Test("a reply waits a second at most for the index, and never leaves before its own change is durable")
   func heldTooLong() throws {
-    let world = try IndexWorld()
-    let gateway = world.gateway("team:a")
-    let source = world.worlds[Int(IndexWorld.shard("team:a")) % 2]
-    world.put("team:a", ["user1"])
+    let harness = try IndexHarness()
+    let gateway = harness.gateway("team:a")
+    let source = harness.harnesses[Int(IndexHarness.shard("team:a")) % 2]
+    harness.put("team:a", ["user1"])
     try source.answerLoads()
-    world.advance(900)
+    harness.advance(900)
     #expect(gateway.take() == [])
-    world.advance(200)
+    harness.advance(200)
     // Its commit is still in flight.
     #expect(gateway.take() == [] && !source.commits.isEmpty)
     try source.persist()
     #expect(gateway.take() == ["1 channel of 1 new"])
-    #expect(world.pending == 1)
-    try world.settleAll()
-    #expect(try world.differences() == [] && world.pending == 0)
+    #expect(harness.pending == 1)
+    try harness.settleAll()
+    #expect(try harness.differences() == [] && harness.pending == 0)
     #expect(gateway.take() == [])
   }
 
@@ -116,22 +116,22 @@ struct IndexTests {
 
   @Test("lost, duplicated and reordered index changes are each applied once, in order")
   func ways() throws {
-    let world = try IndexWorld { $0.changesInFlightMax = 2 }
-    world.put("team:a", ["user1"])
-    world.put("team:b", ["user1"])
+    let harness = try IndexHarness { $0.changesInFlightMax = 2 }
+    harness.put("team:a", ["user1"])
+    harness.put("team:b", ["user1"])
     for _ in 0..<3 {
-      world.change("team:a", remove: ["user1"])
-      world.change("team:a", add: ["user1"])
+      harness.change("team:a", remove: ["user1"])
+      harness.change("team:a", add: ["user1"])
     }
-    world.change("team:b", remove: ["user1"])
-    for target in world.worlds {
+    harness.change("team:b", remove: ["user1"])
+    for target in harness.harnesses {
       try target.answerLoads()
       try target.persistAll()
     }
-    let first = world.worlds.flatMap(\.deliveries)
+    let first = harness.harnesses.flatMap(\.deliveries)
     // The number of changes in flight is limited.
     #expect(!first.isEmpty && first.allSatisfy { $0.changes.count <= 2 })
-    for target in world.worlds { target.deliveries = [] }
+    for target in harness.harnesses { target.deliveries = [] }
     // Later changes follow a gap and are ignored.
     for delivery in first {
       let last = delivery.changes.last!.number
@@ -141,15 +141,15 @@ struct IndexTests {
         after: last,
         changes: [Outbox.QueuedChange(number: last + 1, change: delivery.changes[0].change)]
       )
-      world.deliver([next])
+      harness.deliver([next])
     }
-    #expect(world.worlds.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
-    world.deliver(first.reversed())
-    world.deliver(first)
-    try world.settle()
-    world.deliver(first)
-    try world.settleAll()
-    #expect(try world.differences() == [] && world.pending == 0)
+    #expect(harness.harnesses.allSatisfy { $0.commits.isEmpty && $0.loads.isEmpty })
+    harness.deliver(first.reversed())
+    harness.deliver(first)
+    try harness.settle()
+    harness.deliver(first)
+    try harness.settleAll()
+    #expect(try harness.differences() == [] && harness.pending == 0)
   }
 
   @Test(
@@ -158,21 +158,21 @@ struct IndexTests {
   )
   func crashes(_ which: Int) throws {
     for point in 0..<60 {
-      let world = try IndexWorld()
-      world.put("team:a", ["user0", "user1", "user2"])
-      world.put("team:b", ["user1"])
-      try world.settle()
-      world.change("team:a", add: ["user3", "user4"], remove: ["user0"])
-      world.post("team:b", "m1", by: "user2")
+      let harness = try IndexHarness()
+      harness.put("team:a", ["user0", "user1", "user2"])
+      harness.put("team:b", ["user1"])
+      try harness.settle()
+      harness.change("team:a", add: ["user3", "user4"], remove: ["user0"])
+      harness.post("team:b", "m1", by: "user2")
       // All commits complete first: uncommitted changes may be lost, and no other shard has received them.
-      for target in world.worlds { try target.persistAll() }
+      for target in harness.harnesses { try target.persistAll() }
       var left = point
-      while left > 0, try world.step() { left -= 1 }
-      if which & 1 != 0 { try world.crash(0) }
-      if which & 2 != 0 { try world.crash(1) }
-      try world.settleAll()
-      #expect(try world.differences() == [], "after \(point) steps")
-      #expect(world.pending == 0)
+      while left > 0, try harness.step() { left -= 1 }
+      if which & 1 != 0 { try harness.crash(0) }
+      if which & 2 != 0 { try harness.crash(1) }
+      try harness.settleAll()
+      #expect(try harness.differences() == [], "after \(point) steps")
+      #expect(harness.pending == 0)
       if left > 0 { break }
     }
   }
@@ -183,7 +183,7 @@ struct IndexTests {
   )
   func random(_ seed: UInt64) throws {
     var random = SplitMix64(seed: seed)
-    let world = try IndexWorld { configuration in
+    let harness = try IndexHarness { configuration in
       configuration.changesInFlightMax = [1, 2, 4_096][random.below(3)]
       configuration.changesPerTurn = [1, 3, 1_024][random.below(3)]
       configuration.indexLoadsMax = [1, 64][random.below(2)]
@@ -193,24 +193,24 @@ struct IndexTests {
     for round in 0..<120 {
       let cid = "team:c\(random.below(5))"
       let user = "user\(random.below(12))"
-      world.put(cid, [])
+      harness.put(cid, [])
       switch random.below(6) {
       case 5:
         // A deletion may take several turns, in which the channel is not found and its cid cannot be reused.
         if random.below(3) == 0 {
-          world.delete(cid)
-          try world.settle()
+          harness.delete(cid)
+          try harness.settle()
         }
-      case 0, 1: world.change(cid, add: [user, "user\(random.below(12))"])
-      case 2: world.change(cid, remove: [user])
-      case 3: world.post(cid, "m\(round)", by: user)
-      default: world.change(cid, add: [user], remove: [user])
+      case 0, 1: harness.change(cid, add: [user, "user\(random.below(12))"])
+      case 2: harness.change(cid, remove: [user])
+      case 3: harness.post(cid, "m\(round)", by: user)
+      default: harness.change(cid, add: [user], remove: [user])
       }
       // A change sent to an index is in storage, although its reply may be in flight.
-      for target in world.worlds { try target.answerLoads() }
-      for target in world.worlds { try target.persistAll() }
-      for _ in 0..<random.below(6) { _ = try world.step() }
-      for target in world.worlds {
+      for target in harness.harnesses { try target.answerLoads() }
+      for target in harness.harnesses { try target.persistAll() }
+      for _ in 0..<random.below(6) { _ = try harness.step() }
+      for target in harness.harnesses {
         switch random.below(12) {
         case 0: target.deliveries = []
         case 1: target.acknowledgements = []
@@ -221,24 +221,24 @@ struct IndexTests {
       }
       if random.below(15) == 0 {
         let number = random.below(2)
-        try world.worlds[number].answerLoads()
-        try world.worlds[number].persistAll()
-        try world.crash(number)
+        try harness.harnesses[number].answerLoads()
+        try harness.harnesses[number].persistAll()
+        try harness.crash(number)
       }
-      if random.below(8) == 0 { world.advance(Int64(random.below(1_500))) }
+      if random.below(8) == 0 { harness.advance(Int64(random.below(1_500))) }
     }
-    try world.settleAll()
-    #expect(try world.differences() == [])
-    #expect(world.pending == 0 && world.worlds.flatMap(\.reports) == [])
+    try harness.settleAll()
+    #expect(try harness.differences() == [])
+    #expect(harness.pending == 0 && harness.harnesses.flatMap(\.reports) == [])
     // Recovery from pages alone.
     for _ in 0..<20 {
-      world.advance(10_000)
-      try world.settle()
+      harness.advance(10_000)
+      try harness.settle()
     }
-    #expect(world.logLength == 0)
-    try world.crash(0)
-    try world.crash(1)
-    #expect(try world.differences() == [])
+    #expect(harness.logLength == 0)
+    try harness.crash(0)
+    try harness.crash(1)
+    #expect(try harness.differences() == [])
   }
 
   // MARK: Pages and limits
@@ -247,64 +247,64 @@ struct IndexTests {
     "pending index changes survive the log's cut; delivered ones are in no page, and numbers are not reused"
   )
   func pages() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1", "user2", "user3"])
-    for target in world.worlds { try target.answerLoads() }
+    let harness = try IndexHarness()
+    harness.put("team:a", ["user1", "user2", "user3"])
+    for target in harness.harnesses { try target.answerLoads() }
     // No change is delivered, and the log is cut.
     for _ in 0..<20 {
-      world.advance(10_000)
-      for target in world.worlds {
+      harness.advance(10_000)
+      for target in harness.harnesses {
         target.deliveries = []
         try target.persistAll()
       }
     }
-    #expect(world.logLength == 0 && world.pending == 3)
-    try world.crash(0)
-    try world.crash(1)
-    #expect(world.pending == 3)
-    try world.settleAll()
-    #expect(try world.differences() == [] && world.pending == 0)
+    #expect(harness.logLength == 0 && harness.pending == 3)
+    try harness.crash(0)
+    try harness.crash(1)
+    #expect(harness.pending == 3)
+    try harness.settleAll()
+    #expect(try harness.differences() == [] && harness.pending == 0)
     for _ in 0..<20 {
-      world.advance(10_000)
-      try world.settle()
+      harness.advance(10_000)
+      try harness.settle()
     }
-    let shard = ShardID(IndexWorld.shard("team:a"))
+    let shard = ShardID(IndexHarness.shard("team:a"))
     let key = PageKey(shard: shard, channel: ChannelNumber(0), page: .outbox(0))
-    let bytes = try #require(world.storage.pages[key])
+    let bytes = try #require(harness.storage.pages[key])
     let page = try Page(bytes.readableBytesSpan)
     #expect(page.effects == [])
-    #expect(world.logLength == 0)
-    try world.crash(0)
-    try world.crash(1)
-    world.change("team:a", add: ["user4"], remove: ["user1"])
-    try world.settleAll()
-    #expect(try world.differences() == [] && world.pending == 0)
+    #expect(harness.logLength == 0)
+    try harness.crash(0)
+    try harness.crash(1)
+    harness.change("team:a", add: ["user4"], remove: ["user1"])
+    try harness.settleAll()
+    #expect(try harness.differences() == [] && harness.pending == 0)
   }
 
   @Test("a user is reported as being erased only once their index has all earlier joins")
   func erasingWaits() throws {
-    let world = try IndexWorld()
-    world.put("team:a", ["user1"])
-    let shard = IndexWorld.shard("team:a")
-    let source = world.worlds[Int(shard) % 2]
+    let harness = try IndexHarness()
+    harness.put("team:a", ["user1"])
+    let shard = IndexHarness.shard("team:a")
+    let source = harness.harnesses[Int(shard) % 2]
     try source.answerLoads()
     try source.persistAll()
-    let gateway = world.gateway("team:a")
+    let gateway = harness.gateway("team:a")
     gateway.assign(user: "user1", version: 1, flags: 4, shard: shard)
     source.loop.endTurn()
     try source.persistAll()
     #expect(gateway.take() == [], "the join is in flight, and its own answer waits too")
-    try world.settle()
+    try harness.settle()
     #expect(gateway.take().count == 2)
-    #expect(try world.list("user1") == "team:a")
+    #expect(try harness.list("user1") == "team:a")
   }
 
   @Test("with too many pending index changes further ones are busy, and other commands continue")
   func full() throws {
-    let world = try IndexWorld()
-    let gateway = world.gateway("team:a")
-    let shard = IndexWorld.shard("team:a")
-    let source = world.worlds[Int(shard) % 2]
+    let harness = try IndexHarness()
+    let gateway = harness.gateway("team:a")
+    let shard = IndexHarness.shard("team:a")
+    let source = harness.harnesses[Int(shard) % 2]
     gateway.put("team:a", (0...Outbox.pendingMax).map { "many\($0)" }, shard: shard)
     try source.answerLoads()
     gateway.change("team:a", add: ["user1"], shard: shard)
@@ -323,15 +323,15 @@ struct IndexTests {
 
   @Test("indexes are evicted like channels, and loaded when a change arrives")
   func eviction() throws {
-    let world = try IndexWorld { configuration in
+    let harness = try IndexHarness { configuration in
       configuration.residentBytesMax = 1
       configuration.checkpointAgeMilliseconds = 0
     }
     for round in 0..<8 {
-      world.put("team:c\(round % 3)", ["user\(round % 5)", "user5"])
-      try world.settleAll()
+      harness.put("team:c\(round % 3)", ["user\(round % 5)", "user5"])
+      try harness.settleAll()
     }
-    #expect(world.worlds.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
-    #expect(try world.differences() == [])
+    #expect(harness.harnesses.reduce(0) { $0 + $1.loop.gauges.loadedChannels } == 0)
+    #expect(try harness.differences() == [])
   }
 }

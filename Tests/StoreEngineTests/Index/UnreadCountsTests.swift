@@ -57,21 +57,21 @@ extension Gateway {
 
 /// A store with channels `team:0` and so on of alice and bob, each with as many messages as its number, in storage
 /// only.
-func storedWorld(
+func storedHarness(
   _ count: Int,
   configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-) throws -> (EngineWorld, Gateway) {
-  let world = try EngineWorld()
-  let gateway = world.connect(session: 98)
+) throws -> (EngineHarness, Gateway) {
+  let harness = try EngineHarness()
+  let gateway = harness.connect(session: 98)
   for number in 0..<count {
     gateway.put("team:\(number)", ["alice", "bob"])
-    try world.answerLoads()
+    try harness.answerLoads()
     if number > 0 { gateway.post("team:\(number)", "m", 1...number) }
   }
-  world.loop.endTurn()
-  try world.persistAll()
-  try world.checkpoint()
-  let again = try EngineWorld(world.storage, configure: configure)
+  harness.loop.endTurn()
+  try harness.persistAll()
+  try harness.checkpoint()
+  let again = try EngineHarness(harness.storage, configure: configure)
   return (again, again.connect())
 }
 
@@ -243,67 +243,67 @@ struct UnreadCountsTests {
   ]
 
   /// A store after a history, with no pages written.
-  private func world(_ situation: Situation) throws -> (EngineWorld, Gateway) {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+  private func harness(_ situation: Situation) throws -> (EngineHarness, Gateway) {
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     gateway.put("team:a", situation.members)
-    world.loop.endTurn()
-    try world.answerLoads()
+    harness.loop.endTurn()
+    try harness.answerLoads()
     situation.happens(gateway)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     let refused = gateway.take().filter { !$0.contains("channel of") && !$0.contains("message") }
       .filter { !$0.contains("row") && !$0.contains("deleted") }
     #expect(refused == [])
-    return (world, gateway)
+    return (harness, gateway)
   }
 
   private func ask(_ situation: Situation, _ gateway: Gateway) -> String {
     gateway.unreadCounts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
-    gateway.world.loop.endTurn()
+    gateway.harness.loop.endTurn()
     return "unread " + situation.unread.map(\.answer).joined(separator: " ")
   }
 
   @Test("unread counts from memory agree with own rows", arguments: situations)
   func inMemory(_ situation: Situation) throws {
-    let (world, gateway) = try world(situation)
+    let (harness, gateway) = try harness(situation)
     let expected = ask(situation, gateway)
     #expect(gateway.last == expected)
-    #expect(world.peeks.isEmpty && world.loads.isEmpty)
+    #expect(harness.peeks.isEmpty && harness.loads.isEmpty)
   }
 
   @Test("unread counts from pages agree with own rows", arguments: situations)
   func peeked(_ situation: Situation) throws {
-    let (before, _) = try world(situation)
+    let (before, _) = try harness(situation)
     try before.checkpoint()
-    let world = try EngineWorld(before.storage)
-    let gateway = world.connect()
+    let harness = try EngineHarness(before.storage)
+    let gateway = harness.connect()
     let expected = ask(situation, gateway)
     #expect(gateway.take() == [])
-    #expect(world.peeks.count == 1)
-    #expect(world.peeks.first?.entries.count == situation.unread.count)
-    world.answerPeek()
+    #expect(harness.peeks.count == 1)
+    #expect(harness.peeks.first?.entries.count == situation.unread.count)
+    harness.answerPeek()
     // Only channels that a peek cannot read are read whole.
-    try world.answerLoads()
+    try harness.answerLoads()
     #expect(gateway.last == expected)
-    #expect(world.reports == [])
-    #expect(!world.loop.isBusy)
+    #expect(harness.reports == [])
+    #expect(!harness.loop.isBusy)
   }
 
   @Test("unread counts from the log's tail agree with own rows", arguments: situations)
   func fromTail(_ situation: Situation) throws {
-    let (before, _) = try world(situation)
-    let world = try EngineWorld(before.storage)
-    let gateway = world.connect()
+    let (before, _) = try harness(situation)
+    let harness = try EngineHarness(before.storage)
+    let gateway = harness.connect()
     let expected = ask(situation, gateway)
     #expect(gateway.take() == [])
-    #expect(world.peeks.isEmpty)
-    #expect(world.loads.count == 1)
-    try world.answerLoads()
+    #expect(harness.peeks.isEmpty)
+    #expect(harness.loads.count == 1)
+    try harness.answerLoads()
     #expect(gateway.last == expected)
     // Pages of the loaded channel are written as usual.
-    try world.checkpoint()
-    let again = try EngineWorld(world.storage)
+    try harness.checkpoint()
+    let again = try EngineHarness(harness.storage)
     let later = again.connect()
     _ = ask(situation, later)
     again.answerPeek()

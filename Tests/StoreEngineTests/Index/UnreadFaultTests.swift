@@ -24,13 +24,13 @@ struct UnreadFaultTests {
     ]
   )
   func damage(_ page: PageID, _ damage: String, _ answer: String) throws {
-    let (world, gateway) = try storedWorld(4)
+    let (harness, gateway) = try storedHarness(4)
     gateway.read("team:3", "alice", "m1")
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
-    try world.checkpoint()
-    let again = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+    try harness.checkpoint()
+    let again = try EngineHarness(harness.storage)
     let later = again.connect()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(4), page: page)
     var bytes = try #require(again.storage.pages[key])
@@ -58,16 +58,16 @@ struct UnreadFaultTests {
 
   @Test("a channel that cannot be read whole is unavailable, and the others are answered")
   func unreadable() throws {
-    let (world, gateway) = try storedWorld(4)
+    let (harness, gateway) = try storedHarness(4)
     // A row of another user.
     gateway.unreadCounts([
       CountsEntry("team:3", "alice", 1), CountsEntry("team:2", "alice"), CountsEntry("team:1", "zoe"),
     ])
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     // The row is on the same page. Only a user without a row there requires the whole channel.
-    #expect(world.loads.count == 1)
-    try world.answerLoad(failing: true)
+    #expect(harness.loads.count == 1)
+    try harness.answerLoad(failing: true)
     #expect(gateway.last == "unread 3/0 2/0 unavailable")
   }
 
@@ -75,12 +75,12 @@ struct UnreadFaultTests {
 
   @Test("threads with unread replies are counted from their pages alone")
   func threads() throws {
-    let (world, gateway) = try storedWorld(5)
+    let (harness, gateway) = try storedHarness(5)
     let channel = ChannelNumber(5)
     func put(_ page: PageID, _ effects: [Effect]) {
       var bytes = ByteBuffer()
       Page(index: LogIndex(1), effects: effects).write(into: &bytes)
-      world.storage.pages[PageKey(shard: ShardID(0), channel: channel, page: page)] = bytes
+      harness.storage.pages[PageKey(shard: ShardID(0), channel: channel, page: page)] = bytes
     }
     func row(_ row: UInt32, _ user: String, read: UInt32, marker: UInt32? = nil, hasLeft: Bool = false)
       -> ChannelEffect
@@ -122,8 +122,8 @@ struct UnreadFaultTests {
     thread(4, [row(0, "alice", read: 0), row(1, "bob", read: 0)], [reply(1, by: "carol")])
     func ask() -> String {
       gateway.unreadCounts([CountsEntry("team:4", "alice"), CountsEntry("team:4", "bob", 1)])
-      world.loop.endTurn()
-      if !world.peeks.isEmpty { world.answerPeek() }
+      harness.loop.endTurn()
+      if !harness.peeks.isEmpty { harness.answerPeek() }
       return gateway.last
     }
     #expect(ask() == "unread 4/2 4/2")
@@ -132,7 +132,7 @@ struct UnreadFaultTests {
     thread(1, [row(0, "alice", read: 2), row(1, "bob", read: 1, hasLeft: true)], [reply(1, by: "bob")])
     #expect(ask() == "unread 4/1 4/1")
     let key = PageKey(shard: ShardID(0), channel: channel, page: .segment(0))
-    let bytes = try #require(world.storage.pages[key])
+    let bytes = try #require(harness.storage.pages[key])
     var page = try Page(bytes.readableBytesSpan)
     page.effects = page.effects.map { effect in
       guard case .channel(channel, .messageAssigned(SequenceNumber(4), var record)) = effect else {
@@ -143,33 +143,33 @@ struct UnreadFaultTests {
     }
     put(.segment(0), page.effects)
     #expect(ask() == "unread 4/0 4/0")
-    #expect(world.reports == [])
-    #expect(world.loop.gauges.loadedChannels == 0)
+    #expect(harness.reports == [])
+    #expect(harness.loop.gauges.loadedChannels == 0)
   }
 
   // MARK: Limits
 
   @Test("unread_counts checks limits, names and shards")
   func limits() throws {
-    let (before, _) = try storedWorld(2)
-    let world = try EngineWorld(before.storage, shards: [0], of: 2)
-    let gateway = world.connect()
+    let (before, _) = try storedHarness(2)
+    let harness = try EngineHarness(before.storage, shards: [0], of: 2)
+    let gateway = harness.connect()
     func isHere(_ cid: String) -> Bool { ShardID.owning(Array(cid.utf8).span.bytes, count: 2) == ShardID(0) }
     let here = try #require((0..<100).map { "other:\($0)" }.first { isHere($0) })
     let elsewhere = try #require((0..<100).map { "other:\($0)" }.first { !isHere($0) })
     gateway.unreadCounts([])
     gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_025))
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["1 invalid_field", "2 invalid_field"])
     gateway.unreadCounts([
       CountsEntry(elsewhere, "alice"), CountsEntry("alice", "alice"), CountsEntry(here, "no\u{7}user"),
       CountsEntry("", "alice"),
     ])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["3 unread wrong_shard invalid_field invalid_field invalid_field"])
     gateway.unreadCounts(Array(repeating: CountsEntry(here, "alice"), count: 1_024))
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.last.split(separator: " ").count { $0 == "channel_not_found" } == 1_024)
     #expect(gateway.ended.isEmpty)
     // The list announces one entry and has none.
@@ -179,59 +179,59 @@ struct UnreadFaultTests {
 
   @Test("waiting unread counts are limited: one more is busy, and those of closed connections are dropped")
   func busy() throws {
-    let (world, gateway) = try storedWorld(3) { $0.unreadRequestsMax = 2 }
-    let other = world.connect(session: 2)
+    let (harness, gateway) = try storedHarness(3) { $0.unreadRequestsMax = 2 }
+    let other = harness.connect(session: 2)
     gateway.unreadCounts([CountsEntry("team:1", "alice")])
     other.unreadCounts([CountsEntry("team:1", "alice")])
     gateway.unreadCounts([CountsEntry("team:2", "alice")])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["2 busy"])
-    world.loop.close(other.lane)
-    world.answerPeek()
-    world.answerPeek()
+    harness.loop.close(other.lane)
+    harness.answerPeek()
+    harness.answerPeek()
     #expect(gateway.take() == ["1 unread 1/0"])
     #expect(other.take() == [])
-    #expect(!world.loop.isBusy)
+    #expect(!harness.loop.isBusy)
     gateway.unreadCounts([CountsEntry("team:2", "alice")])
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.take() == ["3 unread 2/0"])
   }
 
   @Test("unread counts are busy while too many channels load, and stale reads change nothing later")
   func loadsMax() throws {
-    let (world, gateway) = try storedWorld(4) { $0.loadsMax = 1 }
+    let (harness, gateway) = try storedHarness(4) { $0.loadsMax = 1 }
     gateway.getChannel("team:1")
     gateway.unreadCounts([
       CountsEntry("team:2", "zoe"), CountsEntry("team:1", "alice"), CountsEntry("team:3", "alice"),
     ])
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.take() == ["2 busy"])
-    try world.answerLoads()
+    try harness.answerLoads()
     #expect(gateway.take() == ["1 channel of 2"])
-    #expect(!world.loop.isBusy)
+    #expect(!harness.loop.isBusy)
     gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:1", "alice")])
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.take() == ["3 unread 3/0 1/0"])
   }
 
   @Test("a revoked token is refused")
   func revoked() throws {
-    let (world, gateway) = try storedWorld(2)
+    let (harness, gateway) = try storedHarness(2)
     gateway.send(.patchUser, "alice") { payload in
       payload.writeVarint(4)
       payload.writeVarint(0)
       payload.writeTime(Timestamp(milliseconds: 50_000))
     }
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = gateway.take()
     gateway.unreadCounts([CountsEntry("team:1", "bob", 1), CountsEntry("team:1", "alice")], issued: 40)
     gateway.unreadCounts([CountsEntry("team:1", "alice")], issued: 60)
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.take() == ["2 token_revoked", "3 unread 1/0"])
   }
 }

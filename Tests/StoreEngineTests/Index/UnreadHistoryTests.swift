@@ -15,14 +15,14 @@ struct UnreadHistoryTests {
     let storage = MemoryStorage()
     var posted = [0, 0, 0]
     for round in 0..<8 {
-      let world = try EngineWorld(storage)
-      let gateway = world.connect(session: UInt64(round) + 1)
+      let harness = try EngineHarness(storage)
+      let gateway = harness.connect(session: UInt64(round) + 1)
       if round == 0 {
         gateway.put("team:a", ["alice", "bob"])
         gateway.put("team:b", users)
         gateway.put("team:c", [])
         gateway.hideHistory("team:b")
-        try world.answerLoads()
+        try harness.answerLoads()
       }
       for _ in 0..<random.below(60) {
         let place = random.below(channels.count)
@@ -51,13 +51,13 @@ struct UnreadHistoryTests {
         case 9: gateway.change(cid, add: [user])
         case 10 where random.below(2) == 0: gateway.change(cid, remove: [user])
         case 11 where random.below(2) == 0: gateway.mute(cid, user, random.below(3) > 0)
-        default: try world.answerLoads()
+        default: try harness.answerLoads()
         }
       }
-      world.loop.endTurn()
-      try world.answerLoads()
-      try world.persistAll()
-      if random.below(3) > 0 { try world.checkpoint() }
+      harness.loop.endTurn()
+      try harness.answerLoads()
+      try harness.persistAll()
+      if random.below(3) > 0 { try harness.checkpoint() }
       try compare(storage, channels, users, &random)
       _ = gateway.take()
     }
@@ -70,15 +70,15 @@ struct UnreadHistoryTests {
     _ users: [String],
     _ random: inout SplitMix64
   ) throws {
-    let world = try EngineWorld(storage)
-    let gateway = world.connect(session: 99)
+    let harness = try EngineHarness(storage)
+    let gateway = harness.connect(session: 99)
     let entries = channels.flatMap { cid in
       users.map { CountsEntry(cid, $0, UInt32(random.below(10))) }
     }
     gateway.unreadCounts(entries)
-    world.loop.endTurn()
-    if !world.peeks.isEmpty { world.answerPeek() }
-    try world.answerLoads()
+    harness.loop.endTurn()
+    if !harness.peeks.isEmpty { harness.answerPeek() }
+    try harness.answerLoads()
     let answer = gateway.last
     var expected: [String] = []
     for entry in entries {
@@ -88,8 +88,8 @@ struct UnreadHistoryTests {
         payload.writeVarint(1)
         payload.writeVarint(0)
       }
-      world.loop.endTurn()
-      try world.answerLoads()
+      harness.loop.endTurn()
+      try harness.answerLoads()
       guard gateway.last.hasSuffix("rows") else {
         expected.append(gateway.last)
         continue
@@ -104,9 +104,9 @@ struct UnreadHistoryTests {
     #expect(answer.replacing(" muted", with: "") == "unread \(expected.joined(separator: " "))")
     // The answers with the channels in memory are the same.
     gateway.unreadCounts(entries)
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.last == answer)
-    #expect(world.reports == [])
+    #expect(harness.reports == [])
   }
 }
 

@@ -9,31 +9,31 @@ import Testing
 struct UnreadPeekTests {
   @Test("channels on storage are peeked at with one read, and not loaded")
   func memory() throws {
-    let (world, gateway) = try storedWorld(100)
+    let (harness, gateway) = try storedHarness(100)
     gateway.read("team:7", "alice", "m3")
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
-    let before = world.loop.gauges
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+    let before = harness.loop.gauges
     #expect(before.loadedChannels == 1)
     gateway.unreadCounts(
       (0..<100).map { CountsEntry("team:\($0)", "alice") } + [CountsEntry("team:x", "alice")]
     )
-    world.loop.endTurn()
-    #expect(world.peeks.count == 1)
-    #expect(world.peeks.first?.entries.count == 100)
-    world.answerPeek()
+    harness.loop.endTurn()
+    #expect(harness.peeks.count == 1)
+    #expect(harness.peeks.first?.entries.count == 100)
+    harness.answerPeek()
     let expected = (0..<100).map { "\($0 == 7 ? 4 : $0)/0" } + ["channel_not_found"]
     #expect(gateway.last == "unread \(expected.joined(separator: " "))")
-    #expect(world.loop.gauges.loadedChannels == 1)
-    #expect(world.loop.gauges.residentBytes == before.residentBytes)
-    #expect(world.loads.isEmpty)
+    #expect(harness.loop.gauges.loadedChannels == 1)
+    #expect(harness.loop.gauges.residentBytes == before.residentBytes)
+    #expect(harness.loads.isEmpty)
   }
 
   @Test("a head page without message counts makes a peek read the whole channel")
   func withoutCounts() throws {
-    let (world, gateway) = try storedWorld(3)
-    for (key, bytes) in world.storage.pages where key.page == .head {
+    let (harness, gateway) = try storedHarness(3)
+    for (key, bytes) in harness.storage.pages where key.page == .head {
       var page = try Page(bytes.readableBytesSpan)
       page.effects.removeAll { effect in
         if case .channel(_, .messageCountsAssigned) = effect { return true }
@@ -41,35 +41,35 @@ struct UnreadPeekTests {
       }
       var rewritten = ByteBuffer()
       page.write(into: &rewritten)
-      world.storage.pages[key] = rewritten
+      harness.storage.pages[key] = rewritten
     }
     gateway.unreadCounts((0..<3).map { CountsEntry("team:\($0)", "alice") })
-    world.loop.endTurn()
-    world.answerPeek()
+    harness.loop.endTurn()
+    harness.answerPeek()
     #expect(gateway.take() == [])
-    #expect(world.loads.count == 2)
-    try world.answerLoads()
+    #expect(harness.loads.count == 2)
+    try harness.answerLoads()
     #expect(gateway.last == "unread 0/0 1/0 2/0")
   }
 
   @Test("a segment written before a crash without its head is followed by its head")
   func headBehind() throws {
-    let (world, gateway) = try storedWorld(3)
+    let (harness, gateway) = try storedHarness(3)
     gateway.post("team:2", "x")
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
-    let (log, pages) = (world.storage.log, world.storage.pages)
-    try world.checkpoint()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+    let (log, pages) = (harness.storage.log, harness.storage.pages)
+    try harness.checkpoint()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(3), page: .segment(0))
-    let segment = try #require(world.storage.pages[key])
+    let segment = try #require(harness.storage.pages[key])
     #expect(segment != pages[key])
-    world.storage.log = log
-    world.storage.pages = pages
-    world.storage.pages[key] = segment
-    let again = try EngineWorld(world.storage)
+    harness.storage.log = log
+    harness.storage.pages = pages
+    harness.storage.pages[key] = segment
+    let again = try EngineHarness(harness.storage)
     try again.checkpoint()
-    let last = try EngineWorld(again.storage)
+    let last = try EngineHarness(again.storage)
     let later = last.connect()
     later.unreadCounts([CountsEntry("team:2", "alice")])
     last.loop.endTurn()
@@ -80,10 +80,10 @@ struct UnreadPeekTests {
 
   @Test("mentions, flags and mutes are counted on storage, in threads too, and nothing is loaded")
   func mentions() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
-    try world.answerLoads()
+    try harness.answerLoads()
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "alice") }
     gateway.post("team:a", "x1", by: "alice", flags: 16, mentions: ["bob", "alice"])
     gateway.post("team:a", "x2", by: "carol", flags: 8 | 4)
@@ -108,9 +108,9 @@ struct UnreadPeekTests {
       payload.writeEmptyField()
       payload.writeVarint(3)
     }
-    world.loop.endTurn()
-    try world.checkpoint()
-    let again = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.checkpoint()
+    let again = try EngineHarness(harness.storage)
     let later = again.connect()
     let users = ["alice", "bob", "carol"]
     later.unreadCounts(users.enumerated().map { CountsEntry("team:a", $0.element, UInt32($0.offset)) })
@@ -124,100 +124,100 @@ struct UnreadPeekTests {
 
   @Test("a channel loaded during its peek is answered from memory")
   func loadedMeanwhile() throws {
-    let (world, gateway) = try storedWorld(4)
+    let (harness, gateway) = try storedHarness(4)
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
-    world.loop.endTurn()
-    try world.answerLoads()
-    world.answerPeek()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    harness.answerPeek()
     // The answer includes the mark, and waits for its commit.
     #expect(gateway.take() == [])
-    try world.persistAll()
+    try harness.persistAll()
     #expect(gateway.take() == ["2 row read 1 unread 1", "1 unread 1/0 3/0"])
   }
 
   @Test("a channel evicted during its peek is peeked at again, and read whole when that repeats")
   func gone() throws {
-    let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
+    let (harness, gateway) = try storedHarness(4) { $0.residentBytesMax = 1 }
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     func pass(_ message: String) throws {
       gateway.post("team:2", message)
-      world.loop.endTurn()
-      try world.answerLoads()
-      try world.checkpoint()
-      #expect(world.loop.gauges.loadedChannels == 0)
+      harness.loop.endTurn()
+      try harness.answerLoads()
+      try harness.checkpoint()
+      #expect(harness.loop.gauges.loadedChannels == 0)
     }
     for round in 1...3 {
       try pass("x\(round)")
-      world.answerPeek()
+      harness.answerPeek()
       #expect(gateway.take().filter { $0.contains("unread") } == [])
-      #expect(world.peeks.first?.entries.map(\.cid) == [Array("team:2".utf8)])
+      #expect(harness.peeks.first?.entries.map(\.cid) == [Array("team:2".utf8)])
     }
     try pass("x4")
-    world.answerPeek()
-    #expect(world.peeks.isEmpty)
-    #expect(world.loads.count == 1)
-    try world.answerLoads()
+    harness.answerPeek()
+    #expect(harness.peeks.isEmpty)
+    #expect(harness.loads.count == 1)
+    try harness.answerLoads()
     #expect(gateway.last == "unread 6/0 3/0")
-    #expect(world.reports == [])
+    #expect(harness.reports == [])
   }
 
   @Test("pages read in two states of a channel are discarded, and not reported as damage")
   func torn() throws {
-    let (world, gateway) = try storedWorld(4) { $0.residentBytesMax = 1 }
+    let (harness, gateway) = try storedHarness(4) { $0.residentBytesMax = 1 }
     gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
     gateway.read("team:3", "bob", "m1")
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.checkpoint()
-    world.answerPeek()
-    world.answerPeek()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.checkpoint()
+    harness.answerPeek()
+    harness.answerPeek()
     #expect(gateway.last == "unread 2/0")
     gateway.unreadCounts([CountsEntry("team:3", "bob", 1)])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     // Runs between the reads of the head page and of the segment.
     var isFirst = true
-    world.storage.beforePages = { selection in
+    harness.storage.beforePages = { selection in
       guard isFirst, selection == .pages([.segment(0)]) else { return }
       isFirst = false
       gateway.deleteMessage("team:3", "m2")
-      world.loop.endTurn()
-      try? world.answerLoads()
-      try? world.checkpoint()
+      harness.loop.endTurn()
+      try? harness.answerLoads()
+      try? harness.checkpoint()
     }
-    world.answerPeek()
+    harness.answerPeek()
     #expect(!isFirst)
-    #expect(world.reports == [])
-    #expect(world.peeks.count == 1)
-    world.answerPeek()
+    #expect(harness.reports == [])
+    #expect(harness.peeks.count == 1)
+    harness.answerPeek()
     #expect(gateway.last == "unread 1/0")
-    #expect(world.reports == [])
+    #expect(harness.reports == [])
   }
 
   @Test("a peek at a loading channel waits behind earlier requests")
   func loading() throws {
-    let (world, gateway) = try storedWorld(4)
+    let (harness, gateway) = try storedHarness(4)
     gateway.read("team:3", "alice", "m2")
     gateway.unreadCounts([CountsEntry("team:3", "alice"), CountsEntry("team:2", "alice")])
-    world.loop.endTurn()
-    #expect(world.loads.count == 1)
-    #expect(world.peeks.first?.entries.count == 1)
-    world.answerPeek()
+    harness.loop.endTurn()
+    #expect(harness.loads.count == 1)
+    #expect(harness.peeks.first?.entries.count == 1)
+    harness.answerPeek()
     #expect(gateway.take() == [])
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(gateway.take() == ["1 row read 2 unread 1", "2 unread 1/0 2/0"])
   }
 
   @Test("tail channels are loaded a few at a time, also those whose head is on storage")
   func tail() throws {
-    let (world, gateway) = try storedWorld(20)
+    let (harness, gateway) = try storedHarness(20)
     for number in 0..<20 { gateway.post("team:\(number)", "x") }
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
-    let again = try EngineWorld(world.storage) { $0.unreadLoadsMax = 3 }
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+    let again = try EngineHarness(harness.storage) { $0.unreadLoadsMax = 3 }
     let later = again.connect()
     later.unreadCounts((0..<20).map { CountsEntry("team:\($0)", "bob", 1) })
     again.loop.endTurn()
@@ -233,14 +233,14 @@ struct UnreadPeekTests {
 
   @Test("a tail channel loaded by number during its peek is answered")
   func tailByNumber() throws {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     gateway.put("team:a", ["alice"])
-    try world.answerLoads()
+    try harness.answerLoads()
     gateway.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.persistAll()
-    let again = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    let again = try EngineHarness(harness.storage)
     let later = again.connect()
     later.unreadCounts([CountsEntry("team:a", "alice")])
     again.loop.tick()
@@ -255,25 +255,25 @@ struct UnreadPeekTests {
 
   @Test("an unread-counts answer leaves once all changes it shows are durable")
   func replyTiming() throws {
-    let (world, gateway) = try storedWorld(4)
+    let (harness, gateway) = try storedHarness(4)
     for number in [2, 3] { gateway.getChannel("team:\(number)") }
-    try world.answerLoads()
+    try harness.answerLoads()
     _ = gateway.take()
     gateway.read("team:3", "alice", "m1")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     gateway.unreadCounts([CountsEntry("team:2", "alice")])
     gateway.unreadCounts([CountsEntry("team:2", "alice"), CountsEntry("team:3", "alice")])
     gateway.read("team:2", "alice", "m1")
     gateway.unreadCounts([
       CountsEntry("team:3", "alice"), CountsEntry("team:1", "bob", 1), CountsEntry("team:2", "bob", 1),
     ])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["4 unread 2/0"])
-    world.answerPeek()
+    harness.answerPeek()
     #expect(gateway.take() == [])
-    try world.persist()
+    try harness.persist()
     #expect(gateway.take() == ["3 row read 1 unread 2", "5 unread 2/0 2/0"])
-    try world.persist()
+    try harness.persist()
     #expect(gateway.take() == ["6 row read 1 unread 1", "7 unread 2/0 1/0 2/0"])
   }
 }

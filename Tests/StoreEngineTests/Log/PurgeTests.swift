@@ -7,10 +7,10 @@ import Testing
 /// Shards purge in numbered rounds (R16; Proto/frames.md, 0x2B).
 @Suite("Purges in the store")
 struct PurgeTests {
-  private func turn(_ world: EngineWorld) throws {
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
   }
 
   /// The answers since the last call, in order.
@@ -22,59 +22,59 @@ struct PurgeTests {
   private func ask(_ gateway: Gateway, _ round: UInt64, shard: UInt16 = 0) throws -> UInt64 {
     _ = gateway.take()
     gateway.purge(round, shard: shard)
-    gateway.world.loop.endTurn()
+    gateway.harness.loop.endTurn()
     let answer = try #require(answers(gateway).first)
     return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
   }
 
   @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
   func round() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "bob")
     gateway.erase("team:a", "bob")
-    try turn(world)
-    try world.settle()
-    #expect(try world.traces("bob").count > 1)
-    #expect(try ask(gateway, 0) == 1 && world.purges == 0)
-    try world.persistAll()
-    #expect(try world.traces("bob") == [] && world.purges == 1)
-    #expect(world.storage.log[ShardID(0)]!.isEmpty)
-    #expect(try ask(gateway, 1) == 1 && world.purges == 1)
-    try world.purgeStorage()
+    try turn(harness)
+    try harness.settle()
+    #expect(try harness.traces("bob").count > 1)
+    #expect(try ask(gateway, 0) == 1 && harness.purges == 0)
+    try harness.persistAll()
+    #expect(try harness.traces("bob") == [] && harness.purges == 1)
+    #expect(harness.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
+    try harness.purgeStorage()
     // The answer is the same for every repeat and connection.
     for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
-    #expect(try ask(world.connect(session: 2), 1) == 0)
-    #expect(world.commits.isEmpty && world.purges == 0)
+    #expect(try ask(harness.connect(session: 2), 1) == 0)
+    #expect(harness.commits.isEmpty && harness.purges == 0)
     // A new request waits for another round. Without new log entries only the storage is purged.
-    #expect(try ask(gateway, 0) == 2 && world.purges == 1 && world.commits.isEmpty)
-    try world.purgeStorage()
-    #expect(try ask(gateway, 2) == 0 && world.purges == 0)
+    #expect(try ask(gateway, 0) == 2 && harness.purges == 1 && harness.commits.isEmpty)
+    try harness.purgeStorage()
+    #expect(try ask(gateway, 2) == 0 && harness.purges == 0)
   }
 
   @Test(
     "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
   )
   func sending() throws {
-    let (world, gateway) = try settledWorld()
-    try world.settle()
+    let (harness, gateway) = try settledHarness()
+    try harness.settle()
     gateway.erase("team:a", "bob")
-    try turn(world)
-    #expect(!world.deliveries.isEmpty)
+    try turn(harness)
+    #expect(!harness.deliveries.isEmpty)
     #expect(try ask(gateway, 0) == 1)
-    try world.persistAll()
-    #expect(world.purges == 0)
-    try world.settle()
-    #expect(try world.purges == 1 && world.traces("bob") == [])
+    try harness.persistAll()
+    #expect(harness.purges == 0)
+    try harness.settle()
+    #expect(try harness.purges == 1 && harness.traces("bob") == [])
   }
 
   @Test("a purge beside continuous deletions ends after two rounds at most")
   func withoutBreak() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
-    try turn(world)
-    try world.settle()
-    let (deleting, asking) = (world.connect(session: 2), world.connect(session: 3))
+    try turn(harness)
+    try harness.settle()
+    let (deleting, asking) = (harness.connect(session: 2), harness.connect(session: 3))
     // A round of another connection is under way.
     #expect(try ask(gateway, 0) == 1)
     var round: UInt64 = 0
@@ -83,109 +83,109 @@ struct PurgeTests {
       turns += 1
       deleting.put("team:x\(turns)", ["carol"])
       deleting.deleteChannel("team:x\(turns - 1)")
-      world.loop.endTurn()
+      harness.loop.endTurn()
       round = try ask(asking, round)
-      try world.answerLoads()
-      world.deliverChanges()
-      if world.slices > 0 { world.slice() }
-      if !world.commits.isEmpty { try world.persist() }
-      if turns % 3 == 0, world.purges > 0 { try world.purgeStorage() }
-      world.advance(20)
+      try harness.answerLoads()
+      harness.deliverChanges()
+      if harness.slices > 0 { harness.slice() }
+      if !harness.commits.isEmpty { try harness.persist() }
+      if turns % 3 == 0, harness.purges > 0 { try harness.purgeStorage() }
+      harness.advance(20)
     } while round > 0 && turns < 200
-    #expect(round == 0 && world.storage.purges == 2, "\(turns) turns")
-    #expect(try world.traces("bob") == [])
+    #expect(round == 0 && harness.storage.purges == 2, "\(turns) turns")
+    #expect(try harness.traces("bob") == [])
     #expect(answers(deleting).contains("channel deleted"))
   }
 
   @Test("ten purge requests share one round, or the next one where a round is under way")
   func together() throws {
-    let (world, first) = try settledWorld()
-    try world.settle()
-    let requesters = (2..<12 as Range<UInt64>).map { world.connect(session: $0) }
+    let (harness, first) = try settledHarness()
+    try harness.settle()
+    let requesters = (2..<12 as Range<UInt64>).map { harness.connect(session: $0) }
     #expect(try ask(first, 0) == 1)
-    try world.persistAll()
-    #expect(world.purges == 1)
+    try harness.persistAll()
+    #expect(harness.purges == 1)
     for gateway in requesters { #expect(try ask(gateway, 0) == 2) }
     for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
     // The requested round starts by itself. It waits only for log entries from before it.
     first.post("team:a", "m1", by: "alice")
-    try turn(world)
-    try world.purgeStorage()
-    try world.persistAll()
-    #expect(world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
+    try turn(harness)
+    try harness.purgeStorage()
+    try harness.persistAll()
+    #expect(harness.purges == 1 && harness.storage.log[ShardID(0)]!.isEmpty)
     #expect(try ask(first, 1) == 0)
     for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
-    try world.purgeStorage()
+    try harness.purgeStorage()
     for gateway in requesters { #expect(try ask(gateway, 2) == 0) }
     // No connection waits any more.
-    try world.checkpoint()
-    #expect(world.storage.purges == 2 && world.purges == 0)
+    try harness.checkpoint()
+    #expect(harness.storage.purges == 2 && harness.purges == 0)
   }
 
   @Test("an erasure during a purge round is covered by the next round, whose number is returned")
   func meanwhile() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m0", by: "bob")
     gateway.erase("team:a", "bob")
-    world.loop.endTurn()
-    try world.settle()
+    harness.loop.endTurn()
+    try harness.settle()
     #expect(try ask(gateway, 0) == 1)
     var turns = 0
-    while world.purges == 0, turns < 50 {
+    while harness.purges == 0, turns < 50 {
       turns += 1
       gateway.post("team:a", "m\(turns)", by: "alice")
-      world.loop.endTurn()
-      if !world.commits.isEmpty { try world.persist() }
+      harness.loop.endTurn()
+      if !harness.commits.isEmpty { try harness.persist() }
     }
-    #expect(turns < 10 && world.purges == 1)
+    #expect(turns < 10 && harness.purges == 1)
     gateway.erase("team:a", "alice")
-    try turn(world)
-    try world.settle()
-    let other = world.connect(session: 2)
+    try turn(harness)
+    try harness.settle()
+    let other = harness.connect(session: 2)
     #expect(try ask(other, 0) == 2)
-    try world.purgeStorage()
-    #expect(try world.traces("alice") != [])
+    try harness.purgeStorage()
+    #expect(try harness.traces("alice") != [])
     #expect(try ask(gateway, 1) == 0 && ask(other, 2) == 2)
-    try turn(world)
-    #expect(try world.traces("alice") == [] && world.purges == 1)
-    try world.purgeStorage()
+    try turn(harness)
+    #expect(try harness.traces("alice") == [] && harness.purges == 1)
+    try harness.purgeStorage()
     #expect(try ask(other, 2) == 0)
   }
 
   @Test("one storage purge serves all waiting shards; a failed one does not count as a round")
   func failing() throws {
-    let world = try EngineWorld(shards: [0, 1, 2], of: 3)
-    let gateway = world.connect()
+    let harness = try EngineHarness(shards: [0, 1, 2], of: 3)
+    let gateway = harness.connect()
     for shard in 0..<3 as Range<UInt16> { #expect(try ask(gateway, 0, shard: shard) == 1) }
     // The first shard's is under way; the others share the next.
-    #expect(world.purges == 1)
-    try world.purgeStorage()
-    #expect(world.purges == 1)
-    try world.purgeStorage(failing: true)
-    #expect(world.reports == [.failed("bad sector")] && world.purges == 0)
+    #expect(harness.purges == 1)
+    try harness.purgeStorage()
+    #expect(harness.purges == 1)
+    try harness.purgeStorage(failing: true)
+    #expect(harness.reports == [.failed("bad sector")] && harness.purges == 0)
     #expect(try ask(gateway, 1, shard: 0) == 0)
     // A repeated request restarts the failed round under its number. Without a request it is not restarted, so a
     // failing storage is not purged in a loop.
-    try world.checkpoint()
-    #expect(world.purges == 0)
-    #expect(try ask(gateway, 1, shard: 1) == 1 && world.purges == 1)
+    try harness.checkpoint()
+    #expect(harness.purges == 0)
+    #expect(try ask(gateway, 1, shard: 1) == 1 && harness.purges == 1)
     // A connection that was told the next round, before this one failed, is covered by this one too, but waits for its
     // own round.
-    let other = world.connect(session: 2)
+    let other = harness.connect(session: 2)
     #expect(try ask(other, 0, shard: 1) == 2)
-    try world.purgeStorage(failing: true)
-    #expect(world.purges == 1 && world.reports.count == 2)
-    try world.purgeStorage()
+    try harness.purgeStorage(failing: true)
+    #expect(harness.purges == 1 && harness.reports.count == 2)
+    try harness.purgeStorage()
     #expect(try ask(gateway, 1, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 1)
     #expect(try ask(other, 2, shard: 1) == 2)
-    try world.purgeStorage()
-    if world.purges > 0 { try world.purgeStorage() }
+    try harness.purgeStorage()
+    if harness.purges > 0 { try harness.purgeStorage() }
     #expect(try ask(other, 2, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 0)
   }
 
   @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
   func restart() throws {
-    let (before, _) = try settledWorld()
+    let (before, _) = try settledHarness()
     try before.settle()
     for round in 1...5 as ClosedRange<UInt64> {
       #expect(try ask(before.connect(), 0) == round)
@@ -198,26 +198,26 @@ struct PurgeTests {
     #expect(answers(waiting) == ["erased"])
     #expect(try ask(waiting, 0) == 6)
     for overtaken in [false, true] {
-      let world = try EngineWorld(before.storage)
-      try world.settle()
-      let (gateway, other) = (world.connect(session: 2), world.connect(session: 3))
+      let harness = try EngineHarness(before.storage)
+      try harness.settle()
+      let (gateway, other) = (harness.connect(session: 2), harness.connect(session: 3))
       // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
       for round in 1...6 as ClosedRange<UInt64> where overtaken {
         #expect(try ask(other, 0) == round)
-        try world.checkpoint()
-        try world.settle()
-        #expect(world.purges == 1)
-        try world.purgeStorage()
+        try harness.checkpoint()
+        try harness.settle()
+        #expect(harness.purges == 1)
+        try harness.purgeStorage()
       }
       if !overtaken {
         #expect(try ask(gateway, 6) == 1)
-        try world.checkpoint()
-        try world.settle()
-        #expect(try ask(gateway, 1) == 1 && world.purges == 1)
-        try world.purgeStorage()
+        try harness.checkpoint()
+        try harness.settle()
+        #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
+        try harness.purgeStorage()
         #expect(try ask(gateway, 1) == 0)
       }
-      #expect(try world.traces("bob") == [])
+      #expect(try harness.traces("bob") == [])
       #expect(try ask(gateway, 6) == (overtaken ? 0 : 2))
       #expect(try ask(gateway, .max) == (overtaken ? 7 : 3))
     }
@@ -225,32 +225,32 @@ struct PurgeTests {
 
   @Test("a purge round after a restart waits for the channels of the log's tail")
   func tail() throws {
-    let (before, _) = try settledWorld()
+    let (before, _) = try settledHarness()
     try before.settle()
-    let world = try EngineWorld(before.storage)
-    let gateway = world.connect(session: 2)
+    let harness = try EngineHarness(before.storage)
+    let gateway = harness.connect(session: 2)
     var round = try ask(gateway, 0)
-    try turn(world)
-    #expect(world.purges == 0)
-    world.loop.tick()
-    try world.answerLoads()
+    try turn(harness)
+    #expect(harness.purges == 0)
+    harness.loop.tick()
+    try harness.answerLoads()
     for _ in 0..<3 {
-      world.loop.tick()
+      harness.loop.tick()
       // Pending index changes are resent first.
-      try world.settle()
+      try harness.settle()
       round = try ask(gateway, round)
-      try turn(world)
+      try turn(harness)
     }
-    #expect(round == 1 && world.purges == 1 && world.storage.log[ShardID(0)]!.isEmpty)
+    #expect(round == 1 && harness.purges == 1 && harness.storage.log[ShardID(0)]!.isEmpty)
   }
 
   @Test("a purge payload that is too short or too long ends the connection")
   func fields() throws {
     for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
-      let (world, gateway) = try settledWorld()
+      let (harness, gateway) = try settledHarness()
       gateway.send(.purge, nil) { $0.writeBytes(payload) }
       #expect(gateway.ended.count == 1, "\(payload)")
-      #expect(world.purges == 0 && world.commits.isEmpty)
+      #expect(harness.purges == 0 && harness.commits.isEmpty)
     }
   }
 }

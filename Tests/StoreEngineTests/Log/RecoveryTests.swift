@@ -19,48 +19,48 @@ struct RecoveryTests {
   /// `team:a` with 300 members and 300 messages: two row pages, two segments, five batches. Pages are written up to
   /// batch 3, and the log starts there.
   private func storage() throws -> MemoryStorage {
-    let world = try EngineWorld()
-    let gateway = world.connect()
+    let harness = try EngineHarness()
+    let gateway = harness.connect()
     gateway.put("team:a", (0..<300).map { "u\($0)" })
     gateway.patch("team", readEvents: false)
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     for number in 1...300 { gateway.post("team:a", "m\(number)", by: "u\(number % 7)") }
-    world.loop.endTurn()
-    try world.persistAll()
-    world.advance(10_000)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    harness.advance(10_000)
     gateway.read("team:a", "u9")
-    world.loop.endTurn()
-    try world.persistAll()
-    let kept = world.storage.log
-    try world.checkpoint()
-    world.storage.log = kept.mapValues { $0.filter { $0.key > 2 } }
+    harness.loop.endTurn()
+    try harness.persistAll()
+    let kept = harness.storage.log
+    try harness.checkpoint()
+    harness.storage.log = kept.mapValues { $0.filter { $0.key > 2 } }
     for user in ["u10", "u290"] {
       gateway.read("team:a", user)
-      world.loop.endTurn()
-      try world.persistAll()
+      harness.loop.endTurn()
+      try harness.persistAll()
     }
-    return world.storage
+    return harness.storage
   }
 
   @Test("recovery reads pages, and then the log after them")
   func whole() throws {
-    let world = try EngineWorld(try storage())
-    let gateway = world.connect(session: 2)
+    let harness = try EngineHarness(try storage())
+    let gateway = harness.connect(session: 2)
     for user in ["u9", "u10", "u290", "u11"] { gateway.read("team:a", user, "m1") }
     gateway.send(.getChannelType, "team")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["5 type team version 1 without read events"])
-    try world.answerLoads()
-    try world.persistAll()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(gateway.take() == (1...3).map { "\($0) row read 300 unread 0" } + ["4 row read 1 unread 299"])
   }
 
   @Test("an empty shard recovers")
   func empty() throws {
-    let world = try EngineWorld(MemoryStorage())
-    world.loop.tick()
-    #expect(world.commits.isEmpty && world.loads.isEmpty)
+    let harness = try EngineHarness(MemoryStorage())
+    harness.loop.tick()
+    #expect(harness.commits.isEmpty && harness.loads.isEmpty)
   }
 
   struct Damage: Sendable, CustomTestStringConvertible {
@@ -117,7 +117,7 @@ struct RecoveryTests {
     let storage = try storage()
     damage.make(storage)
     do {
-      _ = try EngineWorld(storage)
+      _ = try EngineHarness(storage)
       Issue.record("was taken")
     } catch {
       guard case .corrupt(let text) = error else { throw error }
@@ -179,16 +179,16 @@ struct RecoveryTests {
   func damagedChannel(_ damage: Damage) throws {
     let storage = try storage()
     damage.make(storage)
-    let world = try EngineWorld(storage)
-    let gateway = world.connect(session: 2)
+    let harness = try EngineHarness(storage)
+    let gateway = harness.connect(session: 2)
     gateway.read("team:a", "u1")
     gateway.put("team:b", ["alice"])
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
     #expect(gateway.take().sorted() == ["1 unavailable", "2 channel of 1 new"])
-    guard case .corrupt(let text)? = world.reports.first else {
-      Issue.record("reported \(world.reports)")
+    guard case .corrupt(let text)? = harness.reports.first else {
+      Issue.record("reported \(harness.reports)")
       return
     }
     #expect(text.contains(damage.place), "\(text)")
@@ -216,8 +216,8 @@ struct RecoveryTests {
         let key = keys[random(keys.count)]
         storage.pages[key] = Self.rewrite(storage.pages[key]!, flip)
       }
-      guard let world = try? EngineWorld(storage) else { continue }
-      let gateway = world.connect(session: 2)
+      guard let harness = try? EngineHarness(storage) else { continue }
+      let gateway = harness.connect(session: 2)
       gateway.getChannel("team:a")
       gateway.read("team:a", "u8", "m4")
       gateway.send(.readState, "team:a") { buffer in
@@ -233,9 +233,9 @@ struct RecoveryTests {
         buffer.writeField("m1")
         buffer.writeField("m299")
       }
-      world.loop.endTurn()
-      try world.answerLoads()
-      try world.persistAll()
+      harness.loop.endTurn()
+      try harness.answerLoads()
+      try harness.persistAll()
       #expect(gateway.take().count == 4)
     }
   }
@@ -244,15 +244,15 @@ struct RecoveryTests {
 
   @Test("a command resent after a crash is applied where it was lost, and answered where it was not")
   func resend() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.change("team:a", remove: ["alice"])
-    world.loop.endTurn()
-    try world.persist()
+    harness.loop.endTurn()
+    try harness.persist()
     gateway.change("team:a", add: ["alice"])
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["2 channel of 1"])
     // The commit is lost in the crash.
-    let again = try EngineWorld(world.storage)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     other.change("team:a", add: ["zoe"])
     try again.answerLoads()
@@ -268,16 +268,16 @@ struct RecoveryTests {
 
   @Test("a command waiting for its channel at the crash does not count as applied")
   func waitedAtCrash() throws {
-    let (world, _) = try settledWorld()
-    try world.checkpoint()
-    let middle = try EngineWorld(world.storage)
+    let (harness, _) = try settledHarness()
+    try harness.checkpoint()
+    let middle = try EngineHarness(harness.storage)
     let gateway = middle.connect(session: 3)
     gateway.change("team:a", add: ["carol"])
     gateway.put("team:new", ["alice"])
     try middle.answerLoad(.cid(Array("team:new".utf8)))
     try middle.persistAll()
     #expect(gateway.take() == ["2 channel of 1 new"])
-    let again = try EngineWorld(middle.storage)
+    let again = try EngineHarness(middle.storage)
     let resent = again.connect(session: 3)
     resent.change("team:a", add: ["carol"], counter: 1)
     try again.answerLoads()
@@ -287,18 +287,18 @@ struct RecoveryTests {
 
   @Test("sessions survive the log's cut in the head page, also after the clock was set forward")
   func sessionsInPages() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.change("team:a", remove: ["alice"])
-    world.loop.endTurn()
-    try world.persistAll()
-    world.advance(86_400_000)
-    let other = world.connect(session: 2)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    harness.advance(86_400_000)
+    let other = harness.connect(session: 2)
     other.change("team:a", add: ["alice"])
-    world.loop.endTurn()
-    try world.persistAll()
-    try world.checkpoint()
-    #expect(world.storage.log[Self.shard]!.isEmpty)
-    let again = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    try harness.checkpoint()
+    #expect(harness.storage.log[Self.shard]!.isEmpty)
+    let again = try EngineHarness(harness.storage)
     let resent = again.connect()
     resent.change("team:a", remove: ["alice"], counter: 2)
     try again.answerLoads()
@@ -308,17 +308,17 @@ struct RecoveryTests {
 
   @Test("a shard's time continues from the logged time, whatever the clock says")
   func time() throws {
-    let (world, gateway) = try settledWorld()
-    world.advance(1_000_000)
+    let (harness, gateway) = try settledHarness()
+    harness.advance(1_000_000)
     gateway.post("team:a", "m1")
-    world.loop.endTurn()
-    try world.persistAll()
-    let again = try EngineWorld(world.storage)
+    harness.loop.endTurn()
+    try harness.persistAll()
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     other.post("team:a", "m2")
     try again.answerLoads()
     let bytes = again.commits[0].batches[0].bytes
     let batch = try LogBatch(bytes.readableBytesSpan)
-    #expect(batch.time == Timestamp(milliseconds: world.clock))
+    #expect(batch.time == Timestamp(milliseconds: harness.clock))
   }
 }

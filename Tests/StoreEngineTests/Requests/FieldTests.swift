@@ -259,12 +259,12 @@ struct FieldTests {
 
   @Test("invalid fields are refused by name or end the connection, and change nothing", arguments: rows)
   func row(_ row: Row) throws {
-    let (world, _) = try settledWorld()
-    let gateway = world.connect(session: 5)
+    let (harness, _) = try settledHarness()
+    let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name, counter: row.counter, shard: row.shard, row.fields)
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
     switch row.outcome {
     case .answered(let words):
       #expect(gateway.take() == ["1 \(words)"] && gateway.ended == [])
@@ -272,9 +272,9 @@ struct FieldTests {
       #expect(gateway.take() == [] && gateway.ended == [error])
     }
     // The other connections are served.
-    let other = world.connect(session: 6)
+    let other = harness.connect(session: 6)
     other.getChannel("team:a")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(other.take() == ["1 channel of 2"])
   }
 
@@ -282,7 +282,7 @@ struct FieldTests {
     "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )
   func truncations() throws {
-    let (world, _) = try settledWorld()
+    let (harness, _) = try settledHarness()
     let whole: [(FrameKind, (inout ByteBuffer) -> Void)] = [
       (
         .putChannel,
@@ -351,9 +351,9 @@ struct FieldTests {
         fields(&payload)
         for length in 0..<payload.readableBytes {
           let part = payload.getSlice(at: 0, length: length)!
-          let gateway = world.connect(session: 1_000 + UInt64(length))
+          let gateway = harness.connect(session: 1_000 + UInt64(length))
           do {
-            try world.loop.receive(
+            try harness.loop.receive(
               FrameHeader(kind, correlation: 1),
               part.readableBytesSpan,
               lane: gateway.lane
@@ -361,27 +361,27 @@ struct FieldTests {
           } catch {
             gateway.lane.fail(error)
           }
-          world.loop.endTurn()
-          try world.answerLoads()
-          try world.persistAll()
+          harness.loop.endTurn()
+          try harness.answerLoads()
+          try harness.persistAll()
           #expect(gateway.ended.count + gateway.take().count == 1, "\(kind), \(length) bytes")
         }
       }
     }
-    #expect(!world.loop.isHalted)
+    #expect(!harness.loop.isHalted)
   }
 
   @Test("a repeated counter is answered and not applied")
   func counterTwice() throws {
-    let (world, _) = try settledWorld()
-    let gateway = world.connect(session: 5)
+    let (harness, _) = try settledHarness()
+    let gateway = harness.connect(session: 5)
     gateway.post("team:a", "m1", counter: .max)
     gateway.post("team:a", "m2", counter: 7)
     gateway.change("team:a", remove: ["alice"], counter: 8)
     gateway.put("team:new", ["alice"], counter: 9)
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
     // Its counters count as applied. The request for the missing channel cannot be answered as applied.
     #expect(
       gateway.take().sorted() == [
@@ -389,13 +389,13 @@ struct FieldTests {
       ]
     )
     gateway.getChannel("team:a")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["5 channel of 2"])
   }
 
   @Test("the newer version of a channel type wins, in any order of arrival")
   func typeFanOut() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.assign("team", version: 3, readEvents: false)
     gateway.assign("team", version: 2, readEvents: true)
     gateway.assign("team", version: 3, readEvents: true)
@@ -404,8 +404,8 @@ struct FieldTests {
     gateway.patch("team", readEvents: true)
     gateway.assign("team", version: 1 << 62, readEvents: false)
     gateway.patch("team", readEvents: true)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     #expect(
       gateway.take() == [
         "2 type team version 3 without read events", "3 type team version 3 without read events",
@@ -415,7 +415,7 @@ struct FieldTests {
         "9 type team version 4611686018427387905",
       ]
     )
-    let again = try EngineWorld(world.storage)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect()
     other.send(.getChannelType, "team")
     other.send(.getChannelType, "dm")

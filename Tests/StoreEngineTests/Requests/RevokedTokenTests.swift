@@ -11,40 +11,40 @@ struct RevokedTokenTests {
   private static let start: Int64 = 1_000_000
   private static let hour: Int64 = 3_600_000
 
-  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
-    world.loop.endTurn()
-    try world.persistAll()
+  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+    harness.loop.endTurn()
+    try harness.persistAll()
     return gateway.take().map { String($0.drop { $0 != " " }.dropFirst()) }
   }
 
-  private func world(
+  private func harness(
     _ storage: MemoryStorage = MemoryStorage(),
     clock: Int64 = start,
     session: UInt64 = 1
-  ) throws -> (world: EngineWorld, gateway: Gateway) {
-    let world = try EngineWorld(storage)
-    world.advance(clock - world.clock)
-    return (world, world.connect(session: session))
+  ) throws -> (harness: EngineHarness, gateway: Gateway) {
+    let harness = try EngineHarness(storage)
+    harness.advance(clock - harness.clock)
+    return (harness, harness.connect(session: session))
   }
 
   @Test("a revocation and the answers that show it leave once durable; repeating it changes nothing")
   func revoked() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.token("a")
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.token("a")
     gateway.tokens()
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == ["1 not revoked"])
     let (until, batches) = (
-      "revoked until \(Self.start + Self.hour)", world.storage.log[ShardID(0)]?.count ?? 0
+      "revoked until \(Self.start + Self.hour)", harness.storage.log[ShardID(0)]?.count ?? 0
     )
-    #expect(try answers(world, gateway) == [until, until, "tokens a of version 1 anew"])
-    #expect(world.storage.log[ShardID(0)]!.count == batches + 1)
+    #expect(try answers(harness, gateway) == [until, until, "tokens a of version 1 anew"])
+    #expect(harness.storage.log[ShardID(0)]!.count == batches + 1)
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("b")
-    #expect(try answers(world, gateway) == [until, "not revoked"])
-    #expect(world.storage.log[ShardID(0)]!.count == batches + 1)
+    #expect(try answers(harness, gateway) == [until, "not revoked"])
+    #expect(harness.storage.log[ShardID(0)]!.count == batches + 1)
     gateway.revoke("a", until: Self.start + 2 * Self.hour)
     gateway.tokens(known: 1)
     gateway.takeBack("a")
@@ -52,7 +52,7 @@ struct RevokedTokenTests {
     gateway.tokens(known: 2)
     gateway.tokens(known: 3)
     #expect(
-      try answers(world, gateway) == [
+      try answers(harness, gateway) == [
         "revoked until \(Self.start + 2 * Self.hour)", "tokens a of version 2", "not revoked", "not revoked",
         "tokens of version 3 anew", "tokens of version 3",
       ]
@@ -61,18 +61,18 @@ struct RevokedTokenTests {
 
   @Test("a resent revocation is answered from the current state")
   func resent() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.revoke("a", until: Self.start + Self.hour)
     gateway.takeBack("a")
-    #expect(try answers(world, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
-    world.advance(2 * Self.hour)
+    #expect(try answers(harness, gateway) == ["revoked until \(Self.start + Self.hour)", "not revoked"])
+    harness.advance(2 * Self.hour)
     gateway.revoke("a", until: Self.start + Self.hour, counter: 1)
-    #expect(try answers(world, gateway) == ["not revoked"])
+    #expect(try answers(harness, gateway) == ["not revoked"])
   }
 
   @Test("an end in the past or too far ahead, and an invalid id, are refused by name")
   func refused() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     let most = Self.start + RevokedTokenTable.lifetimeMax
     for until in [0, 1, Self.start, Self.start + 1, most, most + 1, .max] {
       gateway.revoke("a", until: until)
@@ -86,13 +86,13 @@ struct RevokedTokenTests {
     }
     let refused = "invalid_field"
     #expect(
-      try answers(world, gateway).sorted()
+      try answers(harness, gateway).sorted()
         == [
           refused, refused, refused, refused, refused, refused, refused, refused, refused,
           "revoked until \(most)", "revoked until \(Self.start + 1)",
         ].sorted()
     )
-    let other = try EngineWorld(shards: [0, 1], of: 2)
+    let other = try EngineHarness(shards: [0, 1], of: 2)
     let second = other.connect()
     second.revoke("a", until: other.clock + 1, shard: 1)
     second.send(.getToken, "a", shard: 1) { _ in }
@@ -101,25 +101,27 @@ struct RevokedTokenTests {
 
   @Test("a revocation ends by the shard's time, which is logged before it is reported")
   func ended() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     gateway.revoke("short", until: Self.start + 1_000)
     gateway.revoke("long", until: Self.start + Self.hour)
-    _ = try answers(world, gateway)
-    world.advance(999)
+    _ = try answers(harness, gateway)
+    harness.advance(999)
     gateway.token("short")
     gateway.tokens(known: 2)
-    #expect(try answers(world, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
-    world.advance(1)
+    #expect(try answers(harness, gateway) == ["revoked until \(Self.start + 1_000)", "tokens of version 2"])
+    harness.advance(1)
     gateway.tokens(known: 2)
     gateway.token("short")
     gateway.tokens()
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take() == [])
     #expect(
-      try answers(world, gateway) == ["tokens of version 2", "not revoked", "tokens long of version 2 anew"]
+      try answers(harness, gateway) == [
+        "tokens of version 2", "not revoked", "tokens long of version 2 anew",
+      ]
     )
     // With the clock set back the shard's time does not fall, so the revocation stays ended.
-    let (again, other) = try self.world(world.storage, clock: Self.start, session: 2)
+    let (again, other) = try self.harness(harness.storage, clock: Self.start, session: 2)
     other.token("short")
     other.token("long")
     #expect(try answers(again, other) == ["not revoked", "revoked until \(Self.start + Self.hour)"])
@@ -127,23 +129,23 @@ struct RevokedTokenTests {
 
   @Test("the list and its version survive recovery from the log and from its page")
   func recovered() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     for number in 0..<3 { gateway.revoke("t\(number)", until: Self.start + Self.hour) }
     gateway.revoke("last", until: Self.start + Self.hour)
     gateway.takeBack("t1")
-    #expect(try answers(world, gateway).count == 5)
+    #expect(try answers(harness, gateway).count == 5)
     for isCheckpointed in [false, true] {
       if isCheckpointed {
-        try world.checkpoint()
-        #expect(world.storage.log[ShardID(0)]!.isEmpty)
-        #expect(world.storage.pages.keys.contains { $0.page == .tokens })
+        try harness.checkpoint()
+        #expect(harness.storage.log[ShardID(0)]!.isEmpty)
+        #expect(harness.storage.pages.keys.contains { $0.page == .tokens })
       }
-      let (again, other) = try self.world(world.storage, session: 2)
+      let (again, other) = try self.harness(harness.storage, session: 2)
       other.tokens(known: 4)
       other.tokens(known: 5)
       #expect(try answers(again, other) == ["tokens t0 t2 last of version 5 anew", "tokens of version 5"])
     }
-    let (again, other) = try self.world(world.storage, session: 2)
+    let (again, other) = try self.harness(harness.storage, session: 2)
     other.revoke("t3", until: Self.start + Self.hour)
     other.tokens(known: 5)
     #expect(
@@ -155,32 +157,36 @@ struct RevokedTokenTests {
     "the list is sent in parts of 1,000 and restarts after a withdrawal; 10,000 is the limit"
   )
   func limit() throws {
-    let (world, gateway) = try world()
+    let (harness, gateway) = try harness()
     for number in 0..<RevokedTokenTable.countMax {
       gateway.revoke("t\(number)", until: Self.start + (number == 0 ? 1_000 : Self.hour))
     }
-    #expect(try answers(world, gateway).allSatisfy { $0.hasPrefix("revoked until") })
+    #expect(try answers(harness, gateway).allSatisfy { $0.hasPrefix("revoked until") })
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("t7", until: Self.start + 2 * Self.hour)
-    #expect(try answers(world, gateway) == ["limit_reached", "revoked until \(Self.start + 2 * Self.hour)"])
+    #expect(
+      try answers(harness, gateway) == ["limit_reached", "revoked until \(Self.start + 2 * Self.hour)"]
+    )
     gateway.tokens()
-    let first = try #require(try answers(world, gateway).first)
+    let first = try #require(try answers(harness, gateway).first)
     #expect(first.hasPrefix("tokens t0 t1 ") && first.hasSuffix(" t1000 of version 10001 anew and more"))
     gateway.tokens(known: 10_001, after: 1_001)
     gateway.tokens(known: 10_001, after: 9_500)
-    let (next, last) = (try answers(world, gateway), 10_001)
+    let (next, last) = (try answers(harness, gateway), 10_001)
     #expect(next[0].hasPrefix("tokens t1001 ") && next[0].hasSuffix(" t2000 of version \(last) and more"))
     #expect(next[1].hasPrefix("tokens t9500 ") && next[1].hasSuffix(" t9999 t7 of version \(last)"))
     gateway.takeBack("t5")
     gateway.tokens(known: 10_001, after: 2_001)
-    #expect(try answers(world, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
+    #expect(try answers(harness, gateway)[1].hasPrefix("tokens t0 t1 t2 t3 t4 t6 t8 "))
     // An ended revocation frees its place.
     gateway.revoke("one more", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
-    world.advance(1_000)
+    harness.advance(1_000)
     gateway.revoke("another", until: Self.start + Self.hour)
     gateway.revoke("too many", until: Self.start + Self.hour)
-    #expect(try answers(world, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"])
+    #expect(
+      try answers(harness, gateway).map { $0.prefix(7) } == ["revoked", "limit_r", "revoked", "limit_r"]
+    )
   }
 }
 

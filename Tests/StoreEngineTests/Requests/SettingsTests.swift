@@ -58,10 +58,10 @@ struct SettingsTests {
     return try reader.status().readCount
   }
 
-  private func answers(_ world: EngineWorld, _ gateway: Gateway) throws -> [String] {
-    world.loop.endTurn()
-    try world.answerLoads()
-    try world.persistAll()
+  private func answers(_ harness: EngineHarness, _ gateway: Gateway) throws -> [String] {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
     return gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
   }
 
@@ -69,12 +69,12 @@ struct SettingsTests {
 
   @Test("settings can be patched, read, assigned and settled; each real change raises the version")
   func flow() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.send(.getUser, "bob")
     patch(gateway, "bob", read: true)
     patch(gateway, "bob", read: false)
     patch(gateway, "bob", read: false)
-    world.advance(500)
+    harness.advance(500)
     patch(gateway, "bob", read: true, delivered: false, revoked: 7_000)
     gateway.send(.getUser, "bob")
     settle(gateway, "bob", user: true, version: 1)
@@ -85,7 +85,7 @@ struct SettingsTests {
     assign(gateway, "bob", version: 9, flags: 1)
     gateway.send(.listUnsettled, nil)
     #expect(
-      try answers(world, gateway) == [
+      try answers(harness, gateway) == [
         "user bob version 0", "user bob version 0", "user bob version 1 hides read",
         "user bob version 1 hides read", "user bob version 2 hides delivered since 1500 revoked 7000",
         "user bob version 2 hides delivered since 1500 revoked 7000", "not settled",
@@ -98,7 +98,7 @@ struct SettingsTests {
 
   @Test("a channel type is unsettled until it is settled, and again from its next change")
   func types() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.patch("team", readEvents: false)
     gateway.patch("dm", readEvents: false)
     gateway.send(.listUnsettled, nil)
@@ -109,14 +109,14 @@ struct SettingsTests {
     settle(gateway, "team", user: false, version: 1)
     gateway.send(.listUnsettled, nil)
     #expect(
-      try answers(world, gateway) == [
+      try answers(harness, gateway) == [
         "type team version 1 without read events", "type dm version 1 without read events",
         "unsettled types [\"dm\", \"team\"] users []", "settled", "not settled",
         "unsettled types [\"dm\"] users []", "type team version 2", "not settled",
         "unsettled types [\"dm\", \"team\"] users []",
       ]
     )
-    let again = try EngineWorld(world.storage)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     settle(other, "dm", user: false, version: 1)
     other.send(.listUnsettled, nil)
@@ -125,12 +125,12 @@ struct SettingsTests {
 
   @Test("answers that depend on a change leave once it is durable")
   func replyTiming() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     statuses(gateway, as: "alice")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(try readers(gateway) == 1)
     _ = gateway.take()
     patch(gateway, "bob", read: false)
@@ -138,13 +138,13 @@ struct SettingsTests {
     gateway.send(.getUser, "bob")
     gateway.send(.listUnsettled, nil)
     gateway.getChannel("team:a")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(gateway.take().isEmpty, "the change is in flight")
-    let other = world.connect(session: 2)
+    let other = harness.connect(session: 2)
     statuses(other, as: "alice")
-    world.loop.endTurn()
+    harness.loop.endTurn()
     #expect(other.take().isEmpty)
-    try world.persist()
+    try harness.persist()
     #expect(gateway.take().count == 5 && other.take().count == 1)
     #expect(try readers(other) == 0)
   }
@@ -154,25 +154,25 @@ struct SettingsTests {
     arguments: [0, 1, 2]
   )
   func recovery(checkpoints: Int) throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     let users = (0..<300).map { "user\($0)" }
     gateway.post("team:a", "m1", by: "alice")
     gateway.read("team:a", "bob")
     for user in users { patch(gateway, user, read: false) }
     for user in users.prefix(10) { settle(gateway, user, user: true, version: 1) }
-    _ = try answers(world, gateway)
-    if checkpoints > 0 { try world.checkpoint() }
+    _ = try answers(harness, gateway)
+    if checkpoints > 0 { try harness.checkpoint() }
     patch(gateway, users[3], read: true)
     patch(gateway, users[290], delivered: false)
     patch(gateway, "bob", read: false)
     settle(gateway, users[280], user: true, version: 1)
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     if checkpoints > 1 {
-      try world.checkpoint()
-      let isCut = world.storage.log[ShardID(0)]?.isEmpty
+      try harness.checkpoint()
+      let isCut = harness.storage.log[ShardID(0)]?.isEmpty
       #expect(isCut != false, "all effects are in pages")
     }
-    let again = try EngineWorld(world.storage)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     for user in [users[0], users[3], users[290], users[299], "bob", "zoe"] { other.send(.getUser, user) }
     statuses(other, as: "alice")
@@ -194,7 +194,7 @@ struct SettingsTests {
     // Numbers continue.
     patch(other, "zoe", read: false)
     #expect(try answers(again, other) == ["user zoe version 1 hides read"])
-    let third = try EngineWorld(world.storage)
+    let third = try EngineHarness(harness.storage)
     let last = third.connect(session: 3)
     last.send(.getUser, "zoe")
     #expect(try answers(third, last) == ["user zoe version 1 hides read"])
@@ -202,64 +202,64 @@ struct SettingsTests {
 
   @Test("a shard with users out of order on storage does not start")
   func damaged() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     patch(gateway, "bob", read: false)
     patch(gateway, "zoe", read: false)
-    _ = try answers(world, gateway)
-    try world.checkpoint()
+    _ = try answers(harness, gateway)
+    try harness.checkpoint()
     let key = PageKey(shard: ShardID(0), channel: ChannelNumber(0), page: .users(0))
-    let stored = try #require(world.storage.pages[key])
+    let stored = try #require(harness.storage.pages[key])
     let page = try Page(stored.readableBytesSpan)
     for effects in [
       Array(page.effects.reversed()), [page.effects[1]], [page.effects[0], page.effects[0].twin],
     ] {
       var bytes = ByteBuffer()
       Page(index: page.index, effects: effects).write(into: &bytes)
-      world.storage.pages[key] = bytes
-      #expect(throws: StorageError.self) { _ = try EngineWorld(world.storage) }
+      harness.storage.pages[key] = bytes
+      #expect(throws: StorageError.self) { _ = try EngineHarness(harness.storage) }
     }
   }
 
   @Test("an evicted channel applies settings changed meanwhile and before")
   func eviction() throws {
-    let world = try EngineWorld { $0.residentBytesMax = 1 }
-    let gateway = world.connect()
+    let harness = try EngineHarness { $0.residentBytesMax = 1 }
+    let gateway = harness.connect()
     gateway.put("team:a", ["alice", "bob", "carol"])
     gateway.post("team:a", "m1", by: "alice")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     patch(gateway, "bob", read: false)
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     gateway.read("team:a", "bob")
     gateway.read("team:a", "carol")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     func letGo() throws {
-      try world.checkpoint()
+      try harness.checkpoint()
       let cid = Array("team:a".utf8)
-      let isLoaded = world.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
+      let isLoaded = harness.loop.isLoaded(ShardID(0), cid: cid.span.bytes)
       #expect(!isLoaded)
     }
     try letGo()
     statuses(gateway, as: "alice")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     #expect(try readers(gateway) == 1)
     try letGo()
     patch(gateway, "carol", read: false)
     patch(gateway, "bob", read: true)
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     statuses(gateway, as: "alice")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     #expect(try readers(gateway) == 1)
     patch(gateway, "carol", read: true)
     statuses(gateway, as: "alice")
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     #expect(try readers(gateway) == 2)
-    #expect(world.loop.gauges.settingsBytes > 0)
+    #expect(harness.loop.gauges.settingsBytes > 0)
   }
 
   @Test("settings belong to the user's home shard, and are copied by the others")
   func homes() throws {
-    let world = try EngineWorld(shards: [0, 1, 2, 3], of: 4)
-    let gateway = world.connect()
+    let harness = try EngineHarness(shards: [0, 1, 2, 3], of: 4)
+    let gateway = harness.connect()
     let home = ["bob", "team"].map { name -> UInt16 in
       let bytes = Array(name.utf8)
       return ShardID.owning(bytes.span.bytes, count: 4).rawValue
@@ -274,7 +274,7 @@ struct SettingsTests {
     settle(gateway, "bob", user: true, version: 1, shard: elsewhere[0])
     settle(gateway, "team", user: false, version: 0, shard: elsewhere[1])
     settle(gateway, "team", user: false, version: 0, shard: home[1])
-    let found = Set(try answers(world, gateway))
+    let found = Set(try answers(harness, gateway))
     #expect(
       found == [
         "wrong_shard", "user bob version 1 hides read", "unsettled types [] users []",
@@ -282,7 +282,7 @@ struct SettingsTests {
       ]
     )
     // After a restart the shard still tells its own users from copied ones.
-    let again = try EngineWorld(world.storage, shards: [0, 1, 2, 3], of: 4)
+    let again = try EngineHarness(harness.storage, shards: [0, 1, 2, 3], of: 4)
     let other = again.connect(session: 2)
     for shard in 0..<4 as Range<UInt16> { other.send(.listUnsettled, nil, shard: shard) }
     let lists = try answers(again, other)
@@ -295,10 +295,10 @@ struct SettingsTests {
     "a token revoked by its user is refused in every command and query; other users' and newer tokens are not"
   )
   func revoked() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     func mark(_ kind: FrameKind, _ user: String, issued: UInt32?) {
       gateway.send(kind, "team:a", issued: issued) { payload in
         payload.writeField(user)
@@ -321,7 +321,7 @@ struct SettingsTests {
       gateway.send(.getUser, "bob", issued: issued)
       patch(gateway, "bob", read: false, issued: issued)
     }
-    #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 14))
+    #expect(try answers(harness, gateway) == Array(repeating: "token_revoked", count: 14))
     // The result is the same for a missing channel.
     for cid in ["team:a", "team:none"] {
       gateway.send(.listRoster, cid, issued: 4) { payload in
@@ -356,7 +356,7 @@ struct SettingsTests {
         payload.writeVarint(0)
       }
     }
-    #expect(try answers(world, gateway) == Array(repeating: "token_revoked", count: 12))
+    #expect(try answers(harness, gateway) == Array(repeating: "token_revoked", count: 12))
     // Nothing has changed. Requests without a token's time, with a later one, or of another user are served.
     mark(.markRead, "alice", issued: 4)
     statuses(gateway, as: "alice", issued: 4)
@@ -366,7 +366,7 @@ struct SettingsTests {
     gateway.send(.getUser, "zoe", issued: 0)
     mark(.markRead, "bob", issued: 6)
     #expect(
-      try answers(world, gateway) == [
+      try answers(harness, gateway) == [
         "row read 1 unread 0", "1 statuses", "user bob version 1 revoked 5000", "1 statuses", "2 rows",
         "user zoe version 0", "row read 1 unread 0",
       ]
@@ -377,13 +377,13 @@ struct SettingsTests {
     "a token from before its user's erasure is refused in every command and query, before and after a restart"
   )
   func revokedByErasure() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
-    world.advance(600_000)
+    harness.advance(600_000)
     gateway.assign(user: "bob", version: 1, flags: 8)
     gateway.change("team:a", add: ["bob"])
-    world.advance(5_000)
-    _ = try answers(world, gateway)
+    harness.advance(5_000)
+    _ = try answers(harness, gateway)
     let erased: UInt32 = 601
     func askAll(_ gateway: Gateway, _ issued: UInt32) {
       func send(_ kind: FrameKind, _ fields: @escaping (inout ByteBuffer) -> Void) {
@@ -433,17 +433,17 @@ struct SettingsTests {
       }
       gateway.send(.getUser, "bob", issued: issued)
     }
-    func refusals(_ world: EngineWorld, _ gateway: Gateway) throws -> Int {
-      let all = try answers(world, gateway)
+    func refusals(_ harness: EngineHarness, _ gateway: Gateway) throws -> Int {
+      let all = try answers(harness, gateway)
       #expect(all.count == 11)
       return all.count { $0 == "token_revoked" }
     }
     askAll(gateway, erased - 1)
-    #expect(try refusals(world, gateway) == 11)
+    #expect(try refusals(harness, gateway) == 11)
     // The refused commands were not applied.
     gateway.getChannel("team:a")
-    _ = try answers(world, gateway)
-    let again = try EngineWorld(world.storage)
+    _ = try answers(harness, gateway)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     askAll(other, erased - 1)
     #expect(try refusals(again, other) == 11)
@@ -459,10 +459,10 @@ struct SettingsTests {
 
   @Test("a refused command does not consume its counter: with a newer token it is decided")
   func refusedCounter() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(world, gateway)
+    _ = try answers(harness, gateway)
     for issued in [4, 6] as [UInt32] {
       gateway.send(.markRead, "team:a", counter: 77, issued: issued) { payload in
         payload.writeField("bob")
@@ -470,16 +470,16 @@ struct SettingsTests {
         payload.writeVarint(0)
       }
     }
-    #expect(try answers(world, gateway) == ["token_revoked", "row read 1 unread 0"])
+    #expect(try answers(harness, gateway) == ["token_revoked", "row read 1 unread 0"])
   }
 
   @Test("requests that wait for their channel keep their token's time")
   func waiting() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     gateway.post("team:a", "m1", by: "alice")
     patch(gateway, "bob", revoked: 5_000)
-    _ = try answers(world, gateway)
-    let again = try EngineWorld(world.storage)
+    _ = try answers(harness, gateway)
+    let again = try EngineHarness(harness.storage)
     let other = again.connect(session: 2)
     for issued in [4, nil, 5] as [UInt32?] { statuses(other, as: "bob", issued: issued) }
     statuses(other, as: "alice", issued: 4)
@@ -489,11 +489,11 @@ struct SettingsTests {
 
   @Test("a payload too short for its token's time ends the connection")
   func short() throws {
-    let (world, gateway) = try settledWorld()
+    let (harness, gateway) = try settledHarness()
     var payload = ByteBuffer()
     payload.writeBytes([0, 0, 0])
     #expect(throws: WireError.truncated) {
-      try world.loop.receive(
+      try harness.loop.receive(
         FrameHeader(.getUser, flags: .issued, correlation: 1),
         payload.readableBytesSpan,
         lane: gateway.lane
@@ -552,14 +552,14 @@ struct SettingsTests {
 
   @Test("values out of range refuse the request and leave its counter open", arguments: rows)
   func fields(row: Row) throws {
-    let (world, _) = try settledWorld()
-    let gateway = world.connect(session: 5)
+    let (harness, _) = try settledHarness()
+    let gateway = harness.connect(session: 5)
     gateway.send(row.kind, row.name) { $0.writeBytes(row.fields) }
-    #expect(try answers(world, gateway) == [row.answer])
+    #expect(try answers(harness, gateway) == [row.answer])
     guard row.kind.isCommand, row.answer == "invalid_field" else { return }
     // The same counter with other fields is decided.
     gateway.send(.patchUser, "zoe", counter: 1) { $0.writeBytes([1, 0, 0]) }
-    #expect(try answers(world, gateway) == ["user zoe version 1 hides read"])
+    #expect(try answers(harness, gateway) == ["user zoe version 1 hides read"])
   }
 }
 

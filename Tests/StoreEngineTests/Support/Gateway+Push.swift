@@ -21,10 +21,12 @@ extension Gateway {
   }
 
   /// A ticket for an existing message. The request leaves no trace in the replies.
-  func ticket(_ cid: String, _ user: String, _ message: String, _ world: EngineWorld) throws -> TicketPlace {
+  func ticket(_ cid: String, _ user: String, _ message: String, _ harness: EngineHarness) throws
+    -> TicketPlace
+  {
     place(cid, user, message)
-    world.loop.endTurn()
-    try world.persistAll()
+    harness.loop.endTurn()
+    try harness.persistAll()
     _ = take()
     return try ticket()
   }

@@ -5,7 +5,7 @@ import StoreEngine
 
 /// A connection, its requests, and its decoded replies.
 final class Gateway {
-  unowned let world: EngineWorld
+  unowned let harness: EngineHarness
   private(set) var lane: ReplyLane!
   var counter: UInt64 = 0
   private var correlation: UInt32 = 0
@@ -16,12 +16,12 @@ final class Gateway {
   /// The fields of the newest reply.
   private(set) var lastPayload = ByteBuffer()
 
-  init(_ world: EngineWorld, session: SessionID, serial: UInt64) {
-    self.world = world
+  init(_ harness: EngineHarness, session: SessionID, serial: UInt64) {
+    self.harness = harness
     lane = ReplyLane(
       session: session,
       serial: serial,
-      shards: world.loop.shardCount,
+      shards: harness.loop.shardCount,
       deliver: { [unowned self] bytes, _ in self.delivered(bytes) },
       end: { [unowned self] error in self.ended.append(error) }
     )
@@ -292,7 +292,7 @@ final class Gateway {
       correlation: correlation
     )
     do {
-      try world.loop.receive(header, payload.readableBytesSpan, lane: lane)
+      try harness.loop.receive(header, payload.readableBytesSpan, lane: lane)
     } catch {
       lane.fail(error)
     }

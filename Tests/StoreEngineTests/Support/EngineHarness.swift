@@ -4,7 +4,7 @@ import ReceiptWire
 import StoreEngine
 
 /// A store loop driven by hand: a test completes its commits and reads, and delivers its membership changes.
-final class EngineWorld: StoreLoopDriver {
+final class EngineHarness: StoreLoopDriver {
   let storage: MemoryStorage
   private(set) var loop: StoreLoop!
   /// The requested commits that are not answered.
@@ -201,16 +201,16 @@ final class EngineWorld: StoreLoopDriver {
   }
 }
 
-/// A world with one channel `team:a` of alice and bob, all in storage, and the gateway that created it.
-func settledWorld(
+/// A harness with one channel `team:a` of alice and bob, all in storage, and the gateway that created it.
+func settledHarness(
   configure: (inout StoreLoopConfiguration) -> Void = { _ in }
-) throws -> (world: EngineWorld, gateway: Gateway) {
-  let world = try EngineWorld(configure: configure)
-  let gateway = world.connect()
+) throws -> (harness: EngineHarness, gateway: Gateway) {
+  let harness = try EngineHarness(configure: configure)
+  let gateway = harness.connect()
   gateway.put("team:a", ["alice", "bob"])
-  world.loop.endTurn()
-  try world.answerLoads()
-  try world.persistAll()
+  harness.loop.endTurn()
+  try harness.answerLoads()
+  try harness.persistAll()
   _ = gateway.take()
-  return (world, gateway)
+  return (harness, gateway)
 }

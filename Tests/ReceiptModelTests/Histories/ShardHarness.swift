@@ -4,7 +4,7 @@ import TestSupport
 
 /// Several real shards, as in a store. As from a gateway, a command goes to the shard of its channel, or first to the
 /// home shard of its user or type and then to the others.
-final class ShardWorld: Subject {
+final class ShardHarness: Subject {
   let shards: [TestShard]
   private(set) var lastEffectCount = 0
 

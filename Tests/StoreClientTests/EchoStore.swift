@@ -5,7 +5,7 @@ import ReceiptWire
 
 /// The store's side of Proto/frames.md as visible to a client, with switches for faults. It applies a command once for
 /// each (session, counter). A reply echoes its request's fields, which identifies the request to the test.
-final class FakeStore {
+final class EchoStore {
   var secrets: [[UInt8]] = []
   /// A wrong proof for the challenge.
   var proofOverride: [UInt8]?
@@ -80,7 +80,7 @@ final class FakeConnection {
     case closed
   }
 
-  let store: FakeStore
+  let store: EchoStore
   let number: Int
   private var state = State.awaitingHello
   private var input = ByteBuffer()
@@ -89,7 +89,7 @@ final class FakeConnection {
   /// The received frame headers, for tests of frames other than requests.
   private(set) var frames: [FrameHeader] = []
 
-  init(store: FakeStore, number: Int) {
+  init(store: EchoStore, number: Int) {
     self.store = store
     self.number = number
   }
@@ -184,7 +184,7 @@ final class FakeConnection {
       rest.removeLast(name.count)
     }
     let issued = try reader.raw(issuedCount).withUnsafeBytes { Array($0) }
-    let request = FakeStore.Request(
+    let request = EchoStore.Request(
       connection: number,
       kind: header.kind,
       isResend: header.flags.contains(.resend),
@@ -201,7 +201,7 @@ final class FakeConnection {
     if store.holdsReplies { store.waiting.append(request) } else { answer(request) }
   }
 
-  func answer(_ request: FakeStore.Request) {
+  func answer(_ request: EchoStore.Request) {
     output.writeFrame(
       FrameHeader(request.kind.reply, shard: request.shard, correlation: request.correlation)
     ) { $0.writeBytes(request.rest) }

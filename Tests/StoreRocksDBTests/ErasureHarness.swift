@@ -8,7 +8,7 @@ import StoreEngine
 
 /// All shards of a RocksDB directory on one loop, driven by hand. The loop's requests are performed in order at the end
 /// of the turn.
-final class ErasureWorld: StoreLoopDriver {
+final class ErasureHarness: StoreLoopDriver {
   static let shardCount = 2
 
   private(set) var engine: RocksDBEngine

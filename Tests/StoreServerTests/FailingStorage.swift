@@ -7,7 +7,7 @@ import Synchronization
 /// has everything that was committed.
 ///
 /// It stores no channels: these tests send requests that need none.
-final class MemoryStorage: StorageEngine, ReopenableStorage {
+final class FailingStorage: StorageEngine, ReopenableStorage {
   private struct State {
     var log: [ShardID: [UInt64: ByteBuffer]] = [:]
     var pages: [PageKey: ByteBuffer] = [:]

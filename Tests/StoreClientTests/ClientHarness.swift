@@ -43,11 +43,11 @@ final class Recorder: StoreClientDelegate {
 }
 
 /// A client and fake stores on one embedded event loop, without sockets or threads. Time advances only on request.
-final class ClientWorld {
+final class ClientHarness {
   let loop = EmbeddedEventLoop()
   let recorder = Recorder()
   /// By address index.
-  let stores: [FakeStore]
+  let stores: [EchoStore]
   /// Addresses that refuse connections.
   var down: Set<Int> = []
   private(set) var attempts: [Int] = []
@@ -62,7 +62,7 @@ final class ClientWorld {
 
   struct Refused: Error {}
 
-  init(stores: [FakeStore] = [FakeStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in })
+  init(stores: [EchoStore] = [EchoStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in })
   {
     self.stores = stores
     var logger = Logger(label: "test")
@@ -84,7 +84,7 @@ final class ClientWorld {
     }
   }
 
-  var store: FakeStore { stores[0] }
+  var store: EchoStore { stores[0] }
 
   /// Start the client and complete the handshake.
   func open() {

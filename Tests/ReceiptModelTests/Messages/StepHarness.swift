@@ -1,7 +1,7 @@
 @testable import ReceiptModel
 
 /// One channel's steps as in a store, with storage for segments, beside a plain list of all moves.
-final class StepWorld {
+final class StepHarness {
   private(set) var state = ShardState(id: ShardID(0))
   private(set) var slot: ChannelSlot
   private let number = ChannelNumber(1)
@@ -149,8 +149,8 @@ final class StepWorld {
   }
 
   /// All step and row pages after the whole log is replayed.
-  func replay() -> StepWorld {
-    let other = StepWorld(rows: 0)
+  func replay() -> StepHarness {
+    let other = StepHarness(rows: 0)
     other.state.remove(other.slot)
     other.load(log)
     return other

@@ -12,8 +12,8 @@ import Synchronization
 
 /// The store's hosts on embedded event loops, without sockets or threads. Connections are on the first loop. The loops
 /// run only on request, so a test decides what happens between two turns.
-final class ServerWorld {
-  let storage = MemoryStorage()
+final class ServerHarness {
+  let storage = FailingStorage()
   let loops: [EmbeddedEventLoop]
   private(set) var hosts: [LoopHost] = []
   let serving = ServingState()
@@ -32,7 +32,7 @@ final class ServerWorld {
     let halts = Mutex<[StorageError]>([])
   }
 
-  /// Shared by all worlds, because each backup server starts a thread. No test makes a backup.
+  /// Shared by all harnesses, because each backup server starts a thread. No test makes a backup.
   private static let backups = BackupServer(
     store: SessionID(high: 9, low: 9),
     clock: StoreClock(limits: .init(), logger: logger),

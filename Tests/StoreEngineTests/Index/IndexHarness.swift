@@ -5,10 +5,10 @@ import StoreEngine
 
 /// Two loops with two shards each over one storage. The test delivers the membership changes between them: once, twice,
 /// late, or never. It records the expected indexes in plain text.
-final class IndexWorld {
+final class IndexHarness {
   static let shardCount = 4
   let storage = MemoryStorage()
-  private(set) var worlds: [EngineWorld] = []
+  private(set) var harnesses: [EngineHarness] = []
   private(set) var gateways: [Gateway] = []
   private let configure: (inout StoreLoopConfiguration) -> Void
   private var session: UInt64 = 0
@@ -24,26 +24,26 @@ final class IndexWorld {
 
   private func start(_ number: Int) throws {
     let shards = stride(from: number, to: Self.shardCount, by: 2).map { UInt16($0) }
-    let world = try EngineWorld(storage, shards: shards, of: Self.shardCount) { configuration in
+    let harness = try EngineHarness(storage, shards: shards, of: Self.shardCount) { configuration in
       configuration.indexWaitMilliseconds = 1_000
       self.configure(&configuration)
     }
-    world.clock = clock
-    world.advance(0)
+    harness.clock = clock
+    harness.advance(0)
     session += 1
-    let gateway = world.connect(session: session)
-    if number < worlds.count {
-      worlds[number] = world
+    let gateway = harness.connect(session: session)
+    if number < harnesses.count {
+      harnesses[number] = harness
       gateways[number] = gateway
     } else {
-      worlds.append(world)
+      harnesses.append(harness)
       gateways.append(gateway)
     }
   }
 
   /// Crash the process of a loop. Its unwritten state and its messages in flight are lost.
   func crash(_ number: Int) throws {
-    worlds[number].loop.stop()
+    harnesses[number].loop.stop()
     try start(number)
   }
 
@@ -83,63 +83,63 @@ final class IndexWorld {
 
   private func join(_ cid: String, _ user: String) { expected[user, default: [:]][cid] = cid }
 
-  private func endTurn() { for world in worlds { world.loop.endTurn() } }
+  private func endTurn() { for harness in harnesses { harness.loop.endTurn() } }
 
   func advance(_ milliseconds: Int64) {
     clock += milliseconds
-    for world in worlds {
-      world.advance(milliseconds)
-      world.loop.tick()
+    for harness in harnesses {
+      harness.advance(milliseconds)
+      harness.loop.tick()
     }
   }
 
   // MARK: Between the loops
 
   private func takeDeliveries() -> [MembershipDelivery] {
-    defer { for world in worlds { world.deliveries = [] } }
-    return worlds.flatMap(\.deliveries)
+    defer { for harness in harnesses { harness.deliveries = [] } }
+    return harnesses.flatMap(\.deliveries)
   }
 
   /// Deliver all changes in flight to their loops.
   func exchange() {
     let deliveries = takeDeliveries()
-    let acknowledgements = worlds.flatMap(\.acknowledgements)
-    for world in worlds { world.acknowledgements = [] }
+    let acknowledgements = harnesses.flatMap(\.acknowledgements)
+    for harness in harnesses { harness.acknowledgements = [] }
     deliver(deliveries)
     for acknowledgement in acknowledgements { deliver(acknowledgement) }
   }
 
   func deliver(_ deliveries: [MembershipDelivery]) {
-    for delivery in deliveries { worlds[Int(delivery.to.rawValue) % 2].loop.receive([delivery]) }
+    for delivery in deliveries { harnesses[Int(delivery.to.rawValue) % 2].loop.receive([delivery]) }
   }
 
   func deliver(_ acknowledgement: MembershipAcknowledgement) {
-    worlds[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
+    harnesses[Int(acknowledgement.to.rawValue) % 2].loop.acknowledged([acknowledgement])
   }
 
   /// Perform the first possible action. Return false if there is none.
   func step() throws -> Bool {
-    for world in worlds {
-      if !world.loads.isEmpty {
-        try world.answerLoad()
+    for harness in harnesses {
+      if !harness.loads.isEmpty {
+        try harness.answerLoad()
         return true
       }
-      if !world.commits.isEmpty {
-        try world.persist()
+      if !harness.commits.isEmpty {
+        try harness.persist()
         return true
       }
-      if world.slices > 0 {
-        world.slice()
+      if harness.slices > 0 {
+        harness.slice()
         return true
       }
     }
-    for world in worlds {
-      if !world.deliveries.isEmpty {
-        deliver([world.deliveries.removeFirst()])
+    for harness in harnesses {
+      if !harness.deliveries.isEmpty {
+        deliver([harness.deliveries.removeFirst()])
         return true
       }
-      if !world.acknowledgements.isEmpty {
-        deliver(world.acknowledgements.removeFirst())
+      if !harness.acknowledgements.isEmpty {
+        deliver(harness.acknowledgements.removeFirst())
         return true
       }
     }
@@ -171,10 +171,10 @@ final class IndexWorld {
     _ = gateway.take()
     gateway.list(user, flags: flags, limit: limit, from: cursor, since: since, shard: Self.shard(user))
     endTurn()
-    let world = worlds[Int(Self.shard(user)) % 2]
-    while !world.loads.isEmpty || !world.commits.isEmpty {
-      try world.answerLoads()
-      try world.persistAll()
+    let harness = harnesses[Int(Self.shard(user)) % 2]
+    while !harness.loads.isEmpty || !harness.commits.isEmpty {
+      try harness.answerLoads()
+      try harness.persistAll()
     }
     return gateway.take().last.map { String($0.drop { $0 != " " }.dropFirst()) } ?? "no answer"
   }
@@ -193,5 +193,5 @@ final class IndexWorld {
   /// The number of batches in all logs.
   var logLength: Int { storage.log.values.reduce(0) { $0 + $1.count } }
 
-  var pending: Int { worlds.reduce(0) { $0 + $1.loop.gauges.changesPending } }
+  var pending: Int { harnesses.reduce(0) { $0 + $1.loop.gauges.changesPending } }
 }
