@@ -204,9 +204,11 @@ import Testing
       try await gateway.eventLoop.submit {
         try EventRouteTests.deliver(gateway.loop.value, [EventRouteTests.message("last", 101)])
       }.get()
-      while let event = await reader.event() {
-        if (event["message"] as? NSDictionary)?["id"] as? String == "last" { break }
+      var message: String?
+      while message != "last", let event = await reader.event() {
+        message = (event["message"] as? NSDictionary)?["id"] as? String
       }
+      #expect(message == "last")
       try await client.close()
     }
   }

@@ -6,6 +6,7 @@ import ReceiptWire
 @testable import StoreEngine
 import StoreRocksDB
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -78,17 +79,12 @@ extension RealProcesses {
 
     /// Wait until the log has no tail: the store then reads what the test changes on storage.
     private static func waitUntilWritten(_ pair: Pair) async throws {
-      for _ in 0..<300 {
+      try await eventually("all pages are written") {
         let metrics = try await Command.run("curl", ["-sS", "http://\(pair.stack.plan.storeAdmin)/metrics"])
         let lines = metrics.out.split(separator: "\n")
-        if lines.contains("tidemark_store_dirty_pages 0"),
-          !lines.contains("tidemark_store_pages_written_total 0")
-        {
-          return
-        }
-        try await Task.sleep(for: .milliseconds(100))
+        return lines.contains("tidemark_store_dirty_pages 0")
+          && !lines.contains("tidemark_store_pages_written_total 0")
       }
-      throw Unexpected("pages are not written after 30 s")
     }
 
     /// Change the entries of a user's index on storage; no process has it open.

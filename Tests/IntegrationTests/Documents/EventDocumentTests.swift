@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 /// Code blocks of a page of the docs, which run as printed.
@@ -130,12 +131,11 @@ extension RealProcesses {
     private static func waitUntilOpen(_ gateway: Int, _ pair: Pair) async throws {
       let admin = pair.stack.plan.gateways[gateway].admin
       let line = "tidemark_gateway_event_streams 1\n"
-      for _ in 0..<secondsMax * 10 {
-        let output = try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"])
-        if output.out.contains(line) { return }
-        try await Task.sleep(for: .milliseconds(100))
+      try await eventually("a stream of events is open") {
+        try await Command.run("curl", ["-sS", "--max-time", "5", "http://\(admin)/metrics"]).out.contains(
+          line
+        )
       }
-      throw Unexpected("no stream was opened")
     }
 
     private static func register(_ id: String, _ pair: Pair) async throws {

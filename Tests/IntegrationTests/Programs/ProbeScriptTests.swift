@@ -36,12 +36,10 @@ extension RealProcesses {
         logFile: directory + "/store.log"
       )
       do {
-        var polls = 0
         let check = ["--health-check", "http://\(ports[1])/ready"]
-        while try await Command.run(Pair.binaries + "/tidemark-store", check).status != 0 {
-          polls += 1
-          try #require(store.isRunning && polls < 1000, "the store does not start")
-          try await Task.sleep(for: .milliseconds(20))
+        try await eventually("the store is ready") {
+          try #require(store.isRunning, "the store does not start")
+          return try await Command.run(Pair.binaries + "/tidemark-store", check).status == 0
         }
         for name in Self.secretless { try await Self.play(name, port: ports[0].port) }
 

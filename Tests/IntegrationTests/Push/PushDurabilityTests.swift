@@ -1,6 +1,7 @@
 import Foundation
 import LocalStack
 import TestPrograms
+import TestSupport
 import Testing
 
 extension RealProcesses {
@@ -38,15 +39,16 @@ extension RealProcesses {
 
     /// Wait until some hundreds of acks more than `last` were answered ok.
     private static func count(_ client: Companion, above last: Int) async throws -> Int {
-      for _ in 0..<300 {
+      var count = last
+      try await eventually("500 acknowledgements more than \(last) are answered ok") {
         client.send("count")
-        guard let line = await client.line(), let count = Int(line) else {
+        guard let line = await client.line(), let answered = Int(line) else {
           throw Unexpected("the client ended")
         }
-        if count > last + 500 { return count }
-        try await Task.sleep(for: .milliseconds(100))
+        count = answered
+        return count > last + 500
       }
-      throw Unexpected("in 30 s no 500 acknowledgements were answered ok, after \(last)")
+      return count
     }
   }
 }
