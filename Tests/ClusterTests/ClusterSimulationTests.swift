@@ -55,7 +55,11 @@ struct ClusterSimulationTests {
         settings.missingChecks = [.owner]
         settings.seconds = 12
         settings.limits.trimRecordsMin = 1
-        settings.noise = ClusterSimulation.Noise(lossPercent: 0, slowPercent: 25, doubledPercent: 60)
+        settings.messageFaults = ClusterSimulation.MessageFaults(
+          lossPercent: 0,
+          slowPercent: 25,
+          doubledPercent: 60
+        )
       case .ownerCompareWhileSendingAhead:
         settings.missingChecks = [.owner]
         settings.defects = [.sendsAhead]
@@ -123,7 +127,7 @@ struct ClusterSimulationTests {
   func elections(seed: UInt64) {
     var settings = ClusterSimulation.Settings()
     settings.disturbances = [.election]
-    settings.noise = ClusterSimulation.Noise.none
+    settings.messageFaults = ClusterSimulation.MessageFaults.none
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     simulation.run()
     #expect(simulation.oracle.faults == [])
@@ -157,7 +161,7 @@ struct ClusterSimulationTests {
   private static func calmCluster(_ seed: UInt64) -> ClusterSimulation {
     var settings = ClusterSimulation.Settings()
     settings.disturbances = []
-    settings.noise = ClusterSimulation.Noise.none
+    settings.messageFaults = ClusterSimulation.MessageFaults.none
     settings.nodeCount = 3
     settings.groupCount = 1
     let simulation = ClusterSimulation(seed: seed, settings: settings)

@@ -81,7 +81,7 @@ final class SimulatedLink: GroupLog {
     _ perform: @escaping (ClusterSimulation) -> Answer
   ) {
     guard !loses(until: simulation.cuts(of: node).requestsUntil) else { return }
-    let copies = simulation.random.percent(simulation.noise.doubledPercent) ? 2 : 1
+    let copies = simulation.random.percent(simulation.messageFaults.doubledPercent) ? 2 : 1
     for _ in 0..<copies {
       simulation.time.schedule(after: simulation.delay()) { [self] in arrived(failed: failed, done, perform) }
     }
@@ -114,7 +114,7 @@ final class SimulatedLink: GroupLog {
   }
 
   private func loses(until cut: Int64) -> Bool {
-    cut > simulation.time.nanoseconds || simulation.random.percent(simulation.noise.lossPercent)
+    cut > simulation.time.nanoseconds || simulation.random.percent(simulation.messageFaults.lossPercent)
   }
 
   /// Sends what the group's watch does not have yet. Called after each record.

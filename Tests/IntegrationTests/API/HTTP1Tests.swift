@@ -120,10 +120,10 @@ extension RealProcesses {
       """
 
     @Test func haproxyServesHTTP1() async throws {
-      try await Balanced.with { balanced in
+      try await LoadBalancedServices.with { services in
         let output = try await Command.run(
           Pair.python,
-          ["-c", Self.balancedClient, "\(balanced.listen.port)", balanced.certificate, balanced.serverToken]
+          ["-c", Self.balancedClient, "\(services.listen.port)", services.certificate, services.serverToken]
         )
         #expect(output.status == 0 && output.out.hasSuffix("ok\n"), "\(output.out)\(output.error)")
       }

@@ -52,7 +52,7 @@ final class Browser {
     static func events() throws -> Content {
       Content(
         document: "browser_page.html",
-        files: ["events.js": try Documented.block("js", of: "events.md")]
+        files: ["events.js": try CodeBlocks.block("js", of: "events.md")]
       )
     }
   }

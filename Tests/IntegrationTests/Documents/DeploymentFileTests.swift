@@ -26,7 +26,7 @@ extension RealProcesses {
       let files = StackFiles(directory: directory)
       try files.prepare()
       let ports = try LoopbackPorts.free(6)
-      let variables = try Balanced.environment(
+      let variables = try LoadBalancedServices.environment(
         gateways: [(ports[0], ports[1].port), (ports[2], ports[3].port)],
         listen: ports[4],
         operations: ports[5],
@@ -35,7 +35,7 @@ extension RealProcesses {
       let program = try #require(Executables.find("haproxy"))
       let output = try await Command.run(
         "/usr/bin/env",
-        variables + [program, "-c", "-f", Balanced.configuration]
+        variables + [program, "-c", "-f", LoadBalancedServices.configuration]
       )
       #expect(output.status == 0, "\(output)")
       #expect(!(output.out + output.error).contains("WARNING"), "\(output)")
@@ -61,7 +61,7 @@ extension RealProcesses {
         }
       }
       #expect(flagsSeen > 20)
-      let configuration = try String(contentsOfFile: Balanced.configuration, encoding: .utf8)
+      let configuration = try String(contentsOfFile: LoadBalancedServices.configuration, encoding: .utf8)
       for line in lines {
         for word in line.words {
           guard let secrets = line.secrets, let start = word.range(of: "/run/secrets/") else { continue }

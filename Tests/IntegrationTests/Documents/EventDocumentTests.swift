@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 
 /// Code blocks of a page of the docs, which run as printed.
-enum Documented {
+enum CodeBlocks {
   /// All blocks of a language, in order.
   static func blocks(_ language: String, of page: String) throws -> [String] {
     let text = try String(contentsOfFile: Pair.packageRoot + "/docs/" + page, encoding: .utf8)
@@ -44,10 +44,10 @@ extension RealProcesses {
 
     @Test func documentedEventCommandsRun() async throws {
       try await Self.withTour { pair in
-        let lines = try Documented.block("sh", of: "events.md").split(separator: "\n").map(String.init)
+        let lines = try CodeBlocks.block("sh", of: "events.md").split(separator: "\n").map(String.init)
         #expect(lines.count == 4)
         for (number, command) in lines.dropFirst().enumerated() {
-          let script = Documented.here("\(lines[0])\nexec \(command)", pair)
+          let script = CodeBlocks.here("\(lines[0])\nexec \(command)", pair)
           let stream = try Companion("/bin/bash", ["-c", script], limit: .seconds(Self.secondsMax))
           defer { stream.end() }
           try await Self.waitUntilOpen(command.contains("http://") ? 1 : 0, pair)
@@ -80,7 +80,7 @@ extension RealProcesses {
     @Test(arguments: [true, false])
     func httpxExampleResumesAfterGatewayKill(usesTLS: Bool) async throws {
       try await Self.withTour { pair in
-        let script = Documented.here(try Documented.block("python", of: "events.md"), pair)
+        let script = CodeBlocks.here(try CodeBlocks.block("python", of: "events.md"), pair)
         let stream = try Companion(
           Pair.python,
           ["-c", usesTLS ? script : script.replacingOccurrences(of: pair.tlsURL, with: pair.h2cURL)],

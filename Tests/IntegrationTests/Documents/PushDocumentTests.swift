@@ -13,12 +13,12 @@ extension RealProcesses {
     /// Where an example shows its answer, the answer follows the line after `#>`.
     @Test func documentedPushCommandsRun() async throws {
       try await Self.withSecrets { pair in
-        let block = try Documented.block("sh", of: Self.page)
+        let block = try CodeBlocks.block("sh", of: Self.page)
         let answers = block.split(separator: "\n").filter { $0.hasPrefix("#> ") }.map {
           String($0.dropFirst(3))
         }
         #expect(answers.count == 6)
-        let output = try await Command.run("/bin/bash", ["-c", "set -e\n" + Documented.here(block, pair)])
+        let output = try await Command.run("/bin/bash", ["-c", "set -e\n" + CodeBlocks.here(block, pair)])
         #expect(output.status == 0 && output.error.isEmpty, "\(output)")
         var rest = Substring(output.out)
         for answer in answers {
@@ -30,7 +30,7 @@ extension RealProcesses {
 
     @Test func batchExamplesRun() async throws {
       try await Self.withMessage { pair in
-        let lines = try await Self.python([try Documented.blocks("python", of: Self.page)[0]], pair)
+        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[0]], pair)
         #expect(lines.count == 2, "\(lines)")
         #expect(lines[0].contains("'badge': 1, 'mutable-content': 1}, 'ticket': '"), "\(lines)")
         #expect(lines[1].hasPrefix("no push ('messaging:tour', 'p1', 'mallory', 'ios') "), "\(lines)")
@@ -49,7 +49,7 @@ extension RealProcesses {
 
     @Test func lineExampleRuns() async throws {
       try await Self.withMessage { pair in
-        let lines = try await Self.python([try Documented.blocks("python", of: Self.page)[1]], pair)
+        let lines = try await Self.python([try CodeBlocks.blocks("python", of: Self.page)[1]], pair)
         let done =
           "p1 {'ok': True, 'cid': 'messaging:tour', 'message_id': 'p1', 'user_id': 'bob'}"
         #expect(lines == [done, "nothing {'ok': False, 'code': 'message_not_found'}", done])
@@ -59,7 +59,7 @@ extension RealProcesses {
 
     @Test func frameExampleRuns() async throws {
       try await Self.withMessage { pair in
-        let blocks = try Documented.blocks("python", of: Self.page)
+        let blocks = try CodeBlocks.blocks("python", of: Self.page)
         let lines = try await Self.python(Array(blocks[1...2]), pair)
         // The first block's output comes first, and the message is already marked.
         #expect(Set(lines.dropFirst(3)) == ["0 moved 0", "1 code 33", "2 moved 0"], "\(lines)")
@@ -71,10 +71,10 @@ extension RealProcesses {
     @Test func webhookExamplesAreAccepted() async throws {
       let hooks = NSTemporaryDirectory() + "tidemark-hooks-\(UUID().uuidString).yaml"
       defer { try? FileManager.default.removeItem(atPath: hooks) }
-      let file = try Documented.block("yaml", of: Self.page)
+      let file = try CodeBlocks.block("yaml", of: Self.page)
       try file.write(toFile: hooks, atomically: true, encoding: .utf8)
       try await Self.withMessage(gatewayFlags: ["--hooks-file", hooks]) { pair in
-        let sender = try #require(try Documented.blocks("python", of: Self.page).last)
+        let sender = try #require(try CodeBlocks.blocks("python", of: Self.page).last)
         let lines = try await Self.python([sender, Self.shownEvents], pair, [file])
         let done = #"200 {"results":[{"ok":true}],"ignored":0}"#
         // First the answers to the sender's own request; then those to the events: "…" is not a ticket.
@@ -108,7 +108,7 @@ extension RealProcesses {
         let content = Browser.Content(
           document: "push_page.html",
           files: [
-            "push.js": try Documented.block("js", of: Self.page),
+            "push.js": try CodeBlocks.block("js", of: Self.page),
             "service_worker.js": try String(
               contentsOfFile: Pair.client("service_worker.js"),
               encoding: .utf8
@@ -137,7 +137,7 @@ extension RealProcesses {
       let directory = NSTemporaryDirectory() + "tidemark-extension-\(UUID().uuidString)"
       try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
       defer { try? FileManager.default.removeItem(atPath: directory) }
-      try Documented.block("swift", of: Self.page).write(
+      try CodeBlocks.block("swift", of: Self.page).write(
         toFile: directory + "/NotificationService.swift",
         atomically: true,
         encoding: .utf8
@@ -185,7 +185,7 @@ extension RealProcesses {
       -> [String]
     {
       let port = "\(pair.stack.plan.gateways[0].listen.port)"
-      let script = Documented.here(blocks.joined(separator: "\n"), pair)
+      let script = CodeBlocks.here(blocks.joined(separator: "\n"), pair)
         .replacingOccurrences(of: #""localhost", 8443"#, with: #""localhost", \#(port)"#)
       let output = try await Command.run(Pair.python, ["-c", script] + arguments)
       #expect(output.status == 0 && output.error.isEmpty, "\(output)")

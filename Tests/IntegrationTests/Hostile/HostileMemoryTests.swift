@@ -31,16 +31,17 @@ extension RealProcesses {
     /// The deployed HAProxy stands in front of two gateways, with one connection to them for each client connection.
     @Test(arguments: ["headers_held", "headers_decoded", "answers_held", "bodies_held"])
     func memoryIsBoundedBehindHAProxy(_ attack: String) async throws {
-      try await Balanced.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) { balanced in
+      try await LoadBalancedServices.with(gatewayFlags: ["--gateway-memory", "64M", "--loops", "1"]) {
+        services in
         let specification: [String: Any] = [
-          "port": balanced.listen.port, "certificate": balanced.certificate, "limit": 96 << 20,
-          "pids": await balanced.stack.gatewayProcesses.map { Int($0.processID) },
-          "server": balanced.serverToken,
-          "token": try await balanced.tokenIssuer.user("bob", lifetime: .seconds(3600)),
-          "other": try await balanced.tokenIssuer.user("user-1", lifetime: .seconds(3600)),
+          "port": services.listen.port, "certificate": services.certificate, "limit": 96 << 20,
+          "pids": await services.stack.gatewayProcesses.map { Int($0.processID) },
+          "server": services.serverToken,
+          "token": try await services.tokenIssuer.user("bob", lifetime: .seconds(3600)),
+          "other": try await services.tokenIssuer.user("user-1", lifetime: .seconds(3600)),
         ]
-        let directory = balanced.directory
-        try await Companion.play("hostile_memory.py", attack, specification, balanced.stack, in: directory) {
+        let directory = services.directory
+        try await Companion.play("hostile_memory.py", attack, specification, services.stack, in: directory) {
           try await $0.lastLine()
         }
       }

@@ -40,12 +40,12 @@ final class BalancedLoad: Sendable {
   /// h2load does not reconnect after a GOAWAY, so it cannot test a drain of HAProxy itself.
   ///
   /// - Parameter body: the file with the body of a read mark in `path`.
-  static func streams(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
+  static func streams(_ services: LoadBalancedServices, path: String, body: String) -> BalancedLoad {
     let count = 600
     let arguments = [
       "-n", "\(count)", "-c", "4", "-m", "8", "-N", "30", "-d", body, "-H",
-      "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
-      balanced.url + path,
+      "authorization: Bearer \(services.serverToken)", "-H", "content-type: application/json",
+      services.url + path,
     ]
     let expected = [
       "\(count) succeeded, 0 failed, 0 errored, 0 timeout", "status codes: \(count) 2xx",
@@ -61,11 +61,11 @@ final class BalancedLoad: Sendable {
   }
 
   /// Read marks from curl, each over a connection of its own, four at a time. curl accepts any certificate.
-  static func connections(_ balanced: Balanced, path: String, body: String) -> BalancedLoad {
+  static func connections(_ services: LoadBalancedServices, path: String, body: String) -> BalancedLoad {
     let arguments = [
       "-sS", "--insecure", "--http2", "--max-time", "30", "-o", "/dev/null", "-w", "%{http_code}", "-H",
-      "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
-      "--data-binary", "@" + body, balanced.url + path,
+      "authorization: Bearer \(services.serverToken)", "-H", "content-type: application/json",
+      "--data-binary", "@" + body, services.url + path,
     ]
     return BalancedLoad {
       try await withThrowingTaskGroup(of: Result.self) { group in

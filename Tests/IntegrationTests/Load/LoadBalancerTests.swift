@@ -13,18 +13,18 @@ extension RealProcesses {
 
     /// A receipt from a client's TLS to the store and back. Both gateways take part.
     @Test func receiptsPassThroughHAProxy() async throws {
-      try await Balanced.with { balanced in
-        try await Self.prepare(balanced)
-        let alice = try await balanced.tokenIssuer.user("alice", lifetime: .seconds(3600))
-        let bob = try await balanced.tokenIssuer.user("bob", lifetime: .seconds(3600))
-        let before = try await balanced.expect(
+      try await LoadBalancedServices.with { services in
+        try await Self.prepare(services)
+        let alice = try await services.tokenIssuer.user("alice", lifetime: .seconds(3600))
+        let bob = try await services.tokenIssuer.user("bob", lifetime: .seconds(3600))
+        let before = try await services.expect(
           200,
           "GET",
           Self.channel + "/messages/m1/status",
           token: alice
         )
         #expect(before.contains(#""status":"sent""#), "\(before)")
-        let row = try await balanced.expect(
+        let row = try await services.expect(
           200,
           "POST",
           Self.channel + "/read",
@@ -34,7 +34,7 @@ extension RealProcesses {
         #expect(row.contains(#""last_read_message_id":"m1""#), "\(row)")
         // Round robin: both gateways get requests, and a change through one is visible through the other.
         for _ in 0..<4 {
-          let after = try await balanced.expect(
+          let after = try await services.expect(
             200,
             "GET",
             Self.channel + "/messages/m1/status",
@@ -44,21 +44,21 @@ extension RealProcesses {
         }
         for index in 0...1 {
           #expect(
-            try await balanced.answered(byGateway: index) >= 2,
+            try await services.answered(byGateway: index) >= 2,
             "gateway \(index + 1) got no traffic"
           )
         }
         // A gateway's error document passes through unchanged.
-        let refused = try await balanced.curl("GET", Self.channel, token: "nonsense")
+        let refused = try await services.curl("GET", Self.channel, token: "nonsense")
         #expect(
           refused.status == 401 && refused.body.contains(#""code":"token_malformed""#),
           "\(refused)"
         )
         // A caller without HTTP/2 is served as well.
-        let old = try await balanced.curl(
+        let old = try await services.curl(
           "GET",
           Self.channel,
-          token: balanced.serverToken,
+          token: services.serverToken,
           arguments: ["--http1.1"]
         )
         #expect(old.version == "1.1" && old.status == 200, "\(old)")
@@ -69,23 +69,23 @@ extension RealProcesses {
     /// the other.
     @Test(arguments: [SIGKILL, SIGTERM])
     func gatewayLossCostsNoRequest(signal: Int32) async throws {
-      try await Balanced.with { balanced in
-        try await Self.prepare(balanced)
+      try await LoadBalancedServices.with { services in
+        try await Self.prepare(services)
         let total = 40_000
         async let load = Command.run(
           "h2load",
           [
-            "-n", "\(total)", "-c", "4", "-m", "8", "-N", "30", "-d", try Self.body(balanced),
+            "-n", "\(total)", "-c", "4", "-m", "8", "-N", "30", "-d", try Self.body(services),
             "-H",
-            "authorization: Bearer \(balanced.serverToken)", "-H", "content-type: application/json",
-            balanced.url + Self.channel + "/read",
+            "authorization: Bearer \(services.serverToken)", "-H", "content-type: application/json",
+            services.url + Self.channel + "/read",
           ]
         )
-        let gateway = await balanced.stack.gatewayProcesses[0]
-        let atFirst = try await balanced.answered(byGateway: 0)
+        let gateway = await services.stack.gatewayProcesses[0]
+        let atFirst = try await services.answered(byGateway: 0)
         // In the middle of the load, by the gateway's own count.
-        let deadline = ContinuousClock.now + Balanced.noticeDurationMax
-        while try await balanced.answered(byGateway: 0) < atFirst + 500 {
+        let deadline = ContinuousClock.now + LoadBalancedServices.noticeDurationMax
+        while try await services.answered(byGateway: 0) < atFirst + 500 {
           guard ContinuousClock.now < deadline else { throw Unexpected("gateway-1 gets no traffic") }
         }
         gateway.signal(signal)
@@ -98,44 +98,44 @@ extension RealProcesses {
         )
         #expect(output.out.contains("status codes: \(total) 2xx"), "\(output)")
         // The gateway was gone before the end: the other one answered most of the requests.
-        #expect(try await balanced.answered(byGateway: 1) > total / 2)
+        #expect(try await services.answered(byGateway: 1) > total / 2)
 
-        try await balanced.wait(for: "gateway-1", toBe: "DOWN")
-        #expect(try await balanced.state(of: "gateway-2") == "UP")
-        for _ in 0..<6 { try await balanced.expect(200, "GET", Self.channel, token: balanced.serverToken) }
+        try await services.wait(for: "gateway-1", toBe: "DOWN")
+        #expect(try await services.state(of: "gateway-2") == "UP")
+        for _ in 0..<6 { try await services.expect(200, "GET", Self.channel, token: services.serverToken) }
       }
     }
 
     /// One address has a tenth of HAProxy's connections; the others are closed at once, and other addresses are served.
     @Test func oneAddressCannotTakeAllConnections() async throws {
-      try await Balanced.with { balanced in
-        try await Self.prepare(balanced)
+      try await LoadBalancedServices.with { services in
+        try await Self.prepare(services)
         let script = Pair.client("many_connections.py")
-        let crowd = try Companion(Pair.python, [script, "\(balanced.listen.port)", "450"])
+        let crowd = try Companion(Pair.python, [script, "\(services.listen.port)", "450"])
         defer { crowd.end() }
         let counts = try await within("the count of closed connections") {
           for await line in crowd.lines { return line }
           return crowd.errors
         }
         #expect(counts == "open 400 closed 50")
-        try await balanced.expect(200, "GET", Self.channel, token: balanced.serverToken)
+        try await services.expect(200, "GET", Self.channel, token: services.serverToken)
       }
     }
 
     /// Without any gateway, and before HAProxy has noticed, callers get the API's own errors; no request hangs.
     @Test func withoutGatewaysCallersGetErrors() async throws {
-      try await Balanced.with { balanced in
-        try await Self.prepare(balanced)
-        for gateway in await balanced.stack.gatewayProcesses {
+      try await LoadBalancedServices.with { services in
+        try await Self.prepare(services)
+        for gateway in await services.stack.gatewayProcesses {
           gateway.signal(SIGKILL)
           _ = try await within("the end of the gateway") { await gateway.waitForExit() }
         }
         for _ in 0...1 {
           for json in [nil, #"{"user_id":"bob"}"#] {
-            let answer = try await balanced.curl(
+            let answer = try await services.curl(
               json == nil ? "GET" : "POST",
               json == nil ? Self.channel : Self.channel + "/read",
-              token: balanced.serverToken,
+              token: services.serverToken,
               json: json
             )
             #expect(answer.status == 503 && answer.failure.isEmpty, "\(answer)")
@@ -143,11 +143,11 @@ extension RealProcesses {
             #expect(answer.headers.contains("content-type: application/problem+json"), "\(answer)")
             #expect(answer.headers.contains("retry-after: 1"), "\(answer)")
           }
-          for name in ["gateway-1", "gateway-2"] { try await balanced.wait(for: name, toBe: "DOWN") }
+          for name in ["gateway-1", "gateway-2"] { try await services.wait(for: name, toBe: "DOWN") }
         }
         let health = try await Command.run(
           "curl",
-          ["-sS", "-w", " %{http_code}", "http://\(balanced.operations)/health"]
+          ["-sS", "-w", " %{http_code}", "http://\(services.operations)/health"]
         )
         #expect(health.out.hasSuffix(" 503"), "\(health)")
       }
@@ -201,7 +201,7 @@ extension RealProcesses {
             logFile: files.log(of: "python")
           )
         )
-        let haproxy = try Balanced.start(
+        let haproxy = try LoadBalancedServices.start(
           gateways: [(ports[0], ports[1].port), (ports[2], ports[3].port)],
           listen: ports[4],
           operations: ports[5],
@@ -214,7 +214,7 @@ extension RealProcesses {
           files: files,
           executables: try Executables(directory: Pair.binaries)
         )
-        let balanced = Balanced(
+        let services = LoadBalancedServices(
           stack: stack,
           haproxy: haproxy,
           listen: ports[4],
@@ -223,15 +223,15 @@ extension RealProcesses {
           serverToken: "",
           tokenIssuer: tokenIssuer
         )
-        try await balanced.wait(for: "gateway-1", toBe: "UP")
-        let answer = try await balanced.curl(
+        try await services.wait(for: "gateway-1", toBe: "UP")
+        let answer = try await services.curl(
           "GET",
           "/ready?access_token=private",
           arguments: ["-H", "x-forwarded-for: 203.0.113.7", "-H", "x-forwarded-proto: gopher"]
         )
         #expect(answer.status == 200, "\(answer)")
         // A failing request, for the log: HAProxy logs the failure without the path.
-        _ = try await balanced.curl("GET", "/nowhere?access_token=private")
+        _ = try await services.curl("GET", "/nowhere?access_token=private")
       } catch {
         await finish()
         throw error
@@ -245,26 +245,26 @@ extension RealProcesses {
       #expect(!log.isEmpty && !log.contains("private") && !log.contains("nowhere"), "\(log)")
     }
 
-    private static func prepare(_ balanced: Balanced) async throws {
-      try await balanced.expect(
+    private static func prepare(_ services: LoadBalancedServices) async throws {
+      try await services.expect(
         201,
         "PUT",
         channel,
-        token: balanced.serverToken,
+        token: services.serverToken,
         json: #"{"members":["alice","bob"]}"#
       )
-      try await balanced.expect(
+      try await services.expect(
         201,
         "POST",
         channel + "/messages",
-        token: balanced.serverToken,
+        token: services.serverToken,
         json: #"{"id":"m1","user_id":"alice"}"#
       )
     }
 
-    private static func body(_ balanced: Balanced) throws -> String {
-      let path = balanced.directory + "/body.json"
-      try balanced.stack.files.write(#"{"user_id":"bob"}"#, to: path)
+    private static func body(_ services: LoadBalancedServices) throws -> String {
+      let path = services.directory + "/body.json"
+      try services.stack.files.write(#"{"user_id":"bob"}"#, to: path)
       return path
     }
   }

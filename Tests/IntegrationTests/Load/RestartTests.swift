@@ -19,18 +19,18 @@ extension RealProcesses {
 
     /// A stopped or killed store that is back before a command's deadline costs no request.
     @Test func storeRestartCostsNoRequest() async throws {
-      try await Balanced.with { balanced in
-        let body = try await Self.prepare(balanced)
+      try await LoadBalancedServices.with { services in
+        let body = try await Self.prepare(services)
         var short = 0
         var attempts = 0
         while short < Self.restarts, attempts < 3 * Self.restarts {
           attempts += 1
-          let load = BalancedLoad.streams(balanced, path: Self.channel + "/read", body: body)
+          let load = BalancedLoad.streams(services, path: Self.channel + "/read", body: body)
           try await Self.moreAnswers(load)
           let left = ContinuousClock.now
-          if attempts % 2 == 0 { await balanced.stack.killStore() } else { await balanced.stack.stopStore() }
+          if attempts % 2 == 0 { await services.stack.killStore() } else { await services.stack.stopStore() }
           try await Task.sleep(for: Self.away)
-          try await balanced.stack.startStore()
+          try await services.stack.startStore()
           try await Self.moreAnswers(load)
           let away = ContinuousClock.now - left
           let result = try await load.end()
@@ -40,7 +40,7 @@ extension RealProcesses {
             #expect(result.faults.isEmpty, "restart \(short), away \(away): \(result)")
           } else {
             // HAProxy may have taken gateways out: the next round begins with both.
-            for name in ["gateway-1", "gateway-2"] { try await balanced.wait(for: name, toBe: "UP") }
+            for name in ["gateway-1", "gateway-2"] { try await services.wait(for: name, toBe: "UP") }
           }
         }
         #expect(short == Self.restarts, "only \(short) of \(attempts) restarts were short")
@@ -50,23 +50,23 @@ extension RealProcesses {
 
     /// The order in docs/operations.md: gateways get the new secret, then the store, then all drop the old one.
     @Test func frameSecretRotates() async throws {
-      try await Balanced.with { balanced in
-        let body = try await Self.prepare(balanced)
-        let files = balanced.stack.files
+      try await LoadBalancedServices.with { services in
+        let body = try await Self.prepare(services)
+        let files = services.stack.files
         let old = try String(contentsOfFile: files.frameSecret, encoding: .utf8)
         let new = "a-frame-secret-that-was-not-there-before\n"
-        let load = BalancedLoad.streams(balanced, path: Self.channel + "/read", body: body)
+        let load = BalancedLoad.streams(services, path: Self.channel + "/read", body: body)
         func restart(gateway number: Int) async throws {
           let answered = load.result.answered
-          await balanced.stack.stopGateway(number)
-          try await balanced.stack.startGateway(number)
-          try await balanced.wait(for: "gateway-\(number + 1)", toBe: "UP")
+          await services.stack.stopGateway(number)
+          try await services.stack.startGateway(number)
+          try await services.wait(for: "gateway-\(number + 1)", toBe: "UP")
           try await Self.moreAnswers(load, than: answered)
         }
         func restartStore() async throws {
           let answered = load.result.answered
-          await balanced.stack.stopStore()
-          try await balanced.stack.startStore()
+          await services.stack.stopStore()
+          try await services.stack.startStore()
           try await Self.moreAnswers(load, than: answered)
         }
         try await Self.moreAnswers(load)
@@ -83,16 +83,16 @@ extension RealProcesses {
 
     /// A reload with a new certificate: meanwhile no connection is refused, and an open stream stays open.
     @Test func certificateReloads() async throws {
-      try await Balanced.with { balanced in
-        let body = try await Self.prepare(balanced)
-        let files = balanced.stack.files
+      try await LoadBalancedServices.with { services in
+        let body = try await Self.prepare(services)
+        let files = services.stack.files
         let events = try ChildProcess(
           name: "curl",
           executable: "/usr/bin/env",
           arguments: [
-            "curl", "-sSN", "--http2", "--cacert", balanced.certificate, "-H",
-            "authorization: Bearer \(balanced.serverToken)",
-            balanced.url + "/v1/events?channels=messaging:restarts",
+            "curl", "-sSN", "--http2", "--cacert", services.certificate, "-H",
+            "authorization: Bearer \(services.serverToken)",
+            services.url + "/v1/events?channels=messaging:restarts",
           ],
           logFile: files.log(of: "events")
         )
@@ -102,29 +102,32 @@ extension RealProcesses {
         }
         try await eventually("the stream of events is open") { streamContains(":") }
 
-        let load = BalancedLoad.connections(balanced, path: Self.channel + "/read", body: body)
+        let load = BalancedLoad.connections(services, path: Self.channel + "/read", body: body)
         try await Self.moreAnswers(load)
         let new = try SelfSignedCertificate.make(now: Date())
-        let certificate = balanced.directory + "/new-certificate.pem"
+        let certificate = services.directory + "/new-certificate.pem"
         try files.write(new.certificate, to: certificate)
         func accepted(_ trusted: String) async throws -> Bool {
-          let arguments = ["-sS", "-o", "/dev/null", "--max-time", "30", "--cacert", trusted, balanced.url]
+          let arguments = ["-sS", "-o", "/dev/null", "--max-time", "30", "--cacert", trusted, services.url]
           return try await Command.run("curl", arguments).status == 0
         }
-        #expect(try await accepted(balanced.certificate))
+        #expect(try await accepted(services.certificate))
         #expect(try await !accepted(certificate))
-        try files.write(new.certificate + "\n" + new.key + "\n", to: Balanced.certificateAndKey(files))
-        balanced.haproxy.signal(SIGUSR2)
+        try files.write(
+          new.certificate + "\n" + new.key + "\n",
+          to: LoadBalancedServices.certificateAndKey(files)
+        )
+        services.haproxy.signal(SIGUSR2)
         try await eventually("HAProxy shows the new certificate") { try await accepted(certificate) }
-        #expect(try await !accepted(balanced.certificate))
+        #expect(try await !accepted(services.certificate))
         try await Self.moreAnswers(load)
         let result = try await load.end()
         #expect(result.faults.isEmpty, "\(result)")
 
-        let registered = try await balanced.curl(
+        let registered = try await services.curl(
           "POST",
           Self.channel + "/messages",
-          token: balanced.serverToken,
+          token: services.serverToken,
           json: #"{"id":"after-the-reload","user_id":"alice"}"#,
           arguments: ["--cacert", certificate]
         )
@@ -207,23 +210,23 @@ extension RealProcesses {
     }
 
     /// Make the channel and a message; return the path of a file with the body of a read mark.
-    private static func prepare(_ balanced: Balanced) async throws -> String {
-      try await balanced.expect(
+    private static func prepare(_ services: LoadBalancedServices) async throws -> String {
+      try await services.expect(
         201,
         "PUT",
         channel,
-        token: balanced.serverToken,
+        token: services.serverToken,
         json: #"{"members":["alice","bob"]}"#
       )
-      try await balanced.expect(
+      try await services.expect(
         201,
         "POST",
         channel + "/messages",
-        token: balanced.serverToken,
+        token: services.serverToken,
         json: #"{"id":"m1","user_id":"alice"}"#
       )
-      let path = balanced.directory + "/body.json"
-      try balanced.stack.files.write(#"{"user_id":"bob"}"#, to: path)
+      let path = services.directory + "/body.json"
+      try services.stack.files.write(#"{"user_id":"bob"}"#, to: path)
       return path
     }
   }

@@ -6,7 +6,7 @@ import TestSupport
 /// channel with the answers to queries.
 struct EventHistory {
   /// How watchers receive changes.
-  enum Way {
+  enum Delivery {
     /// As live events.
     case live
     /// By resuming after gaps, from the changes since a time.
@@ -14,7 +14,7 @@ struct EventHistory {
   }
 
   let seed: UInt64
-  let way: Way
+  let delivery: Delivery
   /// Drops events, to check that the comparison notices.
   var drops: (ChannelEvent) -> ChannelEvent? = { $0 }
   private let harness: ShardHarness
@@ -27,19 +27,19 @@ struct EventHistory {
   /// The number of events of each kind, and of refused resumes.
   private(set) var tally: [String: Int] = [:]
 
-  init(seed: UInt64, _ way: Way) {
+  init(seed: UInt64, _ delivery: Delivery) {
     self.seed = seed
-    self.way = way
+    self.delivery = delivery
     generator = CommandGenerator(seed: seed)
     harness = ShardHarness(shards: generator.shape.shards)
-    if way == .live { for shard in harness.shards { shard.watch() } }
+    if delivery == .live { for shard in harness.shards { shard.watch() } }
     random = SplitMix64(seed: seed &* 0x2545_F491_4F6C_DD1D &+ 1)
   }
 
   mutating func run(steps: Int) throws(HistoryFault) {
     while step < steps {
       var group: [Command] = []
-      for _ in 0..<(random.oneIn(3) ? 1 : 1 + random.below(way == .live ? 8 : 40)) {
+      for _ in 0..<(random.oneIn(3) ? 1 : 1 + random.below(delivery == .live ? 8 : 40)) {
         step += 1
         let command = generator.next(model)
         let clock = generator.tick()
@@ -47,7 +47,7 @@ struct EventHistory {
         _ = harness.takeDroppedTimes()
         _ = model.perform(command, clock: clock)
         group.append(command)
-        if way == .resuming {
+        if delivery == .resuming {
           for name in harness.runMaintenance(&random).keys { tally[name, default: 0] += 1 }
         }
       }
@@ -56,7 +56,7 @@ struct EventHistory {
           throw HistoryFault(
             seed: seed,
             step: step,
-            text: "\(way), \(cid), after \(group): \(text)"
+            text: "\(delivery), \(cid), after \(group): \(text)"
           )
         }
       }
@@ -73,10 +73,10 @@ struct EventHistory {
       return nil
     }
     if pictures[cid]?.number != shard.state[slot].number {
-      pictures[cid] = EventDerivedView(shard.state, slot, resumes: way == .resuming)
+      pictures[cid] = EventDerivedView(shard.state, slot, resumes: delivery == .resuming)
     }
     var events: [ChannelEvent]?
-    switch way {
+    switch delivery {
     case .live: events = shard.takeEvents(slot)
     case .resuming:
       var left = Int.max

@@ -10,8 +10,8 @@ struct EventHistoryTests {
   static let seeds = TestRun.seeds(28, long: 140)
   static let steps = TestRun.number("TIDEMARK_STEPS") ?? 600
 
-  private func expect(_ seed: UInt64, _ way: EventHistory.Way) {
-    var history = EventHistory(seed: seed, way)
+  private func expect(_ seed: UInt64, _ delivery: EventHistory.Delivery) {
+    var history = EventHistory(seed: seed, delivery)
     do throws(HistoryFault) {
       try history.run(steps: Self.steps)
     } catch {
@@ -26,7 +26,7 @@ struct EventHistoryTests {
   func resuming(seed: UInt64) { expect(seed, .resuming) }
 
   /// One kind of event or field to leave out.
-  struct Gap: CustomTestStringConvertible, Sendable {
+  struct Omission: CustomTestStringConvertible, Sendable {
     var testDescription: String
     var drops: @Sendable (ChannelEvent) -> ChannelEvent?
 
@@ -45,23 +45,23 @@ struct EventHistoryTests {
     }
 
     static let all = [
-      Gap("messageNew"), Gap("messageDeleted"), Gap("truncated"), Gap("updated"),
-      Gap("memberAdded"),
-      Gap("memberRemoved"), Gap("status"), Gap("receipt"), Gap("row"),
-      Gap("own reads") { $0.isRead = false }, Gap("own unreads") { $0.isUnread = false },
-      Gap("shown reads") { $0.showsRead = false },
-      Gap("shown deliveries") { $0.showsDelivered = false },
-      Gap("rows that fall") { $0.showsRow = false },
+      Omission("messageNew"), Omission("messageDeleted"), Omission("truncated"), Omission("updated"),
+      Omission("memberAdded"),
+      Omission("memberRemoved"), Omission("status"), Omission("receipt"), Omission("row"),
+      Omission("own reads") { $0.isRead = false }, Omission("own unreads") { $0.isUnread = false },
+      Omission("shown reads") { $0.showsRead = false },
+      Omission("shown deliveries") { $0.showsDelivered = false },
+      Omission("rows that fall") { $0.showsRow = false },
     ]
   }
 
-  @Test("control: the comparison notices every omission", arguments: Gap.all)
-  func control(gap: Gap) {
-    func isNoticed(_ way: EventHistory.Way) -> Bool {
+  @Test("control: the comparison notices every omission", arguments: Omission.all)
+  func control(omission: Omission) {
+    func isNoticed(_ delivery: EventHistory.Delivery) -> Bool {
       (UInt64(1)...7)
         .contains { seed in
-          var history = EventHistory(seed: seed, way)
-          history.drops = gap.drops
+          var history = EventHistory(seed: seed, delivery)
+          history.drops = omission.drops
           do throws(HistoryFault) {
             try history.run(steps: 600)
             return false

@@ -49,7 +49,7 @@ struct LeakTests {
 /// those; in the other only the clock advances.
 struct LeakPair {
   /// The kinds that the member hides; both shards get their commands of the other kind.
-  enum Hiding: CaseIterable {
+  enum HiddenKinds: CaseIterable {
     case both, read, delivered
     /// The channel hides all reads (R8).
     case channel
@@ -60,7 +60,7 @@ struct LeakPair {
     + ["status", "readers", "delivered", "unread", "members"].map { "\($0) of replies" }
 
   private let ghost = "ghost"
-  private let hiding: Hiding
+  private let hiddenKinds: HiddenKinds
   private let isHiding: Bool
   private let withActivity = TestShard()
   private let withoutActivity = TestShard()
@@ -82,7 +82,7 @@ struct LeakPair {
 
   init(seed: UInt64, isHiding: Bool) {
     random = SplitMix64(seed: seed)
-    hiding = Hiding.allCases[Int(seed % 4)]
+    hiddenKinds = HiddenKinds.allCases[Int(seed % 4)]
     self.isHiding = isHiding
     cid = "team:room"
     // Every fifth seed has a direct channel.
@@ -138,14 +138,14 @@ struct LeakPair {
   }
 
   private var startHiding: Command {
-    if hiding == .channel {
+    if hiddenKinds == .channel {
       // Acknowledgements made by reading are shown anyway (R9).
       return .put(cid: cid, settings: ["read_events": "false", "read_acks_receipts": "never"], members: [])
     }
     return .patchUser(
       ghost,
-      showsRead: hiding == .delivered ? nil : false,
-      showsDelivered: hiding == .read ? nil : false,
+      showsRead: hiddenKinds == .delivered ? nil : false,
+      showsDelivered: hiddenKinds == .read ? nil : false,
       revoked: nil
     )
   }
@@ -165,14 +165,14 @@ struct LeakPair {
     }
   }
 
-  private var isHiddenByChannel: Bool { hiding == .channel && hasHidden }
+  private var isHiddenByChannel: Bool { hiddenKinds == .channel && hasHidden }
 
   private func isSecret(_ command: Command) -> Bool {
     switch command.inRoom {
-    case .read(_, ghost, _, _), .unread(_, ghost, _, _): hiding != .delivered
+    case .read(_, ghost, _, _), .unread(_, ghost, _, _): hiddenKinds != .delivered
     // Acknowledgements are shown even where reads are not (R9).
-    case .acknowledge(_, ghost, _, _): hiding == .both || hiding == .read
-    case .delivered(_, ghost, _): hiding == .both || hiding == .delivered
+    case .acknowledge(_, ghost, _, _): hiddenKinds == .both || hiddenKinds == .read
+    case .delivered(_, ghost, _): hiddenKinds == .both || hiddenKinds == .delivered
     default: false
     }
   }

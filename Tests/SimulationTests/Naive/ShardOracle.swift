@@ -19,7 +19,7 @@ struct ShardOracle {
     var time: Int64
   }
 
-  enum Taken {
+  enum Applied {
     /// Applied as the change with this index.
     case changed(Int)
     /// Applied without a change.
@@ -43,7 +43,7 @@ struct ShardOracle {
   private var usersPlace = 0
   private var webhooksPlace = 0
   private var tokensPlace = 0
-  private(set) var taken: [CommandKey: Taken] = [:]
+  private(set) var taken: [CommandKey: Applied] = [:]
   private(set) var time: Int64 = 0
   // Since the last start
   private(set) var inMemory: Set<String> = []

@@ -78,7 +78,7 @@ func storedHarness(
 @Suite("Unread counts")
 struct UnreadCountsTests {
   /// A history of `team:a`, and the expected unread counts.
-  struct Situation: CustomTestStringConvertible, Sendable {
+  struct CountCase: CustomTestStringConvertible, Sendable {
     var name: String
     var members = ["alice", "bob"]
     var happens: @Sendable (Gateway) -> Void
@@ -88,14 +88,14 @@ struct UnreadCountsTests {
     var testDescription: String { name }
   }
 
-  static let situations: [Situation] = [
-    Situation(name: "no message", happens: { _ in }, unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]),
-    Situation(
+  static let countCases: [CountCase] = [
+    CountCase(name: "no message", happens: { _ in }, unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]),
+    CountCase(
       name: "own messages are read",
       happens: { $0.post("team:a", "m", 1...5, by: "alice") },
       unread: [("alice", 0, "0/0"), ("bob", 1, "5/0")]
     ),
-    Situation(
+    CountCase(
       name: "partly read",
       happens: { gateway in
         gateway.post("team:a", "m", 1...5)
@@ -103,7 +103,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "5/0"), ("bob", 1, "2/0")]
     ),
-    Situation(
+    CountCase(
       name: "silent and deleted messages do not count",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
@@ -114,7 +114,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "4/0"), ("bob", 1, "3/0")]
     ),
-    Situation(
+    CountCase(
       name: "all messages deleted",
       happens: { gateway in
         gateway.post("team:a", "m", 1...3)
@@ -122,7 +122,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "0/0"), ("bob", 1, "0/0")]
     ),
-    Situation(
+    CountCase(
       name: "history visible: read up to the join, and unread after a marker",
       happens: { gateway in
         gateway.post("team:a", "m", 1...4)
@@ -132,7 +132,7 @@ struct UnreadCountsTests {
       },
       unread: [("carol", 2, "2/0"), ("dave", 3, "5/0")]
     ),
-    Situation(
+    CountCase(
       name: "history hidden: nothing before the join, marker or not",
       happens: { gateway in
         gateway.hideHistory("team:a")
@@ -144,7 +144,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "6/0"), ("carol", 2, "2/0"), ("dave", 3, "2/0")]
     ),
-    Situation(
+    CountCase(
       name: "own messages after a marker do not count",
       happens: { gateway in
         gateway.post("team:a", "a", 1...3)
@@ -156,7 +156,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "8/0"), ("bob", 1, "5/0")]
     ),
-    Situation(
+    CountCase(
       name: "messages from before their sender joined are unread for others",
       happens: { gateway in
         gateway.post("team:a", "z", 1...3, by: "zoe")
@@ -166,7 +166,7 @@ struct UnreadCountsTests {
       },
       unread: [("zoe", 2, "1/0"), ("bob", 1, "4/0")]
     ),
-    Situation(
+    CountCase(
       name: "over several segments, from the middle of one and from its end",
       happens: { gateway in
         gateway.post("team:a", "m", 1...600)
@@ -176,7 +176,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "496/0"), ("bob", 1, "342/0")]
     ),
-    Situation(
+    CountCase(
       name: "exactly full segments",
       happens: { gateway in
         gateway.post("team:a", "m", 1...512)
@@ -185,7 +185,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "1/0"), ("bob", 1, "0/0")]
     ),
-    Situation(
+    CountCase(
       name: "a marker over several segments, with own messages between",
       happens: { gateway in
         for number in 1...400 {
@@ -195,7 +195,7 @@ struct UnreadCountsTests {
       },
       unread: [("bob", 1, "275/0"), ("alice", 0, "1/0")]
     ),
-    Situation(
+    CountCase(
       name: "a marker beyond the limit of read segments",
       happens: { gateway in
         gateway.post("team:a", "m", 1...4_700)
@@ -205,7 +205,7 @@ struct UnreadCountsTests {
       },
       unread: [("bob", 1, "4681/0"), ("alice", 0, "4680/0")]
     ),
-    Situation(
+    CountCase(
       name: "a member who left and rejoined",
       happens: { gateway in
         gateway.post("team:a", "m", 1...2)
@@ -216,7 +216,7 @@ struct UnreadCountsTests {
       },
       unread: [("alice", 0, "not_a_member"), ("bob", 2, "1/0"), ("bob", 1, "1/0"), ("bob", 0, "1/0")]
     ),
-    Situation(
+    CountCase(
       name: "a row of another user, or of none",
       happens: { $0.post("team:a", "m", 1...2) },
       unread: [
@@ -224,7 +224,7 @@ struct UnreadCountsTests {
         ("bob", .max, "2/0"),
       ]
     ),
-    Situation(
+    CountCase(
       name: "rows of several pages",
       members: (0..<600).map { "u\($0)" },
       happens: { gateway in
@@ -243,13 +243,13 @@ struct UnreadCountsTests {
   ]
 
   /// A store after a history, with no pages written.
-  private func harness(_ situation: Situation) throws -> (EngineHarness, Gateway) {
+  private func harness(_ countCase: CountCase) throws -> (EngineHarness, Gateway) {
     let harness = try EngineHarness()
     let gateway = harness.connect()
-    gateway.put("team:a", situation.members)
+    gateway.put("team:a", countCase.members)
     harness.loop.endTurn()
     try harness.answerLoads()
-    situation.happens(gateway)
+    countCase.happens(gateway)
     harness.loop.endTurn()
     try harness.persistAll()
     let refused = gateway.take().filter { !$0.contains("channel of") && !$0.contains("message") }
@@ -258,30 +258,30 @@ struct UnreadCountsTests {
     return (harness, gateway)
   }
 
-  private func ask(_ situation: Situation, _ gateway: Gateway) -> String {
-    gateway.unreadCounts(situation.unread.map { CountsEntry("team:a", $0.user, $0.row) })
+  private func ask(_ countCase: CountCase, _ gateway: Gateway) -> String {
+    gateway.unreadCounts(countCase.unread.map { CountsEntry("team:a", $0.user, $0.row) })
     gateway.harness.loop.endTurn()
-    return "unread " + situation.unread.map(\.answer).joined(separator: " ")
+    return "unread " + countCase.unread.map(\.answer).joined(separator: " ")
   }
 
-  @Test("unread counts from memory agree with own rows", arguments: situations)
-  func inMemory(_ situation: Situation) throws {
-    let (harness, gateway) = try harness(situation)
-    let expected = ask(situation, gateway)
+  @Test("unread counts from memory agree with own rows", arguments: countCases)
+  func inMemory(_ countCase: CountCase) throws {
+    let (harness, gateway) = try harness(countCase)
+    let expected = ask(countCase, gateway)
     #expect(gateway.last == expected)
     #expect(harness.peeks.isEmpty && harness.loads.isEmpty)
   }
 
-  @Test("unread counts from pages agree with own rows", arguments: situations)
-  func peeked(_ situation: Situation) throws {
-    let (before, _) = try harness(situation)
+  @Test("unread counts from pages agree with own rows", arguments: countCases)
+  func peeked(_ countCase: CountCase) throws {
+    let (before, _) = try harness(countCase)
     try before.checkpoint()
     let harness = try EngineHarness(before.storage)
     let gateway = harness.connect()
-    let expected = ask(situation, gateway)
+    let expected = ask(countCase, gateway)
     #expect(gateway.take() == [])
     #expect(harness.peeks.count == 1)
-    #expect(harness.peeks.first?.entries.count == situation.unread.count)
+    #expect(harness.peeks.first?.entries.count == countCase.unread.count)
     harness.answerPeek()
     // Only channels that a peek cannot read are read whole.
     try harness.answerLoads()
@@ -290,12 +290,12 @@ struct UnreadCountsTests {
     #expect(!harness.loop.isBusy)
   }
 
-  @Test("unread counts from the log's tail agree with own rows", arguments: situations)
-  func fromTail(_ situation: Situation) throws {
-    let (before, _) = try harness(situation)
+  @Test("unread counts from the log's tail agree with own rows", arguments: countCases)
+  func fromTail(_ countCase: CountCase) throws {
+    let (before, _) = try harness(countCase)
     let harness = try EngineHarness(before.storage)
     let gateway = harness.connect()
-    let expected = ask(situation, gateway)
+    let expected = ask(countCase, gateway)
     #expect(gateway.take() == [])
     #expect(harness.peeks.isEmpty)
     #expect(harness.loads.count == 1)
@@ -305,7 +305,7 @@ struct UnreadCountsTests {
     try harness.checkpoint()
     let again = try EngineHarness(harness.storage)
     let later = again.connect()
-    _ = ask(situation, later)
+    _ = ask(countCase, later)
     again.answerPeek()
     try again.answerLoads()
     #expect(later.last == expected)

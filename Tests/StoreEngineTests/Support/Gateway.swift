@@ -49,7 +49,7 @@ final class Gateway {
       offset = start + count
       lastPayload = bytes.getSlice(at: bytes.readerIndex + start, length: count)!
       if header.kind == .events {
-        replies.append(EventWords.frame(bytes.readableBytesSpan.extracting(start..<offset)))
+        replies.append(EventText.frame(bytes.readableBytesSpan.extracting(start..<offset)))
         continue
       }
       replies.append(
@@ -149,7 +149,7 @@ final class Gateway {
           \(fields.entries) entries
           """
       case .subscribeReply:
-        return EventWords.subscribed(payload)
+        return EventText.subscribed(payload)
       case .unsubscribeReply, .announceRowReply:
         try reader.end()
         return header.kind == .unsubscribeReply ? "unsubscribed" : "announced"

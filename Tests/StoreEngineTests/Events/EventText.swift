@@ -5,7 +5,7 @@ import StoreEngine
 
 /// Descriptions of events, decoded as in a gateway (`ReceiptWire/Events`). So they check the store's
 /// encoding against the decoder.
-enum EventWords {
+enum EventText {
   static func frame(_ payload: RawSpan) -> String {
     do {
       let fields = try EventsFields(payload)

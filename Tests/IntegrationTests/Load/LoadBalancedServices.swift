@@ -4,7 +4,7 @@ import Operations
 import TestPrograms
 
 /// A store, two h2c gateways, and HAProxy in front of them with the deployed configuration, on free loopback ports.
-struct Balanced: Sendable {
+struct LoadBalancedServices: Sendable {
   /// One request's answer, as curl reports it.
   struct Answer: Sendable {
     var version: String
@@ -30,7 +30,9 @@ struct Balanced: Sendable {
   var certificate: String { stack.files.certificate }
 
   /// Start all processes, wait until HAProxy has found both gateways, run `body`, and always stop the processes.
-  static func with(gatewayFlags: [String] = [], _ body: (Balanced) async throws -> Void) async throws {
+  static func with(gatewayFlags: [String] = [], _ body: (LoadBalancedServices) async throws -> Void)
+    async throws
+  {
     let directory = NSTemporaryDirectory() + "tidemark-test-\(UUID().uuidString)"
     try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
     defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -61,7 +63,7 @@ struct Balanced: Sendable {
       )
       do {
         let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
-        let balanced = Balanced(
+        let services = LoadBalancedServices(
           stack: stack,
           haproxy: haproxy,
           listen: ports[6],
@@ -70,8 +72,8 @@ struct Balanced: Sendable {
           serverToken: try await tokenIssuer.server(lifetime: .seconds(3600)),
           tokenIssuer: tokenIssuer
         )
-        for gateway in plan.gateways { try await balanced.wait(for: gateway.name, toBe: "UP") }
-        try await body(balanced)
+        for gateway in plan.gateways { try await services.wait(for: gateway.name, toBe: "UP") }
+        try await body(services)
       } catch {
         await haproxy.stop(grace: .seconds(1))
         throw error
