@@ -19,7 +19,7 @@ final class ClusterSimulation {
       .stop, .stop, .stop, .crash, .crash, .cut, .cut, .election, .release, .release,
     ]
     /// Faults of messages in phase 1; nil: by the seed.
-    var noise: Noise?
+    var messageFaults: MessageFaults?
     /// Number of nodes; nil: three to five.
     var nodeCount: Int?
     /// Number of groups; nil: one to three.
@@ -47,14 +47,14 @@ final class ClusterSimulation {
   }
 
   /// Faults of single messages.
-  struct Noise {
+  struct MessageFaults {
     var lossPercent = 0
     /// Messages with a delay of up to 3 s.
     var slowPercent = 0
     /// Requests that arrive twice.
     var doubledPercent = 0
 
-    static let none = Noise()
+    static let none = MessageFaults()
   }
 
   /// How often each thing happened, to check that a simulation covers it.
@@ -88,7 +88,7 @@ final class ClusterSimulation {
   let log: SimulatedLog
   let oracle: ClusterOracle
   private var clients: [SimulatedClient] = []
-  private(set) var noise = Noise.none
+  private(set) var messageFaults = MessageFaults.none
   private var linkCuts: [SimulatedLink.Cuts] = []
   /// The log elects a leader until then.
   private(set) var electedUntil: Int64 = 0
@@ -105,21 +105,21 @@ final class ClusterSimulation {
     groupCount = settings.groupCount ?? 1 + random.below(3)
     oracle = ClusterOracle(groupCount: groupCount)
     log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
-    let drawn = Noise(
+    let drawn = MessageFaults(
       lossPercent: random.pick([0, 1, 3, 10]),
       slowPercent: random.pick([0, 1, 3, 10]),
       doubledPercent: 2
     )
-    noise = settings.noise ?? drawn
+    messageFaults = settings.messageFaults ?? drawn
     self.random = random
     log.accepted = { [unowned self] group, record in accepted(group, record) }
     let nodeCount = settings.nodeCount ?? 3 + self.random.below(3)
-    for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), world: self)) }
+    for id in 1...UInt16(nodeCount) { nodes.append(SimulatedNode(id: NodeID(id), simulation: self)) }
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     for group in 0..<groupCount {
       for _ in 0..<(4 + self.random.below(12)) {
         clients.append(
-          SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), world: self)
+          SimulatedClient(id: UInt16(clients.count + 1), group: GroupID(UInt8(group)), simulation: self)
         )
       }
     }
@@ -131,7 +131,7 @@ final class ClusterSimulation {
 
   /// Delay of one message.
   func delay() -> Int64 {
-    random.percent(noise.slowPercent)
+    random.percent(messageFaults.slowPercent)
       ? random.milliseconds(50...3_000) : random.milliseconds(0...5)
   }
 
@@ -238,7 +238,7 @@ final class ClusterSimulation {
 
   private func heal() {
     isDisturbed = false
-    noise = .none
+    messageFaults = .none
     linkCuts = Array(repeating: SimulatedLink.Cuts(), count: nodes.count)
     electedUntil = 0
     for node in nodes {

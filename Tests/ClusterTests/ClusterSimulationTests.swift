@@ -55,7 +55,11 @@ struct ClusterSimulationTests {
         settings.missingChecks = [.owner]
         settings.seconds = 12
         settings.limits.trimRecordsMin = 1
-        settings.noise = ClusterSimulation.Noise(lossPercent: 0, slowPercent: 25, doubledPercent: 60)
+        settings.messageFaults = ClusterSimulation.MessageFaults(
+          lossPercent: 0,
+          slowPercent: 25,
+          doubledPercent: 60
+        )
       case .ownerCompareWhileSendingAhead:
         settings.missingChecks = [.owner]
         settings.defects = [.sendsAhead]
@@ -107,7 +111,10 @@ struct ClusterSimulationTests {
     Issue.record("no fault without \(missing) under \(seedsMax) seeds")
   }
 
-  @Test("an owner that sends ahead is harmless while the log compares the owner", arguments: 1...UInt64(10))
+  @Test(
+    "an owner that sends ahead is harmless while the log compares the owner",
+    arguments: TestRun.seeds(10, long: 100)
+  )
   func sendsAhead(seed: UInt64) {
     var settings = ClusterSimulation.Settings()
     settings.defects = [.sendsAhead]
@@ -116,11 +123,11 @@ struct ClusterSimulationTests {
     #expect(simulation.oracle.faults == [])
   }
 
-  @Test("an election of the log's leader deposes no owner", arguments: 1...UInt64(10))
+  @Test("an election of the log's leader deposes no owner", arguments: TestRun.seeds(10, long: 100))
   func elections(seed: UInt64) {
     var settings = ClusterSimulation.Settings()
     settings.disturbances = [.election]
-    settings.noise = ClusterSimulation.Noise.none
+    settings.messageFaults = ClusterSimulation.MessageFaults.none
     let simulation = ClusterSimulation(seed: seed, settings: settings)
     simulation.run()
     #expect(simulation.oracle.faults == [])
@@ -128,7 +135,7 @@ struct ClusterSimulationTests {
     #expect(simulation.tally.promotions == simulation.groupCount)
   }
 
-  @Test("a crashed owner's group has an owner again within 3 s", arguments: 1...UInt64(20))
+  @Test("a crashed owner's group has an owner again within 3 s", arguments: TestRun.seeds(20, long: 200))
   func takeOver(seed: UInt64) {
     let simulation = Self.calmCluster(seed)
     #expect(simulation.tally.promotions == 1)
@@ -139,7 +146,7 @@ struct ClusterSimulationTests {
     #expect(simulation.oracle.faults == [])
   }
 
-  @Test("a planned move takes less than 100 ms", arguments: 1...UInt64(20))
+  @Test("a planned move takes less than 100 ms", arguments: TestRun.seeds(20, long: 200))
   func move(seed: UInt64) throws {
     let simulation = Self.calmCluster(seed)
     let owner = simulation.owner()
@@ -154,7 +161,7 @@ struct ClusterSimulationTests {
   private static func calmCluster(_ seed: UInt64) -> ClusterSimulation {
     var settings = ClusterSimulation.Settings()
     settings.disturbances = []
-    settings.noise = ClusterSimulation.Noise.none
+    settings.messageFaults = ClusterSimulation.MessageFaults.none
     settings.nodeCount = 3
     settings.groupCount = 1
     let simulation = ClusterSimulation(seed: seed, settings: settings)
@@ -163,7 +170,7 @@ struct ClusterSimulationTests {
     return simulation
   }
 
-  @Test("a replay takes the same steps", arguments: 1...UInt64(3))
+  @Test("a replay takes the same steps", arguments: TestRun.seeds(3, long: 30))
   func replay(seed: UInt64) {
     let first = ClusterSimulation(seed: seed)
     first.run()

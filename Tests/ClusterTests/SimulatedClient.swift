@@ -5,30 +5,30 @@ import TestSupport
 final class SimulatedClient {
   let id: UInt16
   let group: GroupID
-  private unowned let world: ClusterSimulation
+  private unowned let simulation: ClusterSimulation
   private(set) var issued = 0
   private var outstanding: Write?
   /// The node that acknowledged last.
   private var target: Int
   private var attempt = 0
 
-  init(id: UInt16, group: GroupID, world: ClusterSimulation) {
+  init(id: UInt16, group: GroupID, simulation: ClusterSimulation) {
     self.id = id
     self.group = group
-    self.world = world
-    target = world.random.below(world.nodes.count)
+    self.simulation = simulation
+    target = simulation.random.below(simulation.nodes.count)
   }
 
   var isIdle: Bool { outstanding == nil }
 
   func issue() {
-    world.time.schedule(after: world.random.milliseconds(0...60)) { [self] in
-      guard world.clientsIssue else { return }
+    simulation.time.schedule(after: simulation.random.milliseconds(0...60)) { [self] in
+      guard simulation.clientsIssue else { return }
       issued += 1
       outstanding = Write(
         client: id,
         counter: UInt32(issued),
-        register: UInt8(world.random.below(Write.registerCount))
+        register: UInt8(simulation.random.below(Write.registerCount))
       )
       send()
     }
@@ -38,7 +38,7 @@ final class SimulatedClient {
     guard let write = outstanding else { return }
     attempt += 1
     let sent = attempt
-    let node = world.nodes[target]
+    let node = simulation.nodes[target]
     if let process = node.process {
       node.run { [self] in
         let isTaken =
@@ -53,16 +53,16 @@ final class SimulatedClient {
   }
 
   private func tryNext(_ sent: Int, after delay: Int64) {
-    world.time.schedule(after: delay) { [self] in
+    simulation.time.schedule(after: delay) { [self] in
       guard sent == attempt, outstanding != nil else { return }
-      target = (target + 1) % world.nodes.count
+      target = (target + 1) % simulation.nodes.count
       send()
     }
   }
 
   /// Every acknowledgement counts for the oracle, also one that the client no longer waits for.
   private func acknowledged(_ write: Write, _ sent: Int) {
-    world.oracle.acknowledged(group, write)
+    simulation.oracle.acknowledged(group, write)
     guard write == outstanding else { return }
     outstanding = nil
     attempt += 1

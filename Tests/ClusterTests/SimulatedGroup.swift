@@ -8,7 +8,7 @@ final class SimulatedGroup {
 
   let id: GroupID
   private unowned let process: SimulatedProcess
-  private var world: ClusterSimulation { process.world }
+  private var simulation: ClusterSimulation { process.simulation }
   private var node: SimulatedNode { process.node }
   private(set) var ownership: Ownership
   private var shard: SimulatedShard
@@ -23,7 +23,7 @@ final class SimulatedGroup {
   private var defectiveLeaseEnd = BootTime(nanoseconds: .min)
   private var replacement: GroupRecord?
   private var ahead: [Command] = []
-  private func has(_ defect: SimulatedNode.Defect) -> Bool { world.settings.defects.contains(defect) }
+  private func has(_ defect: SimulatedNode.Defect) -> Bool { simulation.settings.defects.contains(defect) }
 
   init(id: GroupID, process: SimulatedProcess) {
     self.id = id
@@ -33,8 +33,8 @@ final class SimulatedGroup {
     ownership = Ownership(
       group: id,
       node: process.node.id,
-      members: process.world.nodes.map(\.id),
-      limits: process.world.settings.limits,
+      members: process.simulation.nodes.map(\.id),
+      limits: process.simulation.settings.limits,
       stored: storage.cursor,
       now: process.node.clock
     )
@@ -65,7 +65,7 @@ final class SimulatedGroup {
     } else {
       queue.append((write, acknowledge))
       // A turn of the event loop.
-      process.after(world.random.milliseconds(0...1)) { [self] in
+      process.after(simulation.random.milliseconds(0...1)) { [self] in
         commitIfPossible()
         process.setTimer()
       }
@@ -119,22 +119,22 @@ final class SimulatedGroup {
         }
       }
     case .apply(let record): store(record)
-    case .fetchSnapshot(let reason): world.oracle.stranded(node.id, id, reason)
+    case .fetchSnapshot(let reason): simulation.oracle.stranded(node.id, id, reason)
     case .claim(let claim, let attempt):
       lastSentAt[claim.record.position] = node.clock
-      world.tally.claims += 1
+      simulation.tally.claims += 1
       process.link.claim(claim) { [self] outcome in handle(.answered(attempt, outcome)) }
     case .append(let append, let attempt): send(append, attempt)
     case .committed(let record): committed(record)
     case .promote:
       isOwner = true
       isDraining = false
-      world.tally.promotions += 1
+      simulation.tally.promotions += 1
     case .drain: isDraining = true
     case .halt(let reason):
       halt(reason)
     case .trim(let trim):
-      world.tally.trims += 1
+      simulation.tally.trims += 1
       process.link.trim(trim)
     }
   }
@@ -142,7 +142,7 @@ final class SimulatedGroup {
   private func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
     var append = append
     let isResent = lastSentAt[append.record.position] != nil
-    if isResent { world.tally.resends += 1 }
+    if isResent { simulation.tally.resends += 1 }
     lastSentAt[append.record.position] = node.clock
     if case .release = append.record.kind { isOwner = false }
     if has(.replacesUndecidedRecord), isResent, append.record.kind == .batches, !queue.isEmpty {
@@ -162,7 +162,7 @@ final class SimulatedGroup {
 
   private func committed(_ record: GroupRecord) {
     if let sent = lastSentAt[record.position] {
-      defectiveLeaseEnd = sent.adding(milliseconds: world.settings.limits.leaseMilliseconds)
+      defectiveLeaseEnd = sent.adding(milliseconds: simulation.settings.limits.leaseMilliseconds)
     }
     lastSentAt = [:]
     let written = replacement.flatMap { $0.position == record.position ? $0 : nil } ?? record
@@ -181,8 +181,8 @@ final class SimulatedGroup {
 
   private func halt(_ reason: Ownership.HaltReason) {
     switch reason {
-    case .deposed: world.tally.depositions += 1
-    case .released: world.tally.releases += 1
+    case .deposed: simulation.tally.depositions += 1
+    case .released: simulation.tally.releases += 1
     }
     isOwner = false
     isDraining = false
@@ -191,6 +191,6 @@ final class SimulatedGroup {
     ahead = []
     replacement = nil
     lastSentAt = [:]
-    process.after(world.random.milliseconds(1...50)) { [self] in handle(.loopReset) }
+    process.after(simulation.random.milliseconds(1...50)) { [self] in handle(.loopReset) }
   }
 }

@@ -23,15 +23,15 @@ final class SimulatedLink: GroupLog {
   }
 
   private let node: NodeID
-  private unowned let world: ClusterSimulation
+  private unowned let simulation: ClusterSimulation
   private var watches: [Watch?]
   /// False after the node's process has ended: its requests in flight still arrive, its answers do not.
   private var isOpen = true
 
-  init(node: NodeID, world: ClusterSimulation) {
+  init(node: NodeID, simulation: ClusterSimulation) {
     self.node = node
-    self.world = world
-    watches = Array(repeating: nil, count: world.log.groups.count)
+    self.simulation = simulation
+    watches = Array(repeating: nil, count: simulation.log.groups.count)
   }
 
   func close() {
@@ -42,15 +42,15 @@ final class SimulatedLink: GroupLog {
   // MARK: GroupLog
 
   func append(_ appends: [GroupAppend], done: @escaping ([AppendOutcome]) -> Void) {
-    request(failed: appends.map { _ in .unclear }, done) { world in world.log.append(appends) }
+    request(failed: appends.map { _ in .unclear }, done) { simulation in simulation.log.append(appends) }
   }
 
   func claim(_ claim: GroupClaim, done: @escaping (AppendOutcome) -> Void) {
-    request(failed: .unclear, done) { [node] world in world.log.claim(claim, by: node) }
+    request(failed: .unclear, done) { [node] simulation in simulation.log.claim(claim, by: node) }
   }
 
   func ends(of groups: [GroupID], done: @escaping ([GroupEnd]?) -> Void) {
-    request(failed: nil, done) { world in groups.map { world.log[$0].end } }
+    request(failed: nil, done) { simulation in groups.map { simulation.log[$0].end } }
   }
 
   func read(
@@ -59,11 +59,11 @@ final class SimulatedLink: GroupLog {
     max: Int,
     done: @escaping (ReadOutcome) -> Void
   ) {
-    request(failed: .failed, done) { world in world.log.read(group, from: position, max: max) }
+    request(failed: .failed, done) { simulation in simulation.log.read(group, from: position, max: max) }
   }
 
   func trim(_ trim: GroupTrim) {
-    request(failed: (), { _ in }, { world in world.log.trim(trim) })
+    request(failed: (), { _ in }, { simulation in simulation.log.trim(trim) })
   }
 
   func follow(_ group: GroupID, from position: RecordPosition, receive: @escaping (FollowEvent) -> Void) {
@@ -80,10 +80,10 @@ final class SimulatedLink: GroupLog {
     _ done: @escaping (Answer) -> Void,
     _ perform: @escaping (ClusterSimulation) -> Answer
   ) {
-    guard !loses(until: world.cuts(of: node).requestsUntil) else { return }
-    let copies = world.random.percent(world.noise.doubledPercent) ? 2 : 1
+    guard !loses(until: simulation.cuts(of: node).requestsUntil) else { return }
+    let copies = simulation.random.percent(simulation.messageFaults.doubledPercent) ? 2 : 1
     for _ in 0..<copies {
-      world.time.schedule(after: world.delay()) { [self] in arrived(failed: failed, done, perform) }
+      simulation.time.schedule(after: simulation.delay()) { [self] in arrived(failed: failed, done, perform) }
     }
   }
 
@@ -92,10 +92,10 @@ final class SimulatedLink: GroupLog {
     _ done: @escaping (Answer) -> Void,
     _ perform: @escaping (ClusterSimulation) -> Answer
   ) {
-    if world.electedUntil > world.time.nanoseconds {
-      switch world.random.below(3) {
+    if simulation.electedUntil > simulation.time.nanoseconds {
+      switch simulation.random.below(3) {
       case 0:
-        world.time.schedule(at: world.electedUntil + world.delay()) { [self] in
+        simulation.time.schedule(at: simulation.electedUntil + simulation.delay()) { [self] in
           arrived(failed: failed, done, perform)
         }
       case 1: answer(failed, done)
@@ -103,33 +103,33 @@ final class SimulatedLink: GroupLog {
       }
       return
     }
-    answer(perform(world), done)
+    answer(perform(simulation), done)
   }
 
   private func answer<Answer>(_ answer: Answer, _ done: @escaping (Answer) -> Void) {
-    guard !loses(until: world.cuts(of: node).answersUntil) else { return }
-    world.time.schedule(after: world.delay()) { [self] in
-      if isOpen { world.deliver(to: node) { done(answer) } }
+    guard !loses(until: simulation.cuts(of: node).answersUntil) else { return }
+    simulation.time.schedule(after: simulation.delay()) { [self] in
+      if isOpen { simulation.deliver(to: node) { done(answer) } }
     }
   }
 
   private func loses(until cut: Int64) -> Bool {
-    cut > world.time.nanoseconds || world.random.percent(world.noise.lossPercent)
+    cut > simulation.time.nanoseconds || simulation.random.percent(simulation.messageFaults.lossPercent)
   }
 
   /// Sends what the group's watch does not have yet. Called after each record.
   func pump(_ group: GroupID) {
     guard let watch = watches[Int(group.rawValue)] else { return }
-    if world.cuts(of: node).watchesUntil > world.time.nanoseconds {
+    if simulation.cuts(of: node).watchesUntil > simulation.time.nanoseconds {
       watches[Int(group.rawValue)] = nil
       // The node learns of it late or never.
-      guard world.random.oneIn(2) else { return }
-      world.time.schedule(at: world.cuts(of: node).watchesUntil) { [self] in
-        if isOpen { world.deliver(to: node) { watch.receive(.ended) } }
+      guard simulation.random.oneIn(2) else { return }
+      simulation.time.schedule(at: simulation.cuts(of: node).watchesUntil) { [self] in
+        if isOpen { simulation.deliver(to: node) { watch.receive(.ended) } }
       }
       return
     }
-    switch world.log.read(group, from: watch.next, max: .max) {
+    switch simulation.log.read(group, from: watch.next, max: .max) {
     case .records(let records, reachesEnd: _):
       guard !records.isEmpty else { return }
       watch.next = records[records.count - 1].position.next
@@ -142,9 +142,9 @@ final class SimulatedLink: GroupLog {
   }
 
   private func send(_ event: FollowEvent, _ watch: Watch) {
-    watch.lastArrival = max(watch.lastArrival, world.time.nanoseconds + world.delay())
-    world.time.schedule(at: watch.lastArrival) { [self] in
-      if isOpen { world.deliver(to: node) { watch.receive(event) } }
+    watch.lastArrival = max(watch.lastArrival, simulation.time.nanoseconds + simulation.delay())
+    simulation.time.schedule(at: watch.lastArrival) { [self] in
+      if isOpen { simulation.deliver(to: node) { watch.receive(event) } }
     }
   }
 }

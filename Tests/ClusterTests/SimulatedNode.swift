@@ -18,7 +18,7 @@ final class SimulatedNode {
   }
 
   let id: NodeID
-  private unowned let world: ClusterSimulation
+  private unowned let simulation: ClusterSimulation
   /// Seconds of this node's clock in one second, and its reading at the start.
   private let rate: Double
   private let offset: Int64
@@ -27,18 +27,18 @@ final class SimulatedNode {
   /// Calls that arrived while the process was stopped; nil while it runs.
   private var backlog: [() -> Void]?
 
-  init(id: NodeID, world: ClusterSimulation) {
+  init(id: NodeID, simulation: ClusterSimulation) {
     self.id = id
-    self.world = world
-    rate = 0.9 + Double(world.random.below(2_001)) / 10_000
-    offset = world.random.milliseconds(0...100_000_000)
-    storage = Array(repeating: SimulatedStorage(), count: world.groupCount)
+    self.simulation = simulation
+    rate = 0.9 + Double(simulation.random.below(2_001)) / 10_000
+    offset = simulation.random.milliseconds(0...100_000_000)
+    storage = Array(repeating: SimulatedStorage(), count: simulation.groupCount)
   }
 
-  var clock: BootTime { BootTime(nanoseconds: offset + Int64(Double(world.time.nanoseconds) * rate)) }
+  var clock: BootTime { BootTime(nanoseconds: offset + Int64(Double(simulation.time.nanoseconds) * rate)) }
 
-  /// The world's time at which the clock shows `reading`.
-  func worldTime(of reading: BootTime) -> Int64 {
+  /// The simulation's time at which the clock shows `reading`.
+  func simulatedTime(of reading: BootTime) -> Int64 {
     Int64((Double(reading.nanoseconds - offset) / rate).rounded(.up)) + 1
   }
 
@@ -55,7 +55,7 @@ final class SimulatedNode {
 
   func start() {
     guard process == nil else { return }
-    process = SimulatedProcess(node: self, world: world)
+    process = SimulatedProcess(node: self, simulation: simulation)
     process?.start()
   }
 
@@ -64,7 +64,7 @@ final class SimulatedNode {
     process = nil
     backlog = nil
     for group in storage.indices {
-      storage[group].crash(losing: world.random.below(storage[group].unsyncedCount + 1))
+      storage[group].crash(losing: simulation.random.below(storage[group].unsyncedCount + 1))
     }
   }
 
@@ -76,7 +76,7 @@ final class SimulatedNode {
     guard let calls = backlog else { return }
     backlog = nil
     // Order of signals, timers and sockets is the kernel's.
-    for call in world.random.shuffledSlightly(calls) { call() }
+    for call in simulation.random.shuffledSlightly(calls) { call() }
   }
 }
 

@@ -5,7 +5,7 @@ import TestSupport
 /// in one transaction.
 final class SimulatedProcess {
   unowned let node: SimulatedNode
-  unowned let world: ClusterSimulation
+  unowned let simulation: ClusterSimulation
   let link: SimulatedLink
   private(set) var groups: [SimulatedGroup] = []
   private var probe: LogProbe
@@ -15,12 +15,12 @@ final class SimulatedProcess {
   private var timer = BootTime.never
   private(set) var isClosed = false
 
-  init(node: SimulatedNode, world: ClusterSimulation) {
+  init(node: SimulatedNode, simulation: ClusterSimulation) {
     self.node = node
-    self.world = world
-    link = SimulatedLink(node: node.id, world: world)
-    probe = LogProbe(limits: world.settings.limits, now: node.clock)
-    for index in 0..<world.groupCount {
+    self.simulation = simulation
+    link = SimulatedLink(node: node.id, simulation: simulation)
+    probe = LogProbe(limits: simulation.settings.limits, now: node.clock)
+    for index in 0..<simulation.groupCount {
       groups.append(SimulatedGroup(id: GroupID(UInt8(index)), process: self))
     }
   }
@@ -37,7 +37,7 @@ final class SimulatedProcess {
 
   /// Calls the process later, unless it has crashed by then.
   func after(_ delay: Int64, _ body: @escaping () -> Void) {
-    world.time.schedule(after: delay) { [self] in
+    simulation.time.schedule(after: delay) { [self] in
       guard !isClosed else { return }
       node.run { [self] in
         if !isClosed { body() }
@@ -58,7 +58,7 @@ final class SimulatedProcess {
     let deadline = groups.reduce(probe.deadline) { min($0, $1.ownership.deadline) }
     guard deadline < timer else { return }
     timer = deadline
-    after(max(0, node.worldTime(of: deadline) - world.time.nanoseconds)) { [self] in
+    after(max(0, node.simulatedTime(of: deadline) - simulation.time.nanoseconds)) { [self] in
       guard timer == deadline else { return }
       timer = .never
       timerFired()
@@ -116,14 +116,14 @@ final class SimulatedProcess {
       node.storage[index].sync()
       report(group, node.storage[index].synced)
     }
-    after(world.random.milliseconds(800...1_200)) { [self] in sync() }
-    guard world.settings.defects.contains(.reportsUnsynced) else { return }
+    after(simulation.random.milliseconds(800...1_200)) { [self] in sync() }
+    guard simulation.settings.defects.contains(.reportsUnsynced) else { return }
     after(.milliseconds(500)) { [self] in
       for group in groups { report(group, node.storage[Int(group.id.rawValue)].position) }
     }
   }
 
   private func report(_ group: SimulatedGroup, _ position: RecordPosition) {
-    world.report(from: node.id, group.id, synced: position)
+    simulation.report(from: node.id, group.id, synced: position)
   }
 }

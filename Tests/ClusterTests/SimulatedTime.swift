@@ -1,7 +1,7 @@
 import HeapModule
 import TestSupport
 
-/// The simulated world's time, and what happens when. Nodes do not see it: each has a clock of its own.
+/// The simulation's time, and what happens when. Nodes do not see it: each has a clock of its own.
 final class SimulatedTime {
   private struct Entry: Comparable {
     let at: Int64

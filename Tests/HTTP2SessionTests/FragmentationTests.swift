@@ -53,9 +53,7 @@ struct FragmentationTests {
   @Test("every split in two, and random splits into many pieces, give the same result", arguments: 0..<8)
   func cuts(_ part: Int) throws {
     let whole = try outcome([bytes])
-    let seed = TestRun.seed
-    print("fragmentation \(part): TIDEMARK_SEED=\(seed)")
-    var random = SplitMix64(seed: UInt64(seed))
+    var random = SplitMix64(printingSeedOf: "fragmentation \(part)")
     for cut in stride(from: part, to: bytes.count, by: 64) {
       #expect(try outcome([Array(bytes[..<cut]), Array(bytes[cut...])]) == whole, "cut at \(cut)")
     }
@@ -67,7 +65,7 @@ struct FragmentationTests {
         reads.append(Array(rest.prefix(count)))
         rest = rest.dropFirst(count)
       }
-      #expect(try outcome(reads) == whole, "TIDEMARK_SEED=\(seed)")
+      #expect(try outcome(reads) == whole, "TIDEMARK_SEED=\(random.seed)")
     }
   }
 }

@@ -231,7 +231,7 @@ struct RebuildMachineTests {
 
   /// Shards answer late and in any order; connections are lost and stores restart in between. In the end every shard
   /// has sent everything with the new epoch and then swept to it. No shard was told to sweep before all had sent.
-  @Test(arguments: 0..<200)
+  @Test(arguments: TestRun.seeds(200, long: 4_000))
   func randomReplyOrdersComplete(_ seed: UInt64) {
     var generator = SplitMix64(seed: seed)
     let count = Int.random(in: 1...5, using: &generator)

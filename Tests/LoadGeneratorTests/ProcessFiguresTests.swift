@@ -23,7 +23,7 @@ import Testing
       arguments: ["-c", "import time; x = b'1' * 50_000_000; del x; print(1, flush=True); time.sleep(60)"],
       logFile: log
     )
-    try await eventually {
+    try await eventually("the process has printed a line or ended") {
       !process.isRunning || FileManager.default.contents(atPath: log)?.isEmpty == false
     }
     let before = ProcessFigures.peakBytes(of: process.processID)

@@ -20,10 +20,8 @@ import Testing
   }
 
   private func executables() throws -> Executables {
-    let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
-      .deletingLastPathComponent().path
     return try Executables(
-      directory: ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? root + "/.build/debug"
+      directory: ProcessInfo.processInfo.environment["TIDEMARK_BIN"] ?? packageRoot.path + "/.build/debug"
     )
   }
 

@@ -36,7 +36,9 @@ import Testing
 
   @Test func processIsKilledAfterGracePeriod() async throws {
     let child = try shell("trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    try await eventually { (FileManager.default.contents(atPath: log)?.count ?? 0) != 0 }
+    try await eventually("the script has printed a line") {
+      (FileManager.default.contents(atPath: log)?.count ?? 0) != 0
+    }
     #expect(await child.stop(grace: .milliseconds(100)) == .signalled(SIGKILL))
     _ = output()
   }

@@ -1,22 +1,23 @@
 import Foundation
+import TestSupport
 import Testing
 
 /// Comments and documents name files and declarations that exist, so that a reader can follow them.
 @Suite struct DocumentReferenceTests {
-  private static let root = URL(fileURLWithPath: #filePath)
-    .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
-
   /// The text files of the repository, by their paths.
   private static func texts() throws -> [String: String] {
     var texts: [String: String] = [:]
     let kinds = [".swift", ".md", ".py", ".sh", ".yaml", ".yml", ".cfg", ".probe"]
     for folder in ["Sources", "Tests", "Proto", "Deploy", "docs"] {
       for path in try FileManager.default.subpathsOfDirectory(
-        atPath: root.appendingPathComponent(folder).path
+        atPath: packageRoot.appendingPathComponent(folder).path
       )
       where kinds.contains(where: path.hasSuffix) {
         let file = folder + "/" + path
-        texts[file] = String(decoding: try Data(contentsOf: root.appendingPathComponent(file)), as: UTF8.self)
+        texts[file] = String(
+          decoding: try Data(contentsOf: packageRoot.appendingPathComponent(file)),
+          as: UTF8.self
+        )
       }
     }
     return texts
@@ -24,11 +25,13 @@ import Testing
 
   /// The targets of the package, which are the folders of Sources.
   private static func modules() throws -> Set<String> {
-    Set(try FileManager.default.contentsOfDirectory(atPath: root.appendingPathComponent("Sources").path))
+    Set(
+      try FileManager.default.contentsOfDirectory(atPath: packageRoot.appendingPathComponent("Sources").path)
+    )
   }
 
   private static func exists(_ path: String) -> Bool {
-    FileManager.default.fileExists(atPath: root.appendingPathComponent(path).path)
+    FileManager.default.fileExists(atPath: packageRoot.appendingPathComponent(path).path)
   }
 
   @Test func referencedPathsExist() throws {
@@ -61,14 +64,14 @@ import Testing
   @Test func linksResolve() throws {
     let texts = try Self.texts().filter { $0.key.hasSuffix(".md") }
     let pages = try ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].reduce(into: texts) { pages, file in
-      pages[file] = try String(contentsOf: Self.root.appendingPathComponent(file), encoding: .utf8)
+      pages[file] = try String(contentsOf: packageRoot.appendingPathComponent(file), encoding: .utf8)
     }
     let anchors = pages.mapValues(Self.anchors)
     var count = 0
     for (file, text) in pages {
       for link in text.matches(of: /\]\(([^)\s#:]*)(?:#([^)\s:]*))?\)/) {
         count += 1
-        let folder = Self.root.appendingPathComponent(file).deletingLastPathComponent()
+        let folder = packageRoot.appendingPathComponent(file).deletingLastPathComponent()
         let target = link.1.isEmpty ? file : Self.path(of: folder.appendingPathComponent(String(link.1)))
         #expect(Self.exists(target), "\(file) links to \(link.1)")
         guard let anchor = link.2, let known = anchors[target] else { continue }
@@ -80,7 +83,7 @@ import Testing
 
   /// The path of a file, relative to the repository.
   private static func path(of url: URL) -> String {
-    String(url.standardizedFileURL.path.dropFirst(root.standardizedFileURL.path.count + 1))
+    String(url.standardizedFileURL.path.dropFirst(packageRoot.standardizedFileURL.path.count + 1))
   }
 
   /// The anchors of a document's headings, as GitHub forms them.
@@ -111,7 +114,7 @@ import Testing
       try Self.texts().filter { $0.key.hasSuffix(".swift") && !#filePath.hasSuffix($0.key) },
       modules: try Self.modules()
     )
-    let text = try String(contentsOf: Self.root.appendingPathComponent(document), encoding: .utf8)
+    let text = try String(contentsOf: packageRoot.appendingPathComponent(document), encoding: .utf8)
     var count = 0
     for span in text.matches(of: /`([^`\n]+)`/) {
       guard let isThere = code.resolves(String(span.1)) else { continue }
@@ -124,7 +127,7 @@ import Testing
   /// The manuals that name tests as `Suite.test` name only tests that exist.
   @Test func testsThatAreNamedExist() throws {
     let document = try String(
-      contentsOf: Self.root.appendingPathComponent("docs/reliability.md"),
+      contentsOf: packageRoot.appendingPathComponent("docs/reliability.md"),
       encoding: .utf8
     )
     let tests = try Self.texts().filter { $0.key.hasPrefix("Tests/") && $0.key.hasSuffix(".swift") }.values
@@ -145,7 +148,7 @@ import Testing
     let modules = try Self.modules()
     let texts = try Self.texts()
     let document = try String(
-      contentsOf: Self.root.appendingPathComponent("docs/architecture.md"),
+      contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"),
       encoding: .utf8
     )
     let table = try #require(document.split(separator: "\n## The targets\n").last)
@@ -177,7 +180,7 @@ import Testing
       }
     }
     let document = try String(
-      contentsOf: Self.root.appendingPathComponent("docs/architecture.md"),
+      contentsOf: packageRoot.appendingPathComponent("docs/architecture.md"),
       encoding: .utf8
     )
     let start = try #require(document.range(of: "| part | folder | work |\n")).upperBound

@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// The part of Proto/vectors/frames.json that ProbeTests use.
 struct FrameVectors: Decodable {
@@ -26,10 +27,7 @@ struct FrameVectors: Decodable {
 
   var frames: [Frame]
 
-  static let proto = URL(fileURLWithPath: #filePath)
-    .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent().appending(
-      path: "Proto"
-    )
+  static let proto = packageRoot.appending(path: "Proto")
 
   static let all: [Frame] = {
     do {

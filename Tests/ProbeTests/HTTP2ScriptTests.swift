@@ -80,7 +80,7 @@ struct HTTP2ScriptTests {
     #expect(ProbeScript.sequence("a=then x=or") == ["a=then x=or"])
   }
 
-  struct Play: CustomTestStringConvertible {
+  struct ScriptCase: CustomTestStringConvertible {
     var script: String
     var holds: Bool
     /// Lines of the transcript.
@@ -90,14 +90,14 @@ struct HTTP2ScriptTests {
 
   /// The listener answers /ok with 200 and a body, /reset with RST_STREAM, /goaway with GOAWAY and a close, and /two
   /// with the interleaved answers of two streams. It acknowledges pings and SETTINGS.
-  static let plays = [
-    Play(
+  static let scriptCases = [
+    ScriptCase(
       script:
         "open\nsend request :path=/ok\nexpect headers stream=1 :status=200\nexpect data stream=1 end_stream text=fine",
       holds: true,
       transcript: ["← headers stream=1 :status=200", "← data stream=1 end_stream text=fine"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/ok\nexpect headers stream=last :status=404",
       holds: false,
       transcript: [
@@ -105,25 +105,25 @@ struct HTTP2ScriptTests {
         "    received: headers stream=1 :status=200",
       ]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/ok\nexpect data stream=1",
       holds: false,
       transcript: ["    expected data, received headers"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/reset\nexpect headers stream=1",
       holds: false,
       transcript: [
         "    expected headers, received rst_stream", "    received: rst_stream stream=1 code=CANCEL",
       ]
     ),
-    Play(
+    ScriptCase(
       script:
         "open\nsend request :path=/reset\nexpect headers stream=1 or rst_stream stream=1 code=CANCEL\nalive",
       holds: true,
       transcript: []
     ),
-    Play(
+    ScriptCase(
       script:
         "open\nsend request :path=/reset\nexpect goaway code=CANCEL or rst_stream stream=1 code=NO_ERROR",
       holds: false,
@@ -131,28 +131,28 @@ struct HTTP2ScriptTests {
         "    not rst_stream stream=1 code=NO_ERROR:", "      code: expected NO_ERROR, received CANCEL",
       ]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/reset\nalive",
       holds: false,
       transcript: ["    expected ping, received rst_stream"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/goaway\nexpect headers stream=1",
       holds: false,
       transcript: ["    expected headers, received goaway"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/goaway\nexpect goaway code=INTERNAL_ERROR debug=no\nexpect close",
       holds: true,
       transcript: ["← goaway last_stream=0 code=INTERNAL_ERROR debug=no"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend request :path=/goaway\nexpect close",
       holds: false,
       transcript: ["    expected the end of the connection, received a frame"]
     ),
     // Frames of other streams are kept for later expectations. Within a stream the order matters.
-    Play(
+    ScriptCase(
       script:
         """
         open
@@ -165,7 +165,7 @@ struct HTTP2ScriptTests {
       holds: true,
       transcript: []
     ),
-    Play(
+    ScriptCase(
       script:
         """
         open
@@ -176,24 +176,24 @@ struct HTTP2ScriptTests {
       holds: true,
       transcript: []
     ),
-    Play(
+    ScriptCase(
       script: "open\nexpect headers within 20ms",
       holds: false,
       transcript: ["    expected headers, nothing came in time"]
     ),
-    Play(script: "open\nsend-hex 000004\nsend ping", holds: true, transcript: ["→ 3 raw bytes"]),
-    Play(
+    ScriptCase(script: "open\nsend-hex 000004\nsend ping", holds: true, transcript: ["→ 3 raw bytes"]),
+    ScriptCase(
       script: "open\nsend ping @length=9 bytes=0102030405060708",
       holds: true,
       transcript: ["→ ping @length=9 bytes=0102030405060708 (17 raw bytes)"]
     ),
-    Play(
+    ScriptCase(
       script: "open\nrepeat 5 send ping\nexpect ping ack\nexpect ping ack",
       holds: true,
       transcript: ["  … 5 times in all"]
     ),
     // Cases are independent.
-    Play(
+    ScriptCase(
       script:
         """
         case a
@@ -218,18 +218,18 @@ struct HTTP2ScriptTests {
     ),
   ]
 
-  @Test(arguments: plays.indices)
+  @Test(arguments: scriptCases.indices)
   func scriptGivesExpectedTranscript(_ index: Int) async throws {
-    let play = Self.plays[index]
+    let scriptCase = Self.scriptCases[index]
     let listener = try await HTTP2Listener.start()
     let lines = Transcript()
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
-    let script = try ProbeScript("protocol http2\n" + play.script)
+    let script = try ProbeScript("protocol http2\n" + scriptCase.script)
     let holds = try await runner.run(script, in: HTTP2Frames(authority: listener.target))
-    #expect(holds == play.holds, "\(lines.all.joined(separator: "\n"))")
-    for line in play.transcript {
+    #expect(holds == scriptCase.holds, "\(lines.all.joined(separator: "\n"))")
+    for line in scriptCase.transcript {
       #expect(lines.all.contains(line), "\(line)\n\(lines.all.joined(separator: "\n"))")
     }
     // There is one line per frame, and bytes only with `showsHex`.

@@ -76,7 +76,7 @@ struct ScriptTests {
     }
   }
 
-  struct Play: CustomTestStringConvertible {
+  struct ScriptCase: CustomTestStringConvertible {
     var script: String
     var holds: Bool
     /// The beginning of a line in the transcript.
@@ -84,60 +84,60 @@ struct ScriptTests {
     var testDescription: String { transcriptLine }
   }
 
-  static let plays = [
-    Play(
+  static let scriptCases = [
+    ScriptCase(
       script: "open\nsend ping bytes=0102030405060708\nexpect pong bytes=0102030405060708",
       holds: true,
       transcriptLine: "← pong bytes=0102030405060708"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend ping\nexpect pong bytes=0102030405060708",
       holds: false,
       transcriptLine: "    bytes: expected 0102030405060708, received 0000000000000000"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend ping\nexpect drain",
       holds: false,
       transcriptLine: "    expected drain, received pong"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend get_channel cid=a:b\nexpect error channel_not_found",
       holds: true,
       transcriptLine: "→ get_channel @shard=6 @correlation=1 cid=a:b"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend get_channel cid=a:b\nexpect error busy",
       holds: false,
       transcriptLine: "line 3: expect error busy"
     ),
-    Play(script: "send-hex 00000007\nexpect close", holds: true, transcriptLine: "→ 4 raw bytes"),
-    Play(
+    ScriptCase(script: "send-hex 00000007\nexpect close", holds: true, transcriptLine: "→ 4 raw bytes"),
+    ScriptCase(
       script: "open\ntimeout 20ms\nexpect close",
       holds: false,
       transcriptLine: "    expected the end of the connection, nothing came in time"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend ping\nexpect close",
       holds: false,
       transcriptLine: "    expected the end of the connection, received a frame"
     ),
-    Play(
+    ScriptCase(
       script: "open\ntimeout 20ms\nexpect pong",
       holds: false,
       transcriptLine: "    expected pong, nothing came in time"
     ),
-    Play(
+    ScriptCase(
       script: "send-hex 00000007\nexpect pong",
       holds: false,
       transcriptLine: "    expected pong, the connection was closed"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend drain foo=1",
       holds: false,
       transcriptLine: "    drain has no field 'foo'; its fields are: "
     ),
     // Unexpected events are skipped.
-    Play(
+    ScriptCase(
       script: """
         open
         send subscribe channels=[a:b]
@@ -148,7 +148,7 @@ struct ScriptTests {
       holds: true,
       transcriptLine: "← events through=1 lost=0 channels=[] users=[]"
     ),
-    Play(
+    ScriptCase(
       script: """
         open
         send subscribe channels=[a:b]
@@ -158,27 +158,31 @@ struct ScriptTests {
       holds: false,
       transcriptLine: "    channels[0].events[0].sequence: expected 4, received 3"
     ),
-    Play(
+    ScriptCase(
       script: "open\nsend subscribe channels=[a:b]\nexpect subscribe_reply\ntimeout 20ms\nexpect close",
       holds: false,
       transcriptLine: "    expected the end of the connection, nothing came in time"
     ),
-    Play(
+    ScriptCase(
       script: "open\nconnect\nopen\nclose\nexpect close",
       holds: true,
       transcriptLine: "← ready session=resumed"
     ),
-    Play(script: "open\nconnect\nnew-session\nopen", holds: true, transcriptLine: "← ready session=new"),
-    Play(
+    ScriptCase(
+      script: "open\nconnect\nnew-session\nopen",
+      holds: true,
+      transcriptLine: "← ready session=new"
+    ),
+    ScriptCase(
       script: "wait 1ms\nsend ping\nexpect close",
       holds: true,
       transcriptLine: "→ ping bytes=0000000000000000"
     ),
   ]
 
-  @Test(arguments: plays.indices)
+  @Test(arguments: scriptCases.indices)
   func scriptGivesExpectedTranscript(_ index: Int) async throws {
-    let play = Self.plays[index]
+    let scriptCase = Self.scriptCases[index]
     let secret = Array("a secret of the test".utf8)
     let listener = try await Listener.start(secret: secret)
     let lines = Lines()
@@ -187,9 +191,12 @@ struct ScriptTests {
     let runner = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
-    let holds = try await runner.run(try ProbeScript(play.script), in: wireProtocol)
-    #expect(holds == play.holds)
-    #expect(lines.all.contains { $0.hasPrefix(play.transcriptLine) }, "\(lines.all.joined(separator: "\n"))")
+    let holds = try await runner.run(try ProbeScript(scriptCase.script), in: wireProtocol)
+    #expect(holds == scriptCase.holds)
+    #expect(
+      lines.all.contains { $0.hasPrefix(scriptCase.transcriptLine) },
+      "\(lines.all.joined(separator: "\n"))"
+    )
     try await listener.stop()
   }
 

@@ -22,7 +22,7 @@ struct DecoderTests {
     #expect(try feed(Self.stream.map { [$0] }) == feed([Self.stream]))
   }
 
-  @Test(arguments: 0..<50)
+  @Test(arguments: TestRun.seeds(50, long: 1_000))
   func framesAreDecodedInRandomPieces(_ seed: UInt64) throws {
     var generator = SplitMix64(seed: seed)
     var pieces: [[UInt8]] = []

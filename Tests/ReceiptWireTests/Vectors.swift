@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// The golden vectors of Proto/vectors, as in the files.
 enum Vectors {
@@ -105,12 +106,13 @@ enum Vectors {
   }
 
   private static func load<T: Decodable>(_ name: String, as type: T.Type) -> T {
-    let folder = URL(fileURLWithPath: #filePath)
-      .deletingLastPathComponent().deletingLastPathComponent().deletingLastPathComponent()
     let decoder = JSONDecoder()
     decoder.keyDecodingStrategy = .convertFromSnakeCase
     do {
-      return try decoder.decode(type, from: Data(contentsOf: folder.appending(path: "Proto/vectors/\(name)")))
+      return try decoder.decode(
+        type,
+        from: Data(contentsOf: packageRoot.appending(path: "Proto/vectors/\(name)"))
+      )
     } catch {
       fatalError("Proto/vectors/\(name): \(error)")
     }

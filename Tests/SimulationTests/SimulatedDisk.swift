@@ -88,6 +88,7 @@ final class SimulatedDisk: StorageEngine, @unchecked Sendable {
   func purge() throws(StorageError) {}
 
   func commit(_ group: CommitGroup) throws(StorageError) {
+    // All steps are done, so that their order does not matter.
     var random = SplitMix64(seed: 0)
     Self.steps(group, &random).forEach(perform)
   }

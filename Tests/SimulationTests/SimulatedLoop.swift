@@ -32,7 +32,7 @@ final class SimulatedLoop: StoreLoopDriver {
   }
 
   let number: Int
-  unowned let world: Simulation
+  unowned let simulation: Simulation
   let disk: SimulatedDisk
   /// A follower does nothing that the oracles know of.
   private(set) var isFollower: Bool
@@ -48,13 +48,13 @@ final class SimulatedLoop: StoreLoopDriver {
 
   init(
     _ number: Int,
-    world: Simulation,
+    simulation: Simulation,
     configuration: StoreLoopConfiguration,
     disk: SimulatedDisk,
     follows: Bool = false
   ) throws(StorageError) {
     self.number = number
-    self.world = world
+    self.simulation = simulation
     self.disk = disk
     isFollower = follows
     var stored: [(shard: ShardID, state: StoredShard)] = []
@@ -76,7 +76,7 @@ final class SimulatedLoop: StoreLoopDriver {
     isFollower = false
     loop.promote()
     for load in loads {
-      world.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.loadID
+      simulation.oracles[Int(load.request.shard.rawValue)].loading[load.reference] = load.request.loadID
     }
   }
 
@@ -88,44 +88,46 @@ final class SimulatedLoop: StoreLoopDriver {
   // MARK: StoreLoopDriver
 
   func commit(_ group: CommitGroup) {
-    if commit != nil { world.faults.append("a second commit while one is in flight") }
-    let steps = SimulatedDisk.steps(group, &world.random)
-    commit = Commit(steps: steps, fate: isFollower ? .success : world.fate(steps: steps.count))
-    if !isFollower { world.closed(group, by: self) }
+    if commit != nil { simulation.faults.append("a second commit while one is in flight") }
+    let steps = SimulatedDisk.steps(group, &simulation.random)
+    commit = Commit(steps: steps, fate: isFollower ? .success : simulation.fate(steps: steps.count))
+    if !isFollower { simulation.closed(group, by: self) }
   }
 
   func load(_ request: LoadRequest, as reference: ChannelReference) {
     var load = Load(request: request, reference: reference)
-    if world.random.oneIn(2) { load.early = .some(read(request)) }
+    if simulation.random.oneIn(2) { load.early = .some(read(request)) }
     loads.append(load)
     if isFollower { return }
     // A user's index: no request waits for it.
     if case .cid(let name) = reference, IndexName.isIndex(name) { return }
     let shard = Int(request.shard.rawValue)
-    let known = world.oracles[shard].loading.updateValue(request.loadID, forKey: reference)
+    let known = simulation.oracles[shard].loading.updateValue(request.loadID, forKey: reference)
     // A request loads a channel by name; the load may have waited for memory since.
     if case .cid = reference {
-      if known != .some(nil) { world.faults.append("\(reference) is read without a waiting request") }
+      if known != .some(nil) { simulation.faults.append("\(reference) is read without a waiting request") }
     } else if known != nil {
-      world.faults.append("\(reference) is requested twice")
+      simulation.faults.append("\(reference) is requested twice")
     }
   }
 
   func peek(_ request: StorageReadRequest) {
-    peeks.append(Peek(request: request, early: world.random.oneIn(2) ? request.perform(on: disk) : nil))
+    peeks.append(Peek(request: request, early: simulation.random.oneIn(2) ? request.perform(on: disk) : nil))
   }
 
   func read(_ request: LoadRequest) -> StoredChannel? { try? disk.read(request.shard, request.channel) }
 
   /// Only trimming reads steps, and these histories are too short for it.
-  func readSteps(_ request: StepRequest) { world.faults.append("steps are read: \(request)") }
+  func readSteps(_ request: StepRequest) { simulation.faults.append("steps are read: \(request)") }
 
   func deliver(_ deliveries: [MembershipDelivery]) {
-    if isFollower { world.faults.append("a follower sends changes") }
-    world.post(.changes(deliveries))
+    if isFollower { simulation.faults.append("a follower sends changes") }
+    simulation.post(.changes(deliveries))
   }
 
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) { world.post(.taken(acknowledgements)) }
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
+    simulation.post(.taken(acknowledgements))
+  }
 
   /// Used for indexes only: no channel here is large enough for a sliced query.
   func sliceLater() { isSliceRequested = true }
@@ -136,11 +138,11 @@ final class SimulatedLoop: StoreLoopDriver {
     loop.slice()
   }
 
-  func purge() { world.faults.append("an unrequested purge") }
+  func purge() { simulation.faults.append("an unrequested purge") }
 
   func report(_ error: StorageError) {
     if case .failed = error { return }
-    world.faults.append("\(error)")
+    simulation.faults.append("\(error)")
   }
 
   func loopHalted(_ error: StorageError) { isHalted = true }

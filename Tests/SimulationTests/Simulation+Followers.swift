@@ -70,7 +70,7 @@ extension Simulation {
   private func follower(_ number: Int) throws(StorageError) -> SimulatedLoop {
     let follower = try SimulatedLoop(
       number,
-      world: self,
+      simulation: self,
       configuration: followerConfiguration,
       disk: followerDisk,
       follows: true

@@ -66,7 +66,7 @@ extension Simulation {
       for _ in 0...(random.oneIn(5) ? 1 : 0) {
         loops = []
         for number in 0..<Self.loopCount {
-          loops.append(try SimulatedLoop(number, world: self, configuration: configuration, disk: disk))
+          loops.append(try SimulatedLoop(number, simulation: self, configuration: configuration, disk: disk))
         }
       }
       if hasFollowers { try startFollowers() }

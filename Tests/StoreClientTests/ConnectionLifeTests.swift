@@ -10,201 +10,203 @@ struct ConnectionLifeTests {
   // MARK: - Deadlines
 
   @Test func unsentRequestsFailAsUnavailableAtTheirDeadline() {
-    let world = ClientWorld()
-    world.down = [0]
-    world.client.start()
-    world.command(1)
-    world.query(2)
-    world.client.flush()
-    world.advance(.milliseconds(4900))
-    #expect(world.recorder.failures.isEmpty)
-    world.advance(.milliseconds(400))
-    #expect(world.recorder.failures == [1: .unavailable, 2: .unavailable])
-    #expect(world.recorder.events.last == .complete)
+    let harness = ClientHarness()
+    harness.down = [0]
+    harness.client.start()
+    harness.command(1)
+    harness.query(2)
+    harness.client.flush()
+    harness.advance(.milliseconds(4900))
+    #expect(harness.recorder.failures.isEmpty)
+    harness.advance(.milliseconds(400))
+    #expect(harness.recorder.failures == [1: .unavailable, 2: .unavailable])
+    #expect(harness.recorder.events.last == .complete)
     // The counter of the unsent command is not missing.
-    world.command(3)
-    world.down = []
-    world.advance(.seconds(2))
-    #expect(world.store.requests.map(\.counter) == [1])
-    #expect(world.recorder.replies == [3])
+    harness.command(3)
+    harness.down = []
+    harness.advance(.seconds(2))
+    #expect(harness.store.requests.map(\.counter) == [1])
+    #expect(harness.recorder.replies == [3])
   }
 
   @Test func unansweredRequestsFailWithOutcomeUnknown() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.query(2)
-    world.flush()
-    world.advance(.milliseconds(5300))
-    #expect(world.recorder.failures == [1: .outcomeUnknown, 2: .unavailable])
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.query(2)
+    harness.flush()
+    harness.advance(.milliseconds(5300))
+    #expect(harness.recorder.failures == [1: .outcomeUnknown, 2: .unavailable])
     // Late replies belong to no request, and free the window.
-    for request in world.store.waiting { world.connection!.answer(request) }
-    world.pump()
-    #expect(world.recorder.replies.isEmpty)
-    #expect(world.client.isReady)
-    #expect(world.client.stats.repliesLate == 2)
-    #expect(world.client.stats.inFlight == 0)
-    #expect(world.client.stats.retainedBytes == 0)
+    for request in harness.store.waiting { harness.connection!.answer(request) }
+    harness.pump()
+    #expect(harness.recorder.replies.isEmpty)
+    #expect(harness.client.isReady)
+    #expect(harness.client.stats.repliesLate == 2)
+    #expect(harness.client.stats.inFlight == 0)
+    #expect(harness.client.stats.retainedBytes == 0)
   }
 
   @Test func timedOutRequestsAreNotResent() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.flush()
-    world.advance(.seconds(3))
-    world.command(2)
-    world.flush()
-    world.advance(.milliseconds(2500))
-    #expect(world.recorder.failures == [1: .outcomeUnknown])
-    world.store.holdsReplies = false
-    world.cut()
-    world.advance(.milliseconds(100))
-    #expect(world.recorder.replies == [2])
-    #expect(world.store.requests.map(\.counter) == [1, 2, 2])
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.flush()
+    harness.advance(.seconds(3))
+    harness.command(2)
+    harness.flush()
+    harness.advance(.milliseconds(2500))
+    #expect(harness.recorder.failures == [1: .outcomeUnknown])
+    harness.store.holdsReplies = false
+    harness.cut()
+    harness.advance(.milliseconds(100))
+    #expect(harness.recorder.replies == [2])
+    #expect(harness.store.requests.map(\.counter) == [1, 2, 2])
   }
 
   @Test func timedOutRequestsStillCountAgainstTheWindow() {
-    let world = ClientWorld()
-    world.store.window = 4
-    world.store.holdsReplies = true
-    world.open()
-    for token in 1...4 { world.command(UInt64(token)) }
-    world.flush()
-    world.advance(.milliseconds(5300))
-    #expect(world.recorder.failures.count == 4)
+    let harness = ClientHarness()
+    harness.store.window = 4
+    harness.store.holdsReplies = true
+    harness.open()
+    for token in 1...4 { harness.command(UInt64(token)) }
+    harness.flush()
+    harness.advance(.milliseconds(5300))
+    #expect(harness.recorder.failures.count == 4)
     // The store still owes four replies: it would refuse a fifth request as busy.
-    #expect(!world.command(5))
-    world.connection!.answer(world.store.waiting[0])
-    world.pump()
-    #expect(world.command(6))
-    world.flush()
-    #expect(world.store.requests.count == 5)
-    #expect(!world.command(7))
+    #expect(!harness.command(5))
+    harness.connection!.answer(harness.store.waiting[0])
+    harness.pump()
+    #expect(harness.command(6))
+    harness.flush()
+    #expect(harness.store.requests.count == 5)
+    #expect(!harness.command(7))
   }
 
   // MARK: - Pings
 
   @Test func idleStoresArePingedAndSilentOnesDisconnected() {
-    let world = ClientWorld()
-    world.open()
-    world.advance(.milliseconds(4900))
-    #expect(world.store.pings == 0)
-    world.advance(.milliseconds(300))
-    #expect(world.store.pings == 1)
-    world.advance(.seconds(20))
-    #expect(world.store.pings >= 4)
-    #expect(world.client.isReady)
-    #expect(world.client.disconnectedSince == nil)
-    #expect(world.attempts.count == 1)
+    let harness = ClientHarness()
+    harness.open()
+    harness.advance(.milliseconds(4900))
+    #expect(harness.store.pings == 0)
+    harness.advance(.milliseconds(300))
+    #expect(harness.store.pings == 1)
+    harness.advance(.seconds(20))
+    #expect(harness.store.pings >= 4)
+    #expect(harness.client.isReady)
+    #expect(harness.client.disconnectedSince == nil)
+    #expect(harness.attempts.count == 1)
 
-    world.store.isSilent = true
-    let silent = (world.loop as any EventLoop).now
+    harness.store.isSilent = true
+    let silent = (harness.loop as any EventLoop).now
     var disconnectedSince: NIODeadline?
-    world.recorder.onEvent = { if $0 == .ready(false) { disconnectedSince = world.client.disconnectedSince } }
-    world.advance(.milliseconds(10_500))
-    #expect(world.attempts.count > 1)
-    #expect(world.recorder.events.contains(.ready(false)))
+    harness.recorder.onEvent = {
+      if $0 == .ready(false) { disconnectedSince = harness.client.disconnectedSince }
+    }
+    harness.advance(.milliseconds(10_500))
+    #expect(harness.attempts.count > 1)
+    #expect(harness.recorder.events.contains(.ready(false)))
     // Measured not from the disconnect, but from the last received bytes, some seconds earlier.
     #expect(disconnectedSince.map { $0 <= silent } == true)
   }
 
   @Test func disconnectedSinceIsTheTimeOfTheLoss() {
-    let world = ClientWorld()
-    world.open()
-    world.advance(.seconds(3))
-    #expect(world.client.disconnectedSince == nil)
-    world.down = [0]
-    let lost = (world.loop as any EventLoop).now
-    world.cut()
-    world.advance(.seconds(2))
-    #expect(world.client.disconnectedSince == lost)
-    world.down = []
-    world.advance(.seconds(2))
-    #expect(world.client.isReady && world.client.disconnectedSince == nil)
+    let harness = ClientHarness()
+    harness.open()
+    harness.advance(.seconds(3))
+    #expect(harness.client.disconnectedSince == nil)
+    harness.down = [0]
+    let lost = (harness.loop as any EventLoop).now
+    harness.cut()
+    harness.advance(.seconds(2))
+    #expect(harness.client.disconnectedSince == lost)
+    harness.down = []
+    harness.advance(.seconds(2))
+    #expect(harness.client.isReady && harness.client.disconnectedSince == nil)
   }
 
   @Test func pingsFromTheStoreAreAnswered() {
-    let world = ClientWorld()
-    world.open()
+    let harness = ClientHarness()
+    harness.open()
     var bytes = ByteBuffer()
     bytes.writeFrame(FrameHeader(.ping, correlation: 77)) { $0.writeInteger(UInt64(0x0102_0304_0506_0708)) }
-    world.deliver(bytes)
-    world.pump()
-    let last = world.connection!.frames.last
+    harness.deliver(bytes)
+    harness.pump()
+    let last = harness.connection!.frames.last
     #expect(last == FrameHeader(.pong, correlation: 77))
   }
 
   // MARK: - Draining
 
   @Test func drainingStoresGetNoNewRequests() {
-    let world = ClientWorld(stores: [FakeStore(), FakeStore()])
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.flush()
+    let harness = ClientHarness(stores: [EchoStore(), EchoStore()])
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.flush()
     var bytes = ByteBuffer()
     bytes.writeFrame(FrameHeader(.drain)) { _ in }
-    world.deliver(bytes)
-    #expect(!world.client.isReady)
-    world.command(2)
-    world.flush()
-    #expect(world.store.requests.count == 1)
-    #expect(world.attempts == [0])
-    world.connection!.answer(world.store.waiting[0])
-    world.pump()
-    #expect(world.recorder.replies == [1])
+    harness.deliver(bytes)
+    #expect(!harness.client.isReady)
+    harness.command(2)
+    harness.flush()
+    #expect(harness.store.requests.count == 1)
+    #expect(harness.attempts == [0])
+    harness.connection!.answer(harness.store.waiting[0])
+    harness.pump()
+    #expect(harness.recorder.replies == [1])
     // All requests are answered: the client continues at the other address, in the same session.
-    world.advance(.milliseconds(100))
-    #expect(world.attempts == [0, 1])
-    #expect(world.recorder.replies == [1, 2])
-    #expect(world.stores[1].requests.map(\.counter) == [2])
-    #expect(world.stores[1].hellos[0].session == world.store.hellos[0].session)
+    harness.advance(.milliseconds(100))
+    #expect(harness.attempts == [0, 1])
+    #expect(harness.recorder.replies == [1, 2])
+    #expect(harness.stores[1].requests.map(\.counter) == [2])
+    #expect(harness.stores[1].hellos[0].session == harness.store.hellos[0].session)
   }
 
   @Test func requestsMoveOnWhenADrainingStoreCloses() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.flush()
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.flush()
     var bytes = ByteBuffer()
     bytes.writeFrame(FrameHeader(.drain)) { _ in }
-    world.deliver(bytes)
-    world.command(2)
-    world.flush()
-    world.store.holdsReplies = false
-    world.connection!.close()
-    world.pump()
-    world.advance(.milliseconds(100))
-    #expect(world.recorder.replies == [1, 2])
-    #expect(world.store.requests.map(\.isResend) == [false, true, false])
+    harness.deliver(bytes)
+    harness.command(2)
+    harness.flush()
+    harness.store.holdsReplies = false
+    harness.connection!.close()
+    harness.pump()
+    harness.advance(.milliseconds(100))
+    #expect(harness.recorder.replies == [1, 2])
+    #expect(harness.store.requests.map(\.isResend) == [false, true, false])
   }
 
   // MARK: - Addresses and waits
 
   @Test func addressesAreTriedInOrder() {
-    let world = ClientWorld(stores: [FakeStore(), FakeStore(), FakeStore()])
-    world.down = [0, 1]
-    world.command(1)
-    world.client.start()
-    world.advance(.milliseconds(200))
-    #expect(world.attempts == [0, 1, 2])
-    #expect(world.recorder.replies == [1])
+    let harness = ClientHarness(stores: [EchoStore(), EchoStore(), EchoStore()])
+    harness.down = [0, 1]
+    harness.command(1)
+    harness.client.start()
+    harness.advance(.milliseconds(200))
+    #expect(harness.attempts == [0, 1, 2])
+    #expect(harness.recorder.replies == [1])
     // After a lost connection the client first tries the same address.
-    world.cut()
-    world.advance(.milliseconds(200))
-    #expect(world.attempts == [0, 1, 2, 2])
+    harness.cut()
+    harness.advance(.milliseconds(200))
+    #expect(harness.attempts == [0, 1, 2, 2])
     // Then it tries the others.
-    world.down = [1, 2]
-    world.cut()
-    world.command(2)
-    world.client.flush()
-    world.advance(.milliseconds(400))
-    #expect(world.attempts == [0, 1, 2, 2, 2, 0])
-    #expect(world.recorder.replies == [1, 2])
+    harness.down = [1, 2]
+    harness.cut()
+    harness.command(2)
+    harness.client.flush()
+    harness.advance(.milliseconds(400))
+    #expect(harness.attempts == [0, 1, 2, 2, 2, 0])
+    #expect(harness.recorder.replies == [1, 2])
   }
 
   @Test func backoffDoublesUpToTheMaximum() {
@@ -228,96 +230,96 @@ struct ConnectionLifeTests {
   /// Only an answered request proves that a store works. The backoff grows for a store that accepts connections and
   /// closes them at once.
   @Test func backoffGrowsForAStoreThatClosesAtOnce() {
-    let world = ClientWorld()
-    world.open()
+    let harness = ClientHarness()
+    harness.open()
     for _ in 0..<200 {
-      world.advance(.milliseconds(50))
-      world.cut()
+      harness.advance(.milliseconds(50))
+      harness.cut()
     }
     // 10 seconds: 20 + 40 + … + 640 ms, then at most two attempts a second.
-    #expect(world.attempts.count < 30)
+    #expect(harness.attempts.count < 30)
   }
 
   @Test func readinessChangesAreReported() {
-    let world = ClientWorld()
-    world.open()
-    world.cut()
-    world.advance(.milliseconds(100))
-    let changes = world.recorder.events.filter { if case .ready = $0 { true } else { false } }
+    let harness = ClientHarness()
+    harness.open()
+    harness.cut()
+    harness.advance(.milliseconds(100))
+    let changes = harness.recorder.events.filter { if case .ready = $0 { true } else { false } }
     #expect(changes == [.ready(true), .ready(false), .ready(true)])
   }
 
   // MARK: - Ended sessions
 
   @Test func expiredSessionFailsSentCommandsOnly() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.query(2)
-    world.command(3)
-    world.flush()
-    world.cut()
-    world.command(4)
-    world.query(5)
-    world.client.flush()
-    world.store.expiresOldSessions = true
-    world.store.holdsReplies = false
-    world.advance(.milliseconds(300))
-    #expect(world.recorder.failures == [1: .outcomeUnknown, 3: .outcomeUnknown])
-    #expect(world.recorder.replies == [2, 4, 5])
-    let hellos = world.store.hellos
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.query(2)
+    harness.command(3)
+    harness.flush()
+    harness.cut()
+    harness.command(4)
+    harness.query(5)
+    harness.client.flush()
+    harness.store.expiresOldSessions = true
+    harness.store.holdsReplies = false
+    harness.advance(.milliseconds(300))
+    #expect(harness.recorder.failures == [1: .outcomeUnknown, 3: .outcomeUnknown])
+    #expect(harness.recorder.replies == [2, 4, 5])
+    let hellos = harness.store.hellos
     #expect(hellos.count == 3)
     #expect(hellos[1].session == hellos[0].session)
     #expect(hellos[2].session != hellos[0].session)
     #expect(hellos[2].sessionAgeMilliseconds == nil)
     // The new session's counters start at 1.
-    #expect(world.store.requests.suffix(3).map(\.counter) == [nil, 1, nil])
+    #expect(harness.store.requests.suffix(3).map(\.counter) == [nil, 1, nil])
   }
 
   /// Another data directory at the same address knows none of the first one's commands.
   @Test func anotherDataDirectoryEndsTheSession() {
-    let world = ClientWorld(stores: [FakeStore(), FakeStore()])
-    world.stores[1].identity = SessionID(high: 2, low: 2)
-    world.stores[1].shardCount = 5
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1, cid: "messaging:a")
-    world.query(2, cid: "messaging:b")
-    world.flush()
-    world.down = [0]
-    world.cut()
-    world.command(3, cid: "messaging:c")
-    world.client.flush()
-    world.advance(.seconds(2))
-    #expect(world.recorder.failures == [1: .outcomeUnknown])
-    #expect(world.recorder.replies == [2, 3])
-    #expect(world.client.shardCount == 5)
-    for request in world.stores[1].requests {
+    let harness = ClientHarness(stores: [EchoStore(), EchoStore()])
+    harness.stores[1].identity = SessionID(high: 2, low: 2)
+    harness.stores[1].shardCount = 5
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1, cid: "messaging:a")
+    harness.query(2, cid: "messaging:b")
+    harness.flush()
+    harness.down = [0]
+    harness.cut()
+    harness.command(3, cid: "messaging:c")
+    harness.client.flush()
+    harness.advance(.seconds(2))
+    #expect(harness.recorder.failures == [1: .outcomeUnknown])
+    #expect(harness.recorder.replies == [2, 3])
+    #expect(harness.client.shardCount == 5)
+    for request in harness.stores[1].requests {
       #expect(request.shard == .owning(Array(request.name.utf8).span.bytes, count: 5))
     }
-    #expect(world.stores[1].requests.map(\.counter) == [nil, 1])
+    #expect(harness.stores[1].requests.map(\.counter) == [nil, 1])
   }
 
   /// A request larger than a new store's limit fails, instead of being sent and closing each connection.
   @Test func oversizeRequestsFailUnderALowerFrameLimit() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1, bytes: 3000)
-    world.command(2)
-    world.flush()
-    world.cut()
-    world.command(3)
-    world.command(4, bytes: 3000)
-    world.command(5)
-    world.client.flush()
-    world.store.frameLengthMax = 2000
-    world.store.holdsReplies = false
-    world.advance(.milliseconds(100))
-    #expect(world.recorder.failures == [1: .outcomeUnknown, 4: .unavailable])
-    #expect(world.recorder.replies == [2, 3, 5])
-    #expect(world.store.requests.suffix(3).map(\.counter) == [2, 3, 4])
-    #expect(world.client.stats.retainedBytes == 0)
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1, bytes: 3000)
+    harness.command(2)
+    harness.flush()
+    harness.cut()
+    harness.command(3)
+    harness.command(4, bytes: 3000)
+    harness.command(5)
+    harness.client.flush()
+    harness.store.frameLengthMax = 2000
+    harness.store.holdsReplies = false
+    harness.advance(.milliseconds(100))
+    #expect(harness.recorder.failures == [1: .outcomeUnknown, 4: .unavailable])
+    #expect(harness.recorder.replies == [2, 3, 5])
+    #expect(harness.store.requests.suffix(3).map(\.counter) == [2, 3, 4])
+    #expect(harness.client.stats.retainedBytes == 0)
   }
 }

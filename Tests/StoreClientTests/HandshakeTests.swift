@@ -30,34 +30,34 @@ struct HandshakeTests {
     SecretRow(client: [old, new], store: [new, old], opens: true, testDescription: "in other orders"),
   ])
   func secretsMustMatch(_ row: SecretRow) {
-    let world = ClientWorld { $0.secrets = row.client }
-    world.store.secrets = row.store
-    world.command(1)
-    world.open()
-    #expect(world.client.isReady == row.opens)
-    #expect(world.recorder.replies == (row.opens ? [1] : []))
+    let harness = ClientHarness { $0.secrets = row.client }
+    harness.store.secrets = row.store
+    harness.command(1)
+    harness.open()
+    #expect(harness.client.isReady == row.opens)
+    #expect(harness.recorder.replies == (row.opens ? [1] : []))
     // A store without a valid proof gets neither proof nor request.
-    if !row.opens { #expect(world.store.requests.isEmpty) }
+    if !row.opens { #expect(harness.store.requests.isEmpty) }
   }
 
   @Test func unprovenStoreGetsNoProof() {
     for proof in [[], [UInt8](repeating: 0, count: 32), [1, 2, 3], [UInt8](repeating: 7, count: 64)] {
-      let world = ClientWorld { $0.secrets = [Self.new] }
-      world.store.secrets = [Self.new]
-      world.store.proofOverride = proof
-      world.open()
-      #expect(!world.client.isReady)
-      #expect(world.store.connections[0].frames.map(\.kind) == [.hello])
+      let harness = ClientHarness { $0.secrets = [Self.new] }
+      harness.store.secrets = [Self.new]
+      harness.store.proofOverride = proof
+      harness.open()
+      #expect(!harness.client.isReady)
+      #expect(harness.store.connections[0].frames.map(\.kind) == [.hello])
     }
   }
 
   @Test func helloHasIdentityAndSessionAge() {
-    let world = ClientWorld { $0.name = String(repeating: "ä", count: 40) }
-    world.open()
-    world.advance(.milliseconds(700))
-    world.cut()
-    world.advance(.milliseconds(300))
-    let hellos = world.store.hellos
+    let harness = ClientHarness { $0.name = String(repeating: "ä", count: 40) }
+    harness.open()
+    harness.advance(.milliseconds(700))
+    harness.cut()
+    harness.advance(.milliseconds(300))
+    let hellos = harness.store.hellos
     #expect(hellos.count == 2)
     #expect(hellos[0].name == String(repeating: "ä", count: 32))
     #expect(hellos[0].versionLowest == 1 && hellos[0].versionHighest == 1)
@@ -69,20 +69,20 @@ struct HandshakeTests {
   }
 
   @Test func unsupportedVersionsAndLimitsAreRefused() {
-    let changes: [(FakeStore) -> Void] = [
+    let changes: [(EchoStore) -> Void] = [
       { $0.version = 2 }, { $0.window = 0 }, { $0.frameLengthMax = 100 },
     ]
     for change in changes {
-      let world = ClientWorld()
-      change(world.store)
-      world.open()
-      #expect(!world.client.isReady)
-      #expect(world.store.connections[0].frames.map(\.kind) == [.hello])
-      world.store.version = 1
-      world.store.window = 100
-      world.store.frameLengthMax = 1 << 20
-      world.advance(.seconds(1))
-      #expect(world.client.isReady)
+      let harness = ClientHarness()
+      change(harness.store)
+      harness.open()
+      #expect(!harness.client.isReady)
+      #expect(harness.store.connections[0].frames.map(\.kind) == [.hello])
+      harness.store.version = 1
+      harness.store.window = 100
+      harness.store.frameLengthMax = 1 << 20
+      harness.advance(.seconds(1))
+      #expect(harness.client.isReady)
     }
   }
 
@@ -102,41 +102,41 @@ struct HandshakeTests {
   @Test(arguments: garbage.indices)
   func garbageInsteadOfAChallengeClosesTheConnection(_ index: Int) {
     let row = Self.garbage[index]
-    let world = ClientWorld()
-    world.command(1)
-    world.client.start()
-    world.loop.run()
-    world.deliver(ByteBuffer(hex: row.hex))
-    #expect(world.channel?.isActive == false, "\(row.name)")
-    world.advance(.seconds(1))
-    #expect(world.client.isReady, "\(row.name): not opened again")
-    #expect(world.recorder.replies == [1])
+    let harness = ClientHarness()
+    harness.command(1)
+    harness.client.start()
+    harness.loop.run()
+    harness.deliver(ByteBuffer(hex: row.hex))
+    #expect(harness.channel?.isActive == false, "\(row.name)")
+    harness.advance(.seconds(1))
+    #expect(harness.client.isReady, "\(row.name): not opened again")
+    #expect(harness.recorder.replies == [1])
   }
 
   @Test(arguments: garbage.indices)
   func garbageAfterTheOpeningClosesTheConnection(_ index: Int) {
     let row = Self.garbage[index]
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    world.command(1)
-    world.flush()
-    world.deliver(ByteBuffer(hex: row.hex))
-    #expect(!world.client.isReady, "\(row.name)")
-    world.store.holdsReplies = false
-    world.advance(.seconds(1))
-    #expect(world.recorder.replies == [1], "\(row.name)")
-    #expect(world.store.requests.map(\.isResend) == [false, true])
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    harness.command(1)
+    harness.flush()
+    harness.deliver(ByteBuffer(hex: row.hex))
+    #expect(!harness.client.isReady, "\(row.name)")
+    harness.store.holdsReplies = false
+    harness.advance(.seconds(1))
+    #expect(harness.recorder.replies == [1], "\(row.name)")
+    #expect(harness.store.requests.map(\.isResend) == [false, true])
   }
 
   @Test func strayRepliesCloseTheConnection() {
     for change in ["other correlation", "other kind", "twice", "before it was sent"] {
-      let world = ClientWorld()
-      world.store.holdsReplies = true
-      world.open()
-      world.command(1)
-      world.flush()
-      let request = world.store.waiting[0]
+      let harness = ClientHarness()
+      harness.store.holdsReplies = true
+      harness.open()
+      harness.command(1)
+      harness.flush()
+      let request = harness.store.waiting[0]
       var bytes = ByteBuffer()
       switch change {
       case "other correlation":
@@ -144,42 +144,42 @@ struct HandshakeTests {
       case "other kind":
         bytes.writeFrame(FrameHeader(.markUnreadReply, correlation: request.correlation)) { _ in }
       case "before it was sent":
-        world.command(2)
+        harness.command(2)
         bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation + 1)) { _ in }
       default:
         for _ in 0..<2 {
           bytes.writeFrame(FrameHeader(.markReadReply, correlation: request.correlation)) { _ in }
         }
       }
-      world.deliver(bytes)
-      #expect(!world.client.isReady, "\(change)")
-      #expect(world.recorder.replies == (change == "twice" ? [1] : []), "\(change)")
+      harness.deliver(bytes)
+      #expect(!harness.client.isReady, "\(change)")
+      #expect(harness.recorder.replies == (change == "twice" ? [1] : []), "\(change)")
     }
   }
 
   @Test func slowOpeningTimesOut() {
-    let world = ClientWorld()
-    world.client.start()
-    world.loop.run()
+    let harness = ClientHarness()
+    harness.client.start()
+    harness.loop.run()
     // The store never answers the hello.
-    for _ in 0..<99 { world.loop.advanceTime(by: .milliseconds(100)) }
-    #expect(world.attempts.count == 1)
-    world.loop.advanceTime(by: .milliseconds(200))
-    #expect(world.attempts.count == 2)
-    world.advance(.seconds(1))
-    #expect(world.client.isReady)
+    for _ in 0..<99 { harness.loop.advanceTime(by: .milliseconds(100)) }
+    #expect(harness.attempts.count == 1)
+    harness.loop.advanceTime(by: .milliseconds(200))
+    #expect(harness.attempts.count == 2)
+    harness.advance(.seconds(1))
+    #expect(harness.client.isReady)
   }
 
   @Test func channelErrorsCloseTheConnection() {
-    let world = ClientWorld()
-    world.open()
+    let harness = ClientHarness()
+    harness.open()
     var bytes = ByteBuffer()
     bytes.writeError(.superseded, detail: "elsewhere")
-    world.deliver(bytes)
-    #expect(!world.client.isReady)
-    world.advance(.seconds(1))
-    #expect(world.client.isReady)
-    #expect(world.store.hellos[0].session == world.store.hellos[1].session)
+    harness.deliver(bytes)
+    #expect(!harness.client.isReady)
+    harness.advance(.seconds(1))
+    #expect(harness.client.isReady)
+    #expect(harness.store.hellos[0].session == harness.store.hellos[1].session)
   }
 }
 

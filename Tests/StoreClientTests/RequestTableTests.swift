@@ -186,7 +186,7 @@ struct RequestTableTests {
     player.table.checkInvariants()
   }
 
-  @Test(arguments: 0..<20)
+  @Test(arguments: TestRun.seeds(20, long: 400))
   func randomEventsKeepTheInvariants(_ seed: UInt64) {
     var generator = SplitMix64(seed: seed)
     let player = Player(limit: 40)

@@ -9,29 +9,29 @@ import Testing
 /// Connections cut at any byte: every command is applied once, in order, and answered once.
 struct ResendTests {
   @Test func unansweredRequestsAreResentInOrder() {
-    let world = ClientWorld()
-    world.store.holdsReplies = true
-    world.open()
-    for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? world.query(token) : world.command(token) }
-    world.flush()
-    world.connection!.answer(world.store.waiting[1])
-    world.pump()
-    world.cut()
-    world.command(7)
-    world.client.flush()
-    world.store.holdsReplies = false
-    world.advance(.milliseconds(100))
-    let again = world.store.requests.suffix(6)
+    let harness = ClientHarness()
+    harness.store.holdsReplies = true
+    harness.open()
+    for token: UInt64 in 1...6 { _ = token.isMultiple(of: 3) ? harness.query(token) : harness.command(token) }
+    harness.flush()
+    harness.connection!.answer(harness.store.waiting[1])
+    harness.pump()
+    harness.cut()
+    harness.command(7)
+    harness.client.flush()
+    harness.store.holdsReplies = false
+    harness.advance(.milliseconds(100))
+    let again = harness.store.requests.suffix(6)
     #expect(again.map { token(of: $0.rest) } == [1, 3, 4, 5, 6, 7])
     #expect(again.map(\.counter) == [1, nil, 3, 4, nil, 5])
     #expect(again.map(\.isResend) == [true, true, true, true, true, false])
-    #expect(world.recorder.replies == [2, 1, 3, 4, 5, 6, 7])
-    #expect(world.client.stats.resends == 5)
-    #expect(world.client.stats.requestsSent == 7)
-    #expect(world.client.stats.connectionsLost == 1)
+    #expect(harness.recorder.replies == [2, 1, 3, 4, 5, 6, 7])
+    #expect(harness.client.stats.resends == 5)
+    #expect(harness.client.stats.requestsSent == 7)
+    #expect(harness.client.stats.connectionsLost == 1)
   }
 
-  @Test(arguments: 0..<40)
+  @Test(arguments: TestRun.seeds(40, long: 800))
   func commandsApplyOnceOverCutConnections(_ seed: UInt64) { Self.story(seed: seed) }
 
   /// Every third request has a user's token, whose time of issue is sent with it.
@@ -48,25 +48,25 @@ struct ResendTests {
   static func story(seed: UInt64) {
     var generator = SplitMix64(seed: seed)
     let window = Int.random(in: 3...200, using: &generator)
-    let world = ClientWorld {
+    let harness = ClientHarness {
       $0.inFlightMax = 150
       // With deadlines commands would fail, and their counters be missing.
       $0.requestDeadline = .hours(1)
     }
-    world.store.window = UInt32(window)
-    world.pieceMax = Int.random(in: 1...400, using: &generator)
-    world.client.start()
+    harness.store.window = UInt32(window)
+    harness.pieceMax = Int.random(in: 1...400, using: &generator)
+    harness.client.start()
     var next: UInt64 = 0
     var commands = 0
     var turns = 0
-    while world.recorder.replies.count < 400, turns < 20_000 {
+    while harness.recorder.replies.count < 400, turns < 20_000 {
       turns += 1
       for _ in 0..<Int.random(in: 0...20, using: &generator) where next < 400 {
         let isCommand = Bool.random(using: &generator)
         let cid = "messaging:c\(next % 7)"
         let kind = isCommand ? FrameKind.markRead : .getChannel
         guard
-          world.send(
+          harness.send(
             kind,
             next,
             cid: cid,
@@ -79,22 +79,22 @@ struct ResendTests {
         next += 1
         if isCommand { commands += 1 }
       }
-      world.client.flush()
+      harness.client.flush()
       if Int.random(in: 0..<4, using: &generator) == 0 {
         if Bool.random(using: &generator) {
-          world.bytesUp = Int.random(in: 1...1500, using: &generator)
+          harness.bytesUp = Int.random(in: 1...1500, using: &generator)
         } else {
-          world.bytesDown = Int.random(in: 1...1500, using: &generator)
+          harness.bytesDown = Int.random(in: 1...1500, using: &generator)
         }
       }
-      world.advance(.milliseconds(Int64.random(in: 1...40, using: &generator)))
-      if Int.random(in: 0..<20, using: &generator) == 0 { world.cut() }
+      harness.advance(.milliseconds(Int64.random(in: 1...40, using: &generator)))
+      if Int.random(in: 0..<20, using: &generator) == 0 { harness.cut() }
     }
-    let store = world.store
+    let store = harness.store
     let comment: Comment = "seed \(seed)"
-    #expect(world.recorder.failures.isEmpty, comment)
-    #expect(world.recorder.replies.sorted() == (0..<400).map { UInt64($0) }, comment)
-    for case .replied(let token, _, let payload) in world.recorder.events {
+    #expect(harness.recorder.failures.isEmpty, comment)
+    #expect(harness.recorder.replies.sorted() == (0..<400).map { UInt64($0) }, comment)
+    for case .replied(let token, _, let payload) in harness.recorder.events {
       #expect(StoreClientTests.token(of: payload) == token, comment)
     }
     // One session, with consecutive counters, each always of the same request.
@@ -123,7 +123,7 @@ struct ResendTests {
     // In order of issue: tokens rise with counters.
     let order = applied.sorted { $0.key < $1.key }.map { token(of: $0.value.rest) }
     #expect(order == order.sorted(), comment)
-    #expect(world.client.stats.inFlight == 0, comment)
-    #expect(world.client.stats.retainedBytes == 0, comment)
+    #expect(harness.client.stats.inFlight == 0, comment)
+    #expect(harness.client.stats.retainedBytes == 0, comment)
   }
 }

@@ -16,7 +16,7 @@ struct SocketTests {
     typealias OutboundOut = ByteBuffer
     private let connection: FakeConnection
 
-    init(_ store: FakeStore) { connection = store.open() }
+    init(_ store: EchoStore) { connection = store.open() }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       connection.receive(unwrapInboundIn(data))
@@ -46,9 +46,9 @@ struct SocketTests {
     }
   }
 
-  private final class World {
+  private final class Harness {
     let loop: any EventLoop
-    let store = FakeStore()
+    let store = EchoStore()
     let recorder = Recorder()
     var listener: (any Channel)?
     var accepted: [any Channel] = []
@@ -61,17 +61,17 @@ struct SocketTests {
     }
 
     func listen(scrambled: Bool) -> EventLoopFuture<Void> {
-      let world = NIOLoopBound(self, eventLoop: loop)
+      let harness = NIOLoopBound(self, eventLoop: loop)
       return ServerBootstrap(group: loop)
         .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
         .childChannelInitializer { channel in
           channel.eventLoop.makeCompletedFuture {
-            world.value.accepted.append(channel)
+            harness.value.accepted.append(channel)
             if scrambled { try channel.pipeline.syncOperations.addHandler(FakeTLSHandler()) }
-            try channel.pipeline.syncOperations.addHandler(Handler(world.value.store))
+            try channel.pipeline.syncOperations.addHandler(Handler(harness.value.store))
           }
         }
-        .bind(host: "127.0.0.1", port: 0).map { world.value.listener = $0 }
+        .bind(host: "127.0.0.1", port: 0).map { harness.value.listener = $0 }
     }
   }
 
@@ -79,10 +79,10 @@ struct SocketTests {
   @Test(arguments: [false, true])
   func requestsSurviveCutConnections(scrambled: Bool) async throws {
     let loop = MultiThreadedEventLoopGroup.singleton.next()
-    let world = try await loop.submit { NIOLoopBound(World(loop: loop), eventLoop: loop) }.get()
-    try await loop.flatSubmit { world.value.listen(scrambled: scrambled) }.get()
+    let harness = try await loop.submit { NIOLoopBound(Harness(loop: loop), eventLoop: loop) }.get()
+    try await loop.flatSubmit { harness.value.listen(scrambled: scrambled) }.get()
     try await loop.flatSubmit {
-      let port = world.value.listener!.localAddress!.port!
+      let port = harness.value.listener!.localAddress!.port!
       var logger = Logger(label: "test")
       logger.logLevel = .critical
       var configuration = StoreClientConfiguration(
@@ -92,10 +92,10 @@ struct SocketTests {
       )
       configuration.requestDeadline = .minutes(5)
       if scrambled { configuration.transport = StoreTransport(makeHandlers: { _ in [FakeTLSHandler()] }) }
-      world.value.store.secrets = configuration.secrets
-      let recorder = world.value.recorder
+      harness.value.store.secrets = configuration.secrets
+      let recorder = harness.value.recorder
       let client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder)
-      world.value.client = client
+      harness.value.client = client
       var next: UInt64 = 0
       func more(_ count: Int) {
         for _ in 0..<count where next < 2000 {
@@ -114,18 +114,18 @@ struct SocketTests {
         switch event {
         case .replied:
           replies += 1
-          if replies.isMultiple(of: 300) { world.value.accepted.last?.close(promise: nil) }
-          if replies == 2000 { world.value.done.succeed() }
+          if replies.isMultiple(of: 300) { harness.value.accepted.last?.close(promise: nil) }
+          if replies == 2000 { harness.value.done.succeed() }
         case .complete: more(40)
         case .ready, .failed: break
         }
       }
       more(100)
       client.start()
-      return world.value.done.futureResult
+      return harness.value.done.futureResult
     }.get()
     try await loop.flatSubmit {
-      let value = world.value
+      let value = harness.value
       value.recorder.onEvent = nil
       #expect(value.recorder.failures.isEmpty)
       #expect(value.recorder.replies.sorted() == (0..<2000).map { UInt64($0) })
@@ -134,7 +134,7 @@ struct SocketTests {
       #expect(value.client!.stats.connections >= 6)
       return value.client!.close()
     }.get()
-    try await loop.flatSubmit { world.value.listener!.close() }.get()
+    try await loop.flatSubmit { harness.value.listener!.close() }.get()
   }
 
   @Test func closingWithoutAListener() async throws {

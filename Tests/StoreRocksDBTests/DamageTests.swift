@@ -2,6 +2,7 @@ import Foundation
 import ReceiptModel
 import StoreEngine
 import StoreRocksDB
+import TestSupport
 import Testing
 
 /// A write-ahead log with a wrong end, as after a killed process or a faulty disk.
@@ -43,7 +44,7 @@ struct DamageTests {
   func truncated() throws {
     let source = try killed()
     let size = try FileManager.default.attributesOfItem(atPath: try source.newestLog)[.size] as! Int
-    var random = Random(seed: 11)
+    var random = SplitMix64(printingSeedOf: "truncated log")
     for _ in 0..<12 {
       let directory = try source.copy()
       let length = random.below(size)
@@ -62,7 +63,7 @@ struct DamageTests {
   func flipped() throws {
     let source = try killed()
     let original = try Data(contentsOf: URL(fileURLWithPath: try source.newestLog))
-    var random = Random(seed: 12)
+    var random = SplitMix64(printingSeedOf: "wrong bits in a log")
     var refused = 0
     for _ in 0..<24 {
       let directory = try source.copy()
@@ -80,14 +81,5 @@ struct DamageTests {
       }
     }
     #expect(refused == 24, "\(refused) of 24 were refused")
-  }
-
-  private struct Random {
-    private var state: UInt64
-    init(seed: UInt64) { state = seed }
-    mutating func below(_ limit: Int) -> Int {
-      state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-      return Int(state >> 33) % limit
-    }
   }
 }

@@ -2,6 +2,7 @@ import Foundation
 import NIOCore
 import ReceiptModel
 import ReceiptWire
+import TestSupport
 import Testing
 
 @testable import StoreEngine
@@ -14,8 +15,8 @@ struct ErasureTests {
   private static let note = "a note of theirs"
   private static let cids = (0..<12).map { "team:room\($0)" }
 
-  private func put(_ world: ErasureWorld, _ cid: String, _ users: [String]) {
-    world.send(.putChannel, cid) { payload in
+  private func put(_ harness: ErasureHarness, _ cid: String, _ users: [String]) {
+    harness.send(.putChannel, cid) { payload in
       payload.writeOptionPatch(OptionPatch())
       payload.writeVarint(users.count)
       for user in users {
@@ -25,8 +26,8 @@ struct ErasureTests {
     }
   }
 
-  private func post(_ world: ErasureWorld, _ cid: String, _ id: String, by sender: String) {
-    world.send(.registerMessage, cid) { payload in
+  private func post(_ harness: ErasureHarness, _ cid: String, _ id: String, by sender: String) {
+    harness.send(.registerMessage, cid) { payload in
       payload.writeField(id)
       payload.writeField(sender)
       payload.writeTime(.none)
@@ -34,8 +35,8 @@ struct ErasureTests {
     }
   }
 
-  private func change(_ world: ErasureWorld, _ cid: String, add: [String], remove: [String]) {
-    world.send(.changeMembers, cid) { payload in
+  private func change(_ harness: ErasureHarness, _ cid: String, add: [String], remove: [String]) {
+    harness.send(.changeMembers, cid) { payload in
       payload.writeVarint(add.count)
       for user in add {
         payload.writeField(user)
@@ -46,9 +47,9 @@ struct ErasureTests {
     }
   }
 
-  private func assign(_ world: ErasureWorld, version: UInt64, flags: UInt64) {
-    for shard in 0..<UInt16(ErasureWorld.shardCount) {
-      world.send(.assignUser, Self.user, shard: ShardID(shard)) { payload in
+  private func assign(_ harness: ErasureHarness, version: UInt64, flags: UInt64) {
+    for shard in 0..<UInt16(ErasureHarness.shardCount) {
+      harness.send(.assignUser, Self.user, shard: ShardID(shard)) { payload in
         payload.writeVarint(version)
         payload.writeVarint(flags)
         for _ in 0..<3 { payload.writeTime(.none) }
@@ -57,115 +58,115 @@ struct ErasureTests {
   }
 
   /// A member who sends, reads, acknowledges with a note, leaves and rejoins; in some channels only a sender.
-  private func live(_ world: ErasureWorld, _ round: Int) {
+  private func live(_ harness: ErasureHarness, _ round: Int) {
     for (number, cid) in Self.cids.enumerated() {
       let isMember = number % 4 != 3
-      put(world, cid, ["alice", "bob"] + (isMember ? [Self.user] : []))
+      put(harness, cid, ["alice", "bob"] + (isMember ? [Self.user] : []))
       for message in 0..<40 {
-        post(world, cid, "m\(round)-\(message)", by: message % 2 == 0 ? "alice" : Self.user)
+        post(harness, cid, "m\(round)-\(message)", by: message % 2 == 0 ? "alice" : Self.user)
       }
       guard isMember else { continue }
-      world.send(.acknowledge, cid) { payload in
+      harness.send(.acknowledge, cid) { payload in
         payload.writeField(Self.user)
         payload.writeField(Self.note)
         payload.writeVarint(1)
         payload.writeField("m\(round)-0")
       }
-      world.send(.markRead, cid) { payload in
+      harness.send(.markRead, cid) { payload in
         payload.writeField(Self.user)
         payload.writeEmptyField()
         payload.writeVarint(0)
       }
-      if number % 3 == 0 { change(world, cid, add: [Self.user], remove: [Self.user]) }
+      if number % 3 == 0 { change(harness, cid, add: [Self.user], remove: [Self.user]) }
     }
-    world.turn()
+    harness.turn()
   }
 
   @Test("after erasure and a purge no trace of the user is left, and all other data is there")
   func user() throws {
     let directory = TestDirectory()
-    let world = try ErasureWorld(directory)
+    let harness = try ErasureHarness(directory)
     let texts = [Self.user, Self.note]
-    assign(world, version: 1, flags: 1)
-    live(world, 0)
-    for _ in 0..<3 { world.tick() }
+    assign(harness, version: 1, flags: 1)
+    live(harness, 0)
+    for _ in 0..<3 { harness.tick() }
     // Reopening moves the write-ahead log into tables, and starts a new one.
-    try world.restart()
-    live(world, 1)
-    world.tick()
-    live(world, 2)
-    assign(world, version: 2, flags: 4)
-    world.turn()
+    try harness.restart()
+    live(harness, 1)
+    harness.tick()
+    live(harness, 2)
+    assign(harness, version: 2, flags: 4)
+    harness.turn()
     // The traces exist before the erasure, so the search works.
-    let before = try world.traces(texts)
+    let before = try harness.traces(texts)
     for place in ["log", "pages"] {
       for text in texts { #expect(before.contains("\(place): \(text)")) }
     }
-    #expect(try world.files(with: texts).contains { $0.hasSuffix(".log") })
+    #expect(try harness.files(with: texts).contains { $0.hasSuffix(".log") })
 
-    _ = world.takeFirstBytes()
-    for cid in Self.cids { world.send(.eraseMember, cid) { $0.writeField(Self.user) } }
-    world.turn()
-    #expect(world.takeFirstBytes() == Self.cids.map { _ in 1 })
-    assign(world, version: 3, flags: 8)
-    world.turn()
-    _ = world.takeFirstBytes()
+    _ = harness.takeFirstBytes()
+    for cid in Self.cids { harness.send(.eraseMember, cid) { $0.writeField(Self.user) } }
+    harness.turn()
+    #expect(harness.takeFirstBytes() == Self.cids.map { _ in 1 })
+    assign(harness, version: 3, flags: 8)
+    harness.turn()
+    _ = harness.takeFirstBytes()
     // The shards return the round to ask for next; 0 means that the erasure has ended.
     var rounds: [UInt8] = [0, 0]
     var asked = 0
     repeat {
       asked += 1
-      for shard in 0..<UInt16(ErasureWorld.shardCount) {
-        world.send(.purge, nil, shard: ShardID(shard)) { $0.writeVarint(Int(rounds[Int(shard)])) }
+      for shard in 0..<UInt16(ErasureHarness.shardCount) {
+        harness.send(.purge, nil, shard: ShardID(shard)) { $0.writeVarint(Int(rounds[Int(shard)])) }
       }
-      world.turn()
-      rounds = world.takeFirstBytes()
+      harness.turn()
+      rounds = harness.takeFirstBytes()
     } while rounds != [0, 0] && asked < 10
     #expect(rounds == [0, 0])
-    #expect(try world.traces(texts) == [])
-    #expect(try world.files(with: texts) == [])
-    #expect(world.faults == [])
-    try world.restart()
-    #expect(try world.traces(texts) == [])
-    #expect(try world.files(with: texts) == [])
-    for cid in Self.cids { world.send(.getChannel, cid) }
-    world.turn()
-    for (_, payload) in world.replies {
+    #expect(try harness.traces(texts) == [])
+    #expect(try harness.files(with: texts) == [])
+    #expect(harness.faults == [])
+    try harness.restart()
+    #expect(try harness.traces(texts) == [])
+    #expect(try harness.files(with: texts) == [])
+    for cid in Self.cids { harness.send(.getChannel, cid) }
+    harness.turn()
+    for (_, payload) in harness.replies {
       var reader = FieldReader(payload.readableBytesSpan)
       let channel = try ChannelFields(&reader)
       #expect(channel.memberCount == 2 && channel.newest == SequenceNumber(120))
     }
-    #expect(world.replies.count == Self.cids.count && world.faults == [])
+    #expect(harness.replies.count == Self.cids.count && harness.faults == [])
   }
 
   @Test("a deleted channel leaves no key behind, and its cid can be reused")
   func channel() throws {
     let directory = TestDirectory()
-    let world = try ErasureWorld(directory)
-    for round in 0..<2 { live(world, round) }
-    for _ in 0..<3 { world.tick() }
-    for cid in Self.cids { world.send(.deleteChannel, cid) }
-    put(world, Self.cids[0], ["carol"])
-    world.turn()
-    for _ in 0..<3 { world.tick() }
+    let harness = try ErasureHarness(directory)
+    for round in 0..<2 { live(harness, round) }
+    for _ in 0..<3 { harness.tick() }
+    for cid in Self.cids { harness.send(.deleteChannel, cid) }
+    put(harness, Self.cids[0], ["carol"])
+    harness.turn()
+    for _ in 0..<3 { harness.tick() }
     // Only the members' indexes remember the deletion, for a while.
-    #expect(Set(try world.traces(Array(Self.cids[1...9]))) == Set(Self.cids[1...9].map { "pages: \($0)" }))
-    let left = try world.traces(Array(Self.cids[1...9])) { page in
+    #expect(Set(try harness.traces(Array(Self.cids[1...9]))) == Set(Self.cids[1...9].map { "pages: \($0)" }))
+    let left = try harness.traces(Array(Self.cids[1...9])) { page in
       page.effects.allSatisfy {
         if case .channel(_, .membershipAssigned(_, let entry)) = $0 { entry.isGone } else { false }
       }
     }
     #expect(left == [])
-    #expect(Set(try world.traces(["team:room", Self.note])) == ["pages: team:room"])
-    try world.restart()
-    _ = world.takeFirstBytes()
-    world.send(.getChannel, Self.cids[0])
-    world.turn()
-    let payload = world.replies[0].payload
+    #expect(Set(try harness.traces(["team:room", Self.note])) == ["pages: team:room"])
+    try harness.restart()
+    _ = harness.takeFirstBytes()
+    harness.send(.getChannel, Self.cids[0])
+    harness.turn()
+    let payload = harness.replies[0].payload
     var reader = FieldReader(payload.readableBytesSpan)
     let channel = try ChannelFields(&reader)
     #expect(channel.memberCount == 1)
-    #expect(world.faults == [])
+    #expect(harness.faults == [])
   }
 
   // MARK: The storage engine
@@ -273,12 +274,10 @@ struct ErasureTests {
       // As the store process does every hour.
       engine.close()
       engine = try directory.open(settings: settings)
-      for _ in 0..<300 {
+      try await eventually("no file has what was dropped") {
         engine.compactOld()
-        if try files().isEmpty { break }
-        try await Task.sleep(for: .milliseconds(100))
+        return try files().isEmpty
       }
-      #expect(try files() == [])
       #expect(try engine.read(ShardID(1), .number(ChannelNumber(5)))?.pages.count == 1)
       engine.close()
       engine = try directory.open()

@@ -76,13 +76,12 @@ struct FileDamageTests {
     arguments: [(".log", 120), ("MANIFEST-", 120), (".sst", 120), ("CURRENT", 20)]
   )
   func flipped(_ kind: String, _ count: Int) throws {
-    var random = DamageRandom()
+    // Prints the seed early: if the library aborts, nothing can be printed later.
+    var random = SplitMix64(printingSeedOf: "damage in \(kind)")
     let source = try Self.killed()
     let names = try Self.files(source, kind)
     try #require(!names.isEmpty)
     var refused = 0
-    // Printed early: if the library aborts, nothing can be printed later.
-    print("damage in \(kind): seed \(random.seed)")
     for _ in 0..<count {
       let directory = try source.copy()
       let path = directory.path + "/" + names[random.below(names.count)]
@@ -124,8 +123,7 @@ struct FileDamageTests {
     let source = try Self.killed()
     let (name, bytes, properties) = try Self.smallTable(source)
     let checked = try source.copy()
-    var random = DamageRandom()
-    print("the end of a table: seed \(random.seed)")
+    var random = SplitMix64(printingSeedOf: "the end of a table")
     var (flips, found, opened, refused) = (0, 0, 0, 0)
     for place in properties.lowerBound..<bytes.count {
       // Refusals leave only their logs behind.
@@ -172,10 +170,9 @@ struct FileDamageTests {
 
   @Test("many wrong bytes at a table's end leave all data readable, or are refused with their place")
   func tableEndsOverwritten() throws {
-    var random = DamageRandom()
+    var random = SplitMix64(printingSeedOf: "damage over a table's end")
     let source = try Self.killed()
     let (name, bytes, properties) = try Self.smallTable(source)
-    print("damage over a table's end: seed \(random.seed)")
     for _ in 0..<120 {
       let directory = try source.copy()
       var damaged = bytes
@@ -214,9 +211,8 @@ struct FileDamageTests {
     arguments: [".log", "MANIFEST-"]
   )
   func headers(_ kind: String) throws {
-    var random = DamageRandom()
+    var random = SplitMix64(printingSeedOf: "damage in headers of \(kind)")
     let source = try Self.killed()
-    print("damage in headers of \(kind): seed \(random.seed)")
     for name in try Self.files(source, kind) {
       let bytes = try Data(contentsOf: URL(fileURLWithPath: source.path + "/" + name))
       for place in Self.headerPlaces(bytes) {
@@ -293,23 +289,5 @@ struct FileDamageTests {
     let before = try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted()
     #expect { _ = try directory.open() } throws: { "\($0)".contains(directory.path + "/CURRENT is missing") }
     #expect(try FileManager.default.contentsOfDirectory(atPath: directory.path).sorted() == before)
-  }
-}
-
-/// Random numbers from a printed seed; TIDEMARK_SEED replays it.
-struct DamageRandom {
-  let seed: UInt64
-  private var state: UInt64
-
-  init() {
-    seed =
-      ProcessInfo.processInfo.environment["TIDEMARK_SEED"].flatMap { UInt64($0) }
-      ?? .random(in: 1...1_000_000)
-    state = seed
-  }
-
-  mutating func below(_ limit: Int) -> Int {
-    state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
-    return Int(state >> 33) % limit
   }
 }

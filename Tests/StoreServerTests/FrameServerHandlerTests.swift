@@ -10,14 +10,14 @@ import Testing
   // MARK: - Handshake
 
   @Test func handshakeWholeAndByteByByte() throws {
-    let world = try ServerWorld(secrets: ["secret"])
-    let whole = try world.connect(session: 1)
+    let harness = try ServerHarness(secrets: ["secret"])
+    let whole = try harness.connect(session: 1)
     whole.send(whole.frames.hello())
     #expect(whole.take() == ["challenge with proof"])
     whole.send(whole.frames.proof("secret"))
     #expect(whole.take() == ["ready"])
 
-    let drip = try world.connect(session: 2)
+    let drip = try harness.connect(session: 2)
     drip.sendBytewise(drip.frames.hello(age: 60_000))
     #expect(drip.take() == ["challenge with proof"])
     drip.sendBytewise(drip.frames.proof("secret"))
@@ -27,13 +27,13 @@ import Testing
       gateway.send(gateway.frames.known("a"))
       #expect(gateway.take() == ["1 not known"])
     }
-    #expect(world.remains == [])
+    #expect(harness.remains == [])
   }
 
   /// Without secrets a gateway need not wait for the challenge.
   @Test func handshakeAndRequestsInOneRead() throws {
-    let world = try ServerWorld()
-    let gateway = try world.connect()
+    let harness = try ServerHarness()
+    let gateway = try harness.connect()
     gateway.send(
       gateway.frames.hello(),
       gateway.frames.proof(),
@@ -42,7 +42,7 @@ import Testing
       gateway.frames.known("a")
     )
     #expect(gateway.take() == ["challenge", "ready", "1 not known"])
-    world.run()
+    harness.run()
     #expect(gateway.take() == ["2 noted", "3 known"])
   }
 
@@ -96,9 +96,9 @@ import Testing
   @Test(arguments: refusedHandshakes.indices)
   func refusedHandshakesCloseTheConnection(_ index: Int) throws {
     let row = Self.refusedHandshakes[index]
-    let world = try ServerWorld(secrets: ["secret"])
-    let whole = try world.connect(session: 1)
-    let drip = try world.connect(session: 2)
+    let harness = try ServerHarness(secrets: ["secret"])
+    let whole = try harness.connect(session: 1)
+    let drip = try harness.connect(session: 2)
     whole.send(ByteBuffer(joining: row.bytes(&whole.frames)))
     drip.sendBytewise(ByteBuffer(joining: row.bytes(&drip.frames)))
     for gateway in [whole, drip] {
@@ -107,53 +107,53 @@ import Testing
       gateway.send(gateway.frames.hello())
       #expect(gateway.take() == [], "\(row.name)")
     }
-    #expect(world.remains == [], "\(row.name)")
+    #expect(harness.remains == [], "\(row.name)")
   }
 
   @Test func handshakesTimeOutAfterTenSeconds() throws {
-    let world = try ServerWorld()
-    let open = try world.open(session: 1)
-    let silent = try world.connect(session: 2)
-    let half = try world.connect(session: 3)
+    let harness = try ServerHarness()
+    let open = try harness.open(session: 1)
+    let silent = try harness.connect(session: 2)
+    let half = try harness.connect(session: 3)
     half.send(half.frames.hello())
     #expect(half.take() == ["challenge"])
-    world.loops[0].advanceTime(by: .milliseconds(9_999))
+    harness.loops[0].advanceTime(by: .milliseconds(9_999))
     #expect(silent.take() == [] && half.take() == [])
-    world.loops[0].advanceTime(by: .milliseconds(1))
+    harness.loops[0].advanceTime(by: .milliseconds(1))
     #expect(silent.take() == ["error handshake_timeout"])
     #expect(half.take() == ["error handshake_timeout"])
     #expect(silent.isClosed && half.isClosed && !open.isClosed)
-    #expect(world.remains == [])
+    #expect(harness.remains == [])
   }
 
   @Test func handshakesDuringAReloadAreRefused() throws {
-    let world = try ServerWorld()
-    let serving = world.serving.replace(nil)
-    let early = try world.connect()
+    let harness = try ServerHarness()
+    let serving = harness.serving.replace(nil)
+    let early = try harness.connect()
     early.open()
     #expect(early.take() == ["challenge", "error unavailable, retry after 500 ms"])
     #expect(early.isClosed)
-    #expect(world.remains == [])
-    world.serving.replace(serving)
-    let late = try world.connect()
+    #expect(harness.remains == [])
+    harness.serving.replace(serving)
+    let late = try harness.connect()
     late.open()
     #expect(late.take() == ["challenge", "ready"])
   }
 
   /// The session's commands without an answer are sent again on its new connection, and are applied once.
   @Test func aNewConnectionOfASessionClosesItsOlderOne() throws {
-    let world = try ServerWorld()
-    let old = try world.open(session: 1)
-    let other = try world.open(session: 2)
+    let harness = try ServerHarness()
+    let old = try harness.open(session: 1)
+    let other = try harness.open(session: 2)
     old.send(old.frames.note("a"))
-    let new = try world.open(session: 1)
+    let new = try harness.open(session: 1)
     #expect(old.take() == ["error superseded"])
     #expect(old.isClosed && !other.isClosed)
     new.send(new.frames.note("a", resending: 1), new.frames.note("a"))
-    world.run()
+    harness.run()
     #expect(new.take() == ["1 noted", "2 was known"])
     #expect(old.take() == [])
-    #expect(world.remains == [])
+    #expect(harness.remains == [])
   }
 
   // MARK: - Frames
@@ -174,10 +174,10 @@ import Testing
 
   /// The answers to an exchange whose bytes are read in these pieces.
   private static func answers(_ pieces: (ByteBuffer) -> [ByteBuffer]) throws -> [String] {
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     for piece in pieces(exchange(&gateway.frames)) { gateway.send(piece) }
-    world.run()
+    harness.run()
     return gateway.take().sorted()
   }
 
@@ -204,8 +204,8 @@ import Testing
   }
 
   @Test func aPartialFrameWaitsForItsRest() throws {
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     let (first, second) = (gateway.frames.known("a"), gateway.frames.known("b"))
     var third = gateway.frames.known("c")
     gateway.send(first, second, third.readSlice(length: 13)!)
@@ -218,8 +218,8 @@ import Testing
 
   /// A frame of almost 1 MiB, in reads of 32 KiB as from a socket.
   @Test func aFrameOfManyReads() throws {
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     var bytes = gateway.frames.known(keyBytes: 1_048_000)
     while bytes.readableBytes > 32_768 {
       gateway.send(bytes.readSlice(length: 32_768)!)
@@ -230,8 +230,8 @@ import Testing
   }
 
   @Test func shardsThatDoNotExistAreRefused() throws {
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     // webhook_known of shard 7, which has no owner.
     gateway.send(ByteBuffer(hex: "0000000a 2e00 0007 00000009 01 6b"), gateway.frames.known("a"))
     #expect(gateway.take() == ["9 wrong_shard", "1 not known"])
@@ -258,8 +258,8 @@ import Testing
   @Test(arguments: faults.indices)
   func faultsEndTheConnectionAfterEarlierFramesWereAnswered(_ index: Int) throws {
     let row = Self.faults[index]
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     gateway.send(
       gateway.frames.known("a"),
       gateway.frames.ping(),
@@ -271,15 +271,15 @@ import Testing
     #expect(answers.dropLast().sorted() == ["1 not known", "2 pong 8 bytes.", "3 not known"], "\(row.name)")
     #expect(answers.last == row.answer, "\(row.name)")
     #expect(gateway.isClosed, "\(row.name)")
-    #expect(world.remains == [], "\(row.name)")
+    #expect(harness.remains == [], "\(row.name)")
   }
 
   /// A header's fault is found before any byte of the payload was read, so no memory is kept for it.
   @Test(arguments: faults.indices)
   func faultsAreFoundAtTheFirstByteThatShowsThem(_ index: Int) throws {
     let row = Self.faults[index]
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     var bytes = ByteBuffer(hex: row.hex)
     gateway.sendBytewise(bytes.readSlice(length: bytes.readableBytes - 1)!)
     #expect(gateway.take() == [] && !gateway.isClosed, "\(row.name)")
@@ -288,18 +288,18 @@ import Testing
     #expect(gateway.isClosed, "\(row.name)")
     gateway.send(gateway.frames.known("a"))
     #expect(gateway.take() == [], "\(row.name)")
-    #expect(world.remains == [], "\(row.name)")
+    #expect(harness.remains == [], "\(row.name)")
   }
 
   /// The connection is gone before the commit that their answers wait for.
   @Test func commandsBeforeAFaultAreApplied() throws {
-    let world = try ServerWorld()
-    let gateway = try world.open(session: 1)
+    let harness = try ServerHarness()
+    let gateway = try harness.open(session: 1)
     gateway.send(gateway.frames.note("a"), ByteBuffer(hex: "00000008 7f00"), gateway.frames.note("b"))
-    world.run()
+    harness.run()
     #expect(gateway.take() == ["error unknown_kind"])
-    #expect(world.remains == [])
-    let other = try world.open(session: 2)
+    #expect(harness.remains == [])
+    let other = try harness.open(session: 2)
     other.send(other.frames.known("a"), other.frames.known("b"))
     #expect(other.take() == ["1 known", "2 not known"])
   }
@@ -307,8 +307,8 @@ import Testing
   // MARK: - Window and backpressure
 
   @Test func requestsBeyondTheWindowAreBusy() throws {
-    let world = try ServerWorld(window: 2)
-    let gateway = try world.open()
+    let harness = try ServerHarness(window: 2)
+    let gateway = try harness.open()
     gateway.send(
       gateway.frames.note("a"),
       gateway.frames.note("b"),
@@ -319,20 +319,20 @@ import Testing
     #expect(gateway.take() == ["3 busy, retry after 100 ms", "4 pong 8 bytes."])
     gateway.send(gateway.frames.known("a"))
     #expect(gateway.take() == ["5 busy, retry after 100 ms"])
-    world.run()
+    harness.run()
     #expect(gateway.take() == ["1 noted", "2 noted"])
     // Both places are free again. The refused command was not applied.
     gateway.send(gateway.frames.known("c"), gateway.frames.note("c"), gateway.frames.known("c"))
     #expect(gateway.take() == ["8 busy, retry after 100 ms", "6 not known"])
-    world.run()
+    harness.run()
     #expect(gateway.take() == ["7 noted"])
   }
 
   /// Each connection has a window of its own.
   @Test func aFullWindowDoesNotBlockOtherConnections() throws {
-    let world = try ServerWorld(window: 1)
-    let full = try world.open(session: 1)
-    let other = try world.open(session: 2)
+    let harness = try ServerHarness(window: 1)
+    let full = try harness.open(session: 1)
+    let other = try harness.open(session: 2)
     full.send(full.frames.note("a"), full.frames.known("b"))
     #expect(full.take() == ["2 busy, retry after 100 ms"])
     other.send(other.frames.known("b"))
@@ -340,8 +340,8 @@ import Testing
   }
 
   @Test func readingStopsWhileRepliesAreNotTaken() throws {
-    let world = try ServerWorld()
-    let gateway = try world.open()
+    let harness = try ServerHarness()
+    let gateway = try harness.open()
     let channel = gateway.channel
     func readsAutomatically() -> Bool? {
       channel.options.last { $0.option is ChannelOptions.Types.AutoReadOption }?.value as? Bool

@@ -12,7 +12,7 @@ import Testing
 
 /// The whole server on loopback, with two event loops and storage in memory.
 @Suite struct StoreServerTests {
-  private static func server(_ storage: MemoryStorage, secrets: [String]) -> StoreServer {
+  private static func server(_ storage: FailingStorage, secrets: [String]) -> StoreServer {
     var logger = Logger(label: "test")
     logger.logLevel = .critical
     var configuration = StoreServerConfiguration(host: "127.0.0.1", port: 0, loops: 2)
@@ -21,7 +21,7 @@ import Testing
   }
 
   private func withServer(
-    _ storage: MemoryStorage = MemoryStorage(),
+    _ storage: FailingStorage = FailingStorage(),
     secrets: [String] = [],
     _ body: (StoreServer, SocketAddress) async throws -> Void
   ) async throws {
@@ -92,7 +92,7 @@ import Testing
   // MARK: - Failed storage
 
   @Test func aFailedCommitReloadsTheServer() async throws {
-    let storage = MemoryStorage()
+    let storage = FailingStorage()
     try await withServer(storage) { server, address in
       let gateway = try await SocketGateway(opening: address, session: 1)
       gateway.send { [$0.note("a", of: 0), $0.note("b", of: 1)] }
@@ -129,7 +129,7 @@ import Testing
 
   /// A server that stops tells its gateways, finishes what it has begun, and then closes.
   @Test func stoppingDrainsConnections() async throws {
-    let storage = MemoryStorage()
+    let storage = FailingStorage()
     let server = Self.server(storage, secrets: [])
     let address = try await server.start()
     let gateway = try await SocketGateway(opening: address, session: 1)

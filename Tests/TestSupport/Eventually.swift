@@ -8,7 +8,7 @@ package let waitLimit = Duration.seconds(120)
 ///
 /// It polls every 10 ms. After ``waitLimit`` it records an issue that names the condition, and throws ``TimedOut``.
 package func eventually(
-  _ condition: String = "a condition",
+  _ condition: String,
   sourceLocation: SourceLocation = #_sourceLocation,
   _ holds: () async throws -> Bool
 ) async throws {

@@ -1,8 +1,15 @@
 /// Random numbers for tests: the same sequence for the same seed, on every machine and in every release.
 package struct SplitMix64: RandomNumberGenerator, Sendable {
+  package let seed: UInt64
   private var state: UInt64
 
-  package init(seed: UInt64) { state = seed }
+  package init(seed: UInt64) {
+    self.seed = seed
+    state = seed
+  }
+
+  /// Random numbers of one test: their seed is printed, and `TIDEMARK_SEED` replays it.
+  package init(printingSeedOf test: String) { self.init(seed: UInt64(TestRun.printedSeed(of: test))) }
 
   package mutating func next() -> UInt64 {
     state &+= 0x9E37_79B9_7F4A_7C15

@@ -29,8 +29,12 @@ package enum TestRun {
     return Array(1...UInt64(number("TIDEMARK_SEEDS") ?? self.count(count, long: long)))
   }
 
-  /// `TIDEMARK_SEED`, or a random seed. Tests that draw a seed print it.
-  package static var seed: Int { number("TIDEMARK_SEED") ?? Int.random(in: 1...1_000_000) }
+  /// `TIDEMARK_SEED`, or a random seed. It is printed under the test's name, so that a failure can be replayed.
+  package static func printedSeed(of test: String) -> Int {
+    let seed = number("TIDEMARK_SEED") ?? Int.random(in: 1...1_000_000)
+    print("\(test): TIDEMARK_SEED=\(seed)")
+    return seed
+  }
 }
 
 /// Whether this process may mount file systems, which takes root's rights.

@@ -15,7 +15,7 @@ package enum LoadGenerator {
   ) async throws -> LoadReport {
     precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
     precondition(plan.rate == nil || plan.language.isHTTP2)
-    let group = MultiThreadedEventLoopGroup(numberOfThreads: min(plan.loops, plan.connections.count))
+    let group = MultiThreadedEventLoopGroup(numberOfThreads: plan.loopCount)
     let outcome: Result<LoadReport, any Error>
     do {
       outcome = .success(try await run(plan, on: group, tick: tick))
@@ -47,7 +47,6 @@ package enum LoadGenerator {
         NIOLoopBound(
           LoadLoop(
             plan: plan,
-            loopCount: eventLoops.count,
             connectionCount: connectionCount,
             requests: requests,
             warmup: warmup,

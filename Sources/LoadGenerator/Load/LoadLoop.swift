@@ -62,8 +62,6 @@ final class LoadLoop {
   /// Connections that may never become ready, but have to be closed.
   private var opening: [any LoadDriver] = []
   private let connectionCount: Int
-  /// Loops that share the plan's rate.
-  private let loopCount: Int
 
   private var remainingRequests: Int
   private var inFlight = 0
@@ -77,12 +75,10 @@ final class LoadLoop {
   private var pacer: LoadPacer?
 
   /// - Parameters:
-  ///   - loopCount: loops that run the plan; fewer than the plan's with fewer connections.
   ///   - requests: share of the plan's requests.
   ///   - meter: has processes on one loop only.
   init(
     plan: LoadPlan,
-    loopCount: Int,
     connectionCount: Int,
     requests: Int,
     warmup: Int,
@@ -91,7 +87,6 @@ final class LoadLoop {
     promise: EventLoopPromise<LoopResult>
   ) {
     self.plan = plan
-    self.loopCount = loopCount
     self.connectionCount = connectionCount
     self.requests = requests
     self.warmup = warmup
@@ -209,12 +204,12 @@ final class LoadLoop {
 
   /// Make requests by the clock, on all connections in turn.
   private func beginPacing(_ now: UInt64) {
-    guard let rate = plan.rate else { return }
+    guard let rate = plan.ratePerLoop else { return }
     let paced = connections.compactMap { $0 as? any PacedDriver }
     precondition(paced.count == connections.count, "only requests over HTTP/2 are paced")
     let eventLoop = promise.futureResult.eventLoop
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    pacer = LoadPacer(paced, rate: rate / Double(loopCount), now: now, on: eventLoop) {
+    pacer = LoadPacer(paced, rate: rate, now: now, on: eventLoop) {
       bound.value.makeDue()
     }
   }

@@ -47,7 +47,7 @@ package struct LoadPlan: Sendable {
   package var connections: [Connection]
   /// Requests in flight on each connection, at least 1.
   package var streams: Int
-  /// Event loops of the connections, at least 1.
+  /// Event loops of the connections, at least 1. A run uses at most one for each connection.
   package var loops = 1
   /// Measured answers of all connections.
   package var requests: Int
@@ -62,6 +62,11 @@ package struct LoadPlan: Sendable {
   package var rate: Double?
   /// Names and ids of the processes whose CPU time is measured, with their descendants.
   package var processes: [(name: String, processID: Int32)] = []
+
+  /// Event loops that the run uses.
+  var loopCount: Int { min(loops, connections.count) }
+  /// Requests per second of each of those loops; nil for a run that is not paced.
+  var ratePerLoop: Double? { rate.map { $0 / Double(loopCount) } }
 
   package init(
     endpoint: Endpoint,

@@ -16,7 +16,7 @@ test to do that; the test answers `done` on standard input. The last line begins
 """
 import asyncio, collections, json, sys, time
 from event_client import metrics, trust
-from loss_backend import CHANNELS, Story, Worker, World
+from loss_backend import CHANNELS, Story, Worker, Backend
 from loss_client import KINDS, Client
 
 WORKERS = 12
@@ -29,8 +29,8 @@ def say(line):
 class Stack:
     """The processes, which the test controls on request."""
 
-    def __init__(self, world, admins):
-        self.world, self.admins, self.random = world, admins, world.generator("the processes")
+    def __init__(self, backend, admins):
+        self.backend, self.admins, self.random = backend, admins, backend.generator("the processes")
         self.queue_max = 0
         self.counters = collections.Counter()
 
@@ -49,63 +49,63 @@ class Stack:
 
     async def kill_some(self):
         """Kills one process after another, until the time is over."""
-        while not self.world.is_over:
+        while not self.backend.is_over:
             await asyncio.sleep(self.random.uniform(1, 6))
             what = self.random.choice(["store", "gateway", "gateway"])
             number, is_killed = self.random.randrange(len(self.admins)), self.random.random() < 0.75
             down = self.random.uniform(5.5, 7) if self.random.random() < 0.1 else self.random.uniform(0, 2)
-            if self.world.calm or self.world.is_over:
+            if self.backend.calm or self.backend.is_over:
                 continue
-            self.world.is_down = True
+            self.backend.is_down = True
             if what == "store":
                 await self.order("kill store")
             else:
                 await self.collect_metrics([number])
                 await self.order(f"{'kill' if is_killed else 'stop'} gateway {number}")
                 what = f"gateway {number}"
-            self.world.tally[f"{what.split()[0]}s ended"] += 1
+            self.backend.tally[f"{what.split()[0]}s ended"] += 1
             await asyncio.sleep(down)
             await self.order(f"start {what}")
-            self.world.is_down = False
+            self.backend.is_down = False
 
 
-async def disturb(world, clients):
-    generated, slow = world.generator("disturbances"), set()
-    while not world.is_over:
+async def disturb(backend, clients):
+    generated, slow = backend.generator("disturbances"), set()
+    while not backend.is_over:
         await asyncio.sleep(generated.uniform(0, 0.3))
         client = generated.choice(clients)
         choice = generated.random()
-        if world.calm:
+        if backend.calm:
             continue
         if choice < 0.75:
             client.cut()
-            world.tally["cuts"] += 1
+            backend.tally["cuts"] += 1
         else:
             slow = {task for task in slow if not task.done()} | {asyncio.create_task(client.stop_reading())}
     await asyncio.gather(*slow)
 
 
-def make_clients(world):
+def make_clients(backend):
     """A client of all channels for every user. Some users have a second device, which asks for totals, names
     channels, or is a server for the user. Servers for all users come on top."""
-    users, clients = world.users, []
+    users, clients = backend.users, []
 
     def add(viewer, token, query=None, channels=None):
-        clients.append(Client(world, len(clients), viewer, token, query or {}, channels))
+        clients.append(Client(backend, len(clients), viewer, token, query or {}, channels))
 
     for user in users:
-        add(user, world.tokens[user])
+        add(user, backend.tokens[user])
     for user in users[:12]:
-        add(user, world.tokens[user], {"totals": "true"})
+        add(user, backend.tokens[user], {"totals": "true"})
     for user in users[12:20]:
-        mine = [cid for cid in world.cids if user in world.members[cid]]
+        mine = [cid for cid in backend.cids if user in backend.members[cid]]
         if mine:
-            add(user, world.tokens[user], None, set(mine[:3]))
+            add(user, backend.tokens[user], None, set(mine[:3]))
     for user in users[20:24]:
-        add(user, world.server, {"user_id": user})
+        add(user, backend.server, {"user_id": user})
     while len(clients) < 100:
         first = len(clients) % (CHANNELS - 4)
-        add(None, world.server, None, set(world.cids[first : first + 4]))
+        add(None, backend.server, None, set(backend.cids[first : first + 4]))
     return clients
 
 
@@ -120,22 +120,22 @@ async def compare(client):
     return differences
 
 
-async def run_until_counts(world, background, specification):
+async def run_until_counts(backend, background, specification):
     starts = time.monotonic()
     while True:
         overtime = time.monotonic() - starts - specification["seconds"]
         missing = {
-            name: f"{world.tally[name]} of {least}"
+            name: f"{backend.tally[name]} of {least}"
             for name, least in specification["least_counts"].items()
-            if world.tally[name] < least
+            if backend.tally[name] < least
         }
         if overtime >= 0 and not missing:
             return
         if overtime >= specification["extra_seconds"]:
             raise SystemExit(f"fault: the run did not reach its counts in time: {missing}")
         await asyncio.sleep(0.2)
-        if world.failure is not None:
-            raise world.failure
+        if backend.failure is not None:
+            raise backend.failure
         for task in background:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise task.exception()
@@ -147,14 +147,14 @@ async def main():
     for port, certificate in zip(specification["gateways"], specification["certificates"]):
         if certificate:
             trust(port, certificate)
-    world = World(specification)
-    generated = world.generator("the world")
-    for cid in world.cids:
-        await world.create(cid, generated)
-    story = Story(world)
-    if world.is_control:
+    backend = Backend(specification)
+    generated = backend.generator("the backend's state")
+    for cid in backend.cids:
+        await backend.create(cid, generated)
+    story = Story(backend)
+    if backend.is_control:
         await story.begin()
-    clients = world.clients = make_clients(world)
+    clients = backend.clients = make_clients(backend)
     background = []
 
     def start(work):
@@ -162,27 +162,27 @@ async def main():
         return background[-1]
 
     lives = [start(client.live()) for client in clients]
-    if left := await world.until(clients, lambda client: client.is_live and not client.is_asking, 60):
+    if left := await backend.until(clients, lambda client: client.is_live and not client.is_asking, 60):
         raise SystemExit(f"fault: {len(left)} streams did not begin: {left[0]}")
-    stack = Stack(world, specification["admins"])
-    if world.is_control:
+    stack = Stack(backend, specification["admins"])
+    if backend.is_control:
         await story.play(
-            [client.viewer for client in clients[: len(world.users)] if client.drops == "notification.mark_unread"]
+            [client.viewer for client in clients[: len(backend.users)] if client.drops == "notification.mark_unread"]
         )
         work = []
     else:
-        work = [start(Worker(world, number).live()) for number in range(WORKERS)]
-        work += [start(stack.kill_some()), start(disturb(world, clients))]
-        await run_until_counts(world, background, specification)
-    world.is_over = True
-    world.calm += 1
+        work = [start(Worker(backend, number).live()) for number in range(WORKERS)]
+        work += [start(stack.kill_some()), start(disturb(backend, clients))]
+        await run_until_counts(backend, background, specification)
+    backend.is_over = True
+    backend.calm += 1
     await asyncio.gather(*work)
     last = time.time() * 1_000
     # Half of the clients reconnect once more, so that both resumed and long-lived streams are compared.
-    if not world.is_control:
+    if not backend.is_control:
         for client in clients[::2]:
             client.connection and client.connection.cut()
-    left = await world.until(
+    left = await backend.until(
         clients, lambda client: client.is_live and client.through >= last and not client.is_asking, 90
     )
     if left:
@@ -190,7 +190,7 @@ async def main():
             f"fault: {len(left)} streams did not come up to the last command: {left[0]}, {left[0].last},"
             f" live {left[0].is_live}"
         )
-    await stack.collect_metrics(range(len(world.gateways)))
+    await stack.collect_metrics(range(len(backend.gateways)))
 
     faults, missed = [], set()
     for start_at in range(0, len(clients), 10):
@@ -202,21 +202,21 @@ async def main():
                 missed.add(client.drops)
     for task in lives:
         task.cancel()
-    say("tally " + json.dumps(dict(sorted(world.tally.items()))))
+    say("tally " + json.dumps(dict(sorted(backend.tally.items()))))
     say("gateways " + json.dumps(dict(stack.counters, queue_entries_max=int(stack.queue_max))))
     unknown = sum(client.picture.unknown for client in clients)
     for fault in faults[:30]:
         say("fault: " + fault)
     if faults:
         raise SystemExit(f"fault: {len(faults)} differences")
-    if world.is_control:
+    if backend.is_control:
         if unseen := set(KINDS) - missed:
             raise SystemExit(f"fault: nobody missed {sorted(unseen)}")
         return say(f"ok {len(missed)} kinds of events are missed where they are ignored, and nothing else")
     if stack.queue_max > 1_024:
         raise SystemExit(f"fault: {stack.queue_max} events waited for one stream")
     counts = ", ".join(
-        f"{world.tally[name]} {name}"
+        f"{backend.tally[name]} {name}"
         for name in ("events", "resumes", "cuts", "slow readers", "stores ended", "gateways ended", "stream.reset")
     )
     say(f"ok {len(clients)} clients: {counts}, {unknown} marks at unknown messages")

@@ -39,7 +39,7 @@ CHANGES = [
 ]
 
 
-class World:
+class Backend:
     """The backend's own database: members, messages, and the channels of each worker."""
 
     def __init__(self, specification):
@@ -122,8 +122,8 @@ class World:
 class Worker:
     """A task that sends one command after another, each acknowledged before the next."""
 
-    def __init__(self, world, number):
-        self.world, self.random = world, world.generator(f"worker {number}")
+    def __init__(self, backend, number):
+        self.backend, self.random = backend, backend.generator(f"worker {number}")
 
     async def live(self):
         acts = [
@@ -144,23 +144,23 @@ class Worker:
             (0.3, self.erase),
         ]
         weights, acts = zip(*acts)
-        while not self.world.is_over:
+        while not self.backend.is_over:
             act = self.random.choices(acts, weights)[0]
-            cid = self.random.choice(self.world.cids)
-            if cid not in self.world.closing:
-                self.world.acting[cid] += 1
+            cid = self.random.choice(self.backend.cids)
+            if cid not in self.backend.closing:
+                self.backend.acting[cid] += 1
                 try:
                     await act(cid)
                 finally:
-                    self.world.acting[cid] -= 1
+                    self.backend.acting[cid] -= 1
             await asyncio.sleep(self.random.uniform(0, 2 * PAUSE))
 
     def member(self, cid):
-        return self.random.choice(sorted(self.world.members[cid] - set(GHOSTS)) or self.world.users)
+        return self.random.choice(sorted(self.backend.members[cid] - set(GHOSTS)) or self.backend.users)
 
     def message(self, cid):
         known = [
-            id for id, message in self.world.messages[cid].items() if message["seq"] and "parent_id" not in message
+            id for id, message in self.backend.messages[cid].items() if message["seq"] and "parent_id" not in message
         ]
         return self.random.choice(known[-20:]) if known else None
 
@@ -177,126 +177,127 @@ class Worker:
             fields["silent"] = True
         elif choice < 0.4:
             fields["receipt"] = True
-        await self.world.register(
-            cid, [self.world.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))]
+        await self.backend.register(
+            cid, [self.backend.new_message(**fields) for _ in range(self.random.choice([1, 1, 1, 3]))]
         )
 
     async def flood(self, _):
         """Sends so many messages that a slow reader gets a reset."""
-        cid = self.world.cids[0]
-        sender = self.world.users[0]
-        if len(self.world.messages[cid]) > 1_500:
-            await self.world.ask("POST", self.path(cid, "/truncate"), {})
-            self.world.messages[cid] = {
-                id: message for id, message in list(self.world.messages[cid].items())[-400:]
+        cid = self.backend.cids[0]
+        sender = self.backend.users[0]
+        if len(self.backend.messages[cid]) > 1_500:
+            await self.backend.ask("POST", self.path(cid, "/truncate"), {})
+            self.backend.messages[cid] = {
+                id: message for id, message in list(self.backend.messages[cid].items())[-400:]
             }
-        await self.world.register(cid, [self.world.new_message(user_id=sender) for _ in range(400)])
-        self.world.tally["floods"] += 1
+        await self.backend.register(cid, [self.backend.new_message(user_id=sender) for _ in range(400)])
+        self.backend.tally["floods"] += 1
 
     async def read(self, cid):
         user, message = self.member(cid), self.message(cid)
         body = {"message_id": message} if message and self.random.random() < 0.6 else {}
-        await self.world.ask("POST", self.path(cid, "/read"), body, self.world.tokens[user])
+        await self.backend.ask("POST", self.path(cid, "/read"), body, self.backend.tokens[user])
 
     async def read_all(self, _):
-        user = self.random.choice(self.world.users)
-        await self.world.ask("POST", "/v1/channels/read", {"all": True}, self.world.tokens[user])
+        user = self.random.choice(self.backend.users)
+        await self.backend.ask("POST", "/v1/channels/read", {"all": True}, self.backend.tokens[user])
 
     async def deliver(self, cid):
         user, message = self.member(cid), self.message(cid)
         if message:
-            await self.world.ask(
+            await self.backend.ask(
                 "POST",
                 "/v1/channels/delivered",
                 {"latest_delivered_messages": [{"cid": cid, "id": message}]},
-                self.world.tokens[user],
+                self.backend.tokens[user],
             )
 
     async def unread(self, cid):
         user, message = self.member(cid), self.message(cid)
         if message:
-            await self.world.ask("POST", self.path(cid, "/unread"), {"message_id": message}, self.world.tokens[user])
+            token = self.backend.tokens[user]
+            await self.backend.ask("POST", self.path(cid, "/unread"), {"message_id": message}, token)
 
     async def acknowledge(self, cid):
         user = self.member(cid)
-        asked = [id for id, message in self.world.messages[cid].items() if message.get("receipt")]
+        asked = [id for id, message in self.backend.messages[cid].items() if message.get("receipt")]
         if asked:
             ids = self.random.sample(asked[-10:], min(3, len(asked[-10:])))
-            await self.world.ask("POST", self.path(cid, "/receipts"), {"message_ids": ids}, self.world.tokens[user])
+            await self.backend.ask("POST", self.path(cid, "/receipts"), {"message_ids": ids}, self.backend.tokens[user])
 
     async def hide(self, _):
-        user, kind = self.random.choice(self.world.users), self.random.choice(["read_receipts", "delivery_receipts"])
+        user, kind = self.random.choice(self.backend.users), self.random.choice(["read_receipts", "delivery_receipts"])
         body = {"privacy_settings": {kind: {"enabled": self.random.random() < 0.5}}}
-        await self.world.ask("PUT", f"/v1/users/{user}", body, self.world.tokens[user])
-        self.world.tally["privacy toggles"] += 1
+        await self.backend.ask("PUT", f"/v1/users/{user}", body, self.backend.tokens[user])
+        self.backend.tally["privacy toggles"] += 1
 
     async def change_members(self, cid):
-        members = self.world.members[cid]
+        members = self.backend.members[cid]
         leaving = (
             self.random.sample(sorted(members), min(len(members), self.random.choice([0, 1, 1, 2])))
             if len(members) > 4
             else []
         )
-        joining = self.random.sample(self.world.users + GHOSTS, self.random.choice([0, 1, 1, 2]))
-        status, _ = await self.world.ask("POST", self.path(cid, "/members"), {"add": joining, "remove": leaving})
+        joining = self.random.sample(self.backend.users + GHOSTS, self.random.choice([0, 1, 1, 2]))
+        status, _ = await self.backend.ask("POST", self.path(cid, "/members"), {"add": joining, "remove": leaving})
         if status == 200:
-            self.world.members[cid] = members - set(leaving) | set(joining)
-            self.world.tally["joins"] += len(joining)
-            self.world.tally["leaves"] += len(leaving)
+            self.backend.members[cid] = members - set(leaving) | set(joining)
+            self.backend.tally["joins"] += len(joining)
+            self.backend.tally["leaves"] += len(leaving)
 
     async def delete_message(self, cid):
         if message := self.message(cid):
-            await self.world.ask("DELETE", self.path(cid, f"/messages/{message}"))
-            self.world.tally["messages deleted"] += 1
+            await self.backend.ask("DELETE", self.path(cid, f"/messages/{message}"))
+            self.backend.tally["messages deleted"] += 1
 
     async def truncate(self, cid):
         if message := self.message(cid):
-            await self.world.ask("POST", self.path(cid, "/truncate"), {"before": message})
-            self.world.tally["truncations"] += 1
+            await self.backend.ask("POST", self.path(cid, "/truncate"), {"before": message})
+            self.backend.tally["truncations"] += 1
 
     async def change_options(self, cid):
-        await self.world.ask("PUT", self.path(cid), {"options": self.random.choice(CHANGES)})
+        await self.backend.ask("PUT", self.path(cid), {"options": self.random.choice(CHANGES)})
 
     async def change_type(self, _):
-        await self.world.ask("PUT", "/v1/channel-types/team", self.random.choice(CHANGES))
+        await self.backend.ask("PUT", "/v1/channel-types/team", self.random.choice(CHANGES))
 
     async def erase(self, _):
         ghost = self.random.choice(GHOSTS)
-        await self.world.ask("DELETE", f"/v1/users/{ghost}")
-        for members in self.world.members.values():
+        await self.backend.ask("DELETE", f"/v1/users/{ghost}")
+        for members in self.backend.members.values():
             members.discard(ghost)
-        self.world.tally["users erased"] += 1
+        self.backend.tally["users erased"] += 1
 
     async def delete_channel(self, cid):
-        world = self.world
-        if world.closing or cid == world.cids[0]:
+        backend = self.backend
+        if backend.closing or cid == backend.cids[0]:
             return
-        world.closing.add(cid)
+        backend.closing.add(cid)
         try:
-            while world.acting[cid] > 1:
+            while backend.acting[cid] > 1:
                 await asyncio.sleep(0.02)
             if DELETES_WHILE_CLIENTS_ARE_AWAY:
                 await self.delete(cid)
             else:
-                world.calm += 1
+                backend.calm += 1
                 try:
-                    if not await world.everybody_is_there():
+                    if not await backend.everybody_is_there():
                         return
-                    having = [client for client in world.clients if cid in client.picture.channels]
+                    having = [client for client in backend.clients if cid in client.picture.channels]
                     before = {client: client.gone[cid] for client in having}
                     await self.delete(cid)
-                    await world.until(having, lambda client: client.gone[cid] > before[client], 20)
+                    await backend.until(having, lambda client: client.gone[cid] > before[client], 20)
                 finally:
-                    world.calm -= 1
+                    backend.calm -= 1
             await asyncio.sleep(self.random.uniform(0, 0.3))
-            await world.create(cid, self.random)
+            await backend.create(cid, self.random)
         finally:
-            world.closing.discard(cid)
+            backend.closing.discard(cid)
 
     async def delete(self, cid):
-        await self.world.ask("DELETE", self.path(cid))
-        self.world.members[cid], self.world.messages[cid] = set(), {}
-        self.world.tally["channels deleted"] += 1
+        await self.backend.ask("DELETE", self.path(cid))
+        self.backend.members[cid], self.backend.messages[cid] = set(), {}
+        self.backend.tally["channels deleted"] += 1
 
 
 class Story:
@@ -305,36 +306,36 @@ class Story:
 
     HERE, GONE = "messaging:control", "messaging:gone"
 
-    def __init__(self, world):
-        self.world = world
+    def __init__(self, backend):
+        self.backend = backend
 
     async def begin(self):
         for cid in (self.HERE, self.GONE):
-            await self.world.ask("PUT", f"/v1/channels/{cid}", {"members": self.world.users})
-            self.world.members[cid], self.world.messages[cid] = set(self.world.users), {}
+            await self.backend.ask("PUT", f"/v1/channels/{cid}", {"members": self.backend.users})
+            self.backend.members[cid], self.backend.messages[cid] = set(self.backend.users), {}
 
     async def play(self, marks_unread):
         """`marks_unread`: the users who mark unread at the end, where the others mark read."""
-        world, users, path = self.world, self.world.users, f"/v1/channels/{self.HERE}"
-        early = [world.new_message(user_id=users[0]) for _ in range(3)]
-        theirs = [world.new_message(user_id=user, receipt=True) for user in users]
-        await world.register(self.HERE, early + theirs)
+        backend, users, path = self.backend, self.backend.users, f"/v1/channels/{self.HERE}"
+        early = [backend.new_message(user_id=users[0]) for _ in range(3)]
+        theirs = [backend.new_message(user_id=user, receipt=True) for user in users]
+        await backend.register(self.HERE, early + theirs)
         newest = theirs[-1]["id"]
         for user in users:
-            token = world.tokens[user]
-            await world.ask("POST", path + "/receipts", {"message_ids": [message["id"] for message in theirs]}, token)
+            token = backend.tokens[user]
+            await backend.ask("POST", path + "/receipts", {"message_ids": [message["id"] for message in theirs]}, token)
             if user == users[2]:
                 delivered = {"latest_delivered_messages": [{"cid": self.HERE, "id": newest}]}
-                await world.ask("POST", "/v1/channels/delivered", delivered, token)
+                await backend.ask("POST", "/v1/channels/delivered", delivered, token)
             else:
-                await world.ask("POST", path + "/read", {}, token)
+                await backend.ask("POST", path + "/read", {}, token)
             if user in marks_unread:
-                await world.ask("POST", path + "/unread", {"message_id": theirs[5]["id"]}, token)
+                await backend.ask("POST", path + "/unread", {"message_id": theirs[5]["id"]}, token)
         hides = {"privacy_settings": {"read_receipts": {"enabled": False}}}
-        await world.ask("PUT", f"/v1/users/{users[1]}", hides, world.tokens[users[1]])
-        await world.register(self.HERE, [world.new_message(user_id=users[0])])
-        await world.ask("DELETE", f"{path}/messages/{theirs[4]['id']}")
-        await world.ask("POST", path + "/truncate", {"before": theirs[0]["id"]})
-        await world.ask("POST", path + "/members", {"add": GHOSTS[:1], "remove": users[-1:]})
-        await world.ask("PUT", path, {"options": {"receipt_ttl": 86_400}})
-        await world.ask("DELETE", f"/v1/channels/{self.GONE}")
+        await backend.ask("PUT", f"/v1/users/{users[1]}", hides, backend.tokens[users[1]])
+        await backend.register(self.HERE, [backend.new_message(user_id=users[0])])
+        await backend.ask("DELETE", f"{path}/messages/{theirs[4]['id']}")
+        await backend.ask("POST", path + "/truncate", {"before": theirs[0]["id"]})
+        await backend.ask("POST", path + "/members", {"add": GHOSTS[:1], "remove": users[-1:]})
+        await backend.ask("PUT", path, {"options": {"receipt_ttl": 86_400}})
+        await backend.ask("DELETE", f"/v1/channels/{self.GONE}")

@@ -27,10 +27,10 @@ KINDS = [
 class Client:
     """One device, or one server, with its stream and its picture."""
 
-    def __init__(self, world, number, viewer, token, query, channels=None):
-        self.world, self.number, self.viewer, self.token = world, number, viewer, token
-        self.random = world.generator(f"client {number}")
-        self.caller = Caller(world.gateways, world.generator(f"the gateways of client {number}"), world.tally)
+    def __init__(self, backend, number, viewer, token, query, channels=None):
+        self.backend, self.number, self.viewer, self.token = backend, number, viewer, token
+        self.random = backend.generator(f"client {number}")
+        self.caller = Caller(backend.gateways, backend.generator(f"the gateways of client {number}"), backend.tally)
         self.query, self.channels = query, channels
         self.picture = Picture(viewer)
         self.window = self.random.choice([65_535, 65_535, 65_535, 8_192, 1_024, 120])
@@ -50,7 +50,7 @@ class Client:
         self.turn = 0
         self.tasks = set()
         self.gone = collections.Counter()
-        self.drops = KINDS[number % len(KINDS)] if world.is_control and viewer is not None else None
+        self.drops = KINDS[number % len(KINDS)] if backend.is_control and viewer is not None else None
 
     # The stream.
 
@@ -59,19 +59,19 @@ class Client:
             self.end.clear()
             self.is_begun, self.through, self.blocks, self.refusal = False, 0, Blocks(), None
             try:
-                port = self.random.choice(self.world.gateways)
+                port = self.random.choice(self.backend.gateways)
                 self.connection = await Connection.to(port, self.window)
                 query = dict(self.query)
                 if self.channels is not None:
                     query["channels"] = ",".join(sorted(self.channels))
                 path = "/v1/events?" + "&".join(f"{name}={value}" for name, value in query.items())
                 self.connection.open(path, self.token, [("last-event-id", self.last)] if self.last else [], self)
-                self.world.tally["streams opened"] += 1
-                self.world.tally["resumes"] += self.last is not None
+                self.backend.tally["streams opened"] += 1
+                self.backend.tally["resumes"] += self.last is not None
                 await self.end.wait()
                 self.connection.cut()
             except Lost:
-                self.world.tally["streams refused"] += 1
+                self.backend.tally["streams refused"] += 1
             if self.refusal in (403, 404) and self.channels is not None:
                 # The user has left a channel that the stream names.
                 mine = await self.query_channels()
@@ -79,7 +79,7 @@ class Client:
                 self.last = None
             elif self.refusal not in (None, 200, 503):
                 raise SystemExit(f"fault: {self} was answered {self.refusal}")
-            long = self.random.random() < 0.15 and not self.world.is_over
+            long = self.random.random() < 0.15 and not self.backend.is_over
             await asyncio.sleep(self.random.uniform(2, 6) if long else self.random.uniform(0, 0.6))
 
     def began(self, status, headers):
@@ -129,22 +129,22 @@ class Client:
         connection, whole = self.connection, self.random.random() < 0.5
         if connection is None or not connection.is_open:
             return
-        self.world.tally["slow readers"] += 1
+        self.backend.tally["slow readers"] += 1
         connection.pause() if whole else connection.take(False)
         deadline = time.monotonic() + self.random.uniform(1, 7)
-        while time.monotonic() < deadline and not self.world.calm:
+        while time.monotonic() < deadline and not self.backend.calm:
             await asyncio.sleep(0.1)
         connection.resume() if whole else connection.take(True)
 
     # Events.
 
     def take(self, event):
-        self.world.tally["events"] += 1
-        self.world.tally[event["type"]] += 1
+        self.backend.tally["events"] += 1
+        self.backend.tally[event["type"]] += 1
         if event["type"] == "channel.deleted":
             self.gone[event["cid"]] += 1
         if event["type"] == self.drops:
-            self.world.tally["ignored " + self.drops] += 1
+            self.backend.tally["ignored " + self.drops] += 1
             return
         if event["type"] == "stream.reset":
             return self.query_all()
@@ -170,7 +170,7 @@ class Client:
     def ended_task(self, task):
         self.tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self.world.failure = self.world.failure or task.exception()
+            self.backend.failure = self.backend.failure or task.exception()
 
     @property
     def is_asking(self):
@@ -249,7 +249,7 @@ class Client:
 
     async def query_channel(self, cid):
         """Returns None where the channel does not exist, or the user may not see it."""
-        status, answer = await self.ask("GET", f"/v1/channels/{cid}", token=self.world.server)
+        status, answer = await self.ask("GET", f"/v1/channels/{cid}", token=self.backend.server)
         if status != 200:
             return None
         options = answer["channel"]["options"]
@@ -276,7 +276,7 @@ class Client:
             if "next" not in page:
                 break
             cursor = "&cursor=" + page["next"]
-        known = dict(self.world.messages[cid])
+        known = dict(self.backend.messages[cid])
         ids = list(known)
         for first in range(0, len(ids), 100):
             status, answer = await self.ask(

@@ -1,0 +1,231 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import ReceiptWire
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// Deletion, truncation and erasure (R16), as a caller sees them.
+@Suite struct RemovalRouteTests {
+  private let alice = TestTokens.user("alice")
+
+  @Test func channelIsDeletedOnce() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      let path = "/v1/channels/messaging:c"
+      for token in [alice, nil] {
+        let refused = try await gateway.client.delete(path, token: token)
+        #expect(refused.verdict == (token == nil ? "401 token_missing" : "403 server_token_required"))
+      }
+      let deleted = try await gateway.client.delete(path)
+      #expect(deleted.status == 200 && deleted.contentType == "application/json")
+      #expect(deleted.json == ["cid": "messaging:c", "deleted": true])
+      #expect(try await gateway.client.delete(path).json == ["cid": "messaging:c", "deleted": false])
+      #expect(try await gateway.client.get(path).verdict == "404 channel_not_found")
+      #expect(try await gateway.client.delete("/v1/channels/nocolon").verdict == "400 invalid_cid")
+      #expect(try await gateway.client.delete("/v1/channels/a%3A!b").json["cid"] as? String == "a:!b")
+      for (mode, expected) in [
+        (FakeStore.Mode.refusing(.busy), "503 store_busy"), (.garbled, "500 internal_error"),
+        (.refusing(.outcomeUnknown), "503 outcome_unknown"),
+      ] {
+        try await gateway.store.set(mode)
+        #expect(try await gateway.client.delete(path).verdict == expected)
+      }
+    }
+  }
+
+  @Test func channelIsTruncatedBeforeMessage() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1", "m2", "m3"])
+      let path = "/v1/channels/messaging:c/truncate"
+      let some = try await gateway.client.post(path, #"{"before":"m2"}"#)
+      #expect(some.status == 200)
+      #expect((some.json["channel"] as? NSDictionary)?["cid"] as? String == "messaging:c")
+      let status = { (id: String) in
+        try await gateway.client.get("/v1/channels/messaging:c/messages/\(id)/status").verdict
+      }
+      #expect(try await status("m1") == "404 message_deleted")
+      #expect(try await status("m2") == "200")
+      for body in [nil, "{}", #"{"all":true}"#] {
+        #expect(try await gateway.client.post(path, body).status == 200)
+        #expect(try await status("m3") == "404 message_deleted")
+      }
+      for (body, token, expected) in [
+        (#"{"before":"m9"}"#, TestTokens.server, "404 message_not_found"),
+        (#"{"before":"m2","all":true}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"all":false}"#, TestTokens.server, "400 invalid_field"),
+        (#"{"before":""}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"before":"m\u00071"}"#, TestTokens.server, "400 invalid_message_id"),
+        (#"{"before":1}"#, TestTokens.server, "400 invalid_field"),
+        ("[]", TestTokens.server, "400 invalid_field"), ("{", TestTokens.server, "400 invalid_json"),
+        ("{}", alice, "403 server_token_required"),
+      ] {
+        #expect(try await gateway.client.post(path, body, token: token).verdict == expected, "\(body)")
+      }
+      #expect(
+        try await gateway.client.post("/v1/channels/messaging:none/truncate", nil).verdict
+          == "404 channel_not_found"
+      )
+    }
+  }
+
+  @Test func erasedUserLeavesNoTrace() async throws {
+    try await TestGateway.run { gateway in
+      let client = gateway.client
+      let path = "/v1/users/alice"
+      for number in 0..<150 {
+        try await gateway.setUp("messaging:c\(number)", members: ["bob", "alice"], messages: ["m\(number)"])
+      }
+      // Alice is no member of this channel, but the sender of a message.
+      try await gateway.setUp("messaging:sent", members: ["bob"])
+      _ = try await client.post("/v1/channels/messaging:sent/messages", #"{"id":"x","user_id":"alice"}"#)
+      let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+      #expect(try await client.put(path, hide).status == 200)
+      try await gateway.store.setListMax(40)
+      try await gateway.store.setErasing(staleLists: 3, purges: 2)
+      _ = try await gateway.store.takeLog()
+      let erased = try await client.delete(path)
+      #expect(erased.status == 200 && erased.json == ["user_id": "alice", "erased": true])
+      #expect(try await gateway.store.traces(of: "alice") == [])
+      #expect(try await gateway.store.unsettled() == [])
+      // Every shard is assigned the erasure before any channel, and purges until it is done.
+      #expect(try await gateway.store.purges() == [3, 3, 3, 3])
+      let log = try await gateway.store.takeLog()
+      #expect(log.prefix(5) == [.patchUser, .assignUser, .assignUser, .assignUser, .getUser])
+      #expect(log.count { $0 == .eraseMember } >= 151)
+      #expect(log.last == .purge)
+      // Erasing again, or an unknown user, succeeds. The user can then be added again.
+      for user in ["alice", "alice", "nobody"] {
+        #expect(
+          try await client.delete("/v1/users/\(user)").json == ["user_id": user, "erased": true]
+        )
+      }
+      #expect(try await client.put("/v1/channels/messaging:c1", #"{"members":["alice"]}"#).status == 200)
+      #expect(
+        try await client.delete("/v1/users/alice", token: alice).verdict == "403 server_token_required"
+      )
+      #expect(try await client.delete("/v1/users/al%7Fice").verdict == "400 invalid_user_id")
+      #expect(try await gateway.eventLoop.submit { gateway.loop.value.counters.usersErased }.get() == 4)
+    }
+  }
+
+  @Test func changesForUserBeingErasedAreRefused() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice", "bob"], messages: ["m1"])
+      try await gateway.store.set(.refusingKind(.eraseMember, .notImplemented))
+      let other = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
+      let erasing = try await other.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
+      try await eventually("the store has a request to erase the member") {
+        try await gateway.store.takeLog().contains(.eraseMember)
+      }
+      let client = gateway.client
+      let hide = #"{"privacy_settings":{"read_receipts":{"enabled":false}}}"#
+      for (method, path, body) in [
+        (HTTP2Method.put, "/v1/channels/messaging:d", #"{"members":["alice"]}"#),
+        (.post, "/v1/channels/messaging:c/members", #"{"add":["alice"]}"#),
+        (.post, "/v1/channels/messaging:c/messages", #"{"id":"m2","user_id":"alice"}"#),
+        (.put, "/v1/users/alice", hide),
+      ] {
+        let answer = try await client.request(method, path, body, token: TestTokens.server)
+        #expect(answer.verdict == "409 user_erased", "\(path)")
+      }
+      let batch = #"{"messages":[{"cid":"messaging:c","id":"m2","user_id":"alice"}]}"#
+      let many = try await client.post("/v1/messages", batch)
+      #expect((many.json["results"] as? [NSDictionary])?.first?["code"] as? String == "user_erased")
+      // The erasure continues once the channels succeed.
+      try await gateway.store.set(.normal)
+      #expect(try await erasing.get().status == 200)
+      #expect(try await gateway.store.traces(of: "alice") == [])
+      try await other.close()
+    }
+  }
+
+  @Test func timedOutErasureContinuesInBackground() async throws {
+    var limits = GatewayLimits()
+    limits.erasureTimeout = .milliseconds(100)
+    try await TestGateway.run(limits: limits) { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      try await gateway.store.set(.refusingKind(.eraseMember, .busy))
+      let answer = try await gateway.client.delete("/v1/users/alice")
+      #expect(answer.verdict == "503 outcome_unknown" && answer.headers["retry-after"] == "1")
+      #expect(try await gateway.store.traces(of: "alice").contains("messaging:c member"))
+      try await gateway.store.set(.normal)
+      try await eventually("nothing of alice is left in the store") {
+        try await gateway.store.traces(of: "alice") == []
+      }
+    }
+  }
+
+  @Test func storeFailureDuringErasureIsAnswered() async throws {
+    try await TestGateway.run { gateway in
+      try await gateway.setUp("messaging:c", members: ["alice"], messages: ["m1"])
+      for (mode, expected) in [
+        // The home shard has changed nothing.
+        (FakeStore.Mode.refusing(.busy), "503 store_busy"),
+        (.refusing(.unavailable), "503 store_unavailable"), (.garbled, "500 internal_error"),
+        (.refusing(.notImplemented), "501 not_implemented"),
+        // The home shard has begun the erasure, and the rest has to follow.
+        (.refusingAssignments(.busy), "503 outcome_unknown"),
+        (.refusingKind(.getUser, .unavailable), "503 outcome_unknown"),
+        (.refusingKind(.listChannels, .unavailable), "503 outcome_unknown"),
+        (.refusingKind(.purge, .notImplemented), "503 outcome_unknown"), (.normal, "200"),
+      ] {
+        try await gateway.store.set(mode)
+        #expect(try await gateway.client.delete("/v1/users/alice").verdict == expected, "\(mode)")
+      }
+      let left = try await gateway.eventLoop.submit { gateway.loop.value.erasures.count }
+        .get()
+      #expect(left == 0)
+    }
+  }
+
+  @Test func concurrentErasuresAreLimited() async throws {
+    var limits = GatewayLimits()
+    limits.erasures = 2
+    try await TestGateway.run(limits: limits, deadline: .seconds(10)) { gateway in
+      try await gateway.store.set(.ignoringKind(.getUser))
+      var waiting: [EventLoopFuture<TestAnswer>] = []
+      for user in ["alice", "bob"] {
+        waiting.append(
+          try await gateway.client.submit(.delete, "/v1/users/\(user)", nil, token: TestTokens.server)
+        )
+      }
+      try await eventually("the store has a request of an erasure") {
+        try await gateway.store.takeLog().contains(.getUser)
+      }
+      let third = try await gateway.client.delete("/v1/users/carol")
+      #expect(third.verdict == "503 store_busy" && third.headers["retry-after"] == "1")
+      for answer in waiting { #expect(try await answer.value("the answer").verdict == "503 outcome_unknown") }
+      try await gateway.store.set(.normal)
+      #expect(try await gateway.client.delete("/v1/users/carol").status == 200)
+    }
+  }
+
+  /// A gateway dies at any point of an erasure, and another one finishes it.
+  @Test(arguments: [FrameKind.assignUser, .getUser, .listChannels, .eraseMember])
+  func otherGatewayFinishesErasure(_ kind: FrameKind) async throws {
+    try await TestGateway.run { first in
+      for number in 0..<5 {
+        try await first.setUp("messaging:c\(number)", members: ["alice", "bob"], messages: ["m\(number)"])
+      }
+      try await first.store.set(.closing(kind))
+      let answer = try await first.client.submit(.delete, "/v1/users/alice", nil, token: TestTokens.server)
+      try await eventually("the store has the request \(kind)") {
+        try await first.store.takeLog().contains(kind)
+      }
+      try await first.eventLoop.flatSubmit { first.loop.value.close() }.get()
+      #expect(try await answer.value("the answer").verdict == "503 outcome_unknown")
+      #expect(try await first.store.unsettled() == ["alice"])
+      try await first.store.set(.normal)
+      try await TestGateway.run(replicating: .milliseconds(20), store: first.store) { second in
+        try await eventually("nothing of alice is left in the store") {
+          try await second.store.traces(of: "alice") == []
+        }
+        #expect(try await second.store.unsettled() == [])
+        #expect(try await second.client.delete("/v1/users/alice").status == 200)
+      }
+    }
+  }
+}

@@ -1,0 +1,247 @@
+import Foundation
+import HTTP2Session
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import TestSupport
+import Testing
+
+@testable import Gateway
+
+/// The end of streams, reconnecting to the store, and limits.
+extension EventRouteTests {
+  // MARK: Ending
+
+  @Test func streamEndsWhenTokenExpires() async throws {
+    var limits = GatewayLimits()
+    limits.heartbeat = .milliseconds(50)
+    try await run(limits: limits) { gateway in
+      let expires = Date().timeIntervalSince1970 + 3
+      let token = TestTokens.make(#"{"user_id":"alice","exp":\#(expires)}"#)
+      let stream = try await gateway.client.events(token: token)
+      #expect(await stream.live())
+      var last = ""
+      while let block = await stream.block() { last = block }
+      #expect(last == ": the token has expired")
+      #expect(Date().timeIntervalSince1970 >= expires)
+    }
+  }
+
+  @Test func streamEndsWhenGatewayDrains() async throws {
+    try await run { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      let drained = gateway.eventLoop.flatSubmit { gateway.loop.value.drain() }
+      #expect(await stream.block() == ": this gateway is shutting down")
+      #expect(await stream.block() == nil)
+      try await drained.value("the end of draining")
+    }
+  }
+
+  @Test func closedStreamsLeaveNoState() async throws {
+    var limits = GatewayLimits()
+    limits.heartbeat = .milliseconds(20)
+    try await run(limits: limits) { gateway in
+      let first = try await gateway.client.events(token: alice)
+      let second = try await TestClient.connect(port: gateway.port, on: gateway.eventLoop)
+      let other = try await second.events(token: carol)
+      #expect(await first.live())
+      #expect(await other.live())
+      try await gateway.client.cancel(first)
+      try await second.close()
+      // The store is unsubscribed with a tick.
+      try await eventually("the store has no subscriptions") {
+        try await gateway.store.withModel({ $0.events.users.isEmpty && $0.events.channels.isEmpty })
+      }
+      let left = try await gateway.eventLoop.submit {
+        let events = gateway.loop.value.events
+        return [events.hub.streamCount, events.hub.channelCount, events.hub.userCount, events.table.count]
+      }.get()
+      #expect(left == [0, 0, 0, 0])
+    }
+  }
+
+  @Test func refusedUnsubscribeIsRetried() async throws {
+    var limits = GatewayLimits()
+    limits.heartbeat = .milliseconds(20)
+    try await run(limits: limits) { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      try await gateway.store.set(.refusingKind(.unsubscribe, .busy))
+      try await gateway.client.cancel(stream)
+      var refused = 0
+      try await eventually("the store has refused two unsubscriptions") {
+        refused += try await gateway.store.takeLog().count { $0 == .unsubscribe }
+        return refused >= 2
+      }
+      #expect(try await gateway.store.withModel { $0.events.channels } == [Self.general])
+      try await gateway.store.set(.normal)
+      try await eventually("the hub has no channels") {
+        try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.channelCount }).get() <= 0
+      }
+      #expect(try await gateway.store.withModel { $0.events.channels } == [])
+    }
+  }
+
+  @Test func storeReconnectReplaysMissedEvents() async throws {
+    try await run { gateway in
+      let store = gateway.store
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      try await store.advance(through: 5_000)
+      try await store.publish(Self.general, Self.message("m1"))
+      #expect(await stream.types(1) == ["message.new alice"])
+      _ = try await store.withModel { model in
+        model.events.channels = []
+        model.events.users = []
+        model.events.changes = [Self.general: [Self.message("missed")]]
+        model.closeConnections()
+      }
+      let event = try #require(await stream.event())
+      #expect(Self.id(event) == "missed")
+      #expect(try await store.withModel { $0.events.resumed } == ["\(Self.general) 5000"])
+      try await eventually("the store has the subscription of alice") {
+        try await store.withModel({ $0.events.users == ["alice"] })
+      }
+      try await store.publish(Self.general, Self.message("m2"))
+      #expect(await stream.types(1) == ["message.new alice"])
+      // Events that the store dropped are replayed in the same way.
+      let shard = ShardID.owning(Array(Self.general.utf8).span.bytes, count: 4)
+      _ = try await store.withModel {
+        $0.sendEvents(shard, EventsFields(through: Timestamp(milliseconds: 9_000), isLost: true))
+      }
+      #expect(Self.id(try #require(await stream.event())) == "missed")
+    }
+  }
+
+  // MARK: Limits
+
+  /// A client that does not read gets each state once, or a reset, and uses bounded memory.
+  @Test func unreadStreamIsConflatedOrReset() async throws {
+    var limits = GatewayLimits()
+    limits.eventStreamBytes = 512
+    limits.heartbeat = .seconds(60)
+    try await run(limits: limits) { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      let loop = gateway.loop
+      // In one turn of the loop, so that nothing is sent meanwhile.
+      let (count, resets, isReset) = try await gateway.eventLoop.submit {
+        let value = loop.value
+        for number in 1...UInt32(3_000) { try Self.deliver(value, [Self.read("bob", number)]) }
+        let events = value.events.table.all[0]
+        let count = events.queue.count
+        for number in 1...UInt32(3_000) { try Self.deliver(value, [Self.message("n\(number)", number)]) }
+        return (count, value.events.writer.resets, events.queue.isReset)
+      }.get()
+      #expect(count == 1 && resets == 1 && isReset)
+      var types: [String] = []
+      while let type = await stream.type() {
+        types.append(type)
+        if types.contains("stream.reset") { break }
+      }
+      // Events sent before, the reset, then later events. Two overflows in one turn leave 3,000 - 1,025 - 1,024.
+      #expect(types.last == "stream.reset" && types.count < 10)
+      var last = 0
+      while last < 3_000, let event = await stream.event() {
+        let sequence = (event["message"] as? NSDictionary)?["seq"] as? Int ?? 0
+        #expect(sequence > last)
+        last = sequence
+      }
+      #expect(last == 3_000)
+    }
+  }
+
+  static func deliver(_ loop: GatewayLoop, _ events: [EventFields]) throws {
+    let fields = EventsFields(
+      through: Timestamp(milliseconds: 2_000),
+      channels: [ChannelEventsFields(cid: general, events)]
+    )
+    var buffer = ByteBuffer()
+    fields.write(into: &buffer)
+    let shard = ShardID.owning(Array(general.utf8).span.bytes, count: 4)
+    try loop.storeEvents(shard, buffer.readableBytesSpan)
+  }
+
+  /// Queued events count as memory of the connection. Beyond its limit the stream is reset.
+  @Test func queuedEventsCountAsConnectionMemory() async throws {
+    var limits = GatewayLimits()
+    limits.eventStreamBytes = 512
+    limits.heartbeat = .seconds(60)
+    var http2 = HTTP2Limits()
+    http2.maxConnectionMemoryBytes = 40_000
+    try await run(limits: limits, http2: http2) { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      let loop = gateway.loop
+      let (held, resets) = try await gateway.eventLoop.submit {
+        let value = loop.value
+        var held = (idle: value.resources.heldBytes, most: 0)
+        for number in 1...UInt32(1_000) {
+          try Self.deliver(value, [Self.message("n\(number)", number)])
+          held.most = max(held.most, value.resources.heldBytes)
+        }
+        return (held, value.events.writer.resets)
+      }.get()
+      #expect(resets == 1 && held.most > 30_000 && held.most < 42_000, "\(held)")
+      var isReset = false
+      var newest: Int?
+      while newest != 1_000, let event = await stream.event() {
+        if event["type"] as? String == "stream.reset" { isReset = true }
+        newest = (event["message"] as? NSDictionary)?["seq"] as? Int
+      }
+      #expect(isReset && newest == 1_000)
+      try await eventually("no events are queued") {
+        try await gateway.eventLoop.submit { loop.value.resources.heldBytes <= held.idle }.get()
+      }
+    }
+  }
+
+  @Test func streamsBeyondLimitAreRefused() async throws {
+    var limits = GatewayLimits()
+    limits.events.streams = 2
+    try await run(limits: limits) { gateway in
+      let streams = [
+        try await gateway.client.events(token: alice), try await gateway.client.events(token: bob),
+      ]
+      for stream in streams { #expect(await stream.live()) }
+      let answer = try await gateway.client.get("/v1/events", token: alice)
+      #expect(answer.verdict == "503 store_busy" && answer.headers["retry-after"] == "1")
+      try await gateway.client.cancel(streams[0])
+      try await eventually("the hub has released the cancelled stream") {
+        try await gateway.eventLoop.submit({ gateway.loop.value.events.hub.streamCount }).get() <= 1
+      }
+      let third = try await gateway.client.events(token: alice)
+      #expect(await third.live())
+    }
+  }
+
+  @Test func streamsBeyondUserLimitAreRefused() async throws {
+    var limits = GatewayLimits()
+    limits.events.streamsPerUser = 1
+    try await run(limits: limits) { gateway in
+      let stream = try await gateway.client.events(token: alice)
+      #expect(await stream.live())
+      #expect(try await refusal(gateway.client, "", token: alice) == "409 limit_reached")
+      let other = try await gateway.client.events(token: bob)
+      #expect(await other.live())
+    }
+  }
+
+  @Test func concurrentOpeningsAllBecomeLive() async throws {
+    var limits = GatewayLimits()
+    limits.events.openings = 3
+    try await run(limits: limits) { gateway in
+      var streams: [TestEventStream] = []
+      for number in 0..<200 {
+        let token = number % 2 == 0 ? alice : bob
+        streams.append(try await gateway.client.events(token: token))
+      }
+      for stream in streams { #expect(await stream.live()) }
+      try await gateway.store.publish(Self.general, Self.message("m1"))
+      for stream in streams { #expect(await stream.types(1) == ["message.new alice"]) }
+      let waiting = try await gateway.eventLoop.submit { gateway.loop.value.events.hub.waitingCount }.get()
+      #expect(waiting == 0)
+    }
+  }
+}

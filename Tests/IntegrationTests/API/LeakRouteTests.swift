@@ -1,0 +1,22 @@
+import Foundation
+import LocalStack
+import TestPrograms
+import TestSupport
+import Testing
+
+extension RealProcesses {
+  /// R7 on every route of the real pair: the reads of a hidden user appear in no other user's answers.
+  @Suite struct LeakRoutes {
+    @Test func hiddenActionsAreInvisible() async throws {
+      let seed = TestRun.printedSeed(of: "leaks on routes")
+      try await Pair.with { pair in
+        let output = try await Command.run(
+          Pair.python,
+          [Pair.client("leak_routes.py"), pair.h2cURL, pair.stack.files.jwtSecret, "\(seed)", "8"]
+        )
+        #expect(output.status == 0 && output.out.hasPrefix("ok "), "seed \(seed): \(output)")
+        print(output.out, terminator: "")
+      }
+    }
+  }
+}

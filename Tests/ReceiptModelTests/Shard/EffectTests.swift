@@ -1,0 +1,217 @@
+import TestSupport
+import Testing
+
+@testable import ReceiptModel
+
+/// Effects, pages and sessions: the contents of the log and of the pages.
+@Suite("Effects and pages")
+struct EffectTests {
+  private static let channel = ChannelNumber(5)
+
+  @Test("rows are addressed in pages of 256, messages in segments of 256 from 1")
+  func addresses() {
+    for (row, page) in [(0, 0), (255, 0), (256, 1), (511, 1), (512, 2), (65_536, 256)] as [(UInt32, UInt32)] {
+      let row = MemberOrdinal(row)
+      let effects: [Effect] = [
+        .channel(Self.channel, .rowAssigned(row, RowRecord(user: "a", joined: .zero, joinedAt: .none))),
+        .channel(Self.channel, .rowLeft(row, at: .none)),
+        .channel(Self.channel, .roleAssigned(row, role: "")),
+        .channel(Self.channel, .readMoved(row, to: .zero, at: .none)),
+        .channel(Self.channel, .deliveredMoved(row, to: .zero, at: .none)),
+        .channel(Self.channel, .deliveredAcked(row, to: .zero, at: .none, acked: .none)),
+        .channel(Self.channel, .markerAssigned(row, marker: nil, epoch: 0)),
+      ]
+      for effect in effects {
+        #expect(effect.page == .rows(page), "\(row)")
+        #expect(effect.channel == Self.channel)
+      }
+    }
+    for (message, page) in [(1, 0), (256, 0), (257, 1), (512, 1), (513, 2)] as [(UInt32, UInt32)] {
+      let sequence = SequenceNumber(message)
+      let record = MessageRecord(id: "m", sender: "", flags: [], registeredAt: .none)
+      #expect(
+        Effect.channel(Self.channel, .messageAssigned(sequence, record)).page == .segment(page),
+        "\(message)"
+      )
+      #expect(
+        Effect.channel(Self.channel, .messageDeleted(sequence, at: .none)).page == .segment(page),
+        "\(message)"
+      )
+    }
+    let head = Effect.channel(Self.channel, .channelAssigned(cid: "a:b", created: .none, own: OptionPatch()))
+    #expect(head.page == .head)
+    #expect(head.channel == Self.channel)
+    let type = Effect.shard(.channelTypeAssigned(ChannelTypeRecord(name: "team")))
+    #expect(type.page == .types)
+    #expect(type.channel == nil)
+    let session = Effect.shard(.sessionAssigned(SessionRecord(session: SessionID(high: 1, low: 2))))
+    #expect(session.page == .shardHead)
+    #expect(session.channel == nil)
+  }
+
+  @Test("an effect takes five words: large payloads are indirect")
+  func layout() {
+    #expect(MemoryLayout<Effect>.size <= 33)
+    #expect(MemoryLayout<Effect>.stride == 40)
+  }
+
+  @Test("a page returns the effects assigned to it, field by field")
+  func fields() {
+    var shard = ShardState(id: ShardID(0))
+    let slot = shard.insert(
+      Self.channel,
+      cid: "team:x",
+      created: Timestamp(milliseconds: 9),
+      own: OptionPatch(["history": "hidden"])
+    )
+    let message = MessageRecord(
+      id: "m1",
+      sender: "alice",
+      flags: [.silent, .deleted],
+      registeredAt: Timestamp(milliseconds: 11),
+      createdAt: Timestamp(milliseconds: 10)
+    )
+    let row = RowRecord(
+      user: "alice",
+      role: "admin",
+      hidesHistory: true,
+      joined: .zero,
+      joinedAt: Timestamp(milliseconds: 10),
+      read: SequenceNumber(1),
+      readAt: Timestamp(milliseconds: 12),
+      delivered: SequenceNumber(1),
+      deliveredAt: Timestamp(milliseconds: 13),
+      marker: .zero,
+      unreadEpoch: 4
+    )
+    let head = Effect.channel(
+      Self.channel,
+      .channelAssigned(
+        cid: "team:x",
+        created: Timestamp(milliseconds: 9),
+        own: OptionPatch(["history": "hidden"])
+      )
+    )
+    let messageEffect = Effect.channel(Self.channel, .messageAssigned(SequenceNumber(1), message))
+    let rowEffect = Effect.channel(Self.channel, .rowAssigned(MemberOrdinal(0), row))
+    shard.assign(messageEffect, to: slot)
+    shard.assign(rowEffect, to: slot)
+    // The page's message is silent.
+    let counts = Effect.channel(Self.channel, .messageCountsAssigned(newest: SequenceNumber(1), [0]))
+    #expect(shard.effects(of: .head, in: slot) == [head, counts])
+    #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
+    #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
+    // The page is empty.
+    #expect(shard.effects(of: .rows(1), in: slot) == [])
+    #expect(shard.effects(of: .segment(1), in: slot) == [])
+    // Assigning the same effects again changes nothing.
+    shard.assign(messageEffect, to: slot)
+    shard.assign(rowEffect, to: slot)
+    #expect(shard.effects(of: .rows(0), in: slot) == [rowEffect])
+    #expect(shard.effects(of: .segment(0), in: slot) == [messageEffect])
+    #expect(shard[slot].rows.activeCount == 1)
+    // A former member keeps the row, the name and the times of joining and leaving.
+    shard.assign(.rowLeft(MemberOrdinal(0), at: Timestamp(milliseconds: 20)), to: slot)
+    let left = RowRecord(
+      user: "alice",
+      hasLeft: true,
+      hidesHistory: true,
+      joined: .zero,
+      joinedAt: Timestamp(milliseconds: 10),
+      readAt: Timestamp(milliseconds: 20)
+    )
+    #expect(
+      shard.effects(of: .rows(0), in: slot) == [.channel(Self.channel, .rowAssigned(MemberOrdinal(0), left))]
+    )
+    #expect(shard[slot].rows.activeCount == 0)
+  }
+
+  @Test(
+    "row pages can be assigned in any order; the index is built meanwhile",
+    arguments: TestRun.seeds(3, long: 30)
+  )
+  func rowPagesInAnyOrder(seed: UInt64) {
+    var random = SplitMix64(seed: seed)
+    let story = TestShard()
+    let users = (0..<700).map { MemberSpec(user: "u\($0)") }
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[..<300])), clock: 1)
+    _ = story.perform(.post(cid: "team:x", id: "m1", sender: "u0", created: 0, isSilent: false), clock: 2)
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: Array(users[300...])), clock: 3)
+    _ = story.perform(.change(cid: "team:x", add: [], remove: (250..<400).map { "u\($0)" }), clock: 4)
+    let slot = story.slot("team:x")!
+    let number = story.state[slot].number
+    var fresh = ShardState(id: ShardID(3))
+    var slots: [ChannelNumber: ChannelSlot] = [:]
+    fresh.assign(.countersAssigned(nextChannel: story.state.nextChannel, time: story.state.time))
+    let pages = story.pageKeys(number).map(\.page)
+    for page in [PageID.head] + random.shuffled(pages.filter { $0 != .head }) {
+      let effects = story.state.effects(of: page, in: slot)
+      // The channel comes before the other effects of its head.
+      for effect in page == .head ? effects : random.shuffled(effects) {
+        fresh.assign(addressed: effect, slots: &slots)
+      }
+    }
+    for page in 0..<UInt32(PageID.outboxPages) {
+      for effect in story.state.outboxEffects(page) { fresh.assign(effect) }
+    }
+    #expect(ShardDigest.difference(story.digest(), ShardDigest(fresh, slots)) == nil)
+    #if DEBUG
+      #expect(fresh.checkInvariants() == nil)
+    #endif
+  }
+
+  @Test("a head page has the number of unread-counting messages of each segment")
+  func messageCounts() {
+    let story = TestShard()
+    _ = story.perform(.put(cid: "team:x", settings: [:], members: []), clock: 1)
+    let slot = story.slot("team:x")!
+    func counts() -> [Effect] { Array(story.state.effects(of: .head, in: slot).dropFirst()) }
+    #expect(counts() == [])
+    for number in 1...514 {
+      let isSilent = number % 100 == 0
+      _ = story.perform(
+        .post(cid: "team:x", id: "m\(number)", sender: "", created: 0, isSilent: isSilent),
+        clock: 2
+      )
+    }
+    let number = story.state[slot].number
+    let newest = SequenceNumber(514)
+    #expect(counts() == [.channel(number, .messageCountsAssigned(newest: newest, [254, 253, 2]))])
+    for message in ["m1", "m256", "m257", "m514"] {
+      _ = story.perform(.delete(cid: "team:x", id: message), clock: 3)
+    }
+    #expect(counts() == [.channel(number, .messageCountsAssigned(newest: newest, [252, 252, 1]))])
+  }
+
+  @Test("a session covers command numbers up to its highest, except those still waiting")
+  func sessions() {
+    var record = SessionRecord(session: SessionID(high: 1, low: 2))
+    #expect(!record.covers(1))
+    record.highest = 5
+    record.waiting = [2, 4]
+    #expect((1...7).map { record.covers($0) } == [true, false, true, false, true, false, false])
+  }
+
+  @Test("options: the channel's override the type's, which override the defaults; a patch can be undone")
+  func options() {
+    let defaults = ChannelTypeOptions()
+    #expect(defaults.asPatch.isEmpty)
+    #expect(defaults.settings == NaiveModel.defaults)
+    var random = SplitMix64(printingSeedOf: "option patches")
+    for _ in 0..<200 {
+      let (a, b) = (Self.randomPatch(&random), Self.randomPatch(&random))
+      let both = defaults.applying(a).applying(b)
+      #expect(both == defaults.applying(a.merging(b)))
+      #expect(defaults.applying(both.asPatch) == both)
+    }
+  }
+
+  private static func randomPatch(_ random: inout SplitMix64) -> OptionPatch {
+    var patch = OptionPatch()
+    patch.readEvents = random.pick([nil, true, false])
+    patch.deliveryEvents = random.pick([nil, true, false])
+    patch.markUnread = random.pick([nil, .private, .public, .off])
+    patch.history = random.pick([nil, .visible, .hidden])
+    return patch
+  }
+}

@@ -1,0 +1,205 @@
+import Logging
+import NIOCore
+import NIOEmbedded
+import ReceiptModel
+import ReceiptWire
+
+@testable import StoreClient
+
+/// Records the client's calls to its delegate.
+final class Recorder: StoreClientDelegate {
+  enum Event: Equatable {
+    case replied(UInt64, FrameKind, [UInt8])
+    case failed(UInt64, StoreFailure)
+    case ready(Bool)
+    case complete
+  }
+
+  var events: [Event] = []
+  /// Called with each event; may call the client.
+  var onEvent: ((Event) -> Void)?
+
+  private func add(_ event: Event) {
+    events.append(event)
+    onEvent?(event)
+  }
+
+  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
+    add(.replied(token, kind, payload.withUnsafeBytes { Array($0) }))
+  }
+  func storeFailed(_ token: UInt64, _ failure: StoreFailure) { add(.failed(token, failure)) }
+  func storeReadComplete() { add(.complete) }
+  func storeReadinessChanged(_ isReady: Bool) { add(.ready(isReady)) }
+
+  /// The tokens of answered requests, in order.
+  var replies: [UInt64] {
+    events.compactMap { if case .replied(let token, _, _) = $0 { token } else { nil } }
+  }
+  var failures: [UInt64: StoreFailure] {
+    var result: [UInt64: StoreFailure] = [:]
+    for case .failed(let token, let failure) in events { result[token] = failure }
+    return result
+  }
+}
+
+/// A client and fake stores on one embedded event loop, without sockets or threads. Time advances only on request.
+final class ClientHarness {
+  let loop = EmbeddedEventLoop()
+  let recorder = Recorder()
+  /// By address index.
+  let stores: [EchoStore]
+  /// Addresses that refuse connections.
+  var down: Set<Int> = []
+  private(set) var attempts: [Int] = []
+  private(set) var client: StoreClient<Recorder>!
+  private(set) var channel: EmbeddedChannel?
+  private(set) var connection: FakeConnection?
+  /// The bytes that a side may still send on the current connection before it is cut; nil: no limit.
+  var bytesUp: Int?
+  var bytesDown: Int?
+  /// The largest piece delivered at once.
+  var pieceMax = Int.max
+
+  struct Refused: Error {}
+
+  init(stores: [EchoStore] = [EchoStore()], _ configure: (inout StoreClientConfiguration) -> Void = { _ in })
+  {
+    self.stores = stores
+    var logger = Logger(label: "test")
+    logger.logLevel = .critical
+    var configuration = StoreClientConfiguration(
+      addresses: stores.indices.map { .init(host: "store", port: $0 + 1) },
+      logger: logger
+    )
+    configure(&configuration)
+    client = StoreClient(eventLoop: loop, configuration: configuration, delegate: recorder) {
+      [unowned self] client, address in
+      let index = address.port - 1
+      attempts.append(index)
+      if down.contains(index) { return loop.makeFailedFuture(Refused()) }
+      let channel = EmbeddedChannel(handler: StoreConnectionHandler(client: client), loop: loop)
+      self.channel = channel
+      connection = stores[index].open()
+      return channel.connect(to: try! SocketAddress(ipAddress: "127.0.0.1", port: 1)).map { channel }
+    }
+  }
+
+  var store: EchoStore { stores[0] }
+
+  /// Start the client and complete the handshake.
+  func open() {
+    client.start()
+    pump()
+  }
+
+  /// Deliver bytes in both directions until none are left.
+  func pump() {
+    while step() {}
+  }
+
+  /// Deliver one piece in one direction; return false if there is none.
+  func step() -> Bool {
+    loop.run()
+    guard let channel, let connection, channel.isActive else { return false }
+    if let sent = try? channel.readOutbound(as: ByteBuffer.self) {
+      var sent = sent
+      if let left = bytesUp {
+        connection.receive(sent.readSlice(length: min(left, sent.readableBytes))!)
+        bytesUp = left - min(left, sent.readerIndex)
+        if bytesUp == 0 { cut() }
+      } else {
+        connection.receive(sent)
+      }
+      return true
+    }
+    if connection.output.readableBytes > 0 {
+      var count = min(pieceMax, connection.output.readableBytes)
+      if let left = bytesDown { count = min(count, left) }
+      if count > 0 { deliver(connection.output.readSlice(length: count)!) }
+      if let left = bytesDown {
+        bytesDown = left - count
+        if bytesDown == 0, self.connection === connection { cut() }
+      }
+      return true
+    }
+    if connection.isClosed {
+      cut()
+      return true
+    }
+    return false
+  }
+
+  /// Deliver bytes to the client as one read.
+  func deliver(_ bytes: ByteBuffer) {
+    guard let channel else { return }
+    channel.pipeline.fireChannelRead(bytes)
+    channel.pipeline.fireChannelReadComplete()
+  }
+
+  /// Cut the connection, with all data in flight.
+  func cut() {
+    guard let channel else { return }
+    self.channel = nil
+    connection = nil
+    bytesUp = nil
+    bytesDown = nil
+    if channel.isActive { channel.close(promise: nil) }
+    loop.run()
+  }
+
+  func advance(_ time: TimeAmount) {
+    // In small steps: frames sent at one time are delivered before time advances.
+    var left = time.nanoseconds
+    while left > 0 {
+      let step = min(left, 10_000_000)
+      loop.advanceTime(by: .nanoseconds(step))
+      left -= step
+      pump()
+    }
+  }
+
+  @discardableResult
+  func command(_ token: UInt64, cid: String = "messaging:general", bytes: Int = 8) -> Bool {
+    send(.markRead, token, cid: cid, bytes: bytes)
+  }
+
+  @discardableResult
+  func query(_ token: UInt64, cid: String = "messaging:general") -> Bool {
+    send(.getChannel, token, cid: cid, bytes: 8)
+  }
+
+  /// The fields after cid and counter are the token, 8 bytes, padded to `bytes`.
+  @discardableResult
+  func send(
+    _ kind: FrameKind,
+    _ token: UInt64,
+    cid: String,
+    bytes: Int,
+    issued: UInt32? = nil,
+    thread: String? = nil
+  ) -> Bool {
+    let fields = { (buffer: inout ByteBuffer) in
+      buffer.writeInteger(token)
+      buffer.writeRepeatingByte(0, count: bytes - 8)
+    }
+    let cid = Array(cid.utf8)
+    guard let thread = thread.map({ Array($0.utf8) }) else {
+      return client.send(kind, to: .channel(cid.span.bytes), token: token, issued: issued, fields)
+    }
+    return client.send(
+      kind,
+      to: .channel(cid.span.bytes, thread: thread.span.bytes),
+      token: token,
+      issued: issued,
+      fields
+    )
+  }
+
+  func flush() {
+    client.flush()
+    pump()
+  }
+}
+
+/// The token in a request's fields.
+func token(of rest: [UInt8]) -> UInt64 { rest.prefix(8).reduce(0) { $0 << 8 | UInt64($1) } }

@@ -1,0 +1,209 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import StoreTestSupport
+import TestSupport
+
+/// The batches that an owner has committed to the shared log: one group for each commit.
+typealias SharedLog = [[CommitGroup.Batch]]
+
+/// A follower of a shared log, with a storage of its own, which a test crashes and recovers.
+final class Follower {
+  /// What a broken follower does.
+  enum Defect: CaseIterable {
+    /// It skips one effect in three of those that change a member's role or mute.
+    case skipsEffect
+    /// It reports one page in ten as written, and its older version stays.
+    case losesPage
+    /// It cuts all of its log at each cut.
+    case cutsWholeLog
+  }
+
+  let storage = MemoryStorage()
+  private let shards: [UInt16]
+  private let configure: (inout StoreLoopConfiguration) -> Void
+  private(set) var harness: EngineHarness
+  /// Groups of the shared log that are applied, and those that are certainly on storage.
+  private(set) var position = 0
+  private var durablePosition = 0
+  /// Groups that the commit in flight completes on storage.
+  private var committingPosition: Int?
+  var defect: Defect?
+  private var defectiveSteps = 0
+  private(set) var crashes = 0
+  private(set) var crashesWithinCommit = 0
+  /// Channels evicted and loaded by loops that have crashed since.
+  private var earlier = StoreLoop.Counters()
+
+  init(shards: [UInt16], configure: @escaping (inout StoreLoopConfiguration) -> Void) throws {
+    self.shards = shards
+    self.configure = configure
+    harness = try Self.start(storage, shards, configure)
+  }
+
+  private static func start(
+    _ storage: MemoryStorage,
+    _ shards: [UInt16],
+    _ configure: (inout StoreLoopConfiguration) -> Void
+  ) throws -> EngineHarness {
+    try EngineHarness(storage, shards: shards, of: shards.count, follows: true, configure: configure)
+  }
+
+  var counters: StoreLoop.Counters {
+    var sum = earlier
+    sum += harness.loop.counters
+    return sum
+  }
+
+  // MARK: Following
+
+  /// Follows the next group of the log, if there is one.
+  func follow(_ log: SharedLog) throws {
+    guard position < log.count else { return }
+    let group = log[position].map(changed)
+    position += 1
+    try harness.loop.follow(group)
+    noteCommit()
+  }
+
+  func followAll(_ log: SharedLog) throws { while position < log.count { try follow(log) } }
+
+  private func noteCommit() {
+    if committingPosition == nil, !harness.commits.isEmpty { committingPosition = position }
+  }
+
+  /// The batch as a broken follower understands it.
+  private func changed(_ batch: CommitGroup.Batch) -> CommitGroup.Batch {
+    guard defect == .skipsEffect, let content = try? LogBatch(batch.bytes.readableBytesSpan) else {
+      return batch
+    }
+    var batch = batch
+    batch.bytes = ByteBuffer()
+    let effects = content.effects.filter { effect in
+      switch effect {
+      case .channel(_, .muteAssigned), .channel(_, .roleAssigned):
+        defectiveSteps += 1
+        return !defectiveSteps.isMultiple(of: 3)
+      default: return true
+      }
+    }
+    var encoded = ByteBuffer()
+    for effect in effects { encoded.writeEffect(effect) }
+    LogBatch.write(
+      index: content.index,
+      time: content.time,
+      sessions: content.sessions,
+      effectCount: effects.count,
+      effects: encoded,
+      into: &batch.bytes
+    )
+    return batch
+  }
+
+  // MARK: Storage
+
+  private enum Step {
+    case batch(CommitGroup.Batch)
+    case drop(CommitGroup.Drop)
+    case page(CommitGroup.PageWrite)
+    case cut(CommitGroup.Cut)
+    case trim(CommitGroup.Trim)
+  }
+
+  /// The steps in which storage writes a group: batches one by one, then drops, then the rest in any order.
+  private static func steps(_ group: CommitGroup, _ random: inout SplitMix64) -> [Step] {
+    group.batches.map(Step.batch) + group.drops.map(Step.drop)
+      + random.shuffled(group.pages.map(Step.page) + group.cuts.map(Step.cut) + group.trims.map(Step.trim))
+  }
+
+  private func perform(_ step: Step) {
+    switch step {
+    case .batch(let batch): storage.data.apply(batch)
+    case .drop(let drop): storage.data.apply(drop)
+    case .page(let page):
+      defectiveSteps += 1
+      if defect == .losesPage, defectiveSteps.isMultiple(of: 10) { return }
+      storage.data.apply(page)
+    case .cut(let cut):
+      storage.data.cutLog(of: cut.shard, through: defect == .cutsWholeLog ? .max : cut.through.rawValue)
+    case .trim(let trim): storage.data.apply(trim)
+    }
+  }
+
+  /// Completes the commit in flight, if there is one.
+  func persist() {
+    guard !harness.commits.isEmpty else { return }
+    // All steps are done, so that their order does not matter.
+    var random = SplitMix64(seed: 0)
+    for step in Self.steps(harness.commits.removeFirst(), &random) { perform(step) }
+    if let committed = committingPosition { durablePosition = committed }
+    committingPosition = nil
+    harness.loop.committed(.success(()))
+    noteCommit()
+  }
+
+  /// Dies between any two steps of the commit in flight, and recovers. It follows on from what is certainly on storage.
+  func crash(_ random: inout SplitMix64) throws {
+    crashes += 1
+    if let group = harness.commits.first {
+      let steps = Self.steps(group, &random)
+      let done = random.below(steps.count + 1)
+      for step in steps.prefix(done) { perform(step) }
+      if done > 0, done < steps.count { crashesWithinCommit += 1 }
+    }
+    earlier += harness.loop.counters
+    harness.loop.stop()
+    let clock = harness.clock
+    harness = try Self.start(storage, shards, configure)
+    harness.clock = clock
+    harness.advance(0)
+    position = durablePosition
+    committingPosition = nil
+  }
+
+  // MARK: Steps
+
+  /// Takes one random step.
+  func step(_ log: SharedLog, _ random: inout SplitMix64, crashes: Bool = true) throws {
+    switch random.below(14) {
+    case 0..<5:
+      for _ in 0...random.below(4) where harness.loop.hasRoomToFollow { try follow(log) }
+    case 5..<8: persist()
+    case 8..<11:
+      guard !harness.loads.isEmpty else { return }
+      let load = harness.loads[random.below(harness.loads.count)].reference
+      try harness.answerLoad(load, failing: random.oneIn(12))
+    case 11:
+      // Its clock has nothing to do with the owner's.
+      harness.advance(Int64(random.below(400)))
+      harness.loop.tick()
+    case 12: if harness.slices > 0 { harness.slice() }
+    default: if crashes, random.oneIn(6) { try crash(&random) }
+    }
+    noteCommit()
+  }
+
+  /// Completes everything that is under way.
+  func settle() throws {
+    while !harness.commits.isEmpty || !harness.loads.isEmpty || harness.slices > 0 {
+      persist()
+      try harness.answerLoads()
+      if harness.slices > 0 { harness.slice() }
+      noteCommit()
+    }
+  }
+
+  /// Follows the whole log and writes all pages, until the log is cut.
+  func finish(_ log: SharedLog) throws {
+    try followAll(log)
+    for _ in 0..<400 {
+      try settle()
+      let gauges = harness.loop.gauges
+      if gauges.dirtyPages == 0, gauges.tailChannels == 0, storage.log.values.allSatisfy(\.isEmpty) { return }
+      harness.advance(20_000)
+      harness.loop.tick()
+      noteCommit()
+    }
+  }
+}

@@ -1,0 +1,78 @@
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// A user is recorded in the ledger before any part of their erasure is decided (R16).
+@Suite("Erasure ledger")
+struct ErasureLedgerTests {
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+  }
+
+  private func harnessWithLedger() throws -> (harness: EngineHarness, gateway: Gateway) {
+    let (harness, gateway) = try settledHarness()
+    harness.erasures = []
+    return (harness, gateway)
+  }
+
+  @Test("an erasure is recorded in the ledger first; later commands of its session do not wait")
+  func notedFirst() throws {
+    let (harness, gateway) = try harnessWithLedger()
+    gateway.patchErasing("bob")
+    gateway.post("team:a", "m1", by: "alice")
+    try turn(harness)
+    #expect(harness.erasures?.map(\.user) == [Array("bob".utf8)])
+    let early = gateway.take()
+    #expect(early.count == 1 && !early[0].contains("bob"), "\(early)")
+    #expect(harness.loop.isBusy)
+    harness.answerErasure()
+    try harness.settle()
+    let late = gateway.take()
+    #expect(late.count == 1 && late[0].contains("bob") && late[0].contains("eras"), "\(late)")
+    #expect(!harness.loop.isBusy)
+  }
+
+  @Test("an erasure is refused when the ledger cannot be written, and is decided again when resent")
+  func refused() throws {
+    let (harness, gateway) = try harnessWithLedger()
+    gateway.patchErasing("bob", counter: 50)
+    try turn(harness)
+    harness.answerErasure(fault: "no space")
+    try turn(harness)
+    let refusal = gateway.take()
+    #expect(refusal.count == 1 && refusal[0].contains("unavailable"), "\(refusal)")
+    gateway.patchErasing("bob", counter: 50)
+    try turn(harness)
+    #expect(harness.erasures?.count == 1)
+    harness.answerErasure()
+    try harness.settle()
+    let answer = gateway.take()
+    #expect(answer.count == 1 && answer[0].contains("eras"), "\(answer)")
+    // A resend of an applied erasure needs no ledger.
+    gateway.patchErasing("bob", counter: 50)
+    try harness.settle()
+    #expect(harness.erasures?.isEmpty == true)
+  }
+
+  @Test("an erasure whose connection is lost meanwhile is decided once when it is resent")
+  func resent() throws {
+    let (harness, gateway) = try harnessWithLedger()
+    gateway.patchErasing("bob", counter: 50)
+    try turn(harness)
+    harness.loop.close(gateway.lane)
+    let next = harness.connect(session: 1, serial: 1)
+    harness.answerErasure()
+    try harness.settle()
+    #expect(gateway.take().isEmpty)
+    next.patchErasing("bob", counter: 50)
+    try turn(harness)
+    #expect(harness.erasures?.count == 1)
+    harness.answerErasure()
+    try harness.settle()
+    let answer = next.take()
+    #expect(answer.count == 1 && answer[0].contains("eras"), "\(answer)")
+  }
+}

@@ -1,0 +1,256 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import Testing
+
+/// Shards purge in numbered rounds (R16; Proto/frames.md, 0x2B).
+@Suite("Purges in the store")
+struct PurgeTests {
+  private func turn(_ harness: EngineHarness) throws {
+    harness.loop.endTurn()
+    try harness.answerLoads()
+    try harness.persistAll()
+  }
+
+  /// The answers since the last call, in order.
+  private func answers(_ gateway: Gateway) -> [String] {
+    gateway.take().map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
+  }
+
+  /// The round that a purge has to wait for; 0: it has ended.
+  private func ask(_ gateway: Gateway, _ round: UInt64, shard: UInt16 = 0) throws -> UInt64 {
+    _ = gateway.take()
+    gateway.purge(round, shard: shard)
+    gateway.harness.loop.endTurn()
+    let answer = try #require(answers(gateway).first)
+    return answer == "purged" ? 0 : try #require(UInt64(answer.dropFirst("round ".count)))
+  }
+
+  @Test("a purge round writes older pages, cuts the log, purges the storage, and then ends")
+  func round() throws {
+    let (harness, gateway) = try settledHarness()
+    gateway.post("team:a", "m1", by: "bob")
+    gateway.erase("team:a", "bob")
+    try turn(harness)
+    try harness.settle()
+    #expect(try harness.traces("bob").count > 1)
+    #expect(try ask(gateway, 0) == 1 && harness.purges == 0)
+    try harness.persistAll()
+    #expect(try harness.traces("bob") == [] && harness.purges == 1)
+    #expect(harness.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
+    try harness.purgeStorage()
+    // The answer is the same for every repeat and connection.
+    for _ in 0..<2 { #expect(try ask(gateway, 1) == 0) }
+    #expect(try ask(harness.connect(session: 2), 1) == 0)
+    #expect(harness.commits.isEmpty && harness.purges == 0)
+    // A new request waits for another round. Without new log entries only the storage is purged.
+    #expect(try ask(gateway, 0) == 2 && harness.purges == 1 && harness.commits.isEmpty)
+    try harness.purgeStorage()
+    #expect(try ask(gateway, 2) == 0 && harness.purges == 0)
+  }
+
+  @Test(
+    "a purge round sends pending index changes first, and continues once they arrive, with or without a request"
+  )
+  func sending() throws {
+    let (harness, gateway) = try settledHarness()
+    try harness.settle()
+    gateway.erase("team:a", "bob")
+    try turn(harness)
+    #expect(!harness.deliveries.isEmpty)
+    #expect(try ask(gateway, 0) == 1)
+    try harness.persistAll()
+    #expect(harness.purges == 0)
+    try harness.settle()
+    #expect(try harness.purges == 1 && harness.traces("bob") == [])
+  }
+
+  @Test("a purge beside continuous deletions ends after two rounds at most")
+  func withoutBreak() throws {
+    let (harness, gateway) = try settledHarness()
+    gateway.post("team:a", "m0", by: "bob")
+    gateway.erase("team:a", "bob")
+    try turn(harness)
+    try harness.settle()
+    let (deleting, asking) = (harness.connect(session: 2), harness.connect(session: 3))
+    // A round of another connection is under way.
+    #expect(try ask(gateway, 0) == 1)
+    var round: UInt64 = 0
+    var turns = 0
+    repeat {
+      turns += 1
+      deleting.put("team:x\(turns)", ["carol"])
+      deleting.deleteChannel("team:x\(turns - 1)")
+      harness.loop.endTurn()
+      round = try ask(asking, round)
+      try harness.answerLoads()
+      harness.deliverChanges()
+      if harness.slices > 0 { harness.slice() }
+      if !harness.commits.isEmpty { try harness.persist() }
+      if turns % 3 == 0, harness.purges > 0 { try harness.purgeStorage() }
+      harness.advance(20)
+    } while round > 0 && turns < 200
+    #expect(round == 0 && harness.storage.purges == 2, "\(turns) turns")
+    #expect(try harness.traces("bob") == [])
+    #expect(answers(deleting).contains("channel deleted"))
+  }
+
+  @Test("ten purge requests share one round, or the next one where a round is under way")
+  func together() throws {
+    let (harness, first) = try settledHarness()
+    try harness.settle()
+    let requesters = (2..<12 as Range<UInt64>).map { harness.connect(session: $0) }
+    #expect(try ask(first, 0) == 1)
+    try harness.persistAll()
+    #expect(harness.purges == 1)
+    for gateway in requesters { #expect(try ask(gateway, 0) == 2) }
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
+    // The requested round starts by itself. It waits only for log entries from before it.
+    first.post("team:a", "m1", by: "alice")
+    try turn(harness)
+    try harness.purgeStorage()
+    try harness.persistAll()
+    #expect(harness.purges == 1 && harness.storage.log[ShardID(0)]!.isEmpty)
+    #expect(try ask(first, 1) == 0)
+    for gateway in requesters { #expect(try ask(gateway, 2) == 2) }
+    try harness.purgeStorage()
+    for gateway in requesters { #expect(try ask(gateway, 2) == 0) }
+    // No connection waits any more.
+    try harness.checkpoint()
+    #expect(harness.storage.purges == 2 && harness.purges == 0)
+  }
+
+  @Test("an erasure during a purge round is covered by the next round, whose number is returned")
+  func meanwhile() throws {
+    let (harness, gateway) = try settledHarness()
+    gateway.post("team:a", "m0", by: "bob")
+    gateway.erase("team:a", "bob")
+    harness.loop.endTurn()
+    try harness.settle()
+    #expect(try ask(gateway, 0) == 1)
+    var turns = 0
+    while harness.purges == 0, turns < 50 {
+      turns += 1
+      gateway.post("team:a", "m\(turns)", by: "alice")
+      harness.loop.endTurn()
+      if !harness.commits.isEmpty { try harness.persist() }
+    }
+    #expect(turns < 10 && harness.purges == 1)
+    gateway.erase("team:a", "alice")
+    try turn(harness)
+    try harness.settle()
+    let other = harness.connect(session: 2)
+    #expect(try ask(other, 0) == 2)
+    try harness.purgeStorage()
+    #expect(try harness.traces("alice") != [])
+    #expect(try ask(gateway, 1) == 0 && ask(other, 2) == 2)
+    try turn(harness)
+    #expect(try harness.traces("alice") == [] && harness.purges == 1)
+    try harness.purgeStorage()
+    #expect(try ask(other, 2) == 0)
+  }
+
+  @Test("one storage purge serves all waiting shards; a failed one does not count as a round")
+  func failing() throws {
+    let harness = try EngineHarness(shards: [0, 1, 2], of: 3)
+    let gateway = harness.connect()
+    for shard in 0..<3 as Range<UInt16> { #expect(try ask(gateway, 0, shard: shard) == 1) }
+    // The first shard's is under way; the others share the next.
+    #expect(harness.purges == 1)
+    try harness.purgeStorage()
+    #expect(harness.purges == 1)
+    try harness.purgeStorage(failing: true)
+    #expect(harness.reports == [.failed("bad sector")] && harness.purges == 0)
+    #expect(try ask(gateway, 1, shard: 0) == 0)
+    // A repeated request restarts the failed round under its number. Without a request it is not restarted, so a
+    // failing storage is not purged in a loop.
+    try harness.checkpoint()
+    #expect(harness.purges == 0)
+    #expect(try ask(gateway, 1, shard: 1) == 1 && harness.purges == 1)
+    // A connection that was told the next round, before this one failed, is covered by this one too, but waits for its
+    // own round.
+    let other = harness.connect(session: 2)
+    #expect(try ask(other, 0, shard: 1) == 2)
+    try harness.purgeStorage(failing: true)
+    #expect(harness.purges == 1 && harness.reports.count == 2)
+    try harness.purgeStorage()
+    #expect(try ask(gateway, 1, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 1)
+    #expect(try ask(other, 2, shard: 1) == 2)
+    try harness.purgeStorage()
+    if harness.purges > 0 { try harness.purgeStorage() }
+    #expect(try ask(other, 2, shard: 1) == 0 && ask(gateway, 1, shard: 2) == 0)
+  }
+
+  @Test("after a restart purge rounds are numbered from 1, and a request for an earlier round gets a new one")
+  func restart() throws {
+    let (before, _) = try settledHarness()
+    try before.settle()
+    for round in 1...5 as ClosedRange<UInt64> {
+      #expect(try ask(before.connect(), 0) == round)
+      try before.persistAll()
+      try before.purgeStorage()
+    }
+    let waiting = before.connect(session: 4)
+    waiting.erase("team:a", "bob")
+    try turn(before)
+    #expect(answers(waiting) == ["erased"])
+    #expect(try ask(waiting, 0) == 6)
+    for overtaken in [false, true] {
+      let harness = try EngineHarness(before.storage)
+      try harness.settle()
+      let (gateway, other) = (harness.connect(session: 2), harness.connect(session: 3))
+      // Other connections may have completed as many rounds since, each of which covers what was durable at the start.
+      for round in 1...6 as ClosedRange<UInt64> where overtaken {
+        #expect(try ask(other, 0) == round)
+        try harness.checkpoint()
+        try harness.settle()
+        #expect(harness.purges == 1)
+        try harness.purgeStorage()
+      }
+      if !overtaken {
+        #expect(try ask(gateway, 6) == 1)
+        try harness.checkpoint()
+        try harness.settle()
+        #expect(try ask(gateway, 1) == 1 && harness.purges == 1)
+        try harness.purgeStorage()
+        #expect(try ask(gateway, 1) == 0)
+      }
+      #expect(try harness.traces("bob") == [])
+      #expect(try ask(gateway, 6) == (overtaken ? 0 : 2))
+      #expect(try ask(gateway, .max) == (overtaken ? 7 : 3))
+    }
+  }
+
+  @Test("a purge round after a restart waits for the channels of the log's tail")
+  func tail() throws {
+    let (before, _) = try settledHarness()
+    try before.settle()
+    let harness = try EngineHarness(before.storage)
+    let gateway = harness.connect(session: 2)
+    var round = try ask(gateway, 0)
+    try turn(harness)
+    #expect(harness.purges == 0)
+    harness.loop.tick()
+    try harness.answerLoads()
+    for _ in 0..<3 {
+      harness.loop.tick()
+      // Pending index changes are resent first.
+      try harness.settle()
+      round = try ask(gateway, round)
+      try turn(harness)
+    }
+    #expect(round == 1 && harness.purges == 1 && harness.storage.log[ShardID(0)]!.isEmpty)
+  }
+
+  @Test("a purge payload that is too short or too long ends the connection")
+  func fields() throws {
+    for payload in [[], [0, 0], [0x80], [UInt8](repeating: 0xff, count: 11)] as [[UInt8]] {
+      let (harness, gateway) = try settledHarness()
+      gateway.send(.purge, nil) { $0.writeBytes(payload) }
+      #expect(gateway.ended.count == 1, "\(payload)")
+      #expect(harness.purges == 0 && harness.commits.isEmpty)
+    }
+  }
+}

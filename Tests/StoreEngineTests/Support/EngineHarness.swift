@@ -1,0 +1,216 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// A store loop driven by hand: a test completes its commits and reads, and delivers its membership changes.
+final class EngineHarness: StoreLoopDriver {
+  let storage: MemoryStorage
+  private(set) var loop: StoreLoop!
+  /// The requested commits that are not answered.
+  var commits: [CommitGroup] = []
+  var loads: [(request: LoadRequest, reference: ChannelReference)] = []
+  /// The requested reads of steps that are not answered.
+  var stepReads: [StepRequest] = []
+  /// The requested purges of the storage that are not performed.
+  private(set) var purges = 0
+  /// Membership changes and acknowledgements in flight.
+  var deliveries: [MembershipDelivery] = []
+  var acknowledgements: [MembershipAcknowledgement] = []
+  /// The requested peeks that are not answered.
+  var peeks: [StorageReadRequest] = []
+  /// The requested records in the erasure ledger that are not answered; nil: there is no ledger.
+  var erasures: [ErasureRequest]?
+  /// The requested slices that are not performed.
+  private(set) var slices = 0
+  private(set) var reports: [StorageError] = []
+  private(set) var halts: [StorageError] = []
+  /// A description of every requested commit.
+  private(set) var commitDescriptions: [String] = []
+  var clock: Int64 = 1_000
+
+  init(
+    _ storage: MemoryStorage = MemoryStorage(),
+    shards: [UInt16] = [0],
+    of shardCount: Int = 1,
+    follows: Bool = false,
+    configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+  ) throws(StorageError) {
+    self.storage = storage
+    var configuration = StoreLoopConfiguration()
+    // Replies wait for the index only in the tests of the index.
+    configuration.indexWaitMilliseconds = 0
+    // Requests wait for a slice only in the tests of slices.
+    configuration.entriesPerTurn = .max
+    configure(&configuration)
+    var stored: [(shard: ShardID, state: StoredShard)] = []
+    for shard in shards { stored.append((ShardID(shard), try storage.recover(ShardID(shard)))) }
+    loop = try StoreLoop(
+      configuration: configuration,
+      shardCount: shardCount,
+      stored: stored,
+      follows: follows,
+      driver: self
+    )
+    loop.clock = Timestamp(milliseconds: clock)
+  }
+
+  func commit(_ group: CommitGroup) {
+    commits.append(group)
+    let indices = group.batches.map { "\($0.index.rawValue)" }.joined(separator: ",")
+    let cuts = group.cuts.map { " cut \($0.through.rawValue)" }.joined()
+    let drops = group.drops.map { " drop \($0.channel.rawValue)" }.joined()
+    commitDescriptions.append("batches [\(indices)] pages \(group.pages.count)\(cuts)\(drops)")
+  }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) { loads.append((request, reference)) }
+  func readSteps(_ request: StepRequest) { stepReads.append(request) }
+  func deliver(_ deliveries: [MembershipDelivery]) { self.deliveries += deliveries }
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {
+    self.acknowledgements += acknowledgements
+  }
+  func peek(_ request: StorageReadRequest) { peeks.append(request) }
+  func sliceLater() { slices += 1 }
+  var keepsErasureLedger: Bool { erasures != nil }
+  func recordErasure(_ request: ErasureRequest) { erasures?.append(request) }
+  func purge() { purges += 1 }
+  func report(_ error: StorageError) { reports.append(error) }
+  func loopHalted(_ error: StorageError) { halts.append(error) }
+
+  // MARK: Steps of a test
+
+  /// Complete the oldest commit.
+  func persist() throws {
+    let group = commits.removeFirst()
+    try storage.commit(group)
+    loop.committed(.success(()))
+  }
+
+  func persistAll() throws { while !commits.isEmpty { try persist() } }
+
+  func fail() {
+    commits.removeFirst()
+    loop.committed(.failure(.failed("no space")))
+  }
+
+  /// Answer the oldest read, or the one with this reference.
+  func answerLoad(_ wanted: ChannelReference? = nil, failing: Bool = false) throws {
+    let place = wanted.map { wanted in loads.firstIndex { $0.reference == wanted }! } ?? 0
+    let (request, reference) = loads.remove(at: place)
+    if failing {
+      loop.loaded(request, as: reference, .failure(.failed("bad sector")))
+    } else {
+      loop.loaded(request, as: reference, .success(try storage.read(request.shard, request.channel)))
+    }
+  }
+
+  func answerLoads() throws { while !loads.isEmpty { try answerLoad() } }
+
+  /// Answer the oldest read of steps.
+  func answerSteps(failing: Bool = false) throws {
+    let request = stepReads.removeFirst()
+    var found: [StoredSegment] = []
+    for range in request.ranges {
+      found += try storage.readSteps(
+        request.shard,
+        request.channel,
+        rowPage: range.rowPage,
+        segments: range.segments
+      )
+    }
+    loop.stepsRead(request, failing ? .failure(.failed("bad sector")) : .success(found))
+  }
+
+  /// Answer the oldest record in the erasure ledger, successfully or with a fault.
+  func answerErasure(fault: String? = nil) {
+    guard let request = erasures?.first else { return }
+    erasures?.removeFirst()
+    loop.erasureRecorded(request, fault: fault)
+  }
+
+  /// Perform the requested purge of the storage.
+  func purgeStorage(failing: Bool = false) throws {
+    purges -= 1
+    if !failing { try storage.purge() }
+    loop.purged(failing ? .failure(.failed("bad sector")) : .success(()))
+  }
+
+  /// The places in storage that name a user: decoded log batches and pages of shard 0.
+  func traces(_ user: String) throws -> [String] {
+    var found: [String] = []
+    for (index, bytes) in storage.log[ShardID(0), default: [:]] {
+      let batch = try LogBatch(bytes.readableBytesSpan)
+      if "\(batch.effects)".contains("\"\(user)\"") { found.append("log \(index)") }
+    }
+    for (key, bytes) in storage.pages {
+      let page = try Page(bytes.readableBytesSpan)
+      if "\(page.effects)".contains("\"\(user)\"") { found.append("\(key.page) of \(key.channel.rawValue)") }
+    }
+    return found.sorted()
+  }
+
+  /// Deliver the membership changes for shards of this loop, in order.
+  func deliverChanges() {
+    let (changes, taken) = (deliveries, acknowledgements)
+    deliveries = []
+    acknowledgements = []
+    if !changes.isEmpty { loop.receive(changes) }
+    if !taken.isEmpty { loop.acknowledged(taken) }
+  }
+
+  /// Run until all changes are in storage and in the indexes, and no work is pending.
+  func settle() throws {
+    while !commits.isEmpty || !loads.isEmpty || !deliveries.isEmpty || !acknowledgements.isEmpty || slices > 0
+    {
+      try persistAll()
+      try answerLoads()
+      deliverChanges()
+      if slices > 0 { slice() }
+    }
+  }
+
+  /// Answer the oldest peek.
+  func answerPeek() {
+    let request = peeks.removeFirst()
+    loop.peeked(request, request.perform(on: storage))
+  }
+
+  /// Perform the requested slice.
+  func slice() {
+    slices -= 1
+    loop.slice()
+  }
+
+  func advance(_ milliseconds: Int64) {
+    clock += milliseconds
+    loop.clock = Timestamp(milliseconds: clock)
+  }
+
+  /// Write pages until none is dirty and the log is cut.
+  func checkpoint() throws {
+    for _ in 0..<20 {
+      advance(10_000)
+      loop.tick()
+      try answerLoads()
+      try persistAll()
+    }
+  }
+
+  func connect(session: UInt64 = 1, serial: UInt64 = 0) -> Gateway {
+    Gateway(self, session: SessionID(high: 0, low: session), serial: serial)
+  }
+}
+
+/// A harness with one channel `team:a` of alice and bob, all in storage, and the gateway that created it.
+func settledHarness(
+  configure: (inout StoreLoopConfiguration) -> Void = { _ in }
+) throws -> (harness: EngineHarness, gateway: Gateway) {
+  let harness = try EngineHarness(configure: configure)
+  let gateway = harness.connect()
+  gateway.put("team:a", ["alice", "bob"])
+  harness.loop.endTurn()
+  try harness.answerLoads()
+  try harness.persistAll()
+  _ = gateway.take()
+  return (harness, gateway)
+}

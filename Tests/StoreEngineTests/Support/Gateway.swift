@@ -1,0 +1,300 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+
+/// A connection, its requests, and its decoded replies.
+final class Gateway {
+  unowned let harness: EngineHarness
+  private(set) var lane: ReplyLane!
+  var counter: UInt64 = 0
+  private var correlation: UInt32 = 0
+  /// The correlation of the newest request.
+  var sent: UInt32 { correlation }
+  private(set) var replies: [String] = []
+  private(set) var ended: [WireError] = []
+  /// The fields of the newest reply.
+  private(set) var lastPayload = ByteBuffer()
+
+  init(_ harness: EngineHarness, session: SessionID, serial: UInt64) {
+    self.harness = harness
+    lane = ReplyLane(
+      session: session,
+      serial: serial,
+      shards: harness.loop.shardCount,
+      deliver: { [unowned self] bytes, _ in self.delivered(bytes) },
+      end: { [unowned self] error in self.ended.append(error) }
+    )
+  }
+
+  /// The decoded replies and events since the last call.
+  func take() -> [String] {
+    defer { replies = [] }
+    return replies
+  }
+
+  /// Called when replies are delivered, to simulate the callback of a failing write.
+  var onDelivery: () -> Void = {}
+
+  /// Whether its socket accepts no data.
+  var isSlow = false
+
+  private func delivered(_ bytes: ByteBuffer) {
+    onDelivery()
+    if !isSlow { lane.backlog.wrote(bytes.readableBytes) }
+    let decoder = FrameDecoder()
+    var offset = 0
+    while case .frame(let header, let count)? = try? decoder.next(bytes.readableBytesSpan, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + count
+      lastPayload = bytes.getSlice(at: bytes.readerIndex + start, length: count)!
+      if header.kind == .events {
+        replies.append(EventText.frame(bytes.readableBytesSpan.extracting(start..<offset)))
+        continue
+      }
+      replies.append(
+        "\(header.correlation) \(Self.words(header, bytes.readableBytesSpan.extracting(start..<offset)))"
+      )
+    }
+  }
+
+  private static func words(_ header: FrameHeader, _ payload: RawSpan) -> String {
+    var reader = FieldReader(payload)
+    do {
+      switch header.kind {
+      case .error:
+        let error = try ErrorFrame(payload)
+        return error.code?.name ?? "code \(error.rawCode)"
+      case .markReadReply, .markUnreadReply, .markDeliveredReply:
+        let row = try RowFields(&reader)
+        let uncounted = reader.remaining > 0 ? " uncounted \(try reader.byte())" : ""
+        return "row read \(row.lastReadSequence.rawValue) unread \(row.unreadMessages)\(uncounted)"
+      case .registerMessageReply:
+        let isNew = try reader.byte() == 1
+        let sequence = try reader.sequence().rawValue
+        _ = try reader.byte()
+        let refusal = ["", " over the limit", " not allowed"][Int(try reader.byte())]
+        return "message \(sequence)\(isNew ? " new" : "")\(refusal)"
+      case .acknowledgeReply:
+        let codes = try (0..<(try reader.count())).map { _ in try reader.varint() }
+        return "acknowledged "
+          + codes.map { ErrorCode(rawValue: UInt16($0))?.name ?? "ok" }.joined(separator: " ")
+      case .deleteMessageReply:
+        return "deleted \(try reader.sequence().rawValue)"
+      case .putChannelReply:
+        let isNew = try reader.byte() == 1
+        return "channel of \(try ChannelFields(&reader).memberCount)\(isNew ? " new" : "")"
+      case .deleteChannelReply:
+        return try reader.byte() == 1 ? "channel deleted" : "no channel"
+      case .eraseMemberReply:
+        return try reader.byte() == 1 ? "erased" : "not known"
+      case .purgeReply:
+        let round = try reader.varint()
+        try reader.end()
+        return round == 0 ? "purged" : "round \(round)"
+      case .changeMembersReply, .getChannelReply, .truncateChannelReply:
+        return "channel of \(try ChannelFields(&reader).memberCount)"
+      case .setMemberReply:
+        let hasJoined = try reader.byte() == 1
+        let member = try SetMemberFields(&reader)
+        return "member\(hasJoined ? " joined" : "")\(member.isMuted ? " muted" : "")"
+      case .patchChannelTypeReply, .assignChannelTypeReply, .getChannelTypeReply:
+        let type = try reader.channelTypeRecord()
+        return
+          "type \(type.name) version \(type.version)\(type.options.readEvents ? "" : " without read events")"
+      case .patchUserReply, .assignUserReply, .getUserReply:
+        return "user \(try userWords(&reader))"
+      case .settleReply:
+        return try reader.byte() == 1 ? "settled" : "not settled"
+      case .listUnsettledReply:
+        var types: [String] = []
+        for _ in 0..<(try reader.count()) { types.append(try reader.channelTypeRecord().name) }
+        var users: [String] = []
+        for _ in 0..<(try reader.count()) { users.append(try reader.userSettings().user) }
+        return "unsettled types \(types) users \(users)"
+      case .listChannelTypesReply:
+        return "\(try reader.count()) types"
+      case .readStateReply:
+        return "\(try reader.count()) rows"
+      case .statusesReply:
+        let count = try reader.count()
+        var receipts: [String] = []
+        for _ in 0..<count where try reader.byte() == 0 { receipts.append("\(try reader.status().receipt)") }
+        let hasReceipts = receipts.contains { $0 != "none" }
+        return hasReceipts ? "receipts \(receipts.joined(separator: " "))" : "\(count) statuses"
+      case .listMembersReply:
+        return try listWords(&reader)
+      case .memberStatusesReply:
+        return try memberWords(&reader)
+      case .unreadCountsReply:
+        var words: [String] = []
+        for _ in 0..<(try reader.count()) {
+          switch try UnreadCountFields(&reader) {
+          case .found(let counts):
+            let flags = (counts.isFlagged ? " flagged" : "") + (counts.isMuted ? " muted" : "")
+            let mentions = counts.mentions == 0 ? "" : " mentions \(counts.mentions)"
+            words.append("\(counts.messages)/\(counts.threads)\(mentions)\(flags)")
+          case .refused(let code): words.append(code.name)
+          }
+        }
+        try reader.end()
+        return "unread \(words.joined(separator: " "))"
+      case .listChannelsReply:
+        return try channelWords(&reader)
+      case .rebuildIndexReply:
+        let fields = try RebuildFields(&reader)
+        return
+          """
+          rebuild \(fields.phase) epoch \(fields.epoch), \(fields.channelsDone) of \(fields.channels), \
+          \(fields.entries) entries
+          """
+      case .subscribeReply:
+        return EventText.subscribed(payload)
+      case .unsubscribeReply, .announceRowReply:
+        try reader.end()
+        return header.kind == .unsubscribeReply ? "unsubscribed" : "announced"
+      case .ticketPlaceReply:
+        let place = try reader.ticketPlace()
+        try reader.end()
+        let parent = place.parent.map { " of a reply to \($0.rawValue)" } ?? ""
+        return
+          """
+          ticket channel \(place.channel.rawValue) row \(place.row.rawValue) message \
+          \(place.sequence.rawValue)\(parent)
+          """
+      case .acknowledgePushReply, .redeemTicketReply:
+        return try deliveryWords(&reader)
+      case .webhookKnownReply:
+        return try reader.byte() == 1 ? "known" : "not known"
+      case .noteWebhookReply:
+        return try reader.byte() == 1 ? "recorded" : "was known"
+      case .revokeTokenReply, .getTokenReply:
+        let state = try TokenStateFields(&reader)
+        try reader.end()
+        return state.until == .none ? "not revoked" : "revoked until \(state.until.milliseconds)"
+      case .listRevokedTokensReply:
+        let list = try RevokedTokenListFields(&reader)
+        try reader.end()
+        let ids = list.revocations.map { " \($0.id)" }.joined()
+        return
+          "tokens\(ids) of version \(list.version)\(list.isAnew ? " anew" : "")\(list.hasMore ? " and more" : "")"
+      case .subscribeUserReply:
+        let through = try reader.time().milliseconds
+        try reader.end()
+        return "user subscribed through \(through)"
+      default:
+        return "kind \(header.kind.rawValue)"
+      }
+    } catch {
+      return "does not parse: \(error)"
+    }
+  }
+
+  private static func deliveryWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    let delivery = try DeliveryFields(&reader)
+    let names = [
+      delivery.cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      delivery.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+      delivery.message.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
+    ]
+    let times = "sent \(delivery.sent.milliseconds) delivered \(delivery.delivered.milliseconds)"
+    try reader.end()
+    return ([delivery.moved ? "moved" : "same", times] + names.filter { !$0.isEmpty })
+      .joined(separator: " ")
+  }
+
+  private static func userWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    let settings = try reader.userSettings()
+    var words = "\(settings.user) version \(settings.version)"
+    if settings.hidesRead { words += " hides read" }
+    if settings.hidesDelivered { words += " hides delivered" }
+    if settings.isErasing { words += " erasing" }
+    if settings.isErased { words += " erased" }
+    if settings.readShownSince != .none { words += " since \(settings.readShownSince.milliseconds)" }
+    if settings.tokensRevokedBefore != .none {
+      words += " revoked \(settings.tokensRevokedBefore.milliseconds)"
+    }
+    return words
+  }
+
+  private static func listWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let entry = try ListEntryFields(&reader)
+      let user = entry.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      words.append(user + (entry.at == .none ? "" : "@\(entry.at.milliseconds)"))
+    }
+    let next = try reader.text()
+    // The first page has the total.
+    let total = reader.remaining > 0 ? Int(try reader.varint()) : words.count
+    try reader.end()
+    if words.isEmpty { words = ["nobody"] }
+    if total != words.count, words != ["nobody"] || total > 0 { words.append("of \(total)") }
+    return (words + (next.isEmpty ? [] : ["+ \(next)"])).joined(separator: " ")
+  }
+
+  private static func channelWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let entry = try ChannelEntryFields(&reader)
+      let isGone = entry.row == nil && entry.deletedAt != .none
+      var word = entry.cid + (entry.isMember || isGone ? "" : entry.row == nil ? " (sent)" : " (left)")
+      if entry.deletedAt != .none {
+        word += " (\(isGone ? "" : "new since ")deleted \(entry.deletedAt.milliseconds))"
+      }
+      words.append(word)
+    }
+    let next = try reader.optional32()
+    try reader.end()
+    return (words.isEmpty ? "no channels" : words.joined(separator: ", ")) + (next.map { " + \($0)" } ?? "")
+  }
+
+  private static func memberWords(_ reader: inout FieldReader) throws(WireError) -> String {
+    var words: [String] = []
+    for _ in 0..<(try reader.count()) {
+      let member = try MemberStatusFields(&reader)
+      let user = member.user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
+      let code = ErrorCode(rawValue: UInt16(member.code))?.name ?? ""
+      words.append("\(user) \(member.status.map { "\($0.status)" } ?? code)")
+    }
+    try reader.end()
+    return words.joined(separator: ", ")
+  }
+
+  /// Send one request with the next correlation, and with the next counter unless one is given. The turn does not end.
+  func send(
+    _ kind: FrameKind,
+    _ name: String?,
+    counter given: UInt64? = nil,
+    shard: UInt16 = 0,
+    issued: UInt32? = nil,
+    thread: String? = nil,
+    hasThreadFlag: Bool = false,
+    _ fields: (inout ByteBuffer) -> Void = { _ in }
+  ) {
+    correlation += 1
+    var payload = ByteBuffer()
+    if let name { payload.writeField(name) }
+    if kind.isCommand {
+      if given == nil { counter += 1 }
+      payload.writeVarint(given ?? counter)
+    }
+    fields(&payload)
+    if let thread { payload.writeField(thread) }
+    if let issued { payload.writeInteger(issued) }
+    var flags: FrameHeader.Flags = []
+    if issued != nil { flags.insert(.issued) }
+    if thread != nil || hasThreadFlag { flags.insert(.thread) }
+    let header = FrameHeader(
+      kind,
+      flags: flags,
+      shard: ShardID(shard),
+      correlation: correlation
+    )
+    do {
+      try harness.loop.receive(header, payload.readableBytesSpan, lane: lane)
+    } catch {
+      lane.fail(error)
+    }
+  }
+}

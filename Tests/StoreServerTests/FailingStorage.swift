@@ -1,0 +1,117 @@
+import NIOCore
+import ReceiptModel
+import StoreEngine
+import Synchronization
+
+/// Storage in memory that fails or blocks on request. It is also the source that a server opens it from: reopened, it
+/// has everything that was committed.
+///
+/// It stores no channels: these tests send requests that need none.
+final class FailingStorage: StorageEngine, ReopenableStorage {
+  private struct State {
+    var log: [ShardID: [UInt64: ByteBuffer]] = [:]
+    var pages: [PageKey: ByteBuffer] = [:]
+    var failure: StorageError?
+    var openFailure: StorageError?
+    var locationFault: String?
+    var beforeCommit: @Sendable () -> Void = {}
+    var syncs = 0
+    var opens = 0
+  }
+
+  let shardCount: Int
+  let store = SessionID(high: 9, low: 9)
+  private let state = Mutex(State())
+
+  init(shardCount: Int = 2) { self.shardCount = shardCount }
+
+  /// Error of every later commit and sync; nil: they succeed.
+  var failure: StorageError? {
+    get { state.withLock { $0.failure } }
+    set { state.withLock { $0.failure = newValue } }
+  }
+
+  /// Error of every later attempt to open the storage; nil: it opens.
+  var openFailure: StorageError? {
+    get { state.withLock { $0.openFailure } }
+    set { state.withLock { $0.openFailure = newValue } }
+  }
+
+  var locationFault: String? {
+    get { state.withLock { $0.locationFault } }
+    set { state.withLock { $0.locationFault = newValue } }
+  }
+
+  /// Called at the start of each commit, on its thread; may block it.
+  var beforeCommit: @Sendable () -> Void {
+    get { state.withLock { $0.beforeCommit } }
+    set { state.withLock { $0.beforeCommit = newValue } }
+  }
+
+  /// Syncs so far, failed ones included.
+  var syncs: Int { state.withLock { $0.syncs } }
+
+  /// Attempts to open the storage so far.
+  var opens: Int { state.withLock { $0.opens } }
+
+  // MARK: ReopenableStorage
+
+  func open() throws(StorageError) -> any StorageEngine {
+    let failure = state.withLock { state in
+      state.opens += 1
+      return state.openFailure
+    }
+    if let failure { throw failure }
+    return self
+  }
+
+  func close(_ storage: any StorageEngine) {}
+
+  // MARK: StorageEngine
+
+  func commit(_ group: CommitGroup) throws(StorageError) {
+    beforeCommit()
+    if let failure { throw failure }
+    state.withLock { state in
+      for batch in group.batches { state.log[batch.shard, default: [:]][batch.index.rawValue] = batch.bytes }
+      for page in group.pages { state.pages[page.key] = page.bytes }
+      for cut in group.cuts {
+        state.log[cut.shard] = state.log[cut.shard]?.filter { $0.key > cut.through.rawValue }
+      }
+    }
+  }
+
+  func sync() throws(StorageError) {
+    state.withLock { $0.syncs += 1 }
+    if let failure { throw failure }
+  }
+
+  func read(_ shard: ShardID, _ channel: ChannelReference) throws(StorageError) -> StoredChannel? { nil }
+
+  func readPages(
+    _ shard: ShardID,
+    _ channel: ChannelReference,
+    _ selection: PageSelection
+  ) throws(StorageError) -> StoredChannel? { nil }
+
+  func readSteps(
+    _ shard: ShardID,
+    _ channel: ChannelNumber,
+    rowPage: UInt32,
+    segments: Range<UInt32>
+  ) throws(StorageError) -> [StoredSegment] { [] }
+
+  func purge() throws(StorageError) {}
+
+  func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
+    state.withLock { state in
+      let own = state.pages.filter { $0.key.shard == shard && $0.key.channel == ChannelNumber(0) }
+        .sorted { $0.key.page.sortKey < $1.key.page.sortKey }
+      let batches = state.log[shard, default: [:]].sorted { $0.key < $1.key }
+      return StoredShard(
+        pages: own.map { (page: $0.key.page, bytes: $0.value) },
+        log: batches.map { (index: LogIndex($0.key), bytes: $0.value) }
+      )
+    }
+  }
+}
