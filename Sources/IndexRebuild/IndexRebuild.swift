@@ -163,7 +163,10 @@ private final class RebuildRun: StoreClientDelegate {
     reportProgress()
   }
 
-  func storeSecretMismatched() { end(.failure(RebuildFailure.wrongSecret)) }
+  func storeConnectionFailed(_ failure: LinkFailure) {
+    // The store may be restarting, which the client bridges; a wrong secret stays wrong.
+    if failure.isSecretMismatch { end(.failure(RebuildFailure.wrongSecret)) }
+  }
 
   func storeReadinessChanged(_ isReady: Bool) {
     guard isReady, let client else { return machine.connectionLost() }

@@ -1,6 +1,6 @@
 internal import NIOCore
 internal import ReceiptModel
-internal import ReceiptWire
+package import ReceiptWire
 
 /// State machine of the link to the store: addresses to try, the handshake, the session, pings and the end. Events go
 /// in, actions come out. It does no I/O, and gets the time and random numbers as parameters.
@@ -344,7 +344,7 @@ struct StoreLink {
 }
 
 /// Reason why a connection or an attempt ended.
-enum LinkFailure: Error, Equatable {
+package enum LinkFailure: Error, Equatable {
   case connectFailed
   case connectionLost
   /// The layer between socket and frames (the TLS handshake) failed before the store was ready.
@@ -381,7 +381,7 @@ enum LinkFailure: Error, Equatable {
   }
 
   /// Whether the two sides have different secrets, as found by this side or the store.
-  var isSecretMismatch: Bool {
+  package var isSecretMismatch: Bool {
     switch self {
     case .unauthenticated: true
     case .refused(let error): error.code == .authenticationFailed
@@ -402,7 +402,7 @@ enum LinkFailure: Error, Equatable {
   }
 
   /// Constant name for logs.
-  var name: String {
+  package var name: String {
     switch self {
     case .connectFailed: "connect_failed"
     case .connectionLost: "connection_lost"
