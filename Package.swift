@@ -203,6 +203,7 @@ let package = Package(
       dependencies: [
         "ErasureLedger", "HTTP2Session", "LinkSecurity", "LocalStack", "Operations", "ReceiptModel",
         "ReceiptWire", "StoreClient", "StoreEngine", "StoreRocksDB", "TLSSession", nioCore, nioPosix, crypto,
+        logging,
       ],
       swiftSettings: strict
     ),

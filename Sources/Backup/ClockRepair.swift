@@ -1,5 +1,6 @@
 internal import ErasureLedger
 internal import Foundation
+package import LocalStack
 internal import NIOCore
 internal import Operations
 internal import ReceiptModel
@@ -49,7 +50,7 @@ package struct ClockRepair: Sendable {
   /// written, a store refuses the directory, and the repair can be run again.
   ///
   /// - Parameter note: receives the progress.
-  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
+  package func run(note: @escaping ProgressHandler) async throws -> Summary {
     guard LocalFiles.exists(directory + "/CURRENT") else {
       throw BackupFailure("\(directory): no store's data is there (no CURRENT)")
     }
@@ -72,7 +73,7 @@ package struct ClockRepair: Sendable {
     )
     guard !isDryRun, counting.repair.hasChanged || begun != nil else { return summary }
     let store = SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max))
-    try write(limit, store, ledger, note)
+    try write(limit: limit, newStore: store, ledger: ledger, note: note)
     summary.store = store.hex
     summary.formerStore = former.hex
     return summary
@@ -94,20 +95,20 @@ package struct ClockRepair: Sendable {
   }
 
   private func write(
-    _ limit: Timestamp,
-    _ store: SessionID,
-    _ ledger: [UInt8]?,
-    _ note: @escaping @Sendable (String) -> Void
+    limit: Timestamp,
+    newStore: SessionID,
+    ledger: [UInt8]?,
+    note: @escaping ProgressHandler
   ) throws {
     // The open engine keeps stores out, and then the marker does.
-    let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: store, isRepair: true)
+    let engine = try RocksDBEngine(directory: directory, shardCount: nil, newStore: newStore, isRepair: true)
     do {
       defer { engine.close() }
       try RepairMarkerFile.write(limit.milliseconds, directory)
       var rewriting = Rewriting(TimeRepair(limit: limit), note: note, progressVerb: "repaired")
       try engine.rewrite { entry, bytes throws(StorageError) in try rewriting.repaired(entry, bytes) }
       if let ledger { try LocalFiles.writeWhole(ledger, to: directory + "/" + ErasureLedger.fileName) }
-      try engine.assignIdentity(store)
+      try engine.assignIdentity(newStore)
     }
     try RepairMarkerFile.remove(directory)
   }

@@ -54,7 +54,7 @@ struct ErasureReplay {
   ) async throws {
     let files = StackFiles(directory: directory)
     let stack = LocalStack(plan: try .onFreePorts(usesTLS: false), files: files, executables: executables)
-    do {
+    try await withCleanup {
       note("erasing: the restored store is started, for this command alone")
       try await stack.start()
       let token = try await TokenIssuer(secretFile: files.jwtSecret).server(lifetime: .seconds(24 * 3_600))
@@ -64,11 +64,9 @@ struct ErasureReplay {
         try await erase(user, caller, token)
       }
       await caller.close()
-    } catch {
+    } cleanUp: {
       await stack.stop()
-      throw error
     }
-    await stack.stop()
   }
 
   /// Request the erasure until it succeeds: it has to visit all the user's channels.

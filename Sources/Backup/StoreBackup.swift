@@ -1,5 +1,6 @@
 internal import Foundation
 package import LinkSecurity
+package import LocalStack
 internal import NIOCore
 package import Operations
 internal import ReceiptModel
@@ -47,25 +48,22 @@ package struct StoreBackup: Sendable {
   /// Make a backup; it is complete, verified and durable when this returns.
   ///
   /// - Parameter note: receives the progress.
-  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
+  package func run(note: @escaping ProgressHandler) async throws -> Summary {
     let directory = try BackupDirectory(target)
     note("connecting to \(store)")
     let connection = try await StoreConnection.open(store, secrets: secrets, tls: tls)
-    do {
-      let summary = try await run(directory, connection, note)
-      await connection.close()
-      return summary
-    } catch {
+    return try await withCleanup {
+      try await run(directory, connection, note)
+    } cleanUp: {
       // Closing the connection makes the store remove its checkpoint.
       await connection.close()
-      throw error
     }
   }
 
   private func run(
     _ directory: BackupDirectory,
     _ connection: StoreConnection,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> Summary {
     note("the store makes a checkpoint")
     let reply = try await connection.request(.backupBegin, timeout: Self.beginTimeout)
@@ -82,7 +80,7 @@ package struct StoreBackup: Sendable {
       throw failure
     }
     _ = try await connection.request(.backupEnd)
-    let manifest = try verify(data, contents, copy.files, note)
+    let manifest = try verify(copy.files, in: data, contents, note: note)
     return Summary(
       path: try directory.complete(manifest),
       manifest: manifest,
@@ -107,10 +105,10 @@ package struct StoreBackup: Sendable {
 
   /// Read the written files back, and open the copy as a store would.
   private func verify(
-    _ data: String,
-    _ contents: BackupContents,
     _ files: [BackupManifest.File],
-    _ note: (String) -> Void
+    in data: String,
+    _ contents: BackupContents,
+    note: (String) -> Void
   ) throws -> BackupManifest {
     for (index, file) in files.enumerated() {
       note("verifying: file \(index + 1) of \(files.count)")
@@ -152,7 +150,7 @@ package struct StoreBackup: Sendable {
     let data: String
     let bases: [String]
     let contents: BackupContents
-    let note: @Sendable (String) -> Void
+    let note: ProgressHandler
     var files: [BackupManifest.File] = []
     var bytesSent: UInt64 = 0
     var bytesDone: UInt64 = 0
@@ -239,14 +237,14 @@ package struct StoreBackup: Sendable {
       let count = Int((file.size + chunk - 1) / chunk)
       var reads: [Task<ByteBuffer, any Error>] = []
       defer { for read in reads { read.cancel() } }
-      var asked = 0
+      var requested = 0
       for number in 0..<count {
-        while asked < count, asked < number + StoreBackup.readsAhead {
-          let offset = UInt64(asked) * chunk
+        while requested < count, requested < number + StoreBackup.readsAhead {
+          let offset = UInt64(requested) * chunk
           let part = BackupPart(file: UInt32(index), offset: offset, count: min(chunk, file.size - offset))
           let connection = connection
           reads.append(Task { try await connection.request(.backupRead) { part.write(into: &$0) } })
-          asked += 1
+          requested += 1
         }
         noteProgress(file, UInt64(number) * chunk)
         try Task.checkCancellation()
@@ -272,9 +270,5 @@ package struct StoreBackup: Sendable {
 
 extension SessionID {
   /// The store's identity in hexadecimal, as it is displayed.
-  var hex: String {
-    let text = (String(high, radix: 16), String(low, radix: 16))
-    func padded(_ text: String) -> String { String(repeating: "0", count: 16 - text.count) + text }
-    return padded(text.0) + padded(text.1)
-  }
+  var hex: String { String(format: "%016lx%016lx", high, low) }
 }

@@ -1,5 +1,6 @@
 internal import ErasureLedger
 internal import Foundation
+package import LocalStack
 internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
@@ -38,7 +39,7 @@ package struct StoreCheck: Sendable {
   /// Run the check. Throws if there is nothing to check; faults are in the report.
   ///
   /// - Parameter note: receives the progress.
-  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Report {
+  package func run(note: @escaping ProgressHandler) async throws -> Report {
     guard LocalFiles.isDirectory(directory) else { throw BackupFailure("\(directory): no such directory") }
     if LocalFiles.exists(directory + "/CURRENT") {
       try Self.checkNotInUse(directory)
@@ -63,7 +64,7 @@ package struct StoreCheck: Sendable {
 
   // MARK: Backups
 
-  static func check(backup: String, _ note: @escaping @Sendable (String) -> Void) throws -> Report {
+  static func check(backup: String, _ note: @escaping ProgressHandler) throws -> Report {
     var report = Report(path: backup)
     let remedy = "use another backup, and make a new one"
     let manifest: BackupManifest
@@ -131,7 +132,7 @@ package struct StoreCheck: Sendable {
     remedy: String,
     visit: @escaping (Effect) -> Void = { _ in },
     _ report: inout Report,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) throws {
     let reader: RocksDBReader
     do throws(StorageError) {

@@ -1,5 +1,5 @@
-internal import Foundation
 internal import LinkSecurity
+internal import Logging
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -9,41 +9,17 @@ internal import StoreClient
 internal import TLSSession
 
 /// Single connection to a store. Its requests belong to it, and are not resent on another.
-final class StoreConnection: Sendable {
-  private let channel: any Channel
-  private let handler: NIOLoopBound<StoreConnectionFrameHandler>
-
-  private init(_ channel: any Channel, _ handler: NIOLoopBound<StoreConnectionFrameHandler>) {
-    self.channel = channel
-    self.handler = handler
-  }
+struct StoreConnection: Sendable {
+  private let requests: NIOLoopBound<ConnectionRequests>
 
   /// Connect and authenticate both sides with the secret.
   static func open(_ store: Endpoint, secrets: [[UInt8]], tls: LinkTLS?) async throws -> StoreConnection {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
-    let opened = eventLoop.makePromise(of: Void.self)
-    do {
-      let (channel, handler) = try await ClientBootstrap(group: eventLoop)
-        .connectTimeout(.seconds(10))
-        .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-        .connect(host: store.host, port: store.port) { channel in
-          channel.eventLoop.makeCompletedFuture {
-            if let tls {
-              try channel.pipeline.syncOperations.addHandler(try tls.clientHandler(store: store.host))
-            }
-            let handler = StoreConnectionFrameHandler(eventLoop, StoreAuthenticator(secrets: secrets), opened)
-            try channel.pipeline.syncOperations.addHandler(handler)
-            return (channel, NIOLoopBound(handler, eventLoop: eventLoop))
-          }
-        }
-      try await opened.futureResult.get()
-      return StoreConnection(channel, handler)
-    } catch let failure as BackupFailure {
-      throw failure
-    } catch {
-      opened.fail(error)
-      throw BackupFailure("\(store): cannot connect to a store: check --store, and the store's /ready")
-    }
+    return try await eventLoop.flatSubmit {
+      let requests = ConnectionRequests(store, eventLoop)
+      let bound = NIOLoopBound(requests, eventLoop: eventLoop)
+      return requests.open(secrets: secrets, tls: tls).map { StoreConnection(requests: bound) }
+    }.get()
   }
 
   /// Send a request and return its reply's payload.
@@ -54,52 +30,75 @@ final class StoreConnection: Sendable {
     timeout: TimeAmount = .seconds(60),
     _ fields: @escaping @Sendable (inout ByteBuffer) -> Void = { _ in }
   ) async throws -> ByteBuffer {
-    let handler = handler
-    return try await channel.eventLoop.flatSubmit { handler.value.request(kind, timeout, fields) }.get()
+    let requests = requests
+    return try await requests.eventLoop.flatSubmit {
+      requests.value.send(kind, timeout: timeout, fields)
+    }.get()
   }
 
-  func close() async { try? await channel.close() }
+  func close() async {
+    let requests = requests
+    try? await requests.eventLoop.flatSubmit { requests.value.close() }.get()
+  }
 }
 
-/// Frame handler of one connection.
-private final class StoreConnectionFrameHandler: ChannelInboundHandler {
-  typealias InboundIn = ByteBuffer
-  typealias OutboundOut = ByteBuffer
-
+/// Requests of one connection, on its event loop. They use the gateway's ``StoreClient``, which is closed at the first
+/// failure of the connection instead of reconnecting.
+private final class ConnectionRequests: StoreClientDelegate {
   private struct Pending {
-    var kind: FrameKind
     var promise: EventLoopPromise<ByteBuffer>
     var timeout: Scheduled<Void>
   }
 
-  private let eventLoop: any EventLoop
-  private let authenticator: StoreAuthenticator
-  private let opened: EventLoopPromise<Void>
-  private let hello = Hello(
-    session: SessionID(high: .random(in: .min ... .max), low: .random(in: .min ... .max)),
-    sessionAgeMilliseconds: nil,
-    nonce: .random(),
-    name: "tidemark-backup"
-  )
-  private var context: ChannelHandlerContext?
-  private var bytes = ByteBuffer()
-  private var pending: [UInt32: Pending] = [:]
-  private var correlation: UInt32 = 0
-  private var handshakeTimeout: Scheduled<Void>?
+  private static let lost = BackupFailure("the connection to the store was lost; run this again")
 
-  init(_ eventLoop: any EventLoop, _ authenticator: StoreAuthenticator, _ opened: EventLoopPromise<Void>) {
+  private let store: Endpoint
+  private let eventLoop: any EventLoop
+  private let opened: EventLoopPromise<Void>
+  private var client: StoreClient<ConnectionRequests>?
+  /// Unanswered requests by token.
+  private var pending: [UInt64: Pending] = [:]
+  private var lastToken: UInt64 = 0
+
+  init(_ store: Endpoint, _ eventLoop: any EventLoop) {
+    self.store = store
     self.eventLoop = eventLoop
-    self.authenticator = authenticator
-    self.opened = opened
+    opened = eventLoop.makePromise()
   }
 
-  func request(_ kind: FrameKind, _ timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void)
-    -> EventLoopFuture<
-      ByteBuffer
-    >
+  func open(secrets: [[UInt8]], tls: LinkTLS?) -> EventLoopFuture<Void> {
+    var configuration = StoreClientConfiguration(
+      addresses: [.init(host: store.host, port: store.port)],
+      secrets: secrets,
+      name: "tidemark-backup",
+      // The command itself reports failures.
+      logger: Logger(label: "tidemark.backup") { _ in SwiftLogNoOpLogHandler() }
+    )
+    configuration.connectTimeout = .seconds(10)
+    // Each request has its own timeout.
+    configuration.requestDeadline = .hours(1)
+    configuration.pingInterval = .minutes(1)
+    let bound = NIOLoopBound(self, eventLoop: eventLoop)
+    configuration.transport = tls.map { tls in
+      StoreTransport(
+        makeHandlers: { [try tls.clientHandler(store: $0.host)] },
+        handlesError: { error, _ in bound.value.handlesTransportError(error) }
+      )
+    }
+    let client = StoreClient(eventLoop: eventLoop, configuration: configuration, delegate: self)
+    self.client = client
+    client.start()
+    return opened.futureResult
+  }
+
+  func send(_ kind: FrameKind, timeout: TimeAmount, _ fields: (inout ByteBuffer) -> Void)
+    -> EventLoopFuture<ByteBuffer>
   {
-    guard let context else { return eventLoop.makeFailedFuture(Self.lost) }
-    correlation += 1
+    lastToken += 1
+    guard let client,
+      client.send(kind, to: .shard(ShardID(0), name: nil), token: lastToken, fields)
+    else { return eventLoop.makeFailedFuture(Self.lost) }
+    client.flush()
     let promise = eventLoop.makePromise(of: ByteBuffer.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let scheduled = eventLoop.scheduleTask(in: timeout) {
@@ -107,126 +106,91 @@ private final class StoreConnectionFrameHandler: ChannelInboundHandler {
         BackupFailure("the store did not answer within \(timeout.nanoseconds / 1_000_000_000) s")
       )
     }
-    pending[correlation] = Pending(kind: kind.reply, promise: promise, timeout: scheduled)
-    var buffer = ByteBuffer()
-    buffer.writeFrame(FrameHeader(kind, correlation: correlation), fields)
-    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+    pending[lastToken] = Pending(promise: promise, timeout: scheduled)
     return promise.futureResult
   }
 
-  func handlerAdded(context: ChannelHandlerContext) { self.context = context }
-
-  func channelActive(context: ChannelHandlerContext) {
-    let bound = NIOLoopBound(self, eventLoop: eventLoop)
-    handshakeTimeout = eventLoop.scheduleTask(in: .seconds(15)) {
-      bound.value.fail(
-        BackupFailure("the handshake was not done in 15 s: is this a store's port?")
-      )
-    }
-    var buffer = ByteBuffer()
-    hello.write(into: &buffer)
-    context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
+  func close() -> EventLoopFuture<Void> {
+    guard let client else { return eventLoop.makeSucceededVoidFuture() }
+    self.client = nil
+    let bound = NIOLoopBound(client, eventLoop: eventLoop)
+    // Deferred: the caller may be a callback of the client.
+    return eventLoop.flatSubmit { bound.value.close() }
   }
 
-  func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    var incoming = unwrapInboundIn(data)
-    bytes.writeBuffer(&incoming)
-    do {
-      while let (header, payload) = try takeFrame() { try receive(header, payload, context) }
-      bytes.discardReadBytes()
-    } catch let failure as BackupFailure {
-      fail(failure)
-    } catch {
-      fail(
-        BackupFailure(
-          "the store's answer cannot be read (\(error)): is it a store's --listen port, and of this version?"
-        )
-      )
-    }
+  /// End the connection and all its requests.
+  private func fail(_ failure: BackupFailure) {
+    opened.fail(failure)
+    for token in Array(pending.keys) { complete(token, .failure(failure)) }
+    _ = close()
   }
 
-  /// Return the next complete frame of the received bytes; nil if there is none yet.
-  private func takeFrame() throws -> (header: FrameHeader, payload: ByteBuffer)? {
-    // A span of a class's property would outlive the access to it.
-    let held = bytes
-    let next = try FrameDecoder().next(held.readableBytesSpan, at: 0)
-    guard case .frame(let header, let count) = next else { return nil }
-    bytes.moveReaderIndex(forwardBy: FrameHeader.byteCount)
-    return bytes.readSlice(length: count).map { (header, $0) }
+  private func complete(_ token: UInt64, _ result: Result<ByteBuffer, any Error>) {
+    guard let request = pending.removeValue(forKey: token) else { return }
+    request.timeout.cancel()
+    request.promise.completeWith(result)
   }
 
-  private func receive(_ header: FrameHeader, _ payload: ByteBuffer, _ context: ChannelHandlerContext) throws
-  {
-    switch header.kind {
-    case .challenge:
-      let challenge = try Challenge(payload.readableBytesSpan)
-      guard case .prove(let proof) = authenticator.verify(challenge, hello: hello) else {
-        throw BackupFailure("the store has a different secret: compare --secret-file on both sides")
-      }
-      var buffer = ByteBuffer()
-      proof.write(into: &buffer)
-      context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
-    case .ready:
-      handshakeTimeout?.cancel()
-      opened.succeed()
-    case .ping:
-      var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) {
-        $0.writeImmutableBuffer(payload)
-      }
-      context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
-    case .drain: throw BackupFailure("the store is shutting down; run this again when it is back")
-    case .error:
-      let error = try ErrorFrame(payload.readableBytesSpan)
-      let failure = Self.failure(error)
-      guard let request = pending.removeValue(forKey: header.correlation) else { throw failure }
-      request.timeout.cancel()
-      request.promise.fail(failure)
-    default:
-      guard let request = pending.removeValue(forKey: header.correlation), request.kind == header.kind else {
-        throw BackupFailure("the store sent an unexpected \(header.kind) frame")
-      }
-      request.timeout.cancel()
-      request.promise.succeed(payload)
+  /// Fail with the explanation of a TLS error; return whether there is one.
+  private func handlesTransportError(_ error: any Error) -> Bool {
+    guard let error = error as? TLSError,
+      let explanation = HandshakeFailures.explanation(of: error, at: .gateway)
+    else { return false }
+    fail(BackupFailure("\(explanation.reason): \(explanation.remedy)"))
+    return true
+  }
+
+  // MARK: - Calls of the client
+
+  func storeReplied(_ token: UInt64, kind: FrameKind, payload: RawSpan) {
+    var reply = ByteBuffer()
+    reply.writeRaw(payload)
+    complete(token, .success(reply))
+  }
+
+  func storeFailed(_ token: UInt64, _ failure: StoreFailure) {
+    switch failure {
+    case .refused(let code, _, let detail): complete(token, .failure(Self.failure(code, detail)))
+    case .busy, .unavailable, .outcomeUnknown: complete(token, .failure(Self.lost))
     }
   }
 
-  private static func failure(_ error: ErrorFrame) -> BackupFailure {
-    switch error.code {
+  func storeReadComplete() {}
+
+  func storeReadinessChanged(_ isReady: Bool) {
+    if isReady { opened.succeed() }
+  }
+
+  func storeConnectionFailed(_ failure: LinkFailure) {
+    switch failure {
+    case .connectFailed:
+      fail(BackupFailure("\(store): cannot connect to a store: check --store, and the store's /ready"))
+    case .handshakeTimeout:
+      fail(BackupFailure("the handshake was not done in time: is this a store's port?"))
+    case .drained: fail(BackupFailure("the store is shutting down; run this again when it is back"))
+    case .unauthenticated:
+      fail(BackupFailure("the store has a different secret: compare --secret-file on both sides"))
+    case .refused(let error):
+      fail(error.code.map { Self.failure($0, error.detail) } ?? Self.unreadable("error \(error.rawCode)"))
+    case .malformed(let error): fail(Self.unreadable("\(error)"))
+    case .unexpected(let kind): fail(BackupFailure("the store sent an unexpected \(kind) frame"))
+    case .version, .limits, .otherStore, .unmatchedReply: fail(Self.unreadable(failure.name))
+    case .connectionLost, .transportFailed, .silent: fail(Self.lost)
+    }
+  }
+
+  private static func failure(_ code: ErrorCode, _ detail: String) -> BackupFailure {
+    switch code {
     case .backupUnderWay:
       BackupFailure("backup_under_way: another backup of this store is under way; wait for it")
-    case .unknownKind:
-      BackupFailure("the store does not support backups: upgrade it first")
-    case .authenticationFailed: BackupFailure("authentication_failed: \(error.detail)")
-    default: BackupFailure("\(error.code?.name ?? "error \(error.rawCode)"): \(error.detail)")
+    case .unknownKind: BackupFailure("the store does not support backups: upgrade it first")
+    default: BackupFailure("\(code.name): \(detail)")
     }
   }
 
-  func channelInactive(context: ChannelHandlerContext) { fail(Self.lost) }
-
-  func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if let error = error as? TLSError,
-      let explanation = HandshakeFailures.explanation(of: error, at: .gateway)
-    {
-      return fail(BackupFailure("\(explanation.reason): \(explanation.remedy)"))
-    }
-    fail(Self.lost)
-  }
-
-  func handlerRemoved(context: ChannelHandlerContext) { self.context = nil }
-
-  private static let lost = BackupFailure("the connection to the store was lost; run this again")
-
-  private func fail(_ failure: BackupFailure) {
-    handshakeTimeout?.cancel()
-    opened.fail(failure)
-    let waiting = pending.values
-    pending = [:]
-    for request in waiting {
-      request.timeout.cancel()
-      request.promise.fail(failure)
-    }
-    context?.close(promise: nil)
-    context = nil
+  private static func unreadable(_ reason: String) -> BackupFailure {
+    BackupFailure(
+      "the store's answer cannot be read (\(reason)): is it a store's --listen port, and of this version?"
+    )
   }
 }

@@ -51,7 +51,7 @@ package struct StoreRestore: Sendable {
   /// refuses the directory, and the restore can be run again.
   ///
   /// - Parameter note: receives the progress.
-  package func run(note: @escaping @Sendable (String) -> Void) async throws -> Summary {
+  package func run(note: @escaping ProgressHandler) async throws -> Summary {
     let backup = try BackupDirectory.newest(at: source)
     let manifest = try BackupManifest.read(from: backup)
     let (from, to) = (
@@ -111,7 +111,7 @@ package struct StoreRestore: Sendable {
     _ backup: String,
     _ manifest: BackupManifest,
     to work: String,
-    _ note: @Sendable (String) -> Void
+    _ note: ProgressHandler
   ) throws {
     var done: UInt64 = 0
     for (index, file) in manifest.files.enumerated() {

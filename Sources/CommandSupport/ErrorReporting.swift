@@ -1,5 +1,5 @@
 package import ArgumentParser
-internal import LocalStack
+package import LocalStack
 internal import Operations
 internal import UnixSignals
 
@@ -22,5 +22,16 @@ package func reportingErrors(_ command: String, _ body: () async throws -> Void)
     throw commandFailure("\(command): \(error)", code: SettingsError.exitCode)
   } catch {
     throw commandFailure("\(command): \(error)")
+  }
+}
+
+/// Run a command's work with a progress line, until it is done or interrupted.
+package func withProgress<Value: Sendable>(
+  _ body: @escaping @Sendable (@escaping ProgressHandler) async throws -> Value
+) async throws -> Value {
+  let progress = ProgressLine()
+  return try await withInterrupts {
+    defer { progress.clear() }
+    return try await body(progress.show)
   }
 }

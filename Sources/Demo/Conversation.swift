@@ -20,7 +20,7 @@ final class Conversation {
   private(set) var checks = Checks()
 
   private let live: LiveTickStream
-  private let ink: Ink
+  private let style: TextStyle
   private let textWidth: Int
   private let pause: Duration
   private var drawn: [String: MessageView] = [:]
@@ -30,7 +30,7 @@ final class Conversation {
     live: LiveTickStream,
     people: [String],
     members: [String],
-    ink: Ink,
+    style: TextStyle,
     textWidth: Int,
     pause: Duration
   ) {
@@ -38,7 +38,7 @@ final class Conversation {
     self.live = live
     self.people = people
     self.members = members
-    self.ink = ink
+    self.style = style
     self.textWidth = textWidth
     self.pause = pause
   }
@@ -48,7 +48,7 @@ final class Conversation {
   /// Print what happens next.
   func narrate(_ text: String) async throws {
     if pause > .zero { try await Task.sleep(for: pause) }
-    Terminal.print("\(ink.grey("•")) \(text)")
+    Terminal.print("\(style.grey("•")) \(text)")
   }
 
   /// Print a remark on the last step.
@@ -91,7 +91,7 @@ final class Conversation {
         )
       }
       if all || drawn[message.id] != view {
-        Terminal.print(ink.line(view, textWidth: textWidth, nameWidth: people.map(\.count).max() ?? 0))
+        Terminal.print(style.line(view, textWidth: textWidth, nameWidth: people.map(\.count).max() ?? 0))
         drawn[message.id] = view
       }
       expect("the ticks of “\(message.text)”", words, view.words)
@@ -111,7 +111,7 @@ final class Conversation {
   /// Compare two values; a mismatch is printed at once and recorded.
   func expect<Value: Equatable>(_ what: String, _ expected: Value, _ actual: Value) {
     if let mismatch = checks.expect(what, expected, actual) {
-      Terminal.print("    \(ink.red("✗ " + mismatch))")
+      Terminal.print("    \(style.red("✗ " + mismatch))")
     }
   }
 

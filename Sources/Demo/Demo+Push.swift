@@ -2,7 +2,7 @@ internal import LocalStack
 
 extension Demo {
   /// Show that a push ticket alone marks a member delivered whose app is off, without a token or a stream.
-  func playPushTicket(_ phone: OfflinePhone, _ conversation: Conversation, _ text: String, _ ink: Ink)
+  func playPushTicket(text: String, phone: OfflinePhone, _ conversation: Conversation, _ style: TextStyle)
     async throws
   {
     let client = conversation.client
@@ -21,7 +21,7 @@ extension Demo {
     try await conversation.narrate(
       "the push to \(dan) carries a ticket; his phone wakes a process that knows it and the gateway's address, no more"
     )
-    conversation.printLine(ink.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
+    conversation.printLine(style.grey("$ " + phone.commandLine(ticket.prefix(12) + "…")))
     let taken = "ok \(client.cid) alice-4 \(dan)"
     let answer = try await phone.post(ticket)
     conversation.printLine(answer)

@@ -35,20 +35,17 @@ package struct Demo: Sendable {
       NSTemporaryDirectory() + "/tidemark-demo-" + String(UInt32.random(in: 0...UInt32.max), radix: 16)
     let files = StackFiles(directory: (directory as NSString).standardizingPath)
     let stack = LocalStack(plan: try .onFreePorts(usesTLS: true), files: files, executables: executables)
-    let outcome: Result<Bool, any Error>
-    do {
+    return try await withCleanup {
       try await stack.start()
-      outcome = .success(try await play(stack))
-    } catch {
-      outcome = .failure(error)
+      return try await play(stack)
+    } cleanUp: {
+      await stack.stop()
+      files.remove()
     }
-    await stack.stop()
-    files.remove()
-    return try outcome.get()
   }
 
   private func play(_ stack: LocalStack) async throws -> Bool {
-    let ink = Ink(usesColor: usesColor)
+    let style = TextStyle(usesColor: usesColor)
     let endpoint = stack.plan.gateways[0].listen
     let tls = try TLSContext(client: TLSClientConfiguration(authorityFile: stack.files.certificate))
     let tokenIssuer = try await TokenIssuer(secretFile: stack.files.jwtSecret)
@@ -62,33 +59,33 @@ package struct Demo: Sendable {
       tokens: tokens,
       serverToken: try await tokenIssuer.server(lifetime: .seconds(3600))
     )
-    let live = LiveTickStream(sender: Self.follower, ink: ink)
-    let following = try follow(live, endpoint, tls, tokenIssuer)
+    let live = LiveTickStream(sender: Self.follower, style: style)
+    let following = try follow(live, at: endpoint, tls: tls, tokenIssuer: tokenIssuer)
     defer { following.cancel() }
     let conversation = Conversation(
       client: client,
       live: live,
       people: Self.people,
       members: Self.people + [Self.offline],
-      ink: ink,
+      style: style,
       textWidth: Self.texts.map(\.count).max() ?? 0,
       pause: .milliseconds(Int(pause * 1000))
     )
 
     Terminal.print(
       """
-      \(ink.bold("Tidemark")): who has got it, who has read it
-      \(ink.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a fresh directory"))
+      \(style.bold("Tidemark")): who has got it, who has read it
+      \(style.grey("a real store and gateway on this machine, HTTP/2 over TLS on \(endpoint), data in a fresh directory"))
       """
     )
     if usesColor {
       Terminal.print(
-        "\(ink.ticks(.sent))\(ink.grey("sent"))   \(ink.ticks(.delivered))\(ink.grey("delivered"))   "
-          + "\(ink.ticks(.read))\(ink.blue("read"))"
+        "\(style.ticks(.sent))\(style.grey("sent"))   \(style.ticks(.delivered))\(style.grey("delivered"))   "
+          + "\(style.ticks(.read))\(style.blue("read"))"
       )
     }
     Terminal.print(
-      ink.grey(
+      style.grey(
         """
         lines with a time (UTC) are events of \(Self.follower)'s live stream, GET /v1/events, as they come: her ticks \
         are made of them alone;
@@ -99,16 +96,16 @@ package struct Demo: Sendable {
     Terminal.print("")
     try await live.waitUntilOpen()
     try await playReceipts(conversation)
-    try await playMarkUnread(conversation, ink)
+    try await playMarkUnread(conversation, style)
     let phone = OfflinePhone(
       program: try Executables.ownPath(),
       gateway: "https://\(endpoint)",
       certificate: stack.files.certificate,
       logFile: stack.files.log(of: "tidemark-ack")
     )
-    try await playPushTicket(phone, conversation, Self.texts[3], ink)
-    try await playTokenDelivery(conversation, ink)
-    try await playStoreCrash(conversation, stack, ink)
+    try await playPushTicket(text: Self.texts[3], phone: phone, conversation, style)
+    try await playTokenDelivery(conversation, style)
+    try await playStoreCrash(conversation, stack, style)
     try await finish(conversation)
     live.end()
     following.cancel()
@@ -118,9 +115,9 @@ package struct Demo: Sendable {
     Terminal.print("")
     let checks = conversation.checks
     if checks.mismatches.isEmpty {
-      Terminal.print(ink.green("All \(checks.count) checks were as they should be."))
+      Terminal.print(style.green("All \(checks.count) checks were as they should be."))
     } else {
-      Terminal.print(ink.red("\(checks.mismatches.count) of \(checks.count) checks failed."))
+      Terminal.print(style.red("\(checks.mismatches.count) of \(checks.count) checks failed."))
     }
     return checks.mismatches.isEmpty
   }
@@ -128,9 +125,9 @@ package struct Demo: Sendable {
   /// Open the follower's stream, as `tidemark watch` does. The caller must cancel it.
   private func follow(
     _ live: LiveTickStream,
-    _ endpoint: Endpoint,
-    _ tls: TLSContext,
-    _ tokenIssuer: TokenIssuer
+    at endpoint: Endpoint,
+    tls: TLSContext,
+    tokenIssuer: TokenIssuer
   ) throws -> Task<Void, Never> {
     guard let gateway = GatewayURL("https://\(endpoint)") else {
       throw StackError("\(endpoint): not a gateway address")
@@ -183,7 +180,7 @@ package struct Demo: Sendable {
   }
 
   /// Act 2: mark-unread.
-  private func playMarkUnread(_ conversation: Conversation, _ ink: Ink) async throws {
+  private func playMarkUnread(_ conversation: Conversation, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.expectUnread(0, of: "bob")
     try await conversation.narrate(
@@ -193,7 +190,7 @@ package struct Demo: Sendable {
     conversation.expect("bob's unread count after mark-unread", 2, row.unread_messages ?? -1)
     conversation.expect("bob's first unread message", "alice-1", row.first_unread_message_id ?? "none")
     conversation.printLine(
-      ink.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)"
+      style.yellow("bob's unread count: \(row.unread_messages ?? -1)") + " (his own do not count)"
     )
     let before = try await conversation.views()
     conversation.printLine("the others go on seeing that he has read")
@@ -206,7 +203,7 @@ package struct Demo: Sendable {
   }
 
   /// Act 4: an open app acknowledges delivery with its user's token, as the ticket did.
-  private func playTokenDelivery(_ conversation: Conversation, _ ink: Ink) async throws {
+  private func playTokenDelivery(_ conversation: Conversation, _ style: TextStyle) async throws {
     let client = conversation.client
     try await conversation.narrate("bob's phone gets it, and says so with bob's token")
     try await client.delivered("alice-4", by: "bob")
@@ -217,15 +214,17 @@ package struct Demo: Sendable {
       "delivered to bob and dan"
     )
     let own = try await client.readState(seenBy: "bob").first { $0.user.id == "bob" }
-    conversation.printLine(ink.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
+    conversation.printLine(style.yellow("bob's unread count: \(own?.unread_messages ?? -1)"))
     conversation.expect("bob's unread count", 3, own?.unread_messages ?? -1)
   }
 
   /// Act 5: kill -9 of the store during a request.
-  private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ ink: Ink) async throws {
+  private func playStoreCrash(_ conversation: Conversation, _ stack: LocalStack, _ style: TextStyle)
+    async throws
+  {
     let client = conversation.client
     try await conversation.narrate(
-      "\(ink.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
+      "\(style.red("kill -9")) of the store; carol reads on meanwhile, and her request waits"
     )
     let before = try await conversation.views()
     await stack.killStore()
@@ -251,7 +250,7 @@ package struct Demo: Sendable {
     conversation.expect("the first three messages", Array(before.prefix(3)), Array(after.prefix(3)))
     try await conversation.expectUnread(3, of: "bob")
     try await conversation.expectUnread(0, of: "carol")
-    conversation.printLine(ink.yellow("bob's unread count: 3") + ", as before")
+    conversation.printLine(style.yellow("bob's unread count: 3") + ", as before")
   }
 
   /// Act 6: everything is read.

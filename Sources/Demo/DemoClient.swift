@@ -52,13 +52,13 @@ struct DemoClient: Sendable {
   // MARK: The chat backend
 
   func createChannel(members: [String]) async throws {
-    let answer = try await send(.put, "", ["members": members], serverToken)
+    let answer = try await send(.put, "", ["members": members], token: serverToken)
     try check(answer, 201, "PUT channel")
   }
 
   /// - Returns: the message's sequence number.
   func register(_ id: String, sender: String) async throws -> Int {
-    let answer = try await send(.post, "/messages", ["id": id, "user_id": sender], serverToken)
+    let answer = try await send(.post, "/messages", ["id": id, "user_id": sender], token: serverToken)
     try check(answer, 201, "POST message")
     return try decode(RegisteredAnswer.self, answer).message.seq
   }
@@ -98,14 +98,14 @@ struct DemoClient: Sendable {
 
   /// - Returns: the person's own row; nil if the store was not reached in time (503), so that the caller can retry.
   func read(_ id: String, by user: String) async throws -> RowAnswer? {
-    let answer = try await send(.post, "/read", ["message_id": id], token(user))
+    let answer = try await send(.post, "/read", ["message_id": id], token: token(user))
     if answer.status == 503 { return nil }
     try check(answer, 200, "POST read")
     return try decode(RowDocument.self, answer).read
   }
 
   func unread(from id: String, by user: String) async throws -> RowAnswer {
-    let answer = try await send(.post, "/unread", ["message_id": id], token(user))
+    let answer = try await send(.post, "/unread", ["message_id": id], token: token(user))
     try check(answer, 200, "POST unread")
     return try decode(RowDocument.self, answer).read
   }
@@ -117,7 +117,7 @@ struct DemoClient: Sendable {
   }
 
   func statuses(of ids: [String], seenBy user: String) async throws -> [StatusAnswer] {
-    let answer = try await send(.post, "/receipts/query", ["message_ids": ids], token(user))
+    let answer = try await send(.post, "/receipts/query", ["message_ids": ids], token: token(user))
     try check(answer, 200, "POST receipts/query")
     return try decode(StatusesAnswer.self, answer).statuses
   }
@@ -130,7 +130,7 @@ struct DemoClient: Sendable {
     _ method: HTTP2Method,
     _ path: String,
     _ body: some Encodable,
-    _ token: String
+    token: String
   ) async throws -> HTTPCallResponse {
     try await caller.call(
       method,

@@ -16,11 +16,11 @@ final class LiveTickStream: Sendable {
   private static let deliveryTimeout = Duration.seconds(20)
 
   private let state: Mutex<State>
-  private let ink: Ink
+  private let style: TextStyle
 
-  init(sender: String, ink: Ink) {
+  init(sender: String, style: TextStyle) {
     state = Mutex(State(picture: LiveMessageState(sender: sender)))
-    self.ink = ink
+    self.style = style
   }
 
   /// State built from the events received so far.
@@ -72,7 +72,7 @@ final class LiveTickStream: Sendable {
     state.withLock { state in
       do {
         guard try state.picture.apply(event), !state.isOver else { return }
-        Terminal.print("    \(ink.grey(EventLineFormatter.line(event)))")
+        Terminal.print("    \(style.grey(EventLineFormatter.line(event)))")
       } catch {
         state.failure = "an event of another shape than expected: \(event.data)"
       }
@@ -81,7 +81,7 @@ final class LiveTickStream: Sendable {
 
   private func note(_ line: String) {
     state.withLock { state in
-      if !state.isOver { Terminal.print("    \(ink.grey("\(state.picture.sender)'s stream: \(line)"))") }
+      if !state.isOver { Terminal.print("    \(style.grey("\(state.picture.sender)'s stream: \(line)"))") }
     }
   }
 

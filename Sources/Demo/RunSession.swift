@@ -26,20 +26,16 @@ package struct RunSession: Sendable {
     let files = StackFiles(directory: directory)
     try files.prepare()
     let stack = LocalStack(plan: try plan(), files: files, executables: executables)
-    let outcome: Result<Void, any Error>
-    do {
+    try await withCleanup {
       try await stack.start()
       try await writeTokens(files)
       Terminal.print(Self.welcome(stack.plan, files))
       let death = await stack.waitForUnexpectedExit()
       if !Task.isCancelled, let death { throw StackError(death) }
-      outcome = .success(())
-    } catch {
-      outcome = .failure(error)
+    } cleanUp: {
+      if Task.isCancelled { Terminal.printError("stopping") }
+      await stack.stop()
     }
-    if Task.isCancelled { Terminal.printError("stopping") }
-    await stack.stop()
-    try outcome.get()
   }
 
   private func plan() throws(StackError) -> StackPlan {

@@ -33,7 +33,7 @@ package struct IndexRebuild: Sendable {
     let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
     let ended = eventLoop.makePromise(of: RebuildSummary.self)
     let run = try await eventLoop.submit {
-      let run = RebuildRun(self, eventLoop, ended, note)
+      let run = RebuildRun(self, on: eventLoop, ended: ended, note: note)
       run.start()
       return NIOLoopBound(run, eventLoop: eventLoop)
     }.get()
@@ -58,9 +58,9 @@ private final class RebuildRun: StoreClientDelegate {
 
   init(
     _ rebuild: IndexRebuild,
-    _ eventLoop: any EventLoop,
-    _ ended: EventLoopPromise<RebuildSummary>,
-    _ note: @escaping (RebuildProgress) -> Void
+    on eventLoop: any EventLoop,
+    ended: EventLoopPromise<RebuildSummary>,
+    note: @escaping (RebuildProgress) -> Void
   ) {
     self.rebuild = rebuild
     self.eventLoop = eventLoop
@@ -163,7 +163,10 @@ private final class RebuildRun: StoreClientDelegate {
     reportProgress()
   }
 
-  func storeSecretMismatched() { end(.failure(RebuildFailure.wrongSecret)) }
+  func storeConnectionFailed(_ failure: LinkFailure) {
+    // The store may be restarting, which the client bridges; a wrong secret stays wrong.
+    if failure.isSecretMismatch { end(.failure(RebuildFailure.wrongSecret)) }
+  }
 
   func storeReadinessChanged(_ isReady: Bool) {
     guard isReady, let client else { return machine.connectionLost() }

@@ -62,13 +62,6 @@ extension Benchmark {
       if !text.isEmpty { Terminal.print(text) }
     }
   }
-
-  /// Check options against their ranges.
-  static func validate(_ options: [(name: String, value: Int, range: ClosedRange<Int>)]) throws {
-    for (name, value, range) in options where !range.contains(value) {
-      throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
-    }
-  }
 }
 
 /// Options of every ``Benchmark``.
@@ -103,7 +96,7 @@ package struct BenchRun: Sendable {
   /// Directory that does not exist yet; each part of the run uses it, or a name that begins with it.
   let directory: String
   /// Show progress.
-  let note: @Sendable (String) -> Void
+  let note: ProgressHandler
   /// Print a result before the end of the run.
   var show: @Sendable (String) -> Void = { _ in }
   /// Print a line to standard error.
@@ -111,7 +104,7 @@ package struct BenchRun: Sendable {
 
   /// Same run with a prefix to its progress.
   func prefixed(_ prefix: String) -> BenchRun {
-    let note: @Sendable (String) -> Void = { [note] in note("\(prefix): \($0)") }
+    let note: ProgressHandler = { [note] in note("\(prefix): \($0)") }
     return BenchRun(executables: executables, directory: directory, note: note, show: show, log: log)
   }
 
@@ -135,15 +128,13 @@ package struct BenchRun: Sendable {
       files: files,
       executables: executables
     )
-    let outcome: Result<Outcome, any Error>
-    do {
+    let outcome = try await withCleanup {
       if isStarted { try await stack.start() }
-      outcome = .success(try await body(stack, files))
-    } catch {
-      outcome = .failure(error)
+      return try await body(stack, files)
+    } cleanUp: {
+      await stack.stop()
     }
-    await stack.stop()
-    if case .success = outcome { files.remove() }
-    return try outcome.get()
+    files.remove()
+    return outcome
   }
 }

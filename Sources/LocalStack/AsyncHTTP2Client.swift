@@ -1,4 +1,3 @@
-internal import Glibc
 package import HTTP2Session
 package import NIOCore
 internal import NIOPosix
@@ -79,7 +78,7 @@ package final class AsyncHTTP2Client: Sendable {
           try pipeline.addHandler(
             HTTP2ClientConnection(delegate: CallDelegate(ready: ready), resources: HTTP2ClientResources())
           )
-          try pipeline.addHandler(FailureHandler(ready: ready))
+          try pipeline.addHandler(ConnectionErrorHandler { ready.fail($0) })
         }
       }
     do {
@@ -102,9 +101,6 @@ package final class AsyncHTTP2Client: Sendable {
       throw error
     }
   }
-
-  /// Describe why a connection failed, in the system's words if it has any.
-  package static func reason(_ error: any Error) -> String { ErrorText.of(error) }
 
   /// Make one call. Calls may overlap; each is sent at once.
   ///
@@ -226,19 +222,5 @@ private final class CallDelegate: HTTP2ClientDelegate {
     guard let (promise, deadline) = waiting.removeValue(forKey: token) else { return }
     deadline.cancel()
     promise.fail(error)
-  }
-}
-
-/// Last handler of the pipeline: reports why a connection failed (mostly TLS).
-private final class FailureHandler: ChannelInboundHandler {
-  typealias InboundIn = Never
-
-  private let ready: EventLoopPromise<Void>
-
-  init(ready: EventLoopPromise<Void>) { self.ready = ready }
-
-  func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    ready.fail(error)
-    context.close(promise: nil)
   }
 }

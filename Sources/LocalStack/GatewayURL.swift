@@ -7,20 +7,8 @@ package struct GatewayURL: Hashable, Sendable {
 
   /// Parse a URL; nil if it is invalid or has a path other than `/`.
   package init?(_ text: String) {
-    let rest: Substring
-    if text.hasPrefix("https://") {
-      (isTLS, rest) = (true, text.dropFirst(8))
-    } else if text.hasPrefix("http://") {
-      (isTLS, rest) = (false, text.dropFirst(7))
-    } else {
-      return nil
-    }
-    let place = rest.hasSuffix("/") ? rest.dropLast() : rest
-    guard !place.isEmpty, !place.contains("/") else { return nil }
-    let standard = isTLS ? 443 : 80
-    guard let endpoint = Endpoint(place) ?? Endpoint("\(place):\(standard)"), endpoint.port > 0 else {
-      return nil
-    }
-    self.endpoint = endpoint
+    guard let url = HTTPURL(text), url.path == "/", url.endpoint.port > 0 else { return nil }
+    endpoint = url.endpoint
+    isTLS = url.usesTLS
   }
 }

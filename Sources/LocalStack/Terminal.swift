@@ -39,6 +39,9 @@ package enum Terminal {
   }
 }
 
+/// Receiver of texts that describe the progress of a command, such as ``ProgressLine/show(_:)``.
+package typealias ProgressHandler = @Sendable (String) -> Void
+
 /// Progress line on standard error. On a terminal it overwrites itself. Elsewhere, where each line stays, it is printed
 /// at most every ten seconds.
 package final class ProgressLine: Sendable {

@@ -190,16 +190,16 @@ package struct ProbeCommand: AsyncParsableCommand {
     package func run() async throws {
       let isAnswered = try await orExit {
         let variables = try connection.variables()
-        let sender = ProbeSender(
+        let runner = ProbeRunner(
           target: try connection.target(target, speaksHTTP2: connection.http2),
           timeout: try Duration(probe: connection.timeout),
           showsHex: connection.hex
         ) { show($0) }
         let lines = try frames.map { try variables.expand($0) }
         guard connection.http2 else {
-          return try await sender.send(lines, opens: !noHandshake, in: try connection.wireProtocol())
+          return try await runner.send(lines, opens: !noHandshake, in: try connection.wireProtocol())
         }
-        return try await sender.send(lines, opens: !noHandshake, in: connection.http2(target))
+        return try await runner.send(lines, opens: !noHandshake, in: connection.http2(target))
       }
       if !isAnswered { throw ExitCode(1) }
     }

@@ -1,7 +1,7 @@
-internal import ReceiptWire
+package import ReceiptWire
 
 /// Reason why a connection or an attempt ended.
-enum LinkFailure: Error, Equatable {
+package enum LinkFailure: Error, Equatable {
   case connectFailed
   case connectionLost
   /// The layer between socket and frames (the TLS handshake) failed before the store was ready.
@@ -38,7 +38,7 @@ enum LinkFailure: Error, Equatable {
   }
 
   /// Whether the two sides have different secrets, as found by this side or the store.
-  var isSecretMismatch: Bool {
+  package var isSecretMismatch: Bool {
     switch self {
     case .unauthenticated: true
     case .refused(let error): error.code == .authenticationFailed
@@ -59,7 +59,7 @@ enum LinkFailure: Error, Equatable {
   }
 
   /// Constant name for logs.
-  var name: String {
+  package var name: String {
     switch self {
     case .connectFailed: "connect_failed"
     case .connectionLost: "connection_lost"

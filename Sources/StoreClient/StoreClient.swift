@@ -443,7 +443,7 @@ extension StoreClient {
       hasDelivered = false
       delegate?.storeReadComplete()
     }
-    if failure.isSecretMismatch { delegate?.storeSecretMismatched() }
+    delegate?.storeConnectionFailed(failure)
   }
 
   private func retryDelayElapsed() {

@@ -16,9 +16,8 @@ package protocol StoreClientDelegate: AnyObject, SendableMetatype {
   func storeReadComplete()
   /// Called when the connection becomes ready or not ready. While it is not, requests wait until their deadline.
   func storeReadinessChanged(_ isReady: Bool)
-  /// Called when the store and this client do not have the same secret. The client keeps retrying: the store may be
-  /// restarted with another one.
-  func storeSecretMismatched()
+  /// Called when a connection or an attempt to connect failed. The client keeps retrying.
+  func storeConnectionFailed(_ failure: LinkFailure)
 }
 
 extension StoreClientDelegate {
@@ -26,7 +25,7 @@ extension StoreClientDelegate {
   package func storeEvents(_ shard: ShardID, _ payload: RawSpan) throws(WireError) {}
 
   /// Do nothing, for clients that just keep retrying.
-  package func storeSecretMismatched() {}
+  package func storeConnectionFailed(_ failure: LinkFailure) {}
 }
 
 /// Reason why a request has no reply.

@@ -21,7 +21,7 @@ package struct TicketPost: Sendable {
     do {
       return TicketPost(caller: try await AsyncHTTP2Client.connect(to: gateway.endpoint, tls: tls))
     } catch {
-      throw StackError("\(gateway.endpoint): \(AsyncHTTP2Client.reason(error))")
+      throw StackError("\(gateway.endpoint): \(ErrorText.of(error))")
     }
   }
 

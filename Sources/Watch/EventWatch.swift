@@ -46,15 +46,15 @@ package struct EventWatch: Sendable {
     var progress = WatchRetryPolicy()
     var reader = EventStreamReader(lastEventID: since)
     var retryMilliseconds: Int?
-    var left = countMax
+    var remaining = countMax
     defer { if !reader.lastEventID.isEmpty { note("the last event's id is \(reader.lastEventID)") } }
     while true {
       let result = try await connect(
-        Attempt(reader: EventStreamReader(lastEventID: reader.lastEventID), left: left),
+        Attempt(reader: EventStreamReader(lastEventID: reader.lastEventID), remaining: remaining),
         receive
       )
       reader = result.reader
-      left = result.left
+      remaining = result.remaining
       try Task.checkCancellation()
       retryMilliseconds = reader.retryMilliseconds ?? retryMilliseconds
       switch progress.ended(result.end, hasOpened: result.hasOpened, retryMilliseconds: retryMilliseconds) {
@@ -119,7 +119,7 @@ package struct EventWatch: Sendable {
         }
       }
     } catch {
-      return attempt.result(.lost("\(gateway.endpoint): \(AsyncHTTP2Client.reason(error))"))
+      return attempt.result(.lost("\(gateway.endpoint): \(ErrorText.of(error))"))
     }
     // The connection may already be over; its result has been kept.
     let result = try await withTaskCancellationHandler {
@@ -141,18 +141,18 @@ package struct WatchError: Error, Hashable, CustomStringConvertible {
 private struct Attempt: Sendable {
   var reader: EventStreamReader
   /// Number of events still wanted; nil: unlimited.
-  var left: Int?
+  var remaining: Int?
   var hasOpened = false
 
   func result(_ end: WatchEnd) -> AttemptResult {
-    AttemptResult(end: end, reader: reader, left: left, hasOpened: hasOpened)
+    AttemptResult(end: end, reader: reader, remaining: remaining, hasOpened: hasOpened)
   }
 }
 
 private struct AttemptResult: Sendable {
   var end: WatchEnd
   var reader: EventStreamReader
-  var left: Int?
+  var remaining: Int?
   var hasOpened: Bool
 }
 
@@ -275,14 +275,14 @@ private final class WatchConnection: HTTP2ClientDelegate {
       opened()
     }
     do throws(EventStreamReader.Failure) {
-      var left = attempt.left
+      var remaining = attempt.remaining
       let receive = receive
       let wantsMore = try attempt.reader.read(response.body) { event in
         receive(event)
-        if let count = left { left = count - 1 }
-        return left != 0
+        if let count = remaining { remaining = count - 1 }
+        return remaining != 0
       }
-      attempt.left = left
+      attempt.remaining = remaining
       if !wantsMore { end(.countReached) }
     } catch {
       end(.unreadable("\(error)"))
@@ -312,7 +312,7 @@ private final class ConnectionLossHandler: ChannelInboundHandler {
     } else if error as? TLSError == .notTLS {
       delegate.end(.unreadable("\(TLSError.notTLS); of a port without TLS give an http:// URL"))
     } else {
-      delegate.end(.lost(AsyncHTTP2Client.reason(error)))
+      delegate.end(.lost(ErrorText.of(error)))
     }
     context.close(promise: nil)
   }

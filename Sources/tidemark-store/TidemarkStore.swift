@@ -175,11 +175,11 @@ struct TidemarkStore: AsyncParsableCommand {
 
   /// Make the service that reloads settings and files.
   private static func reloads(
-    _ flags: [String: String],
-    _ settings: Settings,
-    _ server: StoreServer,
-    _ tls: LinkTLS?,
-    _ logger: Logger
+    of settings: Settings,
+    flags: [String: String],
+    server: StoreServer,
+    tls: LinkTLS?,
+    logger: Logger
   ) -> ReloadService {
     let files = settings.files(StoreSettings.fileKeys)
     return ReloadService(files: files, prefix: "tidemark_store", logger: logger) { watched in
@@ -243,7 +243,13 @@ struct TidemarkStore: AsyncParsableCommand {
         erasures: erasures
       )
     )
-    let reloads = Self.reloads(flags, read, server, settings.server.tls, logger)
+    let reloads = Self.reloads(
+      of: read,
+      flags: flags,
+      server: server,
+      tls: settings.server.tls,
+      logger: logger
+    )
     metrics.register(on: adminGroup.next()) { reloads.collect(into: &$0) }
     services.append(reloads)
     do {

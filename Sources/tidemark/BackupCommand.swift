@@ -35,12 +35,7 @@ struct BackupCommand: AsyncParsableCommand {
         target: to
       )
       backup.tls = try storeOptions.tls
-      let configured = backup
-      let progress = ProgressLine()
-      let summary = try await withInterrupts {
-        defer { progress.clear() }
-        return try await configured.run { progress.show($0) }
-      }
+      let summary = try await withProgress { [backup] in try await backup.run(note: $0) }
       Terminal.print(summary.document)
     }
   }

@@ -85,11 +85,11 @@ struct LoadCommand: AsyncParsableCommand {
 
   func validate() throws {
     guard (url == nil) != (gateway == nil) else { throw ValidationError("give either --url or --gateway") }
-    if let url, LoadURL(url) == nil {
+    if let url, HTTPURL(url) == nil {
       throw ValidationError("--url \"\(url)\": give http://HOST[:PORT][/PATH], or https")
     }
     if let gateway {
-      guard let target = LoadURL(gateway), !target.usesTLS else {
+      guard let target = HTTPURL(gateway), !target.usesTLS else {
         throw ValidationError("--gateway \"\(gateway)\": give http://HOST:PORT")
       }
       guard jwtSecretFile != nil else { throw ValidationError("--gateway needs --jwt-secret-file") }
@@ -101,14 +101,11 @@ struct LoadCommand: AsyncParsableCommand {
       }
       if let store, Endpoint(store) == nil { throw ValidationError("--store \"\(store)\": give HOST:PORT") }
     }
-    let ranges: [(String, Int, ClosedRange<Int>)] = [
+    try validateRanges([
       ("connections", connections, 1...10_000), ("streams", streams, 1...1_000), ("loops", loops, 1...64),
       ("channels", channels, 1...10_000), ("requests", requests ?? 1, 1...LoadPlan.requestsMax),
       ("warmup", warmup ?? 0, 0...100_000_000),
-    ]
-    for (name, value, range) in ranges where !range.contains(value) {
-      throw ValidationError("--\(name) \(value): give \(range.lowerBound) to \(range.upperBound)")
-    }
+    ])
     try duration?.validate("--duration", in: 0.001...86_400)
   }
 
@@ -131,7 +128,7 @@ struct LoadCommand: AsyncParsableCommand {
   }
 
   private func runURL(_ progress: ProgressLine) async throws -> Bool {
-    guard let target = url.flatMap({ LoadURL($0) }) else { return false }
+    guard let target = url.flatMap({ HTTPURL($0) }) else { return false }
     var plan = LoadPlan(
       endpoint: target.endpoint,
       connections: Array(repeating: .init(work: .get(path: target.path)), count: connections),
@@ -148,7 +145,7 @@ struct LoadCommand: AsyncParsableCommand {
   }
 
   private func runRow(_ progress: ProgressLine) async throws -> Bool {
-    guard let target = gateway.flatMap({ LoadURL($0) }), let jwtSecretFile, let form = row.form else {
+    guard let target = gateway.flatMap({ HTTPURL($0) }), let jwtSecretFile, let form = row.form else {
       return false
     }
     let tokenIssuer = try await TokenIssuer(secretFile: jwtSecretFile, warn: Terminal.printError)

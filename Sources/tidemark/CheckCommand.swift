@@ -26,12 +26,8 @@ struct CheckCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark check") {
-      let progress = ProgressLine()
       let check = StoreCheck(directory: directory)
-      let report = try await withInterrupts {
-        defer { progress.clear() }
-        return try await check.run { progress.show($0) }
-      }
+      let report = try await withProgress { try await check.run(note: $0) }
       for fault in report.faults { Terminal.printError("tidemark check: \(fault)") }
       Terminal.print(report.document)
       if !report.faults.isEmpty { throw ExitCode(1) }

@@ -28,11 +28,8 @@ struct RebuildIndexCommand: AsyncParsableCommand {
       var rebuild = IndexRebuild(store: try storeOptions.endpoint, secrets: try storeOptions.secrets)
       rebuild.tls = try storeOptions.tls
       rebuild.responseTimeout = .milliseconds(timeout.milliseconds)
-      let configured = rebuild
-      let progress = ProgressLine()
-      let summary = try await withInterrupts {
-        defer { progress.clear() }
-        return try await configured.run { progress.show("\($0)") }
+      let summary = try await withProgress { [rebuild] note in
+        try await rebuild.run { note("\($0)") }
       }
       Terminal.print(summary.document)
     }

@@ -46,15 +46,10 @@ struct RepairClockCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark repair-clock") {
-      let progress = ProgressLine()
       var repair = ClockRepair(directory: directory)
       repair.isDryRun = dryRun
       repair.time = at.flatMap { Times.milliseconds($0) }
-      let configured = repair
-      let summary = try await withInterrupts {
-        defer { progress.clear() }
-        return try await configured.run { progress.show($0) }
-      }
+      let summary = try await withProgress { [repair] in try await repair.run(note: $0) }
       Terminal.print(summary.document)
     }
   }

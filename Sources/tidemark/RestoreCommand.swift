@@ -39,14 +39,9 @@ struct RestoreCommand: AsyncParsableCommand {
 
   func run() async throws {
     try await reportingErrors("tidemark restore") {
-      let progress = ProgressLine()
       var restore = StoreRestore(source: from, target: directory, executables: try .besideCurrentExecutable())
       restore.ledger = erasureLedger
-      let configured = restore
-      let summary = try await withInterrupts {
-        defer { progress.clear() }
-        return try await configured.run { progress.show($0) }
-      }
+      let summary = try await withProgress { [restore] in try await restore.run(note: $0) }
       Terminal.print(summary.document)
     }
   }

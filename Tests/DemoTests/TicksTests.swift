@@ -22,7 +22,11 @@ import Testing
   }
 
   @Test func textWithoutColourIsComplete() {
-    let line = Ink(usesColor: false).line(view(.delivered, deliveredTo: ["bob"]), textWidth: 5, nameWidth: 3)
+    let line = TextStyle(usesColor: false).line(
+      view(.delivered, deliveredTo: ["bob"]),
+      textWidth: 5,
+      nameWidth: 3
+    )
     #expect(line == "    al   “Hi”     delivered to bob")
   }
 
@@ -35,10 +39,10 @@ import Testing
   }
 
   @Test func ticksAreColouredByStatus() {
-    let ink = Ink(usesColor: true)
-    #expect(ink.ticks(.sent) == "\u{1B}[90m✓  \u{1B}[0m")
-    #expect(ink.ticks(.delivered) == "\u{1B}[90m✓✓ \u{1B}[0m")
-    #expect(ink.ticks(.read) == "\u{1B}[94m✓✓ \u{1B}[0m")
+    let style = TextStyle(usesColor: true)
+    #expect(style.ticks(.sent) == "\u{1B}[90m✓  \u{1B}[0m")
+    #expect(style.ticks(.delivered) == "\u{1B}[90m✓✓ \u{1B}[0m")
+    #expect(style.ticks(.read) == "\u{1B}[94m✓✓ \u{1B}[0m")
   }
 
   @Test func sampleCommandsContainFilesAndPorts() throws {

@@ -10,14 +10,14 @@ import Testing
     ("http://[::1]:1/x", "::1", 1, "/x", false), ("https://h:9?q", "h", 9, "/?q", true),
   ])
   func urlIsParsed(_ text: String, _ host: String, _ port: Int, _ path: String, _ usesTLS: Bool) throws {
-    let url = try #require(LoadURL(text))
+    let url = try #require(HTTPURL(text))
     #expect(url.endpoint == Endpoint(host: host, port: port))
     #expect(url.path == path)
     #expect(url.usesTLS == usesTLS)
   }
 
   @Test(arguments: ["", "ftp://h", "h:80", "http://", "http://h:x", "http://h/ä", "http://h/a b"])
-  func invalidURLIsRefused(_ text: String) { #expect(LoadURL(text) == nil) }
+  func invalidURLIsRefused(_ text: String) { #expect(HTTPURL(text) == nil) }
 
   @Test func figuresAreFormatted() {
     #expect(

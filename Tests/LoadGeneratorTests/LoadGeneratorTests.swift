@@ -255,7 +255,7 @@ final class StatusServer: HTTP2ServerDelegate {
       streams: 1
     )
     var plan = LoadPlan(endpoint: endpoint, connections: [.init(work: .walk(walk))], streams: 1, requests: 1)
-    plan.language = .frames(secrets: [])
+    plan.wireProtocol = .frames(secrets: [])
     plan.handshakeTimeout = 0.2
     let failing = plan
     await #expect(

@@ -115,7 +115,7 @@ import Testing
     ("HTTP://a:2#f", "a", 2, "/"), ("http://a:2?q", "a", 2, "/?q"),
   ])
   func urlIsParsed(_ url: String, _ host: String, _ port: Int, _ path: String) throws {
-    let target = try #require(HealthCheck.Target(url))
+    let target = try #require(HTTPURL(url))
     #expect(target.endpoint == Endpoint(host: host, port: port))
     #expect(target.path == path)
   }

@@ -21,7 +21,7 @@ struct FrameTextTests {
     let vector = FrameVectors.all[index]
     let wireProtocol = StoreFrames(fillsIn: false)
     let bytes = try #require(Hex.bytes(vector.hex))
-    #expect(wireProtocol.cut(bytes) == .unit(bytes.count))
+    #expect(StoreFrames.boundary(in: bytes) == .unit(bytes.count))
     // The line of the bytes encodes to the same bytes.
     let line = wireProtocol.text(bytes)
     #expect(line.hasPrefix(vector.kind))
@@ -429,13 +429,12 @@ struct FrameTextTests {
   }
 
   @Test func streamIsSplitIntoFrames() {
-    let wireProtocol = StoreFrames()
-    #expect(wireProtocol.cut([]) == .incomplete)
-    #expect(wireProtocol.cut([0, 0, 0]) == .incomplete)
-    #expect(wireProtocol.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]) == .incomplete)
-    #expect(wireProtocol.cut([0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 1]) == .unit(12))
-    #expect(wireProtocol.cut([0, 0, 0, 7]) == .broken("a length of 7 is below 8"))
-    #expect(wireProtocol.cut(Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
+    #expect(StoreFrames.boundary(in: []) == .incomplete)
+    #expect(StoreFrames.boundary(in: [0, 0, 0]) == .incomplete)
+    #expect(StoreFrames.boundary(in: [0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0]) == .incomplete)
+    #expect(StoreFrames.boundary(in: [0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 1]) == .unit(12))
+    #expect(StoreFrames.boundary(in: [0, 0, 0, 7]) == .broken("a length of 7 is below 8"))
+    #expect(StoreFrames.boundary(in: Array("HTTP".utf8)) == .broken("a length of 1213486160 is no frame's"))
   }
 
   @Test func decodingReportsLeftoverBytes() throws {

@@ -260,7 +260,7 @@ struct HTTP2ScriptTests {
       (["request :path=/goaway"], false, "    expected ping"),
     ] {
       let lines = Transcript()
-      let sender = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
+      let sender = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
         lines.all.append($0)
       }
       #expect(
@@ -302,7 +302,7 @@ private struct HTTP2Listener {
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       bytes += unwrapInboundIn(data).readableBytesView
-      while case .unit(let count) = HTTP2Frames.cut(bytes) {
+      while case .unit(let count) = HTTP2Frames.boundary(in: bytes) {
         let unit = frames.read(Array(bytes.prefix(count)), .received)
         bytes.removeFirst(count)
         answer(frames.text(unit), unit.frame, context)

@@ -375,14 +375,16 @@ struct HTTP2TextTests {
   }
 
   @Test func streamIsSplitIntoFrames() {
-    #expect(HTTP2Frames.cut([]) == .incomplete)
-    #expect(HTTP2Frames.cut([0, 0, 0, 4, 0, 0, 0, 0]) == .incomplete)
-    #expect(HTTP2Frames.cut([0, 0, 0, 4, 0, 0, 0, 0, 0, 0]) == .unit(9))
-    #expect(HTTP2Frames.cut([0, 0, 1, 4, 0, 0, 0, 0, 0]) == .incomplete)
-    #expect(HTTP2Frames.cut(Array("PRI * HTTP".utf8)) == .incomplete)
-    #expect(HTTP2Frames.cut(HTTP2Frame.preface + [0]) == .unit(24))
-    #expect(HTTP2Frames.cut(Array("HTTP/1.1 400".utf8)) == .broken("a length of 4740180 is no frame's"))
-    #expect(HTTP2Frames.cut([0x15, 3, 3, 0, 2]) == .broken("a length of 1377027 is no frame's"))
+    #expect(HTTP2Frames.boundary(in: []) == .incomplete)
+    #expect(HTTP2Frames.boundary(in: [0, 0, 0, 4, 0, 0, 0, 0]) == .incomplete)
+    #expect(HTTP2Frames.boundary(in: [0, 0, 0, 4, 0, 0, 0, 0, 0, 0]) == .unit(9))
+    #expect(HTTP2Frames.boundary(in: [0, 0, 1, 4, 0, 0, 0, 0, 0]) == .incomplete)
+    #expect(HTTP2Frames.boundary(in: Array("PRI * HTTP".utf8)) == .incomplete)
+    #expect(HTTP2Frames.boundary(in: HTTP2Frame.preface + [0]) == .unit(24))
+    #expect(
+      HTTP2Frames.boundary(in: Array("HTTP/1.1 400".utf8)) == .broken("a length of 4740180 is no frame's")
+    )
+    #expect(HTTP2Frames.boundary(in: [0x15, 3, 3, 0, 2]) == .broken("a length of 1377027 is no frame's"))
   }
 
   /// Printed frames of any kind with any fields encode to the same bytes.

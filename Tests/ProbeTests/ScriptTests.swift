@@ -218,7 +218,7 @@ struct ScriptTests {
   @Test func sendingWaitsForAllAnswers() async throws {
     let listener = try await Listener.start(secret: nil)
     let lines = Lines()
-    let sender = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
+    let sender = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(20)) {
       lines.all.append($0)
     }
     let isAnswered = try await sender.send(
@@ -228,7 +228,7 @@ struct ScriptTests {
     )
     #expect(isAnswered)
     #expect(lines.all.filter { $0.hasPrefix("←") }.count == 4)
-    let impatient = ProbeSender(target: try ProbeTarget(listener.target), timeout: .seconds(3)) {
+    let impatient = ProbeRunner(target: try ProbeTarget(listener.target), timeout: .seconds(3)) {
       lines.all.append($0)
     }
     // The listener does not answer this request.
@@ -286,7 +286,7 @@ private struct Listener {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
       bytes += unwrapInboundIn(data).readableBytesView
       while true {
-        switch frames.cut(bytes) {
+        switch StoreFrames.boundary(in: bytes) {
         case .incomplete: return
         case .broken: return context.close(promise: nil)
         case .unit(let count):

@@ -54,7 +54,7 @@ package struct ChannelBench: Benchmark {
   package init() {}
 
   package func validate() throws {
-    try Self.validate([("members", members, 100...1_000_000), ("questions", questions, 1...100_000)])
+    try validateRanges([("members", members, 100...1_000_000), ("questions", questions, 1...100_000)])
     guard (members...10 * members).contains(moves) else {
       throw ValidationError("--moves: give 1 to 10 for each member")
     }
@@ -124,7 +124,7 @@ package struct ChannelBench: Benchmark {
   /// Time marks in a small channel while others query the large channel continuously.
   private func measureNeighbour(
     _ world: LargeChannel,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
     note("timing: marks in a small channel beside it")
     let cid = "messaging:small"

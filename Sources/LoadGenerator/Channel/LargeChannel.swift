@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import LocalStack
 
 /// Plan of all moves: each member has a number of turns, alternately a delivery and a read mark, each further than the
 /// one before.
@@ -66,21 +67,16 @@ struct LargeChannel: Sendable {
 
   // MARK: Set-up
 
-  func create(_ note: @escaping @Sendable (String) -> Void) async throws {
-    for first in Swift.stride(from: 0, to: plan.members, by: BenchClient.batchSize) {
-      note("\(Figures.count(first)) of \(Figures.count(plan.members)) members joined")
-      let members = (first..<min(plan.members, first + BenchClient.batchSize)).map(Self.user)
-      try await client.putChannel(Self.cid, members: members)
+  func create(_ note: @escaping ProgressHandler) async throws {
+    try await client.putChannel(Self.cid, members: (0..<plan.members).map(Self.user)) { joined in
+      note("\(Figures.count(joined)) of \(Figures.count(plan.members)) members joined")
     }
     try await client.register(1..<plan.messageCount + 1) { (Self.cid, "m\($0)") }
   }
 
-  func move(_ note: @escaping @Sendable (String) -> Void) async throws {
-    let members = plan.members
-    try await inParallel(members, atOnce: Self.inFlight) { [self] member in
-      if member % 1_000 == 0 {
-        note("\(Figures.count(member)) of \(Figures.count(members)) members have moved")
-      }
+  func move(_ note: @escaping ProgressHandler) async throws {
+    let progress = (note, "members have moved")
+    try await inParallel(plan.members, atOnce: Self.inFlight, progress: progress) { [self] member in
       let user = Self.user(member)
       for turn in 0..<plan.turns(of: member) {
         let message = "m\(plan.target(member, turn))"
@@ -134,7 +130,7 @@ struct LargeChannel: Sendable {
   /// Compare the counts of every message, three lists of three messages, and the whole read state.
   ///
   /// - Returns: the number of compared answers.
-  func compare(_ note: @escaping @Sendable (String) -> Void) async throws -> Int {
+  func compare(_ note: @escaping ProgressHandler) async throws -> Int {
     let read = (0..<plan.members).map(plan.read)
     let delivered = (0..<plan.members).map(plan.delivered)
     var compared = try await compareStatuses(read, delivered, note)
@@ -163,7 +159,7 @@ struct LargeChannel: Sendable {
   private func compareStatuses(
     _ read: [Int],
     _ delivered: [Int],
-    _ note: @Sendable (String) -> Void
+    _ note: ProgressHandler
   ) async throws -> Int {
     /// Number of positions at or behind each message.
     func reached(_ positions: [Int]) -> [Int] {

@@ -52,7 +52,7 @@ package struct Comparison: Benchmark {
   package init() {}
 
   package func validate() throws {
-    try Self.validate([
+    try validateRanges([
       ("rounds", rounds ?? 1, 1...99), ("connections", connections, 1...99),
       ("requests", requests ?? 1000, 1000...100_000_000),
     ])
@@ -95,8 +95,7 @@ package struct Comparison: Benchmark {
       stack,
       files in
       let peers = Peers(directory: files.directory)
-      let outcome: Result<[Measurement], any Error>
-      do {
+      return try await withCleanup {
         var services: [BenchRow: Peers.Service] = [:]
         for row in rows where !row.programs.isEmpty {
           run.note("starting \(row.programs.map(\.rawValue).joined(separator: ", "))")
@@ -132,12 +131,10 @@ package struct Comparison: Benchmark {
             }
           }
         }
-        outcome = .success(measurements)
-      } catch {
-        outcome = .failure(error)
+        return measurements
+      } cleanUp: {
+        await peers.stop()
       }
-      await peers.stop()
-      return try outcome.get()
     }
   }
 

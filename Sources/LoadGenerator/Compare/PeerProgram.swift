@@ -1,3 +1,4 @@
+internal import Foundation
 internal import LocalStack
 
 /// Foreign program that a bench runs, and its Debian package.
@@ -47,5 +48,27 @@ package enum PeerProgram: String, Sendable, Hashable, CaseIterable {
       "not installed: \(missing.map(\.rawValue).joined(separator: ", ")): "
         + "apt-get install \(packages.joined(separator: " "))"
     )
+  }
+
+  /// Run the program to its end and return its output, which stays in `directory`.
+  ///
+  /// - Throws: ``LoadError`` if it fails. A cancelled task ends it.
+  func output(_ arguments: [String], in directory: String) async throws -> String {
+    let log = "\(directory)/\(rawValue)-\(UInt32.random(in: 0...UInt32.max)).log"
+    let child = try ChildProcess(
+      name: rawValue,
+      executable: try path(),
+      arguments: arguments,
+      logFile: log
+    )
+    let status = await withTaskCancellationHandler {
+      await child.waitForExit()
+    } onCancel: {
+      child.signal(15)
+    }
+    try Task.checkCancellation()
+    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
+    guard status == .exited(code: 0) else { throw LoadError("\(rawValue) \(status): \(text.suffix(300))") }
+    return text
   }
 }

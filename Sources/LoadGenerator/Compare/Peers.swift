@@ -128,26 +128,19 @@ package actor Peers {
 
   /// Check that Redis syncs each change and has had no error with its log.
   package func checkRedis() async throws {
-    let answer = try await askRedis(["CONFIG", "GET", "appendfsync"]) + askRedis(["INFO", "persistence"])
+    let answer =
+      try await runRedisCommand(["CONFIG", "GET", "appendfsync"]) + runRedisCommand(["INFO", "persistence"])
     for expected in ["always", "aof_enabled:1", "aof_last_write_status:ok"] where !answer.contains(expected) {
       throw LoadError("redis-server does not report \(expected): \(answer.joined(separator: ", "))")
     }
   }
 
   /// Run a command in redis-cli; return the lines of its answer.
-  package func askRedis(_ command: [String]) async throws -> [String] {
+  package func runRedisCommand(_ command: [String]) async throws -> [String] {
     guard let redis else { throw LoadError("redis-server was not started") }
-    let log = directory + "/redis-cli-\(UInt32.random(in: 0...UInt32.max)).log"
-    let child = try ChildProcess(
-      name: "redis-cli",
-      executable: try PeerProgram.redisCLI.path(),
-      arguments: ["-h", redis.endpoint.host, "-p", "\(redis.endpoint.port)"] + command,
-      logFile: log
-    )
-    let status = await child.waitForExit()
-    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
-    guard status == .exited(code: 0) else { throw LoadError("redis-cli \(status): \(text)") }
-    return text.split(whereSeparator: \.isNewline).map(String.init)
+    let address = ["-h", redis.endpoint.host, "-p", "\(redis.endpoint.port)"]
+    return try await PeerProgram.redisCLI.output(address + command, in: directory)
+      .split(whereSeparator: \.isNewline).map(String.init)
   }
 
   // MARK: Processes

@@ -82,28 +82,12 @@ struct RedisBenchmark: Sendable {
     server: [(name: String, processID: Int32)],
     directory: String
   ) async throws -> RunFigures {
-    let log = directory + "/redis-benchmark-\(UInt32.random(in: 0...UInt32.max)).csv"
     let meter = ProcessCPUMeter(processIDs: server.map(\.processID))
     let before = meter.sample()
     let ownBefore = ProcessCPUMeter.endedChildren
-    let child = try ChildProcess(
-      name: "redis-benchmark",
-      executable: try PeerProgram.redisBenchmark.path(),
-      arguments: arguments(requests: requests),
-      logFile: log
-    )
-    let status = await withTaskCancellationHandler {
-      await child.waitForExit()
-    } onCancel: {
-      child.signal(15)
-    }
-    try Task.checkCancellation()
+    let text = try await PeerProgram.redisBenchmark.output(arguments(requests: requests), in: directory)
     let after = meter.sample()
     let own = ProcessCPUMeter.endedChildren - ownBefore
-    let text = String(decoding: FileManager.default.contents(atPath: log) ?? Data(), as: UTF8.self)
-    guard status == .exited(code: 0) else {
-      throw LoadError("redis-benchmark \(status): \(text.suffix(300))")
-    }
     let result = try Self.parse(text)
     var figures = RunFigures(
       answers: requests,

@@ -53,7 +53,7 @@ struct WebdisBench: Sendable {
       problems += samples.compactMap { check.problem($0, of: connection) }
     }
     let caller = try await AsyncHTTP2Client.connect(to: service.endpoint)
-    do {
+    try await withCleanup {
       for channel in 0..<channelCount where problems.count <= 20 {
         let key = names.redisKey(channel)
         let answer = try await caller.call(.get, "/HGETALL/\(key)")
@@ -71,11 +71,9 @@ struct WebdisBench: Sendable {
           }
         }
       }
-    } catch {
+    } cleanUp: {
       await caller.close()
-      throw error
     }
-    await caller.close()
     return problems
   }
 }

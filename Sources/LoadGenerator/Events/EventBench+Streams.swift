@@ -1,3 +1,4 @@
+internal import LocalStack
 internal import NIOCore
 
 extension EventBench {
@@ -5,7 +6,7 @@ extension EventBench {
   private static let eventTimeout = TimeAmount.seconds(20)
 
   /// Open idle streams, measure the gateway's memory, then send events to all streams.
-  func measureStreams(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void) async throws
+  func measureStreams(_ environment: Environment, _ note: @escaping ProgressHandler) async throws
     -> (EventReport.Idle, EventReport.FanOut)
   {
     try await environment.world.makeViewers(streams, channelsEach: channels, note)
@@ -20,7 +21,7 @@ extension EventBench {
       on: environment.timed
     ) { [streams] in note("\(Figures.count($0)) of \(Figures.count(streams)) streams open") }
     let seconds = MonotonicClock.seconds(since: start)
-    do {
+    return try await withCleanup {
       let open = try environment.gatewayBytes
       let known = try await environment.gatewayMetric("tidemark_gateway_event_streams")
       guard Int(known) == streams else {
@@ -35,17 +36,13 @@ extension EventBench {
         bytesOpen: open,
         bytesAfterHeartbeat: awaitsHeartbeat ? try environment.gatewayBytes : nil
       )
-      let fanOut = try await measureFanOut(opened, environment, note)
+      return (idle, try await measureFanOut(opened, environment, note))
+    } cleanUp: {
       await opened.close()
-      return (idle, fanOut)
-    } catch {
-      await opened.close()
-      throw error
     }
   }
 
-  private func waitForHeartbeats(_ opened: EventLoadStreams, _ note: @Sendable (String) -> Void) async throws
-  {
+  private func waitForHeartbeats(_ opened: EventLoadStreams, _ note: ProgressHandler) async throws {
     note("waiting for a heartbeat of each stream")
     for _ in 0..<60 {
       if try await opened.heartbeats >= 1 { return }
@@ -57,7 +54,7 @@ extension EventBench {
   private func measureFanOut(
     _ opened: EventLoadStreams,
     _ environment: Environment,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> EventReport.FanOut {
     let meter = ProcessCPUMeter(processIDs: environment.processes.map(\.processID))
     let cpuStart = meter.sample()

@@ -52,7 +52,7 @@ package struct EventBench: Benchmark {
   package init() {}
 
   package func validate() throws {
-    try Self.validate([
+    try validateRanges([
       ("rounds", rounds, 1...100), ("rate", rate, 1...1_000_000), ("streams", streams, 1...50_000),
       ("connections", connections, 1...10_000), ("channels", channels, 0...100),
       ("events", events, 1...10_000), ("marks", marks, 1_000...10_000_000),
@@ -110,6 +110,12 @@ package struct EventBench: Benchmark {
       }
     }
 
+    func openStream(_ request: EventStreamRequest, on eventLoop: any EventLoop) async throws
+      -> EventLoadStreams
+    {
+      try await EventLoadStreams.open([request], at: endpoint, connections: 1, on: eventLoop)
+    }
+
     func gatewayMetric(_ name: String) async throws -> Double {
       guard let value = await LocalStack.metric(name, at: gateway.admin) else {
         throw LoadError("the gateway has no metric \(name)")
@@ -135,18 +141,15 @@ package struct EventBench: Benchmark {
         checked: group.next(),
         processes: processes
       )
-      let outcome: Result<Outcome, any Error>
-      do {
-        let value = try await body(environment)
+      return try await withCleanup {
+        let outcome = try await body(environment)
         let resets = try await environment.gatewayMetric("tidemark_gateway_event_resets_total")
         guard resets == 0 else { throw LoadError("the gateway has reset \(Int(resets)) streams") }
-        outcome = .success(value)
-      } catch {
-        outcome = .failure(error)
+        return outcome
+      } cleanUp: {
+        await world.client.close()
+        try? await group.shutdownGracefully()
       }
-      await world.client.close()
-      try? await group.shutdownGracefully()
-      return try outcome.get()
     }
   }
 
@@ -159,7 +162,7 @@ package struct EventBench: Benchmark {
   /// Time in seconds that the load runs before the first and after the last timed mark.
   private static let loadMargin = 0.5
 
-  private func measureLatencies(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void)
+  private func measureLatencies(_ environment: Environment, _ note: @escaping ProgressHandler)
     async throws
     -> [EventReport.Latency]
   {
@@ -169,33 +172,26 @@ package struct EventBench: Benchmark {
       try await environment.world.makePair(Self.cid(load), messagePrefix: Self.prefix(load), count: count)
     }
     let request = EventStreamRequest(token: try await environment.world.token(EventWorld.sender))
-    let streams = try await EventLoadStreams.open(
-      [request],
-      at: environment.endpoint,
-      connections: 1,
-      on: environment.timed
-    )
-    var rows: [EventReport.Latency] = []
-    do {
+    let streams = try await environment.openStream(request, on: environment.timed)
+    return try await withCleanup {
+      var rows: [EventReport.Latency] = []
       for load in EventReport.Load.allCases {
-        rows.append(try await measureLatency(load, environment, streams, note))
+        rows.append(try await measureLatency(beside: load, environment, streams, note))
       }
-    } catch {
+      return rows
+    } cleanUp: {
       await streams.close()
-      throw error
     }
-    await streams.close()
-    return rows
   }
 
   private static func cid(_ load: EventReport.Load) -> String { "messaging:beside-\(load.rawValue)" }
   private static func prefix(_ load: EventReport.Load) -> String { "\(load.rawValue)-" }
 
   private func measureLatency(
-    _ load: EventReport.Load,
+    beside load: EventReport.Load,
     _ environment: Environment,
     _ streams: EventLoadStreams,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> EventReport.Latency {
     let seconds = seconds.seconds
     let latency = EventLatency(
@@ -221,8 +217,8 @@ package struct EventBench: Benchmark {
     )
     bench.duration = loadSeconds
     let (outcome, loadReport, _) = try await underLoad(
-      bench,
-      rate,
+      of: bench,
+      rate: rate,
       environment,
       isWatched: load == .watched,
       note
@@ -257,29 +253,27 @@ package struct EventBench: Benchmark {
   ///   - isWatched: whether one stream watches all of their channels.
   /// - Returns: the outcome of `body`, the report of the marks, and the number of events of that stream.
   private func underLoad<Outcome: Sendable>(
-    _ bench: GatewayBench,
-    _ rate: Double?,
+    of bench: GatewayBench,
+    rate: Double?,
     _ environment: Environment,
     isWatched: Bool,
-    _ note: @escaping @Sendable (String) -> Void,
+    _ note: @escaping ProgressHandler,
     _ body: @escaping @Sendable () async throws -> Outcome
   ) async throws -> (Outcome, LoadReport, Int) {
     note("registering the messages of the load")
     var plan = try await bench.prepare()
     plan.rate = rate
     let watch = isWatched ? try await LoadWatch(bench, environment) : nil
-    do {
+    return try await withCleanup { [plan] in
       async let load = LoadGenerator.run(plan)
       let outcome = try await body()
       let report = try await load
       let events = try await watch?.finish(report) ?? 0
       note("checking the marks")
       if let problem = try await bench.verify(report).first { throw LoadError(problem) }
-      await watch?.close()
       return (outcome, report, events)
-    } catch {
+    } cleanUp: {
       await watch?.close()
-      throw error
     }
   }
 
@@ -288,7 +282,7 @@ package struct EventBench: Benchmark {
   private static let otherChannel = "messaging:elsewhere"
   private static let costStreams = 10
 
-  private func measureCosts(_ environment: Environment, _ note: @escaping @Sendable (String) -> Void)
+  private func measureCosts(_ environment: Environment, _ note: @escaping ProgressHandler)
     async throws
     -> [EventReport.Cost]
   {
@@ -308,16 +302,11 @@ package struct EventBench: Benchmark {
           path: "/v1/events?channels=\(Self.otherChannel)",
           token: environment.world.client.token
         )
-        other = try await EventLoadStreams.open(
-          [request],
-          at: environment.endpoint,
-          connections: 1,
-          on: environment.checked
-        )
+        other = try await environment.openStream(request, on: environment.checked)
       }
       let (_, report, events) = try await underLoad(
-        bench,
-        nil,
+        of: bench,
+        rate: nil,
         environment,
         isWatched: watched == .these,
         note
@@ -338,12 +327,7 @@ private struct LoadWatch: Sendable {
 
   init(_ bench: GatewayBench, _ environment: EventBench.Environment) async throws {
     let request = EventStreamRequest(token: try await environment.world.token(bench.names.user(0)))
-    streams = try await EventLoadStreams.open(
-      [request],
-      at: environment.endpoint,
-      connections: 1,
-      on: environment.checked
-    )
+    streams = try await environment.openStream(request, on: environment.checked)
     let (names, members, channels) = (bench.names, bench.memberCount, bench.channelCount)
     listening = try await streams.listen { promise in
       EventPositions(names, members: members, channels: channels, promise, eventLoop: environment.checked)

@@ -28,12 +28,10 @@ struct EventWorld: Sendable {
   /// Create viewers, ten to each small channel and all in one large channel.
   ///
   /// - Parameter channelsEach: small channels of each viewer.
-  func makeViewers(_ count: Int, channelsEach: Int, _ note: @escaping @Sendable (String) -> Void) async throws
-  {
+  func makeViewers(_ count: Int, channelsEach: Int, _ note: @escaping ProgressHandler) async throws {
     let groups = (count + Self.groupSize - 1) / Self.groupSize
     let channels = groups * channelsEach
-    try await inParallel(channels, atOnce: Self.inFlight) { channel in
-      if channel % 500 == 0 { note("\(Figures.count(channel)) of \(Figures.count(channels)) channels made") }
+    try await inParallel(channels, atOnce: Self.inFlight, progress: (note, "channels made")) { channel in
       let first = channel / channelsEach * Self.groupSize
       let members = (first..<min(first + Self.groupSize, count)).map(Self.viewer)
       try await client.putChannel("messaging:group-\(channel)", members: members)

@@ -124,7 +124,7 @@ package struct GatewayBench: Sendable {
       requests: requests,
       warmup: warmup
     )
-    if let store { plan.language = .frames(secrets: store.secrets) }
+    if let store { plan.wireProtocol = .frames(secrets: store.secrets) }
     plan.loops = loops
     plan.duration = duration
     plan.processes = processes

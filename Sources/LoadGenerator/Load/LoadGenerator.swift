@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -14,16 +15,13 @@ package enum LoadGenerator {
     tick: @escaping @Sendable (_ answers: Int, _ seconds: Double) -> Void = { _, _ in }
   ) async throws -> LoadReport {
     precondition(!plan.connections.isEmpty && plan.streams >= 1 && plan.requests >= 1)
-    precondition(plan.rate == nil || plan.language.isHTTP2)
+    precondition(plan.rate == nil || plan.wireProtocol.isHTTP2)
     let group = MultiThreadedEventLoopGroup(numberOfThreads: plan.loopCount)
-    let outcome: Result<LoadReport, any Error>
-    do {
-      outcome = .success(try await run(plan, on: group, tick: tick))
-    } catch {
-      outcome = .failure(error)
+    return try await withCleanup {
+      try await run(plan, on: group, tick: tick)
+    } cleanUp: {
+      try? await group.shutdownGracefully()
     }
-    try? await group.shutdownGracefully()
-    return try outcome.get()
   }
 
   private static func run(
@@ -99,7 +97,7 @@ package enum LoadGenerator {
   private static func connect(_ number: Int, of plan: LoadPlan, on loop: NIOLoopBound<LoadLoop>) async throws
   {
     let connection = plan.connections[number]
-    if case .frames(let secrets) = plan.language {
+    if case .frames(let secrets) = plan.wireProtocol {
       guard case .walk(let walk) = connection.work, walk.form == .frame else {
         preconditionFailure("a store needs a walk of frames")
       }
@@ -129,21 +127,11 @@ package enum LoadGenerator {
         isPaced: plan.rate != nil
       )
       try pipeline.addHandler(HTTP2ClientConnection(delegate: load, resources: loop.value.resources))
-      try pipeline.addHandler(ConnectionErrorHandler(loop: loop.value))
+      try pipeline.addHandler(
+        ConnectionErrorHandler {
+          loop.value.connectionFailed("the connection failed: \(ErrorText.of($0))")
+        }
+      )
     }.get()
-  }
-}
-
-/// Last handler of the pipeline: a connection that cannot be established ends the run with its reason.
-private final class ConnectionErrorHandler: ChannelInboundHandler {
-  typealias InboundIn = Never
-
-  private let loop: LoadLoop
-
-  init(loop: LoadLoop) { self.loop = loop }
-
-  func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    loop.connectionFailed("the connection failed: \(ErrorText.of(error))")
-    context.close(promise: nil)
   }
 }

@@ -125,7 +125,7 @@ final class LoadLoop {
     if phase == .waiting {
       phase = .ended
       let reason =
-        switch plan.language {
+        switch plan.wireProtocol {
         case .http2: "before the server sent its settings: does it speak HTTP/2?"
         case .frames: "before all connections were open"
         }

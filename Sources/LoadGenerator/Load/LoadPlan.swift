@@ -29,7 +29,7 @@ package struct LoadPlan: Sendable {
   }
 
   /// Protocol of a plan.
-  package enum Language: Sendable {
+  package enum WireProtocol: Sendable {
     case http2
     /// The store's frames (Proto/frames.md), with the secrets that it shares with its gateways. Every connection needs
     /// a walk of frames.
@@ -39,7 +39,7 @@ package struct LoadPlan: Sendable {
   }
 
   package var endpoint: Endpoint
-  package var language = Language.http2
+  package var wireProtocol = WireProtocol.http2
   /// TLS, or h2c with prior knowledge.
   package var tls: TLSContext?
   /// TLS of connections to a store; nil: not encrypted.
@@ -82,30 +82,6 @@ package struct LoadPlan: Sendable {
     self.streams = streams
     self.requests = requests
     self.warmup = warmup
-  }
-}
-
-/// URL `http://HOST[:PORT][/PATH]`, or the same with https.
-package struct LoadURL: Hashable, Sendable {
-  package let endpoint: Endpoint
-  /// Path and query; "/" without a path.
-  package let path: String
-  package let usesTLS: Bool
-
-  /// Nil for an invalid URL.
-  package init?(_ text: String) {
-    let lower = text.lowercased()
-    guard let scheme = ["http://", "https://"].first(where: { lower.hasPrefix($0) }) else { return nil }
-    usesTLS = scheme == "https://"
-    let rest = text.dropFirst(scheme.count)
-    let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
-    let tail = rest.dropFirst(authority.count).prefix { $0 != "#" }
-    guard tail.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
-    guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):\(usesTLS ? 443 : 80)") else {
-      return nil
-    }
-    self.endpoint = endpoint
-    path = tail.hasPrefix("/") ? String(tail) : "/" + tail
   }
 }
 

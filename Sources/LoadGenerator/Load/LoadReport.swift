@@ -39,7 +39,7 @@ package struct LoadReport: Sendable {
     planned = plan.requests
     hadTimeLimit = plan.duration != nil
     failureName =
-      switch plan.language {
+      switch plan.wireProtocol {
       case .http2: "HTTP/2 error"
       case .frames: "store error"
       }

@@ -56,7 +56,7 @@ package struct MemoryBench: Benchmark {
   package init() {}
 
   package func validate() throws {
-    try Self.validate([
+    try validateRanges([
       ("channels", channels, 1_000...10_000_000), ("members", members, 1...100),
       ("memory", memory, 1...1 << 20), ("concurrency", concurrency, 1...4096),
     ])
@@ -127,7 +127,7 @@ package struct MemoryBench: Benchmark {
   private func use(
     _ world: RecoveryWorld,
     until end: UInt64,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> Results {
     let zipf = Zipf(count: channels, exponent: exponent)
     let total = RequestCount()

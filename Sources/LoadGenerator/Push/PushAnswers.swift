@@ -6,30 +6,42 @@ internal import ReceiptWire
 protocol PushAnswers {
   /// Correct answers so far.
   var count: Int { get }
-  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError)
+  var input: PartialBytes { get set }
+  /// Compare the whole answers in `bytes`; return how many bytes they have.
+  mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int
   /// Handle the end of the stream.
   func end() throws(LoadError)
+}
+
+extension PushAnswers {
+  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
+    // Moved out while it parses, because the parser changes this value.
+    var input = input
+    self.input = PartialBytes()
+    try input.feed(bytes) { bytes throws(LoadError) in try parse(bytes) }
+    self.input = input
+  }
 }
 
 /// Texts in one memory block.
 private struct Pieces {
   private var bytes: [UInt8] = []
-  private var starts = [0]
+  private var offsets = [0]
 
   init(_ texts: some Sequence<String>) {
     for text in texts {
       bytes += Array(text.utf8)
-      starts.append(bytes.count)
+      offsets.append(bytes.count)
     }
   }
 
   @inline(__always)
-  func count(_ index: Int) -> Int { starts[index + 1] - starts[index] }
+  func count(_ index: Int) -> Int { offsets[index + 1] - offsets[index] }
 
   @inline(__always)
   func isEqual(_ index: Int, to other: UnsafeRawPointer) -> Bool {
     bytes.withUnsafeBytes {
-      memcmp($0.baseAddress.unsafelyUnwrapped + starts[index], other, count(index)) == 0
+      memcmp($0.baseAddress.unsafelyUnwrapped + offsets[index], other, count(index)) == 0
     }
   }
 }
@@ -40,7 +52,7 @@ struct PushLines: PushAnswers {
   private let channels: Pieces
   private let messages: Pieces
   private let users: Pieces
-  private var input = PartialBytes()
+  var input = PartialBytes()
   private(set) var count = 0
   private var block = 0
   private var position = 0
@@ -54,14 +66,6 @@ struct PushLines: PushAnswers {
     users = Pieces((0..<walk.pairs).map { "\(PushWalk.user($0))\"}\n" })
   }
 
-  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
-    // Moved out while it parses, because the parser changes this value.
-    var input = input
-    self.input = PartialBytes()
-    try input.feed(bytes) { bytes throws(LoadError) in try parse(bytes) }
-    self.input = input
-  }
-
   func end() throws(LoadError) {
     guard input.count == 0 else {
       throw LoadError("the answers end within a line, or with an unexpected one")
@@ -69,7 +73,7 @@ struct PushLines: PushAnswers {
     guard count == walk.count else { throw LoadError("\(count) answers to \(walk.count) acknowledgements") }
   }
 
-  private mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
+  mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
     guard let base = bytes.baseAddress else { return 0 }
     var offset = 0
     while offset < bytes.count {
@@ -103,7 +107,7 @@ struct PushLines: PushAnswers {
 struct PushReplies: PushAnswers {
   private let walk: PushWalk
   private let kind: FrameKind
-  private var input = PartialBytes()
+  var input = PartialBytes()
   private let decoder = FrameDecoder()
   private(set) var count = 0
   private var moves = 0
@@ -118,14 +122,6 @@ struct PushReplies: PushAnswers {
     }
   }
 
-  mutating func read(_ bytes: UnsafeRawBufferPointer) throws(LoadError) {
-    // Moved out while it parses, because the parser changes this value.
-    var input = input
-    self.input = PartialBytes()
-    try input.feed(bytes) { bytes throws(LoadError) in try parse(bytes) }
-    self.input = input
-  }
-
   func end() throws(LoadError) {
     guard input.count == 0 else { throw LoadError("the replies end within a frame") }
     guard count == walk.count else { throw LoadError("\(count) replies to \(walk.count) acknowledgements") }
@@ -134,7 +130,7 @@ struct PushReplies: PushAnswers {
     }
   }
 
-  private mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
+  mutating func parse(_ bytes: UnsafeRawBufferPointer) throws(LoadError) -> Int {
     let bytes = RawSpan(_unsafeBytes: bytes)
     var offset = 0
     while case .frame(let header, let payloadCount) = try next(bytes, at: offset) {

@@ -36,7 +36,7 @@ package struct PushBench: Benchmark {
   package func validate() throws {
     let ways: [PushWay] = ways.joined()
     guard Set(ways).count == ways.count else { throw ValidationError("--ways: give each way once") }
-    try Self.validate([
+    try validateRanges([
       ("rounds", rounds, 1...100), ("count", count, 1_000...10_000_000), ("channels", channels, 1...100_000),
       // One page of a read state.
       ("members", members, 1...100),
@@ -81,7 +81,7 @@ package struct PushBench: Benchmark {
         let growth = try memory.map { try $0.growth() }
         run.note("reading rows back")
         let rows = try await world.check()
-        return PushReport.Run(way, walk, bodies, outcome, memory: growth, rowsChecked: rows)
+        return PushReport.Run(way, walk, bodies: bodies, outcome: outcome, memory: growth, rowsChecked: rows)
       }
     }
   }

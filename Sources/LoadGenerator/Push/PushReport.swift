@@ -88,8 +88,8 @@ extension PushReport.Run {
   init(
     _ way: PushWay,
     _ walk: PushWalk,
-    _ bodies: PushBodies,
-    _ outcome: PushStream.Outcome,
+    bodies: PushBodies,
+    outcome: PushStream.Outcome,
     memory: [PushReport.Memory],
     rowsChecked: Int
   ) {

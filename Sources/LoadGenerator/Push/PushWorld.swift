@@ -1,4 +1,5 @@
 internal import HTTP2Session
+internal import LocalStack
 internal import NIOCore
 internal import Synchronization
 
@@ -14,11 +15,8 @@ struct PushWorld: Sendable {
   let client: BenchClient
 
   /// Create the channels and register their messages.
-  func make(_ note: @escaping @Sendable (String) -> Void) async throws {
-    try await inParallel(walk.channels, atOnce: Self.inFlight) { channel in
-      if channel % 100 == 0 {
-        note("\(Figures.count(channel)) of \(Figures.count(walk.channels)) channels made")
-      }
+  func make(_ note: @escaping ProgressHandler) async throws {
+    try await inParallel(walk.channels, atOnce: Self.inFlight, progress: (note, "channels made")) { channel in
       let cid = PushWalk.cid(channel)
       try await client.putChannel(cid, members: members(channel))
       try await client.register(1..<walk.messages + 1) { (cid, PushWalk.message($0)) }
@@ -30,7 +28,7 @@ struct PushWorld: Sendable {
   }
 
   /// All pieces of the request's body, with their tickets.
-  func bodies(_ way: PushWay, _ note: @escaping @Sendable (String) -> Void) async throws -> PushBodies {
+  func bodies(_ way: PushWay, _ note: @escaping ProgressHandler) async throws -> PushBodies {
     let perBlock = PushBodies.piecesPerBlock(walk)
     let made = Mutex([ByteBuffer?](repeating: nil, count: perBlock * walk.messages))
     try await inParallel(perBlock * walk.messages, atOnce: Self.ticketRequestsInFlight) { number in

@@ -57,7 +57,7 @@ package struct RecoveryBench: Benchmark {
   package init() {}
 
   package func validate() throws {
-    try Self.validate([("channels", channels, 1...10_000_000), ("members", members, 1...100)])
+    try validateRanges([("channels", channels, 1...10_000_000), ("members", members, 1...100)])
     try load.validate("--load", in: 0.001...3600)
   }
 
@@ -88,8 +88,8 @@ package struct RecoveryBench: Benchmark {
       for killed in ["just made", "at rest", "under load"] {
         let measurement =
           killed == "under load"
-          ? try await loadAndKill(killed, stack, world, run.note)
-          : try await killAndStart(killed, stack, world, run.note)
+          ? try await loadAndKill(stack, world, state: killed, run.note)
+          : try await killAndStart(stack, world, state: killed, run.note)
         run.show(options.json ? try ReportDocument.line(measurement) : Self.table.line(measurement))
         measurements.append(measurement)
       }
@@ -99,15 +99,15 @@ package struct RecoveryBench: Benchmark {
   }
 
   private func loadAndKill(
-    _ killed: String,
     _ stack: LocalStack,
     _ world: RecoveryWorld,
-    _ note: @escaping @Sendable (String) -> Void
+    state: String,
+    _ note: @escaping ProgressHandler
   ) async throws -> Measurement {
     let marks = Task { try await world.load(note) }
     do {
       try await Task.sleep(for: .seconds(load.seconds))
-      return try await killAndStart(killed, stack, world, note, marks: marks)
+      return try await killAndStart(stack, world, state: state, note, marks: marks)
     } catch {
       marks.cancel()
       _ = try? await marks.value
@@ -116,10 +116,10 @@ package struct RecoveryBench: Benchmark {
   }
 
   private func killAndStart(
-    _ killed: String,
     _ stack: LocalStack,
     _ world: RecoveryWorld,
-    _ note: @escaping @Sendable (String) -> Void,
+    state: String,
+    _ note: @escaping ProgressHandler,
     marks: Task<Void, any Error>? = nil
   ) async throws -> Measurement {
     await stack.killStore()
@@ -127,7 +127,7 @@ package struct RecoveryBench: Benchmark {
     world.stopLoad()
     let data = stack.files.data
     var measurement = Measurement(
-      killed: killed,
+      killed: state,
       channels: channels,
       members: members,
       marks: world.takeMarkCount(),
@@ -135,7 +135,7 @@ package struct RecoveryBench: Benchmark {
       logBytes: ProcessFigures.fileBytes(in: data, ending: ".log")
     )
     if cold { Self.dropFromCache(data) }
-    note("killed \(killed); starting again over \(measurement.dataBytes >> 20) MiB")
+    note("killed \(state); starting again over \(measurement.dataBytes >> 20) MiB")
     let start = MonotonicClock.now
     async let firstMark: Void = world.markUntilAnswered()
     try await stack.startStore(within: .seconds(600))

@@ -53,11 +53,9 @@ final class RecoveryWorld: Sendable {
   // MARK: Set-up
 
   /// Create the channels, register their messages, and mark the first message read for the first member of each.
-  func create(_ note: @escaping @Sendable (String) -> Void) async throws {
-    try await inParallel(channels, atOnce: Self.creating) { [self] channel in
-      if channel % 1_000 == 0 {
-        note("\(Figures.count(channel)) of \(Figures.count(channels)) channels made")
-      }
+  func create(_ note: @escaping ProgressHandler) async throws {
+    try await inParallel(channels, atOnce: Self.creating, progress: (note, "channels made")) {
+      [self] channel in
       let group = channel / Self.groupSize
       try await client.putChannel(Self.cid(channel), members: (0..<members).map { Self.user(group, $0) })
     }
@@ -110,7 +108,7 @@ final class RecoveryWorld: Sendable {
   }
 
   /// Make marks until ``stopLoad()``, or until there are no more messages.
-  func load(_ note: @escaping @Sendable (String) -> Void) async throws {
+  func load(_ note: @escaping ProgressHandler) async throws {
     state.withLock { $0.isStopped = false }
     try await inParallel(Self.marking, atOnce: Self.marking) { [self] _ in
       while let mark = nextMark() {

@@ -34,13 +34,10 @@ final class BenchClient: Sendable {
     _ body: (BenchClient) async throws -> Outcome
   ) async throws -> Outcome {
     let client = try await BenchClient(endpoint, tokenIssuer: tokenIssuer)
-    do {
-      let outcome = try await body(client)
+    return try await withCleanup {
+      try await body(client)
+    } cleanUp: {
       await client.close()
-      return outcome
-    } catch {
-      await client.close()
-      throw error
     }
   }
 
@@ -103,8 +100,11 @@ final class BenchClient: Sendable {
   }
 
   /// Create a channel with these members, or add them to it.
-  func putChannel(_ cid: String, members: [String]) async throws {
+  ///
+  /// - Parameter progress: called before each batch with the members added so far.
+  func putChannel(_ cid: String, members: [String], progress: (Int) -> Void = { _ in }) async throws {
     for start in stride(from: 0, to: members.count, by: Self.batchSize) {
+      progress(start)
       let batch = members[start..<min(start + Self.batchSize, members.count)]
       try await expect(.put, "/v1/channels/\(cid)", #"{"members":\#(Self.array(batch))}"#)
     }

@@ -1,4 +1,3 @@
-internal import LocalStack
 internal import NIOCore
 internal import NIOPosix
 internal import Operations
@@ -29,7 +28,7 @@ enum BenchConnection {
       .channelInitializer { channel in channel.eventLoop.makeCompletedFuture { try assemble(channel) } }
       .connect(host: endpoint.host, port: endpoint.port)
       .flatMapErrorThrowing {
-        throw LoadError("\(endpoint): no connection: \(AsyncHTTP2Client.reason($0))")
+        throw LoadError("\(endpoint): no connection: \(ErrorText.of($0))")
       }
   }
 }

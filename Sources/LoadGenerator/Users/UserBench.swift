@@ -75,7 +75,7 @@ package struct UserBench: Benchmark {
     guard !sizes.isEmpty, sizes.allSatisfy((1...100_000).contains), Set(sizes).count == sizes.count,
       sizes.count <= 10
     else { throw ValidationError("--sizes: give up to 10 different numbers from 1 to 100000") }
-    try Self.validate([
+    try validateRanges([
       ("questions", questions, 1...100_000), ("marks", marks, 1...1_000), ("memory", memory, 1...1 << 20),
     ])
   }
@@ -150,13 +150,13 @@ package struct UserBench: Benchmark {
   private func totals(
     _ world: UserWorld,
     isCold: Bool,
-    _ note: @Sendable (String) -> Void
+    _ note: ProgressHandler
   ) async throws -> [Measurement] {
     var measurements: [Measurement] = []
     for size in world.sizes {
       note("timing: totals of a user in \(Figures.count(size)) channels")
       measurements.append(
-        try await measure("totals of one user", world, isCold: isCold, channels: size, questions) {
+        try await measure("totals of one user", world, isCold: isCold, channels: size, times: questions) {
           try await world.checkTotals(size)
         }
       )
@@ -164,7 +164,7 @@ package struct UserBench: Benchmark {
     let badges = "badge counts of \(UserWorld.badgeUsers) users"
     note("timing: \(badges)")
     measurements.append(
-      try await measure(badges, world, isCold: isCold, channels: world.channels, questions) {
+      try await measure(badges, world, isCold: isCold, channels: world.channels, times: questions) {
         try await world.checkBadges()
       }
     )
@@ -174,7 +174,7 @@ package struct UserBench: Benchmark {
   private func markAll(
     _ world: UserWorld,
     isCold: Bool,
-    _ note: @escaping @Sendable (String) -> Void
+    _ note: @escaping ProgressHandler
   ) async throws -> [Measurement] {
     var measurements: [Measurement] = []
     for size in world.sizes {
@@ -185,12 +185,18 @@ package struct UserBench: Benchmark {
           world,
           isCold: isCold,
           channels: size,
-          marks,
+          times: marks,
           before: { if $0 > 0 { try await world.post(toFirst: size) } }
         ) { try await world.markAll(size) }
       )
       measurements.append(
-        try await measure("the same again, none of it new", world, isCold: isCold, channels: size, marks) {
+        try await measure(
+          "the same again, none of it new",
+          world,
+          isCold: isCold,
+          channels: size,
+          times: marks
+        ) {
           try await world.markAll(size)
         }
       )
@@ -204,16 +210,16 @@ package struct UserBench: Benchmark {
     _ world: UserWorld,
     isCold: Bool,
     channels: Int,
-    _ count: Int,
+    times: Int,
     before: (Int) async throws -> Void = { _ in },
-    _ ask: () async throws -> Void
+    _ request: () async throws -> Void
   ) async throws -> Measurement {
     var latencies = Latencies()
     let loads = await world.loads
-    for number in 0..<count {
+    for number in 0..<times {
       try await before(number)
       let start = MonotonicClock.now
-      try await ask()
+      try await request()
       latencies.record(since: start)
     }
     return Measurement(

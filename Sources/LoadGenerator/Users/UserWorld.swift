@@ -54,10 +54,9 @@ final class UserWorld: Sendable {
 
   // MARK: Set-up
 
-  func create(_ note: @escaping @Sendable (String) -> Void) async throws {
-    let count = channels
-    try await inParallel(count, atOnce: Self.inFlight) { [self] channel in
-      if channel % 500 == 0 { note("\(Figures.count(channel)) of \(Figures.count(count)) channels made") }
+  func create(_ note: @escaping ProgressHandler) async throws {
+    try await inParallel(channels, atOnce: Self.inFlight, progress: (note, "channels made")) {
+      [self] channel in
       let users =
         sizes.filter { channel < $0 }.map(Self.user) + [Self.badgeUser(channel % Self.badgeUsers)]
       try await client.putChannel(Self.cid(channel), members: users)
@@ -66,7 +65,7 @@ final class UserWorld: Sendable {
   }
 
   /// Register another message in every channel.
-  func postEverywhere(_ note: @Sendable (String) -> Void) async throws {
+  func postEverywhere(_ note: ProgressHandler) async throws {
     note("registering a message in each channel")
     try await post(toFirst: channels)
   }

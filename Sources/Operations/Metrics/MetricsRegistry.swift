@@ -67,34 +67,13 @@ package final class MetricsRegistry: MetricsFactory, Sendable {
 
   private func ownSamples() -> MetricSamples {
     var samples = MetricSamples()
+    func add(_ series: Series, _ type: MetricSamples.Kind, _ value: MetricSamples.Value) {
+      samples.add(series.name, type, help: help[series.name] ?? "", labels: series.pairs, value)
+    }
     state.withLock { state in
-      for (series, cell) in state.counters {
-        samples.add(
-          series.name,
-          .counter,
-          help: help[series.name] ?? "",
-          labels: series.pairs,
-          .integer(cell.value)
-        )
-      }
-      for (series, cell) in state.gauges {
-        samples.add(
-          series.name,
-          .gauge,
-          help: help[series.name] ?? "",
-          labels: series.pairs,
-          .number(cell.value)
-        )
-      }
-      for (series, cell) in state.histograms {
-        samples.add(
-          series.name,
-          .histogram,
-          help: help[series.name] ?? "",
-          labels: series.pairs,
-          .histogram(cell.value)
-        )
-      }
+      for (series, cell) in state.counters { add(series, .counter, .integer(cell.value)) }
+      for (series, cell) in state.gauges { add(series, .gauge, .number(cell.value)) }
+      for (series, cell) in state.histograms { add(series, .histogram, .histogram(cell.value)) }
     }
     return samples
   }

@@ -37,7 +37,7 @@ enum FieldCoding {
       }
     }
     var values: [NamedValue] = []
-    for spec in specs where isThere(spec, values) {
+    for spec in specs where isPresent(spec, values) {
       if spec.isTail, given[spec.name] == nil { continue }
       let literal = given[spec.name] ?? spec.preset.map { .word(Array($0.utf8), isQuoted: false) }
       let value = try literal.map { try FieldCoding.value(spec, from: $0) } ?? emptyValue(of: spec.type)
@@ -120,7 +120,7 @@ enum FieldCoding {
   }
 
   /// Whether a field exists, given the fields before it.
-  private static func isThere(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
+  private static func isPresent(_ spec: FieldSpec, _ before: [NamedValue]) -> Bool {
     guard let condition = spec.condition else { return true }
     guard case .number(let number)? = before.last(where: { $0.name == condition.field })?.value else {
       return false
@@ -155,7 +155,7 @@ enum FieldCoding {
 
   static func read(_ specs: [FieldSpec], from reader: inout FieldReader) throws(WireError) -> [NamedValue] {
     var values: [NamedValue] = []
-    for spec in specs where isThere(spec, values) {
+    for spec in specs where isPresent(spec, values) {
       if spec.isTail, reader.remaining == 0 { continue }
       let value: FieldValue
       switch spec.type {

@@ -89,7 +89,7 @@ package struct StoreFrames: ProbeProtocol, Sendable {
     }
   }
 
-  package static func cut(_ bytes: [UInt8]) -> ProbeCut {
+  package static func boundary(in bytes: [UInt8]) -> FrameBoundary {
     // A probe accepts every kind, and this limit only.
     guard bytes.count >= 4 else { return .incomplete }
     let length = bytes.prefix(4).reduce(0) { $0 << 8 | Int($1) }

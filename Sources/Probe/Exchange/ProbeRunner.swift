@@ -1,8 +1,8 @@
-/// Runner of scripts.
+/// Runner of scripts, and of single frames for `probe send`, against one peer.
 package struct ProbeRunner {
   private let target: ProbeTarget
-  private let timeout: Duration
-  private let printer: ProbePrinter
+  let timeout: Duration
+  let printer: ProbePrinter
 
   package init(
     target: ProbeTarget,
@@ -98,7 +98,7 @@ package struct ProbeRunner {
     return []
   }
 
-  private func connect<WireProtocol: ProbeProtocol>(
+  func connect<WireProtocol: ProbeProtocol>(
     _ wireProtocol: inout WireProtocol,
     _ timeout: Duration
   ) async throws -> ProbeExchange<WireProtocol> {

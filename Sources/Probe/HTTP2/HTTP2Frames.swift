@@ -51,7 +51,7 @@ package struct HTTP2Frames: ProbeProtocol {
     connected()
   }
 
-  package static func cut(_ bytes: [UInt8]) -> ProbeCut { HTTP2Frame.cut(bytes) }
+  package static func boundary(in bytes: [UInt8]) -> FrameBoundary { HTTP2Frame.boundary(in: bytes) }
   package static var endsWithPing: Bool { true }
 
   package mutating func connected() {
@@ -130,7 +130,7 @@ package struct HTTP2Frames: ProbeProtocol {
 
   package mutating func read(_ bytes: [UInt8], _ direction: ProbeDirection) -> Unit {
     if bytes == HTTP2Frame.preface { return Unit(content: .preface) }
-    guard let frame = HTTP2Frame(bytes) else { preconditionFailure("a unit has a header: see cut") }
+    guard let frame = HTTP2Frame(bytes) else { preconditionFailure("a unit has a header: see boundary(in:)") }
     do throws(HTTP2Fields.Malformed) {
       let fields = try HTTP2Fields(frame)
       let headers = fields.block.map {
@@ -232,14 +232,14 @@ package struct HTTP2Frames: ProbeProtocol {
     if actual.isEmpty { return ["\(name): expected, but it is not there"] }
     if expected.value.isWildcard { return [] }
     // A setting may be repeated.
-    let isThere = try actual.contains { value in
+    let isExpected = try actual.contains { value in
       switch value {
       case .number(let number), .code(let number): try HTTP2Line.number(expected.value, name) == number
       case .bytes(let bytes): try HTTP2Line.bytes(expected.value, name) == bytes
       case .text(let text): try HTTP2Line.word(expected.value, name) == text
       }
     }
-    if isThere { return [] }
+    if isExpected { return [] }
     let wanted = Hex.word(try HTTP2Line.word(expected.value, name))
     return ["\(name): expected \(wanted), received \(actual.map(\.text).joined(separator: ", "))"]
   }

@@ -37,7 +37,7 @@ struct HTTP2Frame: Equatable {
     payload = Array(bytes[9...])
   }
 
-  static func cut(_ bytes: [UInt8]) -> ProbeCut {
+  static func boundary(in bytes: [UInt8]) -> FrameBoundary {
     if bytes.starts(with: preface) { return .unit(preface.count) }
     guard bytes.count >= 3 else { return .incomplete }
     let length = Int(UInt32(bigEndian: [0] + bytes.prefix(3)))

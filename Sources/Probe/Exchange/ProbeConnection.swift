@@ -3,14 +3,17 @@ internal import NIOPosix
 internal import TLSSession
 
 /// Outcome of waiting for the peer.
-package enum Received: Equatable, Sendable {
-  case unit([UInt8])
+package enum Received<Unit> {
+  case unit(Unit)
   /// The connection ended; an incomplete unit is dropped.
   case closed
   case timedOut
   /// Not a unit of the protocol, with the reason.
   case broken(String)
 }
+
+extension Received: Equatable where Unit: Equatable {}
+extension Received: Sendable where Unit: Sendable {}
 
 /// Address of a peer and its transport.
 package struct ProbeTarget: Sendable {
@@ -115,7 +118,7 @@ package final class ProbeConnection: Sendable {
     }
   }
 
-  /// Send bytes. An error is reported by the next ``receive(timeout:cut:)``.
+  /// Send bytes. An error is reported by the next ``receive(timeout:boundary:)``.
   package func send(_ bytes: [UInt8]) async {
     try? await channel.writeAndFlush(ByteBuffer(bytes: bytes))
   }
@@ -123,11 +126,11 @@ package final class ProbeConnection: Sendable {
   /// Receive the next unit.
   package func receive(
     timeout: Duration,
-    cut: @escaping @Sendable ([UInt8]) -> ProbeCut
-  ) async throws -> Received {
+    boundary: @escaping @Sendable ([UInt8]) -> FrameBoundary
+  ) async throws -> Received<[UInt8]> {
     let inbox = inbox
     return try await channel.eventLoop.flatSubmit {
-      inbox.value.next(timeout: TimeAmount(timeout), cut: cut)
+      inbox.value.next(timeout: TimeAmount(timeout), boundary: boundary)
     }.get()
   }
 
@@ -141,8 +144,8 @@ private final class ProbeInbox: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
 
   private struct Waiter {
-    var cut: @Sendable ([UInt8]) -> ProbeCut
-    var promise: EventLoopPromise<Received>
+    var boundary: @Sendable ([UInt8]) -> FrameBoundary
+    var promise: EventLoopPromise<Received<[UInt8]>>
     var timeout: Scheduled<Void>
   }
 
@@ -157,19 +160,21 @@ private final class ProbeInbox: ChannelInboundHandler {
     self.established = established
   }
 
-  func next(timeout: TimeAmount, cut: @escaping @Sendable ([UInt8]) -> ProbeCut) -> EventLoopFuture<Received>
-  {
-    if let received = take(cut) { return eventLoop.makeSucceededFuture(received) }
+  func next(
+    timeout: TimeAmount,
+    boundary: @escaping @Sendable ([UInt8]) -> FrameBoundary
+  ) -> EventLoopFuture<Received<[UInt8]>> {
+    if let received = take(boundary) { return eventLoop.makeSucceededFuture(received) }
     precondition(waiter == nil, "one waits at a time")
-    let promise = eventLoop.makePromise(of: Received.self)
+    let promise = eventLoop.makePromise(of: Received<[UInt8]>.self)
     let bound = NIOLoopBound(self, eventLoop: eventLoop)
     let task = eventLoop.scheduleTask(in: timeout) { bound.value.finish(.timedOut) }
-    waiter = Waiter(cut: cut, promise: promise, timeout: task)
+    waiter = Waiter(boundary: boundary, promise: promise, timeout: task)
     return promise.futureResult
   }
 
-  private func take(_ cut: @Sendable ([UInt8]) -> ProbeCut) -> Received? {
-    switch cut(bytes) {
+  private func take(_ boundary: @Sendable ([UInt8]) -> FrameBoundary) -> Received<[UInt8]>? {
+    switch boundary(bytes) {
     case .unit(let count):
       defer { bytes.removeFirst(count) }
       return .unit(Array(bytes.prefix(count)))
@@ -178,7 +183,7 @@ private final class ProbeInbox: ChannelInboundHandler {
     }
   }
 
-  private func finish(_ received: Received) {
+  private func finish(_ received: Received<[UInt8]>) {
     guard let waiter else { return }
     self.waiter = nil
     waiter.timeout.cancel()
@@ -187,7 +192,7 @@ private final class ProbeInbox: ChannelInboundHandler {
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
     bytes += unwrapInboundIn(data).readableBytesView
-    if let waiter, let received = take(waiter.cut) { finish(received) }
+    if let waiter, let received = take(waiter.boundary) { finish(received) }
   }
 
   func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
@@ -197,7 +202,7 @@ private final class ProbeInbox: ChannelInboundHandler {
   func channelInactive(context: ChannelHandlerContext) {
     isClosed = true
     established.fail(ChannelError.eof)
-    if let waiter, let received = take(waiter.cut) { finish(received) }
+    if let waiter, let received = take(waiter.boundary) { finish(received) }
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {

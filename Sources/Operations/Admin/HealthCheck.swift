@@ -17,11 +17,11 @@ package enum HealthCheck {
     _ url: String,
     timeout: TimeAmount = .seconds(5)
   ) async -> (exitCode: Int32, line: String) {
-    guard let target = Target(url) else {
+    guard let target = HTTPURL(url), !target.usesTLS else {
       return (1, "--health-check \"\(url)\": give http://HOST:PORT/ready")
     }
     let group = MultiThreadedEventLoopGroup(numberOfThreads: 1)
-    let outcome = await ask(target, group: group, timeout: timeout)
+    let outcome = await request(target, group: group, timeout: timeout)
     try? await group.shutdownGracefully()
     switch outcome {
     case .success(let answer) where (200..<300).contains(answer.status):
@@ -36,8 +36,8 @@ package enum HealthCheck {
     _ url: String,
     timeout: TimeAmount = .seconds(5)
   ) async -> (status: Int, body: String)? {
-    guard let target = Target(url) else { return nil }
-    let outcome = await ask(target, group: MultiThreadedEventLoopGroup.singleton, timeout: timeout)
+    guard let target = HTTPURL(url), !target.usesTLS else { return nil }
+    let outcome = await request(target, group: MultiThreadedEventLoopGroup.singleton, timeout: timeout)
     guard case .success(let answer) = outcome else { return nil }
     return (answer.status, answer.body)
   }
@@ -50,22 +50,6 @@ package enum HealthCheck {
   /// Larger responses do not come from an operations listener.
   fileprivate static let bodyBytesMax = 1 << 20
 
-  struct Target: Equatable {
-    var endpoint: Endpoint
-    var path: String
-
-    init?(_ url: String) {
-      guard url.lowercased().hasPrefix("http://") else { return nil }
-      let rest = url.dropFirst("http://".count)
-      let authority = rest.prefix { $0 != "/" && $0 != "?" && $0 != "#" }
-      let path = rest.dropFirst(authority.count).prefix { $0 != "#" }
-      guard path.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }) else { return nil }
-      guard let endpoint = Endpoint(authority) ?? Endpoint("\(authority):80") else { return nil }
-      self.endpoint = endpoint
-      self.path = path.hasPrefix("/") ? String(path) : "/" + path
-    }
-  }
-
   struct TimedOut: Error, CustomStringConvertible {
     var description: String { "timed out" }
   }
@@ -74,8 +58,8 @@ package enum HealthCheck {
     var description: String { "the connection was closed before an answer" }
   }
 
-  private static func ask(
-    _ target: Target,
+  private static func request(
+    _ target: HTTPURL,
     group: MultiThreadedEventLoopGroup,
     timeout: TimeAmount
   ) async -> Result<Answer, any Error> {
@@ -88,7 +72,7 @@ package enum HealthCheck {
       .channelInitializer { channel in
         channel.eventLoop.makeCompletedFuture {
           try channel.pipeline.syncOperations.addHTTPClientHandlers()
-          try channel.pipeline.syncOperations.addHandler(AskHandler(target: target, answer: answer))
+          try channel.pipeline.syncOperations.addHandler(RequestHandler(target: target, answer: answer))
         }
       }
       .connect(host: target.endpoint.host, port: target.endpoint.port)
@@ -101,16 +85,16 @@ package enum HealthCheck {
   }
 }
 
-private final class AskHandler: ChannelInboundHandler {
+private final class RequestHandler: ChannelInboundHandler {
   typealias InboundIn = HTTPClientResponsePart
   typealias OutboundOut = HTTPClientRequestPart
 
-  private let target: HealthCheck.Target
+  private let target: HTTPURL
   private let answer: EventLoopPromise<HealthCheck.Answer>
   private var status = 0
   private var body = ByteBuffer()
 
-  init(target: HealthCheck.Target, answer: EventLoopPromise<HealthCheck.Answer>) {
+  init(target: HTTPURL, answer: EventLoopPromise<HealthCheck.Answer>) {
     self.target = target
     self.answer = answer
   }

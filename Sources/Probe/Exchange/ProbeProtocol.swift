@@ -5,7 +5,7 @@ package protocol ProbeProtocol: SendableMetatype {
   associatedtype Unit
 
   /// Find the end of the first unit.
-  static func cut(_ bytes: [UInt8]) -> ProbeCut
+  static func boundary(in bytes: [UInt8]) -> FrameBoundary
   /// Reset the state of the last connection.
   mutating func connected()
   /// Reset the state that outlives a connection.
@@ -51,11 +51,10 @@ package enum ProbeDirection: Sendable {
 extension ProbeProtocol {
   package mutating func connected() {}
   package mutating func resetSession() {}
-  func cut(_ bytes: [UInt8]) -> ProbeCut { Self.cut(bytes) }
 }
 
 /// Start of a stream of bytes.
-package enum ProbeCut: Equatable, Sendable {
+package enum FrameBoundary: Equatable, Sendable {
   case incomplete
   /// Unit with its size in bytes.
   case unit(Int)

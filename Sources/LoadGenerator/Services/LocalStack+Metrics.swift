@@ -1,22 +1,6 @@
 internal import LocalStack
 internal import Operations
 
-/// Run `body` for 0 to `count`−1, `atOnce` at a time, roughly in order.
-func inParallel(
-  _ count: Int,
-  atOnce: Int,
-  _ body: @escaping @Sendable (Int) async throws -> Void
-) async throws {
-  try await withThrowingTaskGroup(of: Void.self) { tasks in
-    for first in 0..<min(atOnce, count) {
-      tasks.addTask {
-        for position in stride(from: first, to: count, by: atOnce) { try await body(position) }
-      }
-    }
-    try await tasks.waitForAll()
-  }
-}
-
 extension LocalStack {
   /// Metric of the store; nil if the store does not answer.
   func storeMetric(_ name: String) async -> Double? {
@@ -53,11 +37,7 @@ extension LocalStack {
   /// Wait until the store has loaded all channels that only its log had and has written its dirty pages.
   ///
   /// - Parameter dirtyPagesMax: pages that may stay dirty.
-  func waitUntilSettled(
-    dirtyPagesMax: Int = 0,
-    within seconds: Int,
-    _ note: @Sendable (String) -> Void
-  ) async throws {
+  func waitUntilSettled(dirtyPagesMax: Int = 0, within seconds: Int, _ note: ProgressHandler) async throws {
     let deadline = MonotonicClock.now + UInt64(seconds) * 1_000_000_000
     while MonotonicClock.now < deadline {
       if let dirty = await storeMetric("tidemark_store_dirty_pages"),

@@ -170,46 +170,43 @@ private final class AdminHandler: ChannelInboundHandler {
     }
   }
 
+  private struct Reply {
+    var status: HTTPResponseStatus
+    var body: ByteBuffer
+    var contentType: String
+    var headers: [(String, String)] = []
+
+    static func json(_ status: HTTPResponseStatus, _ text: String) -> Reply {
+      Reply(status: status, body: ByteBuffer(string: text + "\n"), contentType: "application/json")
+    }
+  }
+
   private func answer(_ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
     let path = head.uri.prefix { $0 != "?" }
     guard ["/health", "/ready", "/metrics"].contains(path) else {
-      return write(.notFound, #"{"error":"try /health, /ready or /metrics"}"#, head, context)
+      return write(.json(.notFound, #"{"error":"try /health, /ready or /metrics"}"#), head, context)
     }
     guard head.method == .GET || head.method == .HEAD else {
-      return write(
-        .methodNotAllowed,
-        #"{"error":"GET or HEAD only"}"#,
-        extra: [("allow", "GET, HEAD")],
-        head,
-        context
-      )
+      var reply = Reply.json(.methodNotAllowed, #"{"error":"GET or HEAD only"}"#)
+      reply.headers = [("allow", "GET, HEAD")]
+      return write(reply, head, context)
     }
     switch path {
-    case "/health":
-      write(.ok, #"{"status":"ok"}"#, head, context)
-    case "/ready":
-      let reasons = readiness.notReadyReasons
-      if reasons.isEmpty {
-        write(.ok, #"{"status":"ready"}"#, head, context)
-      } else {
-        write(.serviceUnavailable, Self.notReady(reasons), head, context)
-      }
+    case "/health": write(.json(.ok, #"{"status":"ok"}"#), head, context)
+    case "/ready": write(Self.readyReply(readiness.notReadyReasons), head, context)
     default:
       // The handler and its context stay on their loop; the future's callback runs there too.
       let bound = NIOLoopBound((self, context), eventLoop: context.eventLoop)
       scrapes.text(on: context.eventLoop).whenComplete { result in
         let (handler, context) = bound.value
-        switch result {
-        case .success(let buffer):
-          handler.write(.ok, buffer, type: "text/plain; version=0.0.4; charset=utf-8", head, context)
-        case .failure:
-          handler.write(
-            .internalServerError,
-            #"{"error":"the metrics could not be collected"}"#,
-            head,
-            context
-          )
-        }
+        let reply: Reply =
+          switch result {
+          case .success(let text):
+            Reply(status: .ok, body: text, contentType: "text/plain; version=0.0.4; charset=utf-8")
+          case .failure:
+            .json(.internalServerError, #"{"error":"the metrics could not be collected"}"#)
+          }
+        handler.write(reply, head, context)
       }
     }
   }
@@ -219,41 +216,24 @@ private final class AdminHandler: ChannelInboundHandler {
     var reasons: [String]
   }
 
-  private static func notReady(_ reasons: [String]) -> String {
+  private static func readyReply(_ notReadyReasons: [String]) -> Reply {
+    guard !notReadyReasons.isEmpty else { return .json(.ok, #"{"status":"ready"}"#) }
     let encoder = JSONEncoder()
     encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
-    guard let data = try? encoder.encode(NotReady(reasons: reasons)) else { return "{}" }
-    return String(decoding: data, as: UTF8.self)
+    let data = try? encoder.encode(NotReady(reasons: notReadyReasons))
+    return .json(.serviceUnavailable, data.map { String(decoding: $0, as: UTF8.self) } ?? "{}")
   }
 
-  private func write(
-    _ status: HTTPResponseStatus,
-    _ text: String,
-    extra: [(String, String)] = [],
-    _ head: HTTPRequestHead,
-    _ context: ChannelHandlerContext
-  ) {
-    write(status, ByteBuffer(string: text + "\n"), type: "application/json", extra: extra, head, context)
-  }
-
-  private func write(
-    _ status: HTTPResponseStatus,
-    _ body: ByteBuffer,
-    type: String,
-    extra: [(String, String)] = [],
-    _ head: HTTPRequestHead,
-    _ context: ChannelHandlerContext
-  ) {
+  private func write(_ reply: Reply, _ head: HTTPRequestHead, _ context: ChannelHandlerContext) {
     var headers = HTTPHeaders([
-      ("content-type", type), ("content-length", "\(body.readableBytes)"), ("cache-control", "no-store"),
+      ("content-type", reply.contentType), ("content-length", "\(reply.body.readableBytes)"),
+      ("cache-control", "no-store"),
     ])
-    for (name, value) in extra { headers.add(name: name, value: value) }
+    headers.add(contentsOf: reply.headers)
     if !head.isKeepAlive { headers.add(name: "connection", value: "close") }
-    context.write(
-      wrapOutboundOut(.head(HTTPResponseHead(version: head.version, status: status, headers: headers))),
-      promise: nil
-    )
-    if head.method != .HEAD { context.write(wrapOutboundOut(.body(.byteBuffer(body))), promise: nil) }
+    let start = HTTPResponseHead(version: head.version, status: reply.status, headers: headers)
+    context.write(wrapOutboundOut(.head(start)), promise: nil)
+    if head.method != .HEAD { context.write(wrapOutboundOut(.body(.byteBuffer(reply.body))), promise: nil) }
     let channel = context.channel
     context.writeAndFlush(wrapOutboundOut(.end(nil))).whenComplete { _ in
       if !head.isKeepAlive { channel.close(promise: nil) }

@@ -64,22 +64,11 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
     var units: [[UInt8]] = []
     var rest = bytes
     while !rest.isEmpty {
-      guard case .unit(let count) = WireProtocol.cut(rest) else { return nil }
+      guard case .unit(let count) = WireProtocol.boundary(in: rest) else { return nil }
       units.append(Array(rest.prefix(count)))
       rest.removeFirst(count)
     }
     return units.map { (wireProtocol.read($0, .sent), $0) }
-  }
-
-  /// Outcome of waiting for a unit.
-  package enum Outcome {
-    /// Expected unit.
-    case unit(WireProtocol.Unit)
-    /// The connection ended before such a unit.
-    case closed
-    case timedOut
-    /// Not a unit of the protocol, with the reason.
-    case broken(String)
   }
 
   /// Receive the first unit for which `matches` is true; keep the others.
@@ -87,16 +76,16 @@ package final class ProbeExchange<WireProtocol: ProbeProtocol> {
     in wireProtocol: inout WireProtocol,
     within timeout: Duration? = nil,
     where matches: (WireProtocol, WireProtocol.Unit) throws -> Bool
-  ) async throws -> Outcome {
+  ) async throws -> Received<WireProtocol.Unit> {
     if let index = try waiting.firstIndex(where: { try matches(wireProtocol, $0) }) {
       return .unit(waiting.remove(at: index))
     }
     let clock = ContinuousClock()
     let deadline = clock.now + (timeout ?? self.timeout)
     while true {
-      let left = max(deadline - clock.now, .zero)
+      let remaining = max(deadline - clock.now, .zero)
       isFresh = false
-      switch try await connection.receive(timeout: left, cut: { WireProtocol.cut($0) }) {
+      switch try await connection.receive(timeout: remaining, boundary: { WireProtocol.boundary(in: $0) }) {
       case .unit(let bytes):
         let unit = wireProtocol.read(bytes, .received)
         printer.print("←", wireProtocol.text(unit), bytes)
