@@ -97,7 +97,7 @@ struct StepsTests {
     var request = try Request(header, payload.readableBytesSpan, gateway.lane)
     request.attempt = attempt
     let outcome = shard(world).steps.needSteps(&request, try slot(world), ranges)
-    shard(world).finish(outcome, request)
+    shard(world).finish(outcome, &request)
   }
 
   @Test("a segment stays in memory until its page is on storage, and no longer")

@@ -148,7 +148,7 @@ final class ChannelDeletions: ShardPart {
     _ = shard.state.advance(clock: shard.loop.clock)
     let index = shard.log.gatheringIndex
     var scan = ShardState.MembershipScan()
-    let isDone = decideDeletionSlice(slot, &scan)
+    let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
     // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
@@ -191,13 +191,17 @@ final class ChannelDeletions: ShardPart {
   }
 
   /// Decide one slice, limited by the room in this turn and in the outbox.
-  private func decideDeletionSlice(_ slot: ChannelSlot, _ scan: inout ShardState.MembershipScan) -> Bool {
+  private func decideDeletionSlice(
+    _ slot: ChannelSlot,
+    _ scan: inout ShardState.MembershipScan,
+    into effects: inout [Effect]
+  ) -> Bool {
     let granted = min(
       shard.loop.budget.changes,
       shard.configuration.changesPendingMax - shard.state.outbox.count
     )
     var left = max(0, granted)
-    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &shard.effects)
+    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &effects)
     shard.loop.budget.useChanges(max(0, granted) - max(0, left))
     return isDone
   }
@@ -216,10 +220,10 @@ final class ChannelDeletions: ShardPart {
       else {
         return
       }
-      shard.effects.removeAll(keepingCapacity: true)
+      var effects: [Effect] = []
       let index = shard.log.gatheringIndex
-      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan)
-      if !shard.effects.isEmpty { shard.applyEffects(deletion.slot, session: nil) }
+      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan, into: &effects)
+      if !effects.isEmpty { shard.applyEffects(effects, to: deletion.slot) }
       guard isDone else {
         slicedDeletions.append(deletion)
         continue

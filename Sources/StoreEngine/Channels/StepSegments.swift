@@ -260,7 +260,7 @@ final class StepSegments: ShardPart {
       return
     }
     trimsInFlight.remove(key)
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     shard.state.refresh(read.slot)
     guard
       shard.state.decideTrim(
@@ -268,11 +268,11 @@ final class StepSegments: ShardPart {
         range.rowPage,
         range.segments,
         contents.map(\.bytes),
-        into: &shard.effects
+        into: &effects
       ),
-      !shard.effects.isEmpty
+      !effects.isEmpty
     else { return }
-    shard.applyEffects(read.slot, session: nil)
+    shard.applyEffects(effects, to: read.slot)
   }
 
   /// Record that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.

@@ -112,12 +112,12 @@ extension ShardEvents {
     let watched = cids.filter { subscriptions.number(of: $0) != nil }
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
     let time = shard.state.advance(clock: shard.loop.clock)
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     shard.state.decideAnnounced(
       user: user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
-      into: &shard.effects
+      into: &effects
     )
-    if !shard.effects.isEmpty { shard.applyEffects(nil, session: nil) }
+    if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
     guard !watched.isEmpty else {
       let outcome = shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) { _ in }
       sendUnbatchedEvents()

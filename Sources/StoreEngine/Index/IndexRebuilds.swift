@@ -138,9 +138,7 @@ final class IndexRebuilds: ShardPart {
 
   private func begin(_ phase: RebuildFields.Phase, _ epoch: UInt64) {
     if epoch > shard.state.outbox.epoch {
-      shard.effects.removeAll(keepingCapacity: true)
-      shard.effects.append(.shard(.indexEpochAssigned(epoch)))
-      shard.applyEffects(nil, session: nil)
+      shard.applyEffects([.shard(.indexEpochAssigned(epoch))], to: nil)
     }
     rebuild = IndexRebuild(phase: phase, epoch: epoch, end: shard.state.nextChannel)
     shard.loop.slices.queueForWork(shard)
@@ -322,12 +320,12 @@ final class IndexRebuilds: ShardPart {
     else {
       return finishRebuilding(number)
     }
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     var left = shard.loop.budget.changes
-    let isDone = shard.state.decideRequeueMemberships(slot, &scan, limit: &left, into: &shard.effects)
+    let isDone = shard.state.decideRequeueMemberships(slot, &scan, limit: &left, into: &effects)
     shard.loop.budget.useChanges(max(1, shard.loop.budget.changes - left))
-    rebuild?.entries += UInt64(shard.effects.count)
-    if !shard.effects.isEmpty { shard.applyEffects(nil, session: nil) }
+    rebuild?.entries += UInt64(effects.count)
+    if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
     if isDone { finishRebuilding(number) } else { rebuild?.step = .queuing(slot, number, scan) }
   }
 
@@ -335,7 +333,7 @@ final class IndexRebuilds: ShardPart {
     guard let epoch = rebuild?.epoch, shard.state.isLoaded(slot), shard.state[slot].number == number else {
       return finishRebuilding(number)
     }
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     let first = position
     let limit = shard.loop.budget.changes
     let isDone = shard.state.decideRemoveUnconfirmed(
@@ -343,13 +341,13 @@ final class IndexRebuilds: ShardPart {
       from: &position,
       epoch: epoch,
       limit: limit,
-      into: &shard.effects
+      into: &effects
     )
     shard.loop.budget.useChanges(max(1, Int(position - first)))
     rebuild?.entries += UInt64(position - first)
-    if !shard.effects.isEmpty {
-      shard.loop.counters.indexEntries += UInt64(shard.effects.count)
-      shard.applyEffects(slot, session: nil)
+    if !effects.isEmpty {
+      shard.loop.counters.indexEntries += UInt64(effects.count)
+      shard.applyEffects(effects, to: slot)
     }
     if isDone {
       finishRebuilding(number)

@@ -298,12 +298,12 @@ final class OutgoingChanges: ShardPart {
   /// Log the acknowledged changes; the outbox then drops them.
   func logSent() {
     loggedAt = shard.loop.elapsedMilliseconds
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     for sending in sendings where sending.acknowledged > shard.state.outbox.sent(to: sending.target) {
-      shard.effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
+      effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
     }
-    guard !shard.effects.isEmpty else { return }
-    shard.applyEffects(nil, session: nil)
+    guard !effects.isEmpty else { return }
+    shard.applyEffects(effects, to: nil)
     sendings.removeAll { !shard.state.outbox.hasChanges(for: $0.target, after: $0.acknowledged) }
     sendChanges()
   }

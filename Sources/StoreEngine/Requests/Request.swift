@@ -23,6 +23,8 @@ struct Request: ~Copyable, ~Escapable {
   private(set) var isDuplicate = false
   /// Number of the last membership change before the command.
   private(set) var outboxBefore: UInt64 = 0
+  /// Effects that were decided for the command. The shard has their buffer while no command is performed.
+  var effects: [Effect] = []
   /// What earlier attempts have found; nil for the first attempt.
   var attempt: RequestAttempt?
 

@@ -39,7 +39,7 @@ final class SettingsRequests: ShardPart {
           return shard.refused(.limitReached(.channelTypes), nil)
         }
         _ = shard.state.advance(clock: shard.loop.clock)
-        shard.state.decidePatch(type: name, patch, into: &shard.effects)
+        shard.state.decidePatch(type: name, patch, into: &request.effects)
         shard.applyCommand(nil, request)
       } else {
         let fields = try AssignChannelTypeRequest(&request.fields)
@@ -49,7 +49,7 @@ final class SettingsRequests: ShardPart {
         _ = shard.state.advance(clock: shard.loop.clock)
         shard.state.decideAssign(
           type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
-          into: &shard.effects
+          into: &request.effects
         )
         shard.applyCommand(nil, request)
       }
@@ -97,7 +97,7 @@ final class SettingsRequests: ShardPart {
     let user = ShardEngine.text(name)
     guard given != PatchUserRequest.erase else {
       if request.isDuplicate || !shard.loop.driver.keepsErasureLedger {
-        return beginErasing(request, user)
+        return beginErasing(&request, user)
       }
       return recordErasure(request, user)
     }
@@ -111,7 +111,7 @@ final class SettingsRequests: ShardPart {
       user: user,
       patch,
       at: shard.state.advance(clock: shard.loop.clock),
-      into: &shard.effects
+      into: &request.effects
     )
     shard.applyCommand(nil, request)
     recordUnreplicated(user)
@@ -119,9 +119,9 @@ final class SettingsRequests: ShardPart {
   }
 
   /// Begin to erase a user.
-  private func beginErasing(_ request: borrowing Request, _ user: String) -> Outcome {
+  private func beginErasing(_ request: inout Request, _ user: String) -> Outcome {
     _ = shard.state.advance(clock: shard.loop.clock)
-    shard.state.decideBeginErasure(user: user, into: &shard.effects)
+    shard.state.decideBeginErasure(user: user, into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnreplicated(user)
     return replyErasing(request, user)
@@ -147,7 +147,7 @@ final class SettingsRequests: ShardPart {
     let time = shard.state.advance(clock: shard.loop.clock)
     guard flags != AssignUserRequest.isErased else {
       let number = shard.state.settings.find(user)
-      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &shard.effects)
+      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
       if let number, shard.state.settings.isNameless(number) { unreplicatedUsers.remove(number) }
       return replySettings(request, user)
@@ -162,7 +162,7 @@ final class SettingsRequests: ShardPart {
       tokensRevokedBefore: fields.tokensRevokedBefore,
       isErasing: flags & AssignUserRequest.isErasing != 0
     )
-    shard.state.decideAssign(user: settings, into: &shard.effects)
+    shard.state.decideAssign(user: settings, into: &request.effects)
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnreplicated(user) }
     if shard.state.isErasing(name) {
@@ -224,8 +224,8 @@ final class SettingsRequests: ShardPart {
     let text = ShardEngine.text(name)
     let isReplicated =
       isUser
-      ? shard.state.decideMarkReplicated(user: text, version: version, into: &shard.effects)
-      : shard.state.decideMarkReplicated(type: text, version: version, into: &shard.effects)
+      ? shard.state.decideMarkReplicated(user: text, version: version, into: &request.effects)
+      : shard.state.decideMarkReplicated(type: text, version: version, into: &request.effects)
     shard.applyCommand(nil, request)
     if isUser, isReplicated, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
@@ -301,6 +301,6 @@ final class SettingsRequests: ShardPart {
       let detail = "the erasure ledger cannot be written: \(fault)"
       return .refused(.unavailable, retryAfterMilliseconds: 1_000, detail)
     }
-    return beginErasing(request, user)
+    return beginErasing(&request, user)
   }
 }

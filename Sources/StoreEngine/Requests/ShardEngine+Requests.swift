@@ -7,7 +7,8 @@ extension ShardEngine {
   /// Receive a request. Throws where its payload does not parse; the connection then ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var request = try Request(header, payload, lane)
-    finish(try receive(&request), request)
+    let outcome = try receive(&request)
+    finish(outcome, &request)
   }
 
   @inline(__always)
@@ -48,15 +49,20 @@ extension ShardEngine {
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }
-      finish(outcome, request)
+      finish(outcome, &request)
     } catch {
       waiting.lane.fail(error)
     }
   }
 
-  /// End an attempt at a request. A refused command counts as not applied.
+  /// End an attempt at a request. A refused command counts as not applied. The effects' buffer goes back to the shard
+  /// for the next command.
   @inline(__always)
-  func finish(_ outcome: Outcome, _ request: borrowing Request) {
+  func finish(_ outcome: Outcome, _ request: inout Request) {
+    if request.isBegun {
+      if !request.effects.isEmpty { request.effects.removeAll(keepingCapacity: true) }
+      swap(&request.effects, &effectsBuffer)
+    }
     if case .refused(let refused) = outcome {
       recordRefusal(request)
       refuse(request.header, refused, request.lane)

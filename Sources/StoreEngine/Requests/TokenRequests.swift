@@ -29,9 +29,9 @@ final class TokenRequests: ShardPart {
     if !request.isDuplicate {
       do throws(ShardState.TokenRefusal) {
         if isRevoked == 1 {
-          try shard.state.decideRevoke(token: id, until: until, into: &shard.effects)
+          try shard.state.decideRevoke(token: id, until: until, into: &request.effects)
         } else {
-          shard.state.decideLiftRevocation(token: id, into: &shard.effects)
+          shard.state.decideLiftRevocation(token: id, into: &request.effects)
         }
       } catch {
         let (code, detail) = Self.words(error)
