@@ -10,17 +10,7 @@ extension ShardEvents {
   /// How far back changes are replayed, in milliseconds. Tombstones are kept as long.
   private static let sinceMilliseconds: Int64 = 7 * 86_400_000
 
-  func performEvents(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .subscribe: try subscribe(&request)
-    case .unsubscribe: try unsubscribe(&request)
-    case .subscribeUser: try subscribeUser(&request)
-    case .announceRow: try announceRow(&request)
-    default: throw .unknownKind(request.kind.rawValue)
-    }
-  }
-
-  private func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
+  func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try SubscribeRequest(&request.fields)
     let flags = fields.flags
     let since = logged(since: fields.since)
@@ -58,7 +48,7 @@ extension ShardEvents {
     )
   }
 
-  private func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
+  func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
     let cids: [[UInt8]]
     let list = try StringListFields(&request.fields)
     try request.fields.end()
@@ -73,7 +63,7 @@ extension ShardEvents {
     return shard.reply(request, .now) { _ in }
   }
 
-  private func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
+  func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let on = try SubscribeUserRequest(&request.fields).on
     guard Identifier.isUser(user) else {
@@ -97,7 +87,7 @@ extension ShardEvents {
     return replySubscribed(request, withList: false)
   }
 
-  private func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
+  func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let cids: [[UInt8]]
     let list = try StringListFields(&request.fields)

@@ -156,16 +156,7 @@ final class PushRequests: ShardPart {
 
   // MARK: Webhooks
 
-  /// Perform a request that is about no channel.
-  func performPush(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .webhookKnown: try webhookKnown(&request)
-    case .noteWebhook: try noteWebhook(&request)
-    default: try presentTicket(&request)
-    }
-  }
-
-  private func webhookKnown(_ request: inout Request) throws(WireError) -> Outcome {
+  func webhookKnown(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
     try request.fields.end()
     if let (code, detail) = fault(key) { return .refused(code, detail) }
@@ -181,7 +172,7 @@ final class PushRequests: ShardPart {
 
   /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
   /// that recorded the webhook, and its duplicate gets the same answer.
-  private func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
+  func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
     try shard.begin(&request)
     let until = try request.fields.time()
@@ -224,7 +215,7 @@ final class PushRequests: ShardPart {
   }
 
   /// Refuse a ticket that is presented to the store: only gateways have the secret that checks it.
-  private func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
+  func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
     _ = try PresentTicketRequest(&request.fields)
     return .refused(.notImplemented, "tickets are checked by gateways: send redeem_ticket")

@@ -130,28 +130,31 @@ extension ShardEngine {
       throw .badFlags(request.header.flags.rawValue)
     }
     switch request.kind {
-    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
-      return try settings.performType(&request)
-    case .patchUser, .assignUser, .getUser, .settle, .listUnsettled:
-      return try settings.performSettings(&request)
-    case .purge:
-      return try purges.perform(&request)
-    case .listChannels:
-      return try indexes.listChannels(&request)
-    case .rebuildIndex:
-      return try rebuilds.rebuildIndex(&request)
-    case .unreadCounts:
-      return try unreadQueries.unreadCounts(&request)
-    case .subscribe, .unsubscribe, .subscribeUser, .announceRow:
-      return try events.performEvents(&request)
-    case .redeemTicket:
-      return try push.redeemTicket(&request)
-    case .webhookKnown, .noteWebhook, .presentTicket:
-      return try push.performPush(&request)
-    case .getToken, .listRevokedTokens, .revokeToken:
-      return try tokens.performTokens(&request)
-    default:
-      return try performOnChannel(&request)
+    case .patchChannelType: return try settings.patchChannelType(&request)
+    case .assignChannelType: return try settings.assignChannelType(&request)
+    case .getChannelType: return try settings.getChannelType(&request)
+    case .listChannelTypes: return try settings.listChannelTypes(&request)
+    case .patchUser: return try settings.patchUser(&request)
+    case .assignUser: return try settings.assignUser(&request)
+    case .getUser: return try settings.getUser(&request)
+    case .settle: return try settings.settle(&request)
+    case .listUnsettled: return try settings.listUnsettled(&request)
+    case .purge: return try purges.perform(&request)
+    case .listChannels: return try indexes.listChannels(&request)
+    case .rebuildIndex: return try rebuilds.rebuildIndex(&request)
+    case .unreadCounts: return try unreadQueries.unreadCounts(&request)
+    case .subscribe: return try events.subscribe(&request)
+    case .unsubscribe: return try events.unsubscribe(&request)
+    case .subscribeUser: return try events.subscribeUser(&request)
+    case .announceRow: return try events.announceRow(&request)
+    case .redeemTicket: return try push.redeemTicket(&request)
+    case .webhookKnown: return try push.webhookKnown(&request)
+    case .noteWebhook: return try push.noteWebhook(&request)
+    case .presentTicket: return try push.presentTicket(&request)
+    case .getToken: return try tokens.getToken(&request)
+    case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
+    case .revokeToken: return try tokens.revokeToken(&request)
+    default: return try performOnChannel(&request)
     }
   }
 
