@@ -94,7 +94,7 @@ final class ChannelDeletions: ShardPart {
   func nameReused(_ cid: String) { drops.nameReused(cid) }
 
   /// Drop the deletions in progress, which the next start resumes.
-  func stop() { slicedDeletions = [] }
+  override func stop() { slicedDeletions = [] }
 
   /// Delete a channel in memory with the gathering batch.
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {

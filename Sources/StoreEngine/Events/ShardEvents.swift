@@ -19,7 +19,8 @@ final class ShardEvents: ShardPart {
   /// How often a connection without events receives the progress, in milliseconds. Ticks come ten times a second.
   private static let throughMilliseconds: Int64 = 900
 
-  func recovered(at time: Timestamp) { eventProgress = DeclaredEventProgress(time) }
+  /// Events are complete up to the last logged time.
+  override func beginToServe() { eventProgress = DeclaredEventProgress(shard.log.durableTime) }
 
   func committed() { eventProgress.committed() }
 
@@ -456,7 +457,7 @@ final class ShardEvents: ShardPart {
   }
 
   /// Remove the watcher of a closed connection.
-  func ended(_ lane: ReplyLane) {
+  override func close(_ lane: ReplyLane) {
     let number = lane.watcherNumbers[shard.position]
     guard number >= 0 else { return }
     lane.watcherNumbers[shard.position] = -1

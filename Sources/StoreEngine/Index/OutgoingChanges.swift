@@ -64,13 +64,14 @@ final class OutgoingChanges: ShardPart {
   /// Wait id of the last held reply.
   private var lastWaitID: UInt32 = 0
 
-  func recovered(through number: UInt64) {
-    durable = number
-    closed = number
+  /// Send the outbox again.
+  override func beginToServe() {
+    durable = shard.state.outbox.last
+    closed = durable
   }
 
   /// Drop the held replies.
-  func stop() { held = [] }
+  override func stop() { held = [] }
 
   /// Record the last change of the batch that was closed.
   func batchClosed(through number: UInt64) { closed = number }

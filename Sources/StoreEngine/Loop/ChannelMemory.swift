@@ -14,7 +14,7 @@ final class ChannelMemory: LoopPart {
   /// Whether resident bytes exceed the budget: pages are written early, so that their channels can be evicted.
   var isPressed: Bool { pressure.isPressed }
 
-  func stop() { queue = LoadQueue() }
+  override func stop() { queue = LoadQueue() }
 
   // MARK: Eviction
 

@@ -6,4 +6,7 @@ class LoopPart {
   final func attach(to loop: StoreLoop) { self.loop = loop }
 
   final var isAttached: Bool { loop != nil }
+
+  /// Drop all work: the loop has halted and calls its driver no more.
+  func stop() {}
 }

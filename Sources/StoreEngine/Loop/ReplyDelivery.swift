@@ -33,7 +33,7 @@ final class ReplyDelivery: LoopPart {
   }
 
   /// Close all connections: their replies are dropped.
-  func stop() {
+  override func stop() {
     for lane in now + inFlight + gathering + Array(lanes.values) { lane.isClosed = true }
     lanes = [:]
     now = []

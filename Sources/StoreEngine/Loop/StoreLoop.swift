@@ -65,6 +65,8 @@ package final class StoreLoop {
   let slices = SliceScheduler()
   let crossShard = CrossShardMessages()
 
+  private var parts: [LoopPart] { [replies, commits, purges, memory, slices, crossShard] }
+
   /// Counters since start, for metrics.
   package struct Counters: Sendable {
     package var requests: UInt64 = 0
@@ -119,7 +121,6 @@ package final class StoreLoop {
     for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
     self.positions = positions
     requestPositions = follows ? [] : positions
-    let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
     assert(
       Mirror(reflecting: self).children.allSatisfy { ($0.value as? LoopPart)?.isAttached != false },
@@ -210,8 +211,7 @@ package final class StoreLoop {
   package func close(_ lane: ReplyLane) {
     replies.close(lane)
     for shard in shards {
-      shard.waiting.cancel(lane)
-      shard.events.ended(lane)
+      for part in shard.parts { part.close(lane) }
     }
   }
 
@@ -372,16 +372,9 @@ package final class StoreLoop {
   /// Stop all requests, answers and driver calls, and drop pending work. For a storage that is about to be closed.
   package func stop() {
     isHalted = true
-    replies.stop()
-    memory.stop()
-    commits.stop()
-    purges.stop()
-    slices.stop()
-    crossShard.stop()
+    for part in parts { part.stop() }
     for shard in shards {
-      shard.waiting.stop()
-      shard.outgoing.stop()
-      shard.deletions.stop()
+      for part in shard.parts { part.stop() }
     }
   }
 

@@ -265,8 +265,8 @@ final class SettingsRequests: ShardPart {
     unreplicatedUsers.insert(number)
   }
 
-  /// Collect the users of this home shard whose settings have not reached all shards; called once at the start.
-  func findUnreplicatedUsers() {
+  /// Collect the users of this home shard whose settings have not reached all shards.
+  override func beginToServe() {
     for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isReplicated(number) {
       if shard.state.settings.withUser(number, { shard.isHome($0) }) { unreplicatedUsers.insert(number) }
     }

@@ -40,6 +40,13 @@ final class ShardEngine {
   let tokens = TokenRequests()
   let push = PushRequests()
 
+  var parts: [ShardPart] {
+    [
+      waiting, loads, steps, deletions, scans, indexes, outgoing, rebuilds, unreadQueries, purges,
+      events, settings, tokens, push,
+    ]
+  }
+
   init(
     id: ShardID,
     shardCount: Int,
@@ -53,10 +60,6 @@ final class ShardEngine {
     self.position = position
     self.configuration = configuration
     self.loop = loop
-    let parts: [ShardPart] = [
-      waiting, loads, steps, deletions, scans, indexes, outgoing, rebuilds, unreadQueries, purges,
-      events, settings, tokens, push,
-    ]
     for part in parts { part.attach(to: self) }
     assert(
       Mirror(reflecting: self).children.allSatisfy { ($0.value as? ShardPart)?.isAttached != false },
@@ -64,7 +67,9 @@ final class ShardEngine {
     )
     if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
-    if !loop.isFollowing { beginToServe() }
+    if !loop.isFollowing {
+      for part in parts { part.beginToServe() }
+    }
   }
 
   /// Whether the gathering batch is full: sliced work adds nothing more to it.

@@ -287,7 +287,7 @@ final class WaitingRequests: ShardPart {
   // MARK: Cancellation
 
   /// Drop the requests of a connection that is gone.
-  func cancel(_ lane: ReplyLane) {
+  override func close(_ lane: ReplyLane) {
     guard !isEmpty else { return }
     removeAll { $0.lane === lane }
   }
@@ -319,7 +319,7 @@ final class WaitingRequests: ShardPart {
   }
 
   /// Drop all requests unanswered.
-  func stop() {
+  override func stop() {
     slices = []
     postponed = []
     others = [:]
