@@ -354,12 +354,13 @@ package final class StoreServer: Sendable {
   package func statistics() async -> Statistics {
     var sum = Statistics()
     for host in serving.current()?.hosts ?? [] {
-      let part = try? await host.eventLoop.submit {
-        (counters: host.loop.counters, gauges: host.loop.gauges)
+      let next = try? await host.eventLoop.submit { [sum] in
+        var next = sum
+        next.loops += host.loop.counters
+        host.loop.addGauges(to: &next.now)
+        return next
       }.get()
-      guard let part else { continue }
-      sum.loops += part.counters
-      sum.now += part.gauges
+      if let next { sum = next }
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened
