@@ -1,27 +1,7 @@
 internal import DequeModule
 internal import NIOCore
-package import ReceiptModel
+internal import ReceiptModel
 internal import ReceiptWire
-
-/// Membership changes in transit from a channel's shard to their users' home shard.
-package struct MembershipDelivery: Hashable, Sendable {
-  package var from: ShardID
-  package var to: ShardID
-  /// Number of the preceding change for this shard; 0 if there was none.
-  package var after: UInt64
-  /// In rising order; durable in the sending shard.
-  package var changes: [Outbox.QueuedChange]
-}
-
-/// Acknowledgement that changes are durable in the index.
-package struct MembershipAcknowledgement: Hashable, Sendable {
-  /// The shard that sent the changes.
-  package var to: ShardID
-  /// The shard that applied the changes.
-  package var from: ShardID
-  /// Number of the last acknowledged change.
-  package var through: UInt64
-}
 
 /// A reply that waits until its membership changes are in the index, so that a client that lists its channels
 /// afterwards sees them.
