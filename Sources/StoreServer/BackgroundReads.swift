@@ -11,8 +11,10 @@ struct BackgroundReads {
   private var waiting: Deque<Read> = []
   private var running = 0
 
-  /// Whether a read starts now; else it waits.
-  mutating func starts(_ read: @escaping Read) -> Bool {
+  /// Start a read if there is room, else queue it.
+  ///
+  /// - Returns: whether it starts now.
+  mutating func startOrQueue(_ read: @escaping Read) -> Bool {
     guard running < Self.runningMax else {
       waiting.append(read)
       return false

@@ -11,7 +11,7 @@ struct CommitPace {
 
   var isQuick: Bool { meanMicroseconds < Self.quickMicroseconds }
 
-  mutating func took(_ duration: TimeAmount) {
+  mutating func record(_ duration: TimeAmount) {
     let microseconds = Double(duration.nanoseconds) / 1_000
     // One stall of 20 ms moves commits off the loop; some thirty quick ones move them back.
     meanMicroseconds += (microseconds - meanMicroseconds) / 10

@@ -166,7 +166,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Submit a read to the threads; it ends with ``finishedRead(isBackground:)``.
   private func submitRead(isBackground: Bool, _ body: @escaping @Sendable () -> Void) {
     inFlight += 1
-    if !isBackground || backgroundReads.starts(body) { readers.submit { _ in body() } }
+    if !isBackground || backgroundReads.startOrQueue(body) { readers.submit { _ in body() } }
   }
 
   private func finishedRead(isBackground: Bool) {
@@ -220,7 +220,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
-    pace.took(duration)
+    pace.record(duration)
     readClock()
     loop.committed(result)
     finished()
@@ -325,7 +325,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func post<Item: Sendable>(
     _ items: [Item],
     to shard: (Item) -> ShardID,
-    _ hand: @escaping @Sendable (LoopHost, [Item]) -> Void
+    _ receive: @escaping @Sendable (LoopHost, [Item]) -> Void
   ) {
     guard !peers.isEmpty else { return }
     var parts = [[Item]](repeating: [], count: peers.count)
@@ -333,7 +333,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for (host, part) in zip(peers, parts) where !part.isEmpty {
       host.eventLoop.execute {
         host.readClock()
-        hand(host, part)
+        receive(host, part)
       }
     }
   }

@@ -74,7 +74,14 @@ extension ChannelState {
     let message = scan.message
     switch scan.list {
     case .readers:
-      let time = readTime(row, message, options, .others, settings: settings, &scan.times)
+      let time = readTime(
+        row,
+        message,
+        options: options,
+        viewpoint: .others,
+        settings: settings,
+        times: &scan.times
+      )
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -83,7 +90,14 @@ extension ChannelState {
         sortTime: time?.sortTime
       )
     case .delivered:
-      let time = deliveredTime(row, message, options, .others, settings: settings, &scan.times)
+      let time = deliveredTime(
+        row,
+        message,
+        options: options,
+        viewpoint: .others,
+        settings: settings,
+        times: &scan.times
+      )
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -91,7 +105,7 @@ extension ChannelState {
         sortTime: time?.sortTime
       )
     case .acknowledged:
-      let time = acknowledgementTime(row, message, .others, settings: settings)
+      let time = acknowledgementTime(row, message, viewpoint: .others, settings: settings)
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -176,12 +190,12 @@ extension ChannelState {
   func acknowledgedAt(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ eyes: Viewpoint,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: borrowing MemberTimes
+    times: borrowing MemberTimes
   ) -> Timestamp {
-    guard eyes == .own || !rows.hidesRead(row),
-      let time = acknowledgementTime(row, sequence, eyes, settings: settings)
+    guard viewpoint == .own || !rows.hidesRead(row),
+      let time = acknowledgementTime(row, sequence, viewpoint: viewpoint, settings: settings)
     else { return .none }
     return times.latest(time.at)
   }
@@ -192,19 +206,26 @@ extension ChannelState {
   func memberStatus(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint,
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: inout MemberTimes
+    times: inout MemberTimes
   ) -> MemberStatus {
     var read: ShownTime?
-    if eyes == .own || hasRead(row, sequence, options) {
-      read = readTime(row, sequence, options, eyes, settings: settings, &times)
+    if viewpoint == .own || hasRead(row, sequence, options) {
+      read = readTime(
+        row,
+        sequence,
+        options: options,
+        viewpoint: viewpoint,
+        settings: settings,
+        times: &times
+      )
     }
     // Reading implies delivery (R3).
     let delivered = ShownTime.earlier(
       read,
-      deliveredTime(row, sequence, options, eyes, settings: settings, &times)
+      deliveredTime(row, sequence, options: options, viewpoint: viewpoint, settings: settings, times: &times)
     )
     return MemberStatus(
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
@@ -212,7 +233,7 @@ extension ChannelState {
       deliveredAt: times.latest(delivered?.at ?? .none),
       readIsExact: read?.isExact ?? true,
       deliveredIsExact: delivered?.isExact ?? true,
-      acknowledgedAt: acknowledgedAt(row, sequence, eyes, settings: settings, times)
+      acknowledgedAt: acknowledgedAt(row, sequence, viewpoint: viewpoint, settings: settings, times: times)
     )
   }
 }

@@ -259,7 +259,7 @@ final class ChannelLoads: ShardPart {
     shard.tail.remove(number, cid: cid)
     for effect in content.effects { shard.state.assign(effect, to: slot) }
     if shard.loop.isFollowing {
-      shard.touchFollowed(slot, number, content.newer, tail)
+      shard.touchFollowed(slot, number, newer: content.newer, tail: tail)
     } else {
       for (page, index) in content.newer {
         shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)

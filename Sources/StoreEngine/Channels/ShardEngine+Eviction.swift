@@ -22,7 +22,7 @@ extension ShardEngine {
         !rebuilds.isScanning(slot),
         !state[slot].isBeingDeleted, !events.hasUnsentEvents(slot)
       else { continue }
-      events.left(slot)
+      events.clearSlot(slot)
       state.remove(slot)
       eviction.recordEviction()
     }

@@ -143,7 +143,7 @@ final class StepSegments: ShardPart {
     switch read.purpose {
     case .query:
       for query in shard.waiting.take(.steps(request.readID)) { resume(query, read, request, result) }
-    case .trim(let known): finishTrim(known, read, request, result)
+    case .trim(let known): finishTrim(of: read, known: known, request, result)
     }
   }
 
@@ -240,8 +240,8 @@ final class StepSegments: ShardPart {
   }
 
   private func finishTrim(
-    _ known: [UInt32: [UInt8]],
-    _ read: StepRead,
+    of read: StepRead,
+    known: [UInt32: [UInt8]],
     _ request: StepRequest,
     _ result: Result<[StoredSegment], StorageError>
   ) {

@@ -48,7 +48,7 @@ final class ShardEvents: ShardPart {
   func entered(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool { subscriptions.entered(cid, slot) }
 
   /// Clear the slot of a channel that has left memory.
-  func left(_ slot: ChannelSlot) { subscriptions.left(slot) }
+  func clearSlot(_ slot: ChannelSlot) { subscriptions.clearSlot(slot) }
 
   /// Whether the channel has unsent events; it must stay in memory until they are sent.
   func hasUnsentEvents(_ slot: ChannelSlot) -> Bool { subscriptions.hasUnsentEvents(slot) }
@@ -177,7 +177,7 @@ final class ShardEvents: ShardPart {
     subscriptions.unsent[index].deletedAt = shard.state.time
     subscriptions.unsent[index].pending = PendingChannelEvents()
     subscriptions.expires(number, at: .none)
-    subscriptions.left(slot)
+    subscriptions.clearSlot(slot)
   }
 
   // MARK: Receipts that expire

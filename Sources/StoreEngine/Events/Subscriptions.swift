@@ -225,7 +225,7 @@ struct Subscriptions {
   }
 
   /// Clear the slot of a channel that has left memory.
-  mutating func left(_ slot: ChannelSlot) {
+  mutating func clearSlot(_ slot: ChannelSlot) {
     guard let number = number(in: slot) else { return }
     slots[Int(slot.rawValue)] = -1
     channels[Int(number)]!.slot = nil

@@ -28,7 +28,7 @@ final class PurgeRounds: ShardPart {
     }
     shard.outgoing.logSent()
     guard !shard.state.outbox.keepsChanges(through: through) else { return }
-    rounds.sent(through: shard.log.last)
+    rounds.beginCutting(through: shard.log.last)
     shard.loop.purges.begin(shard)
   }
 
@@ -41,7 +41,7 @@ final class PurgeRounds: ShardPart {
   var isLogCut: Bool { rounds.isCut(through: shard.log.cut) }
 
   /// Record that the storage is being purged for this shard.
-  func storageBegan() { rounds.stores() }
+  func storageBegan() { rounds.beginStoring() }
 
   /// Handle the end of the storage's purge, or its failure.
   func ended(isDone: Bool) {

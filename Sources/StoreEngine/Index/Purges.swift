@@ -62,11 +62,11 @@ struct Purges: Equatable {
     stage = .sending(through: last)
   }
 
-  mutating func sent(through index: LogIndex) {
+  mutating func beginCutting(through index: LogIndex) {
     if case .sending = stage { stage = .cutting(through: index) }
   }
 
-  mutating func stores() {
+  mutating func beginStoring() {
     if case .cutting = stage { stage = .storing }
   }
 

@@ -91,8 +91,8 @@ extension ShardEngine {
   func touchFollowed(
     _ slot: ChannelSlot,
     _ number: ChannelNumber,
-    _ newer: [(page: PageID, index: LogIndex)],
-    _ tail: [(index: LogIndex, effect: ChannelEffect)]
+    newer: [(page: PageID, index: LogIndex)],
+    tail: [(index: LogIndex, effect: ChannelEffect)]
   ) {
     for (page, index) in newer.sorted(by: { $0.index < $1.index }) {
       dirty.touch(
