@@ -56,7 +56,7 @@ extension ShardEvents {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
-    if request.lane.watcherNumbers[shard.position] >= 0 {
+    if request.lane.watcherNumbers[shard.position] != nil {
       let watcher = watcher(request.lane)
       for cid in cids { subscriptions.unwatch(cid, by: watcher) }
     }

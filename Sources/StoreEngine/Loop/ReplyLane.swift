@@ -21,8 +21,8 @@ package final class ReplyLane {
   package var isClosed = false
   /// Position of the session in each shard's session table, by the shard's position in the loop; −1: not looked up yet.
   var sessionPositions: [Int32]
-  /// Number of the connection among each shard's watchers, likewise; −1: it has no subscriptions there.
-  var watcherNumbers: [Int32]
+  /// Number of the connection among each shard's watchers, likewise; nil: it has no subscriptions there.
+  var watcherNumbers: [WatcherNumber?]
   /// The receiver of delivered bytes reports when they are written (``ConnectionBacklog/wrote(_:)``).
   package let backlog: ConnectionBacklog
   /// Ends the connection because a request that waited does not parse.
@@ -56,7 +56,7 @@ package final class ReplyLane {
     self.end = end
     self.backlog = backlog
     self.sessionPositions = Array(repeating: -1, count: shards)
-    self.watcherNumbers = Array(repeating: -1, count: shards)
+    self.watcherNumbers = Array(repeating: nil, count: shards)
     self.deliver = deliver
     now = ByteBuffer()
     inFlight = ByteBuffer()
