@@ -350,30 +350,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
   }
 
   package func recover(_ shard: ShardID) throws(StorageError) -> StoredShard {
-    var own: [(page: PageID, bytes: ByteBuffer)] = []
-    // No channel has the number 0: the shard's own pages are stored under it.
-    try scan(
-      pages,
-      from: StorageKey.pages(shard, ChannelNumber(0)),
-      to: StorageKey.pages(shard, ChannelNumber(1))
-    ) {
-      key,
-      value throws(StorageError) in
-      guard let page = Self.page(of: key), page.isOfShard else {
-        throw .corrupt("\(directory): a page key of shard \(shard.rawValue)'s own")
-      }
-      own.append((page, value))
-    }
-    var batches: [(index: LogIndex, bytes: ByteBuffer)] = []
-    try scan(log, from: StorageKey.log(shard, .zero), to: StorageKey.logEnd(shard)) {
-      key,
-      value throws(StorageError) in
-      guard let index = key.getInteger(at: key.readerIndex + 2, as: UInt64.self) else {
-        throw .corrupt("\(directory): a log key of shard \(shard.rawValue)")
-      }
-      batches.append((LogIndex(index), value))
-    }
-    return StoredShard(pages: own, log: batches)
+    try handles!.families.readShard(shard, directory: directory)
   }
 
   // MARK: Details
@@ -406,7 +383,7 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     spaceChecks.withLockedValue { $0.passed(byteCount, at: now) }
   }
 
-  private func put(_ batch: OpaquePointer?, _ family: OpaquePointer, _ key: StorageKey, _ value: ByteBuffer) {
+  func put(_ batch: OpaquePointer?, _ family: OpaquePointer, _ key: StorageKey, _ value: ByteBuffer) {
     key.withBytes { key in
       value.withUnsafeReadableBytes { value in
         rocksdb_writebatch_put_cf(
@@ -448,19 +425,13 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
     return ByteBuffer(bytes: UnsafeRawBufferPointer(start: bytes, count: count))
   }
 
-  /// The page that a key ends with; nil if it names none.
-  private static func page(of key: ByteBuffer) -> PageID? {
-    key.getInteger(at: key.readerIndex + key.readableBytes - 8, as: UInt64.self)
-      .flatMap { PageID(sortKey: $0) }
-  }
-
-  /// The page that a key of a channel ends with.
+  /// The page that a key of a channel names.
   private func page(
     of key: ByteBuffer,
     _ shard: ShardID,
     _ channel: ChannelNumber
   ) throws(StorageError) -> PageID {
-    guard let page = Self.page(of: key) else { throw damagedKey(shard, channel) }
+    guard let page = StorageKey.parsePage(key)?.page else { throw damagedKey(shard, channel) }
     return page
   }
 
@@ -470,38 +441,12 @@ package final class RocksDBEngine: StorageEngine, @unchecked Sendable {
 
   func scan(
     _ family: OpaquePointer,
-    from first: StorageKey,
-    to end: StorageKey,
+    from first: StorageKey? = nil,
+    to end: StorageKey? = nil,
     countMax: Int = .max,
     _ body: (ByteBuffer, ByteBuffer) throws(StorageError) -> Void
   ) throws(StorageError) {
-    let bound = rocksdb_readoptions_create()
-    defer { rocksdb_readoptions_destroy(bound) }
-    // The iterator uses the bound, so the buffer must stay in place until the iterator is gone.
-    let endBytes = UnsafeMutableBufferPointer<CChar>.allocate(capacity: end.count)
-    defer { endBytes.deallocate() }
-    end.withBytes { _ = endBytes.initialize(from: UnsafeBufferPointer(start: $0.base, count: $0.count)) }
-    rocksdb_readoptions_set_iterate_upper_bound(bound, endBytes.baseAddress, endBytes.count)
-    let iterator = rocksdb_create_iterator_cf(database, bound, family)
-    defer { rocksdb_iter_destroy(iterator) }
-    first.withBytes { rocksdb_iter_seek(iterator, $0.base, $0.count) }
-    var count = 0
-    while count < countMax, rocksdb_iter_valid(iterator) != 0 {
-      count += 1
-      var keyCount = 0
-      var valueCount = 0
-      guard let key = rocksdb_iter_key(iterator, &keyCount),
-        let value = rocksdb_iter_value(iterator, &valueCount)
-      else { break }
-      try body(
-        ByteBuffer(bytes: UnsafeRawBufferPointer(start: key, count: keyCount)),
-        ByteBuffer(bytes: UnsafeRawBufferPointer(start: value, count: valueCount))
-      )
-      rocksdb_iter_next(iterator)
-    }
-    var failure: UnsafeMutablePointer<CChar>?
-    rocksdb_iter_get_error(iterator, &failure)
-    if let text = Self.consumeError(&failure) { throw Self.error(text, directory) }
+    try handles!.families.scan(family, from: first, to: end, countMax: countMax, directory: directory, body)
   }
 
   static func error(_ text: String, _ directory: String) -> StorageError {

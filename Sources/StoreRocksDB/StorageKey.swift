@@ -1,3 +1,4 @@
+internal import NIOCore
 internal import ReceiptModel
 internal import StoreEngine
 
@@ -17,6 +18,15 @@ struct StorageKey {
 
   /// Reserve room for a whole key, so that it is allocated once: every read and write builds one.
   private init(byteCount: Int) { bytes.reserveCapacity(byteCount) }
+
+  /// A key that was read.
+  init(_ key: ByteBuffer) { bytes = Array(key.readableBytesView) }
+
+  /// The first byte of a key of the pages' family.
+  private enum Kind {
+    static let page = UInt8(ascii: "P")
+    static let directory = UInt8(ascii: "D")
+  }
 
   /// Sizes of the fixed parts of a key.
   private static let prefixByteCount = 3
@@ -55,7 +65,7 @@ struct StorageKey {
   /// Lower bound before the first page of a channel.
   static func pages(_ shard: ShardID, _ channel: ChannelNumber) -> StorageKey {
     var key = StorageKey(byteCount: pageByteCount)
-    key.bytes.append(UInt8(ascii: "P"))
+    key.bytes.append(Kind.page)
     key.append(shard.rawValue)
     key.append(channel.rawValue)
     return key
@@ -63,7 +73,7 @@ struct StorageKey {
 
   static func directory(_ shard: ShardID, _ cid: [UInt8]) -> StorageKey {
     var key = StorageKey(byteCount: prefixByteCount + max(cid.count, indexEntryByteCount))
-    key.bytes.append(UInt8(ascii: "D"))
+    key.bytes.append(Kind.directory)
     key.append(shard.rawValue)
     guard IndexName.isIndex(cid) else {
       key.bytes.append(contentsOf: cid)
@@ -74,14 +84,39 @@ struct StorageKey {
     return key
   }
 
+  // MARK: Parsing
+
+  /// Shard and index of a key of the log; nil if it is damaged.
+  static func parseLog(_ key: ByteBuffer) -> (shard: ShardID, index: LogIndex)? {
+    var key = key
+    guard key.readableBytes == logByteCount, let shard = key.readInteger(as: UInt16.self),
+      let index = key.readInteger(as: UInt64.self)
+    else { return nil }
+    return (ShardID(shard), LogIndex(index))
+  }
+
+  /// The page of a key; nil if it is no page's, or damaged.
+  static func parsePage(_ key: ByteBuffer) -> PageKey? {
+    var key = key
+    guard key.readableBytes == pageByteCount, key.readInteger() == Kind.page,
+      let shard = key.readInteger(as: UInt16.self), let channel = key.readInteger(as: UInt64.self),
+      let page = key.readInteger(as: UInt64.self).flatMap({ PageID(sortKey: $0) })
+    else { return nil }
+    return PageKey(shard: ShardID(shard), channel: ChannelNumber(channel), page: page)
+  }
+
+  /// The shard of a directory entry; nil if the key is none's.
+  static func parseDirectory(_ key: ByteBuffer) -> ShardID? {
+    var key = key
+    guard key.readableBytes > prefixByteCount, key.readInteger() == Kind.directory else { return nil }
+    return key.readInteger(as: UInt16.self).map { ShardID($0) }
+  }
+
   func withBytes<Result>(_ body: ((base: UnsafePointer<CChar>, count: Int)) -> Result) -> Result {
     bytes.withUnsafeBufferPointer { bytes in
       bytes.withMemoryRebound(to: CChar.self) { body(($0.baseAddress!, $0.count)) }
     }
   }
-
-  /// Whether this key sorts after `key`.
-  func sortsAfter(_ key: UnsafeRawBufferPointer) -> Bool { key.lexicographicallyPrecedes(bytes) }
 
   private mutating func append(_ value: some FixedWidthInteger) {
     withUnsafeBytes(of: value.bigEndian) { bytes.append(contentsOf: $0) }

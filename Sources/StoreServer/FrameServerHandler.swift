@@ -14,6 +14,22 @@ final class FrameServerHandler: ChannelInboundHandler {
   typealias InboundIn = ByteBuffer
   typealias OutboundOut = ByteBuffer
 
+  /// The session that a gateway has proven, as the registry knows it.
+  private struct Registration {
+    var session: SessionID
+    var serial: UInt64
+  }
+
+  private enum State {
+    /// Becomes `open`, or `closed` after a refusal or a timeout.
+    case handshaking(ServerHandshake)
+    /// Takes requests. Becomes `closed`.
+    case open(Registration)
+    /// Takes no more frames. Without a registration, the handshake was not finished.
+    case closed(Registration?)
+  }
+
+  private var state: State
   private let servingState: ServingState
   private let terms: ServerHandshake.Terms
   private let registry: ConnectionRegistry
@@ -21,17 +37,13 @@ final class FrameServerHandler: ChannelInboundHandler {
   private let counters: ConnectionCounters
   private var logger: Logger
   private var decoder: FrameDecoder
-  private var handshake: ServerHandshake?
   private var leftover: ByteBuffer?
   private var context: ChannelHandlerContext?
   private var handshakeTimeout: Scheduled<Void>?
-  private var session: SessionID?
   /// Frame length limit before authentication: enough for a hello and a proof.
   private static let handshakeFrameLengthMax: UInt32 = 4_096
-  private var isClosing = false
   private var unanswered = 0
   private let backlog = ConnectionBacklog()
-  private var serial: UInt64 = 0
   private let backups: BackupServer
   private let tlsFailures: HandshakeFailures?
   /// Created with the first backup request.
@@ -58,7 +70,24 @@ final class FrameServerHandler: ChannelInboundHandler {
     self.counters = counters
     self.logger = logger
     self.decoder = FrameDecoder(lengthLimit: Self.handshakeFrameLengthMax)
-    self.handshake = ServerHandshake(terms: terms)
+    self.state = .handshaking(ServerHandshake(terms: terms))
+  }
+
+  private var isOpen: Bool {
+    if case .open = state { true } else { false }
+  }
+
+  private var isClosed: Bool {
+    if case .closed = state { true } else { false }
+  }
+
+  /// Nil until the handshake is finished.
+  private var registration: Registration? {
+    switch state {
+    case .handshaking: nil
+    case .open(let registration): registration
+    case .closed(let registration): registration
+    }
   }
 
   func channelActive(context: ChannelHandlerContext) {
@@ -66,7 +95,7 @@ final class FrameServerHandler: ChannelInboundHandler {
     counters.opened()
     let channel = context.channel
     handshakeTimeout = context.eventLoop.assumeIsolated().scheduleTask(in: .seconds(10)) { [weak self] in
-      guard let self, self.handshake != nil, channel.isActive else { return }
+      guard let self, self.registration == nil, channel.isActive else { return }
       self.end(.handshakeTimeout, "the handshake timed out after 10 s")
     }
     context.fireChannelActive()
@@ -76,13 +105,13 @@ final class FrameServerHandler: ChannelInboundHandler {
     counters.closed()
     handshakeTimeout?.cancel()
     close()
-    if let session { registry.remove(session, serial: serial) }
+    if let registration { registry.remove(registration.session, serial: registration.serial) }
     self.context = nil
     context.fireChannelInactive()
   }
 
   func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-    guard !isClosing else { return }
+    guard !isClosed else { return }
     var buffer = unwrapInboundIn(data)
     if var rest = leftover {
       // Clear before writing: otherwise each read copies everything received so far.
@@ -101,7 +130,7 @@ final class FrameServerHandler: ChannelInboundHandler {
       return
     }
     buffer.moveReaderIndex(forwardBy: consumed)
-    if !isClosing, buffer.readableBytes > 0 { leftover = buffer }
+    if !isClosed, buffer.readableBytes > 0 { leftover = buffer }
   }
 
   func channelReadComplete(context: ChannelHandlerContext) {
@@ -117,7 +146,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   func errorCaught(context: ChannelHandlerContext, error: any Error) {
-    if handshake != nil, let error = error as? TLSError, let tlsFailures {
+    if registration == nil, let error = error as? TLSError, let tlsFailures {
       tlsFailures.record(error, peer: "\(context.remoteAddress.map(String.init(describing:)) ?? "unknown")")
     } else if let count = counters.refusals.occurrencesToLog("failed") {
       logger.info("Connection failed", metadata: ["error": "\(error)", "count": "\(count)"])
@@ -140,11 +169,11 @@ final class FrameServerHandler: ChannelInboundHandler {
   /// Handle the complete frames at the start of `bytes`; return their total length.
   private func receive(_ bytes: RawSpan) throws(WireError) -> Int {
     var offset = 0
-    while !isClosing {
+    while !isClosed {
       guard case .frame(let header, let payloadCount) = try decoder.next(bytes, at: offset) else { break }
       let start = offset + FrameHeader.byteCount
       let payload = bytes.extracting(start..<(start + payloadCount))
-      if handshake == nil, header.kind.isRequest {
+      if isOpen, header.kind.isRequest {
         try request(header, payload, frame: bytes.extracting(offset..<(start + payloadCount)))
       } else {
         try frameOfConnection(header, payload)
@@ -172,20 +201,11 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func frameOfConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
-    if header.kind == .ping, handshake == nil {
-      guard payload.byteCount == 8 else { throw .badValue(.ping) }
-      var buffer = ByteBuffer()
-      buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
-      write(buffer)
-      return
-    }
-    guard var machine = handshake else {
-      guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
-      let backup = backup ?? makeBackup(context)
-      return try backup.receive(header, payload, servingState)
+    guard case .handshaking(var machine) = state else {
+      return try frameOfOpenConnection(header, payload)
     }
     let action = try machine.frameReceived(header.kind, payload, nonce: Nonce.random)
-    handshake = machine
+    state = .handshaking(machine)
     switch action {
     case .send(let challenge):
       var buffer = ByteBuffer()
@@ -198,6 +218,19 @@ final class FrameServerHandler: ChannelInboundHandler {
     }
   }
 
+  private func frameOfOpenConnection(_ header: FrameHeader, _ payload: RawSpan) throws(WireError) {
+    if header.kind == .ping {
+      guard payload.byteCount == 8 else { throw .badValue(.ping) }
+      var buffer = ByteBuffer()
+      buffer.writeFrame(FrameHeader(.pong, correlation: header.correlation)) { $0.writeRaw(payload) }
+      write(buffer)
+      return
+    }
+    guard header.kind.isBackup, let context else { throw .unknownKind(header.kind.rawValue) }
+    let backup = backup ?? makeBackup(context)
+    try backup.receive(header, payload, servingState)
+  }
+
   private func makeBackup(_ context: ChannelHandlerContext) -> BackupFrames {
     let made = BackupFrames(backups: backups, eventLoop: context.eventLoop) { [weak self] in self?.write($0) }
     backup = made
@@ -207,13 +240,12 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func open(_ ready: Ready, session: SessionID, name: String) {
     guard let context else { return }
     handshakeTimeout?.cancel()
-    handshake = nil
     decoder.lengthLimit = terms.frameLengthMax
-    self.session = session
     logger[metadataKey: "gateway"] = "\(name)"
     // Register before reading the serving state: a shutdown or reload closes the connections registered by then, and
     // this one must not keep routes into the old loops.
-    serial = registry.insert(session, context.channel)
+    let serial = registry.insert(session, context.channel)
+    state = .open(Registration(session: session, serial: serial))
     gate.markAuthenticated(context.channel)
     guard let serving = servingState.current() else {
       end(.unavailable, "the store is loading its data; try again")
@@ -251,19 +283,19 @@ final class FrameServerHandler: ChannelInboundHandler {
   private func deliver(_ buffer: ByteBuffer, _ count: Int) {
     unanswered -= count
     let byteCount = buffer.readableBytes
-    guard let context, !isClosing else { return backlog.wrote(byteCount) }
+    guard let context, !isClosed else { return backlog.wrote(byteCount) }
     context.writeAndFlush(wrapOutboundOut(buffer)).whenComplete { [backlog] _ in backlog.wrote(byteCount) }
   }
 
   private func write(_ buffer: ByteBuffer) {
-    guard let context, !isClosing else { return }
+    guard let context, !isClosed else { return }
     context.writeAndFlush(wrapOutboundOut(buffer), promise: nil)
   }
 
   private func refuse(_ error: WireError) {
     switch error {
     // The start of a TLS handshake: bytes 22, 3 and a minor version (RFC 8446 section 5.1).
-    case .lengthTooLarge(let length) where handshake != nil && length >> 16 == 0x1603:
+    case .lengthTooLarge(let length) where registration == nil && length >> 16 == 0x1603:
       end(
         .frameTooLarge,
         "the peer speaks TLS and this store does not: give the store --tls-cert, --tls-key and --tls-ca, "
@@ -280,9 +312,9 @@ final class FrameServerHandler: ChannelInboundHandler {
 
   /// Send the connection an error frame, then close it.
   private func end(_ code: ErrorCode, _ detail: String) {
-    guard let context, !isClosing else { return }
+    guard let context, !isClosed else { return }
     // Throttle the log before authentication: an unproven peer may connect as often as it likes.
-    if let count = handshake == nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
+    if let count = registration != nil ? 1 : counters.refusals.occurrencesToLog(code.name) {
       logger.info(
         "Connection refused",
         metadata: ["code": "\(code.name)", "detail": "\(detail)", "count": "\(count)"]
@@ -297,7 +329,7 @@ final class FrameServerHandler: ChannelInboundHandler {
   }
 
   private func close() {
-    isClosing = true
+    state = .closed(registration)
     leftover = nil
     backup?.close()
     backup = nil

@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import ErasureLedger
 internal import NIOCore
 internal import NIOPosix
@@ -167,7 +166,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   /// Submit a read to the threads; it ends with ``finishedRead(isBackground:)``.
   private func submitRead(isBackground: Bool, _ body: @escaping @Sendable () -> Void) {
     inFlight += 1
-    if !isBackground || backgroundReads.starts(body) { readers.submit { _ in body() } }
+    if !isBackground || backgroundReads.startOrQueue(body) { readers.submit { _ in body() } }
   }
 
   private func finishedRead(isBackground: Bool) {
@@ -221,7 +220,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   }
 
   private func committed(_ result: Result<Void, StorageError>, _ duration: TimeAmount) {
-    pace.took(duration)
+    pace.record(duration)
     readClock()
     loop.committed(result)
     finished()
@@ -326,7 +325,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   private func post<Item: Sendable>(
     _ items: [Item],
     to shard: (Item) -> ShardID,
-    _ hand: @escaping @Sendable (LoopHost, [Item]) -> Void
+    _ receive: @escaping @Sendable (LoopHost, [Item]) -> Void
   ) {
     guard !peers.isEmpty else { return }
     var parts = [[Item]](repeating: [], count: peers.count)
@@ -334,7 +333,7 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
     for (host, part) in zip(peers, parts) where !part.isEmpty {
       host.eventLoop.execute {
         host.readClock()
-        hand(host, part)
+        receive(host, part)
       }
     }
   }
@@ -344,51 +343,4 @@ final class LoopHost: StoreLoopDriver, @unchecked Sendable {
   func report(_ error: StorageError) { events.reported(error) }
 
   func loopHalted(_ error: StorageError) { events.halted(error) }
-}
-
-/// Background reads of a host: those that run on the threads, and those that wait for one of them.
-struct BackgroundReads {
-  typealias Read = @Sendable () -> Void
-
-  /// Maximum number of background reads and peeks (at up to a thousand channels) of one host that run at once. The pool
-  /// has one more thread than that for all hosts, so that other reads overtake them.
-  static let runningMax = 2
-
-  private var waiting: Deque<Read> = []
-  private var running = 0
-
-  /// Whether a read starts now; else it waits.
-  mutating func starts(_ read: @escaping Read) -> Bool {
-    guard running < Self.runningMax else {
-      waiting.append(read)
-      return false
-    }
-    running += 1
-    return true
-  }
-
-  /// End a read; return the one that starts in its place.
-  mutating func finishedOne() -> Read? {
-    if let next = waiting.popFirst() { return next }
-    running -= 1
-    return nil
-  }
-}
-
-/// Decides whether commits are quick enough for an event loop, by a moving average of their duration.
-struct CommitPace {
-  /// Average above which commits leave the loop. A commit on a disk with a fast sync takes a tenth to a quarter of
-  /// this.
-  static let quickMicroseconds: Double = 1_000
-  /// Some 150 marks. A smaller group means that the loop has nothing else to do.
-  static let smallBytes = 4_096
-  private var meanMicroseconds: Double = 0
-
-  var isQuick: Bool { meanMicroseconds < Self.quickMicroseconds }
-
-  mutating func took(_ duration: TimeAmount) {
-    let microseconds = Double(duration.nanoseconds) / 1_000
-    // One stall of 20 ms moves commits off the loop; some thirty quick ones move them back.
-    meanMicroseconds += (microseconds - meanMicroseconds) / 10
-  }
 }

@@ -1,5 +1,4 @@
-package import ErasureLedger
-package import LinkSecurity
+internal import LinkSecurity
 package import Logging
 internal import NIOConcurrencyHelpers
 package import NIOCore
@@ -8,33 +7,6 @@ package import Operations
 internal import ReceiptModel
 internal import ReceiptWire
 package import StoreEngine
-
-/// Configuration of a store server.
-package struct StoreServerConfiguration: Sendable {
-  package var host: String
-  package var port: Int
-  /// Number of event loops; each owns a part of the shards.
-  package var loops: Int
-  /// The shared secret, then the previous one. Empty: gateways are not authenticated.
-  package var secrets: [[UInt8]] = []
-  /// Mutual TLS; nil for plaintext.
-  package var tls: LinkTLS?
-  /// Maximum number of unanswered requests per connection.
-  package var window: UInt32 = 32_768
-  /// Connection limits. Gateways have a connection for each of their loops; a proven peer has finished its handshake.
-  package var connections = ConnectionLimits(total: 4_096, perAddress: 4_096, unauthenticated: 1_024)
-  package var engine = StoreLoopConfiguration()
-  /// How far the clock may be set forward.
-  package var clock = ClockGuard.Limits()
-  /// Ledger that records users before they are erased; nil for none.
-  package var erasures: ErasureLedger?
-
-  package init(host: String, port: Int, loops: Int) {
-    self.host = host
-    self.port = port
-    self.loops = loops
-  }
-}
 
 /// tidemark-store's server: listens, opens connections, and runs the loops' shards on their storage.
 package final class StoreServer: Sendable {
@@ -61,14 +33,8 @@ package final class StoreServer: Sendable {
     struct State {
       var storage: (any StorageEngine)?
       var listener: (any Channel)?
-      var isStopping = false
+      var lifecycle = StoreLifecycle()
       var failedCommits: UInt64 = 0
-      /// Number of times that the loops were made from storage.
-      var generation: UInt64 = 0
-      /// Loops up to this generation have halted, including those that are starting.
-      var haltedGeneration: UInt64 = 0
-      /// Set while the loops serve: a halt then starts a reload. Before that, the start handles it.
-      var isUp = false
       var reload: Task<Void, Never>?
     }
     let state = NIOLockedValueBox(State())
@@ -164,7 +130,7 @@ package final class StoreServer: Sendable {
   /// Drain gateways, wait for work in progress, and close the storage.
   package func stop() async {
     let (listener, reload) = shared.state.withLockedValue { state in
-      state.isStopping = true
+      state.lifecycle.stop()
       return (state.listener, state.reload)
     }
     try? await listener?.close()
@@ -201,8 +167,7 @@ package final class StoreServer: Sendable {
   private func startLoops(on storage: any StorageEngine) async throws -> Bool {
     let generation = shared.state.withLockedValue { state in
       state.storage = storage
-      state.generation += 1
-      return state.generation
+      return state.lifecycle.begin()
     }
     let shardCount = source.shardCount
     let loops = Array(group.makeIterator())
@@ -261,15 +226,12 @@ package final class StoreServer: Sendable {
       host.eventLoop.execute { host.startSync(everyMilliseconds: interval) }
     }
     if let host = hosts.first { host.eventLoop.execute { host.startCompactingOld() } }
-    let isUp = shared.state.withLockedValue { state in
-      state.isUp = state.haltedGeneration < generation
-      return state.isUp
-    }
-    if isUp {
+    let isServing = shared.state.withLockedValue { $0.lifecycle.started() }
+    if isServing {
       backups.attach(storage)
       logger.info("Shards are serving", metadata: ["shards": "\(shardCount)", "log_batches": "\(recovered)"])
     }
-    return isUp
+    return isServing
   }
 
   /// Stop the loops, close the connections that have routes into them, wait for their threads, and close the
@@ -293,13 +255,13 @@ package final class StoreServer: Sendable {
   private func halted(_ error: StorageError, generation: UInt64) {
     let isFirst = shared.state.withLockedValue { state in
       state.failedCommits += 1
-      guard generation > state.haltedGeneration else { return false }
-      state.haltedGeneration = generation
-      if state.isUp, !state.isStopping {
-        state.isUp = false
+      switch state.lifecycle.halted(generation: generation) {
+      case .ignore: return false
+      case .report: return true
+      case .reportAndReload:
         state.reload = Task { await self.reload() }
+        return true
       }
-      return true
     }
     guard isFirst else { return }
     logger.error(
@@ -315,7 +277,7 @@ package final class StoreServer: Sendable {
 
   /// Reload everything from storage, and retry until that succeeds.
   private func reload() async {
-    let isStopping = { [shared] in shared.state.withLockedValue { $0.isStopping } }
+    let isStopping = { [shared] in shared.state.withLockedValue { $0.lifecycle.isStopping } }
     var pauses = Self.reloadPausesMin
     while true {
       await stopLoops()
@@ -354,12 +316,13 @@ package final class StoreServer: Sendable {
   package func statistics() async -> Statistics {
     var sum = Statistics()
     for host in serving.current()?.hosts ?? [] {
-      let part = try? await host.eventLoop.submit {
-        (counters: host.loop.counters, gauges: host.loop.gauges)
+      let next = try? await host.eventLoop.submit { [sum] in
+        var next = sum
+        next.loops += host.loop.counters
+        host.loop.addGauges(to: &next.now)
+        return next
       }.get()
-      guard let part else { continue }
-      sum.loops += part.counters
-      sum.now += part.gauges
+      if let next { sum = next }
     }
     sum.connections = counters.current.now
     sum.connectionsOpened = counters.current.opened

@@ -8,9 +8,9 @@ import Testing
   @Test func readsBeyondMaximumWaitInOrder() {
     let ran = Mutex<[Int]>([])
     var reads = BackgroundReads()
-    for _ in 0..<BackgroundReads.runningMax { #expect(reads.starts {}) }
+    for _ in 0..<BackgroundReads.runningMax { #expect(reads.startOrQueue {}) }
     for number in 1...3 {
-      #expect(!reads.starts { ran.withLock { $0.append(number) } })
+      #expect(!reads.startOrQueue { ran.withLock { $0.append(number) } })
     }
     for _ in 1...3 { reads.finishedOne()?() }
     #expect(ran.withLock { $0 } == [1, 2, 3])
@@ -18,9 +18,9 @@ import Testing
 
   @Test func endedReadFreesItsPlace() {
     var reads = BackgroundReads()
-    for _ in 0..<BackgroundReads.runningMax { #expect(reads.starts {}) }
+    for _ in 0..<BackgroundReads.runningMax { #expect(reads.startOrQueue {}) }
     #expect(reads.finishedOne() == nil)
-    #expect(reads.starts {})
-    #expect(!reads.starts {})
+    #expect(reads.startOrQueue {})
+    #expect(!reads.startOrQueue {})
   }
 }

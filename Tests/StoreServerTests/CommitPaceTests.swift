@@ -9,16 +9,16 @@ import Testing
 
   @Test func oneStallMovesCommitsOffTheLoop() {
     var pace = CommitPace()
-    pace.took(.milliseconds(20))
+    pace.record(.milliseconds(20))
     #expect(!pace.isQuick)
   }
 
   @Test func quickCommitsMoveBackToTheLoop() {
     var pace = CommitPace()
-    pace.took(.milliseconds(20))
+    pace.record(.milliseconds(20))
     var count = 0
     while !pace.isQuick, count < 100 {
-      pace.took(.microseconds(150))
+      pace.record(.microseconds(150))
       count += 1
     }
     #expect((5...40).contains(count))
@@ -26,9 +26,9 @@ import Testing
 
   @Test func durationsBelowTheBoundStayOnTheLoop() {
     var pace = CommitPace()
-    for _ in 0..<1_000 { pace.took(.microseconds(900)) }
+    for _ in 0..<1_000 { pace.record(.microseconds(900)) }
     #expect(pace.isQuick)
-    for _ in 0..<1_000 { pace.took(.microseconds(1_100)) }
+    for _ in 0..<1_000 { pace.record(.microseconds(1_100)) }
     #expect(!pace.isQuick)
   }
 }

@@ -1,49 +1,3 @@
-/// A list page in progress (R11). The scan goes over the rows from its cursor on, in slices, and judges each row in its
-/// state at that moment. At the end it checks the collected rows again, so that nobody who has left or hides by then is
-/// named.
-package struct MemberListScan: Sendable {
-  package let message: SequenceNumber
-  package let list: MemberList
-  package let order: ListOrder
-  /// Number of entries in the page, at least 1.
-  package let limit: Int
-  let cursor: ListCursor?
-  package internal(set) var times: MemberTimes
-  /// The next row to examine.
-  var row: UInt32 = 0
-  /// Earlier joins count as made at this time for this viewer (R6).
-  var historyStart = Timestamp.none
-  /// The entries found so far; in join order up to one more than the page has.
-  var entries: [ListEntry] = []
-  /// The cursor of the next page, if there is a further entry.
-  package internal(set) var next: ListCursor?
-
-  /// The page, once the scan is done.
-  package var page: [ListEntry] { entries }
-
-  /// The cost of looking up a time, in examined rows: it scans a tail of steps.
-  static let timeCost = 64
-  /// The cost of looking up an acknowledgement.
-  static let acknowledgementCost = 8
-
-  init(
-    message: SequenceNumber,
-    list: MemberList,
-    order: ListOrder,
-    limit: Int,
-    cursor: ListCursor?,
-    times: MemberTimes
-  ) {
-    self.message = message
-    self.list = list
-    self.order = order
-    self.limit = limit
-    self.cursor = cursor
-    self.times = times
-    if case .row(let first) = cursor { row = first }
-  }
-}
-
 extension ChannelState {
   /// Maximum number of members of a channel whose lists can be ordered by time (R11).
   package static let timeOrderMembersMax = 1_000
@@ -120,7 +74,14 @@ extension ChannelState {
     let message = scan.message
     switch scan.list {
     case .readers:
-      let time = readTime(row, message, options, .others, settings: settings, &scan.times)
+      let time = readTime(
+        row,
+        message,
+        options: options,
+        viewpoint: .others,
+        settings: settings,
+        times: &scan.times
+      )
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -129,7 +90,14 @@ extension ChannelState {
         sortTime: time?.sortTime
       )
     case .delivered:
-      let time = deliveredTime(row, message, options, .others, settings: settings, &scan.times)
+      let time = deliveredTime(
+        row,
+        message,
+        options: options,
+        viewpoint: .others,
+        settings: settings,
+        times: &scan.times
+      )
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -137,7 +105,7 @@ extension ChannelState {
         sortTime: time?.sortTime
       )
     case .acknowledged:
-      let time = acknowledgementTime(row, message, .others, settings: settings)
+      let time = acknowledgementTime(row, message, viewpoint: .others, settings: settings)
       return ListEntry(
         row: row,
         at: time?.at ?? .none,
@@ -222,12 +190,12 @@ extension ChannelState {
   func acknowledgedAt(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ eyes: Viewpoint,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: borrowing MemberTimes
+    times: borrowing MemberTimes
   ) -> Timestamp {
-    guard eyes == .own || !rows.hidesRead(row),
-      let time = acknowledgementTime(row, sequence, eyes, settings: settings)
+    guard viewpoint == .own || !rows.hidesRead(row),
+      let time = acknowledgementTime(row, sequence, viewpoint: viewpoint, settings: settings)
     else { return .none }
     return times.latest(time.at)
   }
@@ -238,19 +206,26 @@ extension ChannelState {
   func memberStatus(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint,
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: inout MemberTimes
+    times: inout MemberTimes
   ) -> MemberStatus {
     var read: ShownTime?
-    if eyes == .own || hasRead(row, sequence, options) {
-      read = readTime(row, sequence, options, eyes, settings: settings, &times)
+    if viewpoint == .own || hasRead(row, sequence, options) {
+      read = readTime(
+        row,
+        sequence,
+        options: options,
+        viewpoint: viewpoint,
+        settings: settings,
+        times: &times
+      )
     }
     // Reading implies delivery (R3).
     let delivered = ShownTime.earlier(
       read,
-      deliveredTime(row, sequence, options, eyes, settings: settings, &times)
+      deliveredTime(row, sequence, options: options, viewpoint: viewpoint, settings: settings, times: &times)
     )
     return MemberStatus(
       status: read != nil ? .read : delivered != nil ? .delivered : .sent,
@@ -258,7 +233,7 @@ extension ChannelState {
       deliveredAt: times.latest(delivered?.at ?? .none),
       readIsExact: read?.isExact ?? true,
       deliveredIsExact: delivered?.isExact ?? true,
-      acknowledgedAt: acknowledgedAt(row, sequence, eyes, settings: settings, times)
+      acknowledgedAt: acknowledgedAt(row, sequence, viewpoint: viewpoint, settings: settings, times: times)
     )
   }
 }

@@ -67,7 +67,7 @@ extension ChannelState {
   /// Whether others see that an expected member has read the message: by position or by acknowledgement (R9).
   func hasRead(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool {
     guard options.readEvents, !rows.hidesRead(row) else { return false }
-    return hasReached(row, sequence, options, .others) || hasAcknowledged(row, sequence)
+    return hasReached(row, sequence, options: options, viewpoint: .others) || hasAcknowledged(row, sequence)
   }
 
   /// Whether others see that an expected member has acknowledged the message (R7, R9), even if the channel hides reads.
@@ -79,16 +79,17 @@ extension ChannelState {
   /// read watermark regardless of a marker (R3, R4, R7, R8). Ignores acknowledgements.
   func shownDelivered(_ row: MemberOrdinal, _ sequence: SequenceNumber, _ options: ChannelTypeOptions) -> Bool
   {
-    isDelivered(row, sequence, options, .others) || isReached(row, sequence, options, .others)
+    isDelivered(row, sequence, options: options, viewpoint: .others)
+      || isReached(row, sequence, options: options, viewpoint: .others)
   }
 
   private func isDelivered(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint
   ) -> Bool {
-    (eyes == .own || rows.showsDelivered(row, options))
+    (viewpoint == .own || rows.showsDelivered(row, options))
       && rows.delivered[row] >= sequence
   }
 
@@ -96,32 +97,40 @@ extension ChannelState {
   private func isReached(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint
   ) -> Bool {
-    (eyes == .own || rows.showsRead(row, options))
+    (viewpoint == .own || rows.showsRead(row, options))
       && rows.read[row] >= sequence
   }
 
   /// When an expected member read the message: the earlier of the step that reached it and of their acknowledgement
   /// (R9, R17). Nil if there is neither.
   ///
-  /// - Parameter eyes: for `others`, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
+  /// - Parameter viewpoint: for `others`, the caller ensures that the kind is shown (``hasRead(_:_:_:)``).
   func readTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint,
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: inout MemberTimes
+    times: inout MemberTimes
   ) -> ShownTime? {
     var byStep: ShownTime?
-    if hasReached(row, sequence, options, eyes) {
-      byStep = stepTime(.read, row, sequence, options, eyes, settings: settings, &times)
+    if hasReached(row, sequence, options: options, viewpoint: viewpoint) {
+      byStep = stepTime(
+        .read,
+        row,
+        sequence,
+        options: options,
+        viewpoint: viewpoint,
+        settings: settings,
+        times: &times
+      )
     }
     return ShownTime.earlier(
       byStep,
-      acknowledgementTime(row, sequence, eyes, settings: settings)
+      acknowledgementTime(row, sequence, viewpoint: viewpoint, settings: settings)
     )
   }
 
@@ -130,17 +139,33 @@ extension ChannelState {
   func deliveredTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint,
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: inout MemberTimes
+    times: inout MemberTimes
   ) -> ShownTime? {
     var delivered: ShownTime?
-    if isDelivered(row, sequence, options, eyes) {
-      delivered = stepTime(.delivered, row, sequence, options, eyes, settings: settings, &times)
+    if isDelivered(row, sequence, options: options, viewpoint: viewpoint) {
+      delivered = stepTime(
+        .delivered,
+        row,
+        sequence,
+        options: options,
+        viewpoint: viewpoint,
+        settings: settings,
+        times: &times
+      )
     }
-    guard isReached(row, sequence, options, eyes) else { return delivered }
-    let read = stepTime(.read, row, sequence, options, eyes, settings: settings, &times)
+    guard isReached(row, sequence, options: options, viewpoint: viewpoint) else { return delivered }
+    let read = stepTime(
+      .read,
+      row,
+      sequence,
+      options: options,
+      viewpoint: viewpoint,
+      settings: settings,
+      times: &times
+    )
     return ShownTime.earlier(read, delivered)
   }
 
@@ -157,10 +182,10 @@ extension ChannelState {
   private func hasReached(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint
   ) -> Bool {
-    if eyes == .own || options.markUnread == .public { return rows.ownPosition(row) >= sequence }
+    if viewpoint == .own || options.markUnread == .public { return rows.ownPosition(row) >= sequence }
     return rows.read[row] >= sequence
   }
 
@@ -173,10 +198,10 @@ extension ChannelState {
     _ kind: StepKind,
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ options: ChannelTypeOptions,
-    _ eyes: Viewpoint,
+    options: ChannelTypeOptions,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable,
-    _ times: inout MemberTimes
+    times: inout MemberTimes
   ) -> ShownTime {
     func shownSince() -> Timestamp {
       let since = settings.shownSince(users.id(rows.user(row)))
@@ -189,17 +214,17 @@ extension ChannelState {
       row,
       reaching: sequence,
       count: kind == .read ? rows.read.stepCount(row) : rows.delivered.stepCount(row),
-      last: isHidden && eyes == .others ? shownSince() : last,
+      last: isHidden && viewpoint == .others ? shownSince() : last,
       since: messages.registeredAt(sequence),
       kept: options.keptSteps,
       isOfThread: isThread,
-      seesHidden: eyes == .own,
+      seesHidden: viewpoint == .own,
       in: times.segments
     )
     switch time {
     case .exact(let at): return ShownTime(at: at, isExact: true)
     case .latest(let at): return ShownTime(at: at, isExact: false, isBound: true)
-    case .hidden(let at): return ShownTime(at: eyes == .own ? at : shownSince(), isExact: false)
+    case .hidden(let at): return ShownTime(at: viewpoint == .own ? at : shownSince(), isExact: false)
     case .stored(let range):
       times.needs(range)
       return ShownTime(at: last, isExact: false)
@@ -209,13 +234,13 @@ extension ChannelState {
   func acknowledgementTime(
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,
-    _ eyes: Viewpoint,
+    viewpoint: Viewpoint,
     settings: borrowing UserSettingsTable
   ) -> ShownTime? {
     guard messages.flags(sequence).contains(.receipt), let record = receipts.record(sequence, row) else {
       return nil
     }
-    if record.isHidden, eyes == .others {
+    if record.isHidden, viewpoint == .others {
       return ShownTime(at: settings.shownSince(users.id(rows.user(row))).read, isExact: false)
     }
     if record.at != .none { return ShownTime(at: record.at, isExact: true) }

@@ -28,7 +28,7 @@ extension ShardState {
     times: MemberTimes
   ) throws(Refusal) -> MemberListScan {
     let sequence = try shownMessage(message, in: slot, viewer)
-    try checkList(slot, viewer, sequence, query.order)
+    try checkList(slot, of: sequence, for: viewer, order: query.order)
     if query.list == .acknowledged || query.list == .unacknowledged {
       guard self[slot].receipts.isRequested(sequence) else { throw .receiptNotRequested }
     }
@@ -60,7 +60,7 @@ extension ShardState {
     // The viewer may have left and joined again.
     guard viewer.sees(scan.message) else { throw .messageNotFound }
     guard !isDeleted(scan.message, in: slot) else { throw .messageDeleted }
-    try checkList(slot, viewer, scan.message, scan.order)
+    try checkList(slot, of: scan.message, for: viewer, order: scan.order)
     return self[slot].advance(&scan, budget: &budget, options(slot), settings: settings)
   }
 
@@ -83,9 +83,9 @@ extension ShardState {
 
   private func checkList(
     _ slot: ChannelSlot,
-    _ viewer: ChannelViewer,
-    _ sequence: SequenceNumber,
-    _ order: ListOrder
+    of sequence: SequenceNumber,
+    for viewer: ChannelViewer,
+    order: ListOrder
   ) throws(Refusal) {
     guard self[slot].showsCounts(of: sequence, to: viewer, options(slot)) else { throw .countsNotVisible }
     guard order == .joined || self[slot].rows.activeCount <= ChannelState.timeOrderMembersMax else {
@@ -119,10 +119,10 @@ extension ShardState {
     return self[slot].memberStatus(
       row,
       sequence,
-      options,
-      isOwn ? .own : .others,
+      options: options,
+      viewpoint: isOwn ? .own : .others,
       settings: settings,
-      &times
+      times: &times
     )
   }
 

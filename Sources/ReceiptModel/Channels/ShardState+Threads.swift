@@ -339,7 +339,15 @@ extension ShardState {
         effects.append(droppingSteps(thread, senderRow))
       }
     }
-    decideSent(channel, thread, senderRow, of: sender, sequence, at: record.registeredAt, into: &effects)
+    decideSent(
+      channel,
+      thread: thread,
+      senderRow,
+      of: sender,
+      sequence,
+      at: record.registeredAt,
+      into: &effects
+    )
     return sequence
   }
 
@@ -434,7 +442,7 @@ extension ShardState {
   ///   - member: the sender's row in the channel; what they hide there, they hide in its threads.
   private func decideSent(
     _ channel: ChannelSlot,
-    _ thread: ChannelSlot?,
+    thread: ChannelSlot?,
     _ row: MemberOrdinal,
     of member: MemberOrdinal,
     _ sequence: SequenceNumber,

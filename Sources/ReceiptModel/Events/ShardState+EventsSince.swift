@@ -265,7 +265,7 @@ extension ShardState {
       if !slot.isThread, !events.isPast(joinedAt) {
         events.add(.memberAdded(row, at: joinedAt), at: joinedAt)
       }
-      appendChanged(slot, row, optionsChangedAt, &reached, to: &events)
+      appendChanged(slot, row, optionsChangedAt: optionsChangedAt, &reached, to: &events)
       if events.isFull { return false }
     }
     return true
@@ -309,7 +309,7 @@ extension ShardState {
   private func appendChanged(
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
-    _ optionsChangedAt: Timestamp,
+    optionsChangedAt: Timestamp,
     _ reached: inout Reached,
     to events: inout ChangedSince
   ) {

@@ -78,7 +78,7 @@ extension ShardState {
   /// Mark messages delivered up to one that may have arrived some time ago (R3, R20). Does nothing for a member
   /// without a row in the reply's thread (R15).
   ///
-  /// - Parameter acked: the caller's time of arrival; none: now. Clamped: see ``shownTime(_:_:_:_:at:)``.
+  /// - Parameter acked: the caller's time of arrival; none: now. Clamped: see ``shownTime(acked:_:_:_:at:)``.
   package func decidePush(
     _ target: PushTarget,
     acked: Timestamp,
@@ -92,7 +92,7 @@ extension ShardState {
     let start = effects.count
     let number = self[slot].number
     let isHidden = self[slot].rows.hidesDelivered(row)
-    let shown = shownTime(acked, slot, row, target.sequence, at: time)
+    let shown = shownTime(acked: acked, slot, row, target.sequence, at: time)
     decideCloseSegment(slot, row, .delivered, to: target.sequence, into: &effects)
     effects.append(
       shown == time
@@ -109,7 +109,7 @@ extension ShardState {
   /// before the row's last step that others may have seen. Nor is it before the user became visible again: a delivery
   /// made while hidden has no time to show (R7). It is not after now.
   private func shownTime(
-    _ acked: Timestamp,
+    acked: Timestamp,
     _ slot: ChannelSlot,
     _ row: MemberOrdinal,
     _ sequence: SequenceNumber,

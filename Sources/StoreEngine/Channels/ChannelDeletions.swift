@@ -3,60 +3,6 @@ internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
-/// Deleted channels whose pages are still on storage. The pages are dropped once the deletion is durable. Until then
-/// the channels' names are not looked up on storage, and the log is kept, so that a restart deletes the channels again.
-struct PendingDrops {
-  private struct Deletion {
-    var index: LogIndex
-    var drop: CommitGroup.Drop
-  }
-
-  /// Channels to drop, in log order.
-  private var waiting: [Deletion] = []
-  /// Channels that the commit in flight drops.
-  private var inFlight: [Deletion] = []
-  /// By cid, unless another channel has the name by now: the batch of the deletion, and the channel's number.
-  private var absent: [[UInt8]: (index: LogIndex, channel: ChannelNumber)] = [:]
-
-  var isEmpty: Bool { waiting.isEmpty && inFlight.isEmpty }
-
-  /// Oldest deletion that is still to be dropped on storage.
-  var oldest: LogIndex? { inFlight.first?.index ?? waiting.first?.index }
-
-  /// Last deletion so far. An answer that a channel does not exist may leave when it is durable.
-  private(set) var last = LogIndex.zero
-
-  mutating func append(_ drop: CommitGroup.Drop, at index: LogIndex) {
-    waiting.append(Deletion(index: index, drop: drop))
-    absent[drop.cid] = (index, drop.channel)
-    last = index
-  }
-
-  /// Record that a channel of this name was created again.
-  mutating func nameReused(_ cid: String) {
-    if !absent.isEmpty { absent[Array(cid.utf8)] = nil }
-  }
-
-  /// Batch that deleted a channel of this name, if the channel is known to be gone whatever storage holds.
-  func index(absent cid: [UInt8]) -> LogIndex? { absent.isEmpty ? nil : absent[cid]?.index }
-
-  /// Take the drops whose deletion is durable.
-  mutating func take(durable: LogIndex) -> [CommitGroup.Drop] {
-    let count = waiting.prefix { $0.index <= durable }.count
-    inFlight += waiting.prefix(count)
-    waiting.removeFirst(count)
-    return inFlight.map(\.drop)
-  }
-
-  /// Complete the drops of a commit: from here on storage no longer finds these channels.
-  mutating func committed() {
-    for deletion in inFlight where absent[deletion.drop.cid]?.channel == deletion.drop.channel {
-      absent[deletion.drop.cid] = nil
-    }
-    inFlight.removeAll(keepingCapacity: true)
-  }
-}
-
 /// A sliced deletion: the channel has more users than one turn has room for. Each turn queues membership removals for
 /// some of them. Meanwhile requests do not find the channel, but its name is not free yet. The log is kept from the
 /// start of the deletion, so that a restart resumes it.
@@ -94,7 +40,7 @@ final class ChannelDeletions: ShardPart {
   func nameReused(_ cid: String) { drops.nameReused(cid) }
 
   /// Drop the deletions in progress, which the next start resumes.
-  func stop() { slicedDeletions = [] }
+  override func stop() { slicedDeletions = [] }
 
   /// Delete a channel in memory with the gathering batch.
   func end(_ slot: ChannelSlot, _ number: ChannelNumber, _ cid: String, at index: LogIndex) {
@@ -148,7 +94,7 @@ final class ChannelDeletions: ShardPart {
     _ = shard.state.advance(clock: shard.loop.clock)
     let index = shard.log.gatheringIndex
     var scan = ShardState.MembershipScan()
-    let isDone = decideDeletionSlice(slot, &scan)
+    let isDone = decideDeletionSlice(slot, &scan, into: &request.effects)
     // From here on the counter is covered: a duplicate is answered when the deletion that it began has finished.
     shard.applyCommand(slot, request)
     guard !isDone else {
@@ -191,13 +137,17 @@ final class ChannelDeletions: ShardPart {
   }
 
   /// Decide one slice, limited by the room in this turn and in the outbox.
-  private func decideDeletionSlice(_ slot: ChannelSlot, _ scan: inout ShardState.MembershipScan) -> Bool {
+  private func decideDeletionSlice(
+    _ slot: ChannelSlot,
+    _ scan: inout ShardState.MembershipScan,
+    into effects: inout [Effect]
+  ) -> Bool {
     let granted = min(
       shard.loop.budget.changes,
       shard.configuration.changesPendingMax - shard.state.outbox.count
     )
     var left = max(0, granted)
-    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &shard.effects)
+    let isDone = shard.state.decideDelete(channel: slot, &scan, limit: &left, into: &effects)
     shard.loop.budget.useChanges(max(0, granted) - max(0, left))
     return isDone
   }
@@ -216,10 +166,10 @@ final class ChannelDeletions: ShardPart {
       else {
         return
       }
-      shard.effects.removeAll(keepingCapacity: true)
+      var effects: [Effect] = []
       let index = shard.log.gatheringIndex
-      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan)
-      if !shard.effects.isEmpty { shard.applyEffects(deletion.slot, session: nil) }
+      let isDone = decideDeletionSlice(deletion.slot, &deletion.scan, into: &effects)
+      if !effects.isEmpty { shard.applyEffects(effects, to: deletion.slot) }
       guard isDone else {
         slicedDeletions.append(deletion)
         continue

@@ -1,4 +1,3 @@
-internal import DequeModule
 internal import NIOCore
 package import ReceiptModel
 internal import ReceiptWire
@@ -31,80 +30,6 @@ package struct LoadRequest: Hashable, Sendable {
   package var loadID: UInt32
   /// A background read: reads that requests wait for go first.
   package var isBackground = false
-}
-
-/// Effects of the log's tail for channels that are not in memory. Recovery and followers index them, and loads apply
-/// them.
-struct LogTail: ~Copyable {
-  private var effects: [ChannelNumber: [(index: LogIndex, effect: ChannelEffect)]] = [:]
-  /// Number of effects.
-  private(set) var effectCount = 0
-  /// Each channel's first effect, oldest first. Entries of channels that were loaded since are removed late.
-  private var firsts: Deque<(index: LogIndex, channel: ChannelNumber)> = []
-  /// Channels created in the tail, which storage does not find by their cid yet.
-  private var numbers: [[UInt8]: ChannelNumber] = [:]
-  private var order: Deque<ChannelNumber> = []
-  /// Channels that could not be read. They are retried later, because they hold the log.
-  private var postponed: [ChannelNumber] = []
-
-  var isEmpty: Bool { effects.isEmpty }
-  var hasPostponed: Bool { !postponed.isEmpty }
-  var count: Int { effects.count }
-
-  mutating func append(_ effect: ChannelEffect, on channel: ChannelNumber, at index: LogIndex) {
-    if effects[channel] == nil {
-      order.append(channel)
-      firsts.append((index, channel))
-    }
-    effects[channel, default: []].append((index, effect))
-    effectCount += 1
-    if case .channelAssigned(let cid, _, _) = effect { numbers[Array(cid.utf8)] = channel }
-  }
-
-  func number(of cid: [UInt8]) -> ChannelNumber? { numbers[cid] }
-
-  /// Return the log index of the oldest effect.
-  mutating func oldest() -> LogIndex? {
-    while let first = firsts.first {
-      if effects[first.channel]?.first?.index == first.index { return first.index }
-      firsts.removeFirst()
-    }
-    return nil
-  }
-
-  /// Return the next channel to load, so that its pages can be written and the log can be cut.
-  mutating func next() -> ChannelNumber? {
-    while let channel = order.popFirst() {
-      if effects[channel] != nil { return channel }
-    }
-    return nil
-  }
-
-  mutating func postpone(_ channel: ChannelNumber) { postponed.append(channel) }
-
-  mutating func retryPostponed() {
-    order.append(contentsOf: postponed)
-    postponed = []
-  }
-
-  func effects(of channel: ChannelNumber) -> [(index: LogIndex, effect: ChannelEffect)] {
-    effects[channel] ?? []
-  }
-
-  func hasEffects(on channel: ChannelNumber) -> Bool { effects[channel] != nil }
-
-  mutating func remove(_ channel: ChannelNumber, cid: [UInt8]) {
-    if numbers[cid] == channel { numbers[cid] = nil }
-    effectCount -= effects.removeValue(forKey: channel)?.count ?? 0
-  }
-
-  /// Cid, creation time and own options of a channel that was created in the tail.
-  func head(of channel: ChannelNumber) -> (cid: String, created: Timestamp, own: OptionPatch)? {
-    for (_, effect) in effects[channel] ?? [] {
-      if case .channelAssigned(let cid, let created, let own) = effect { return (cid, created, own) }
-    }
-    return nil
-  }
 }
 
 /// The reads of channels from storage that are in flight, and the requests that wait for them.
@@ -334,7 +259,7 @@ final class ChannelLoads: ShardPart {
     shard.tail.remove(number, cid: cid)
     for effect in content.effects { shard.state.assign(effect, to: slot) }
     if shard.loop.isFollowing {
-      shard.touchFollowed(slot, number, content.newer, tail)
+      shard.touchFollowed(slot, number, newer: content.newer, tail: tail)
     } else {
       for (page, index) in content.newer {
         shard.dirty.touch(slot, page, at: index, elapsed: 0, loggedBytes: 0, isRecovered: true)
@@ -359,111 +284,5 @@ final class ChannelLoads: ShardPart {
     if let head = shard.tail.head(of: number) { return Array(head.cid.utf8) }
     guard stored == nil else { throw .corrupt("\(location): is missing") }
     return nil
-  }
-}
-
-/// Contents of a channel: per page its effects, then the newer effects of the tail for that page. Pages are
-/// independent, but a segment must be complete before the next one begins.
-private struct LoadedContent {
-  private(set) var effects: [ChannelEffect] = []
-  /// Pages with effects that are only in the log, and the log index of each such effect.
-  private(set) var newer: [(page: PageID, index: LogIndex)] = []
-  private var parts = LoadedParts()
-  private var threads = ThreadContents()
-  /// Messages up to here are truncated.
-  private var truncated: UInt32 = 0
-  /// Number of pages of a user's index so far; they must be consecutive.
-  private var membershipPages: UInt32 = 0
-
-  /// Throw where the effects are inconsistent, so that assigning them would trap.
-  init(
-    _ number: ChannelNumber,
-    _ pages: [(page: PageID, content: Page)],
-    _ tail: [(index: LogIndex, effect: ChannelEffect)],
-    _ location: String
-  ) throws(StorageError) {
-    var tails: [PageID: [(index: LogIndex, effect: ChannelEffect)]] = [:]
-    for item in tail { tails[item.effect.page, default: []].append(item) }
-    var contents: [PageID: Page] = [:]
-    for (page, content) in pages { contents[page] = content }
-    for page in Set(contents.keys).union(tails.keys).sorted(by: { $0.sortKey < $1.sortKey }) {
-      let included = contents[page]?.index ?? .zero
-      if case .memberships(let number) = page {
-        guard number == membershipPages else {
-          throw .corrupt("\(location), page \(page): the previous page is missing")
-        }
-        membershipPages += 1
-      }
-      for effect in contents[page]?.effects ?? [] {
-        guard case .channel(number, let effect) = effect, effect.page == page, follows(effect) else {
-          throw .corrupt("\(location), page \(page): an effect that does not belong to the page")
-        }
-        effects.append(effect)
-      }
-      for (index, effect) in tails[page] ?? [] where index > included {
-        guard follows(effect) else {
-          throw .corrupt(
-            "\(location), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
-          )
-        }
-        effects.append(effect)
-        newer.append((page, index))
-      }
-      // A segment may have been written while its channel's head was not yet.
-      for (index, effect) in tails[page] ?? [] where effect.traits.contains(.changesMessageCounts) {
-        if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
-      }
-    }
-    for (index, effect) in tail { recordEmptied(by: effect, at: index, contents) }
-    guard truncated <= parts.newest else {
-      throw .corrupt("\(location): truncated up to message \(truncated), there are \(parts.newest)")
-    }
-    guard parts.named <= parts.newest else {
-      throw .corrupt("\(location): a row names message \(parts.named), there are \(parts.newest)")
-    }
-    if let parent = threads.firstBroken {
-      throw .corrupt(
-        "\(location), thread of message \(parent.rawValue): a row names a reply that is not there"
-      )
-    }
-  }
-
-  /// Record receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
-  /// page may be older than the deletion.
-  private mutating func recordEmptied(
-    by effect: ChannelEffect,
-    at index: LogIndex,
-    _ contents: [PageID: Page]
-  ) {
-    func isStale(_ page: PageID) -> Bool {
-      contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
-    }
-    switch effect {
-    case .messageDeleted(let sequence, _):
-      if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
-    case .truncated(let through, _):
-      for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
-        if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
-      }
-    default: break
-    }
-  }
-
-  private mutating func follows(_ effect: ChannelEffect) -> Bool {
-    switch effect {
-    case .truncated(let through, _):
-      // The segments follow later in page order.
-      truncated = max(truncated, through.rawValue)
-    case .rowAssigned(_, let record):
-      guard record.hasLeft || !record.user.isEmpty, record.role.utf8.count <= Identifier.roleLengthMax else {
-        return false
-      }
-    case .inThread(let parent, let effect):
-      return parent.rawValue <= parts.newest && threads.follows(effect, parent)
-    case .channelDeleted:
-      return false
-    default: break
-    }
-    return parts.follows(effect)
   }
 }

@@ -14,7 +14,7 @@ extension ShardEngine {
     try request.fields.end()
     if let refusal = refusal(of: user, request, slot) { return refusal }
     guard thread.isEmpty else {
-      return mark(request, slot, under: thread, user: user, message: message, epoch: epoch)
+      return mark(&request, slot, under: thread, user: user, message: message, epoch: epoch)
     }
     let marked: ShardState.MarkResult
     do throws(Refusal) {
@@ -27,27 +27,33 @@ extension ShardEngine {
           message: message,
           epoch: epoch,
           at: time,
-          into: &effects
+          into: &request.effects
         )
       case .markDelivered:
-        marked = try state.decideDelivered(slot, user: user, message: message, at: time, into: &effects)
+        marked = try state.decideDelivered(
+          slot,
+          user: user,
+          message: message,
+          at: time,
+          into: &request.effects
+        )
       default:
         marked = ShardState.MarkResult(
           row: message.isEmpty
-            ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &effects)
-            : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &effects)
+            ? try state.decideFlagUnread(slot, user: user, epoch: epoch, into: &request.effects)
+            : try state.decideUnread(slot, user: user, message: message, epoch: epoch, into: &request.effects)
         )
       }
     } catch {
       // A reply's id alone identifies its thread.
       if error == .messageNotFound, let thread = state.thread(withReply: message, in: slot, for: user) {
-        return mark(request, slot, in: thread, user: user, message: message, epoch: epoch)
+        return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
       }
       return refused(error, slot)
     }
     // If this duplicate names its message and still moves a watermark, the original was not applied. Without a message
     // the newest may differ by now; a marker may have been set again.
-    guard !request.isDuplicate || message.isEmpty || !effects.contains(where: \.movesWatermark) else {
+    guard !request.isDuplicate || message.isEmpty || !request.effects.contains(where: \.movesWatermark) else {
       return .unknownOutcome
     }
     applyCommand(slot, request)
@@ -71,7 +77,7 @@ extension ShardEngine {
 
   /// Mark in the thread under a message.
   func mark(
-    _ request: borrowing Request,
+    _ request: inout Request,
     _ slot: ChannelSlot,
     under parent: RawSpan,
     user: RawSpan,
@@ -81,7 +87,7 @@ extension ShardEngine {
     do throws(Refusal) {
       let member = try state.member(user, in: slot)
       if let thread = try state.thread(of: parent, in: slot, for: member) {
-        return mark(request, slot, in: thread, user: user, message: message, epoch: epoch)
+        return mark(&request, slot, in: thread, user: user, message: message, epoch: epoch)
       }
       try state.checkMark(
         withoutThread: slot,
@@ -101,7 +107,7 @@ extension ShardEngine {
 
   /// Mark in a thread.
   func mark(
-    _ request: borrowing Request,
+    _ request: inout Request,
     _ slot: ChannelSlot,
     in thread: ChannelSlot,
     user: RawSpan,
@@ -118,12 +124,24 @@ extension ShardEngine {
           message: message,
           epoch: epoch,
           at: time,
-          into: &effects
+          into: &request.effects
         )
       case .markDelivered:
-        try state.decideDelivered(inThread: thread, user: user, message: message, at: time, into: &effects)
+        try state.decideDelivered(
+          inThread: thread,
+          user: user,
+          message: message,
+          at: time,
+          into: &request.effects
+        )
       default:
-        try state.decideUnread(inThread: thread, user: user, message: message, epoch: epoch, into: &effects)
+        try state.decideUnread(
+          inThread: thread,
+          user: user,
+          message: message,
+          epoch: epoch,
+          into: &request.effects
+        )
       }
     } catch {
       return refused(error, slot)
@@ -164,7 +182,13 @@ extension ShardEngine {
         }
         targetSlot = thread
       }
-      try state.decideUnread(targetSlot, user: user, since: fields.since, epoch: fields.epoch, into: &effects)
+      try state.decideUnread(
+        targetSlot,
+        user: user,
+        since: fields.since,
+        epoch: fields.epoch,
+        into: &request.effects
+      )
     } catch {
       return refused(error, slot)
     }

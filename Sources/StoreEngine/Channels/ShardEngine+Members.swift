@@ -27,13 +27,13 @@ extension ShardEngine {
     let isNew = slot == nil
     do throws(Refusal) {
       if let slot {
-        try state.decideUpdate(slot, options: patch, members: members, at: time, into: &effects)
+        try state.decideUpdate(slot, options: patch, members: members, at: time, into: &request.effects)
       } else if request.isDuplicate {
         // The original was applied, and the channel was deleted since.
         throw Refusal.channelNotFound
       } else {
         let cid = cid.withUnsafeBytes { String(decoding: $0, as: UTF8.self) }
-        try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &effects)
+        try state.decideCreate(cid: cid, options: patch, members: members, at: time, into: &request.effects)
       }
     } catch {
       return refused(error, slot)
@@ -65,7 +65,7 @@ extension ShardEngine {
         add: add,
         remove: remove,
         at: state.advance(clock: loop.clock, forMembersOf: add.isEmpty || request.isDuplicate ? nil : slot),
-        into: &effects
+        into: &request.effects
       )
     } catch {
       return refused(error, slot)
@@ -105,7 +105,7 @@ extension ShardEngine {
           clock: loop.clock,
           forMembersOf: !joins || request.isDuplicate ? nil : slot
         ),
-        into: &effects
+        into: &request.effects
       )
     } catch {
       return refused(error, slot)
@@ -201,11 +201,11 @@ extension ShardEngine {
       &scan,
       limit: &left,
       at: state.advance(clock: loop.clock),
-      into: &effects
+      into: &request.effects
     )
     loop.budget.useEffects(granted - left)
     guard isDone else {
-      if !effects.isEmpty { applyEffects(slot, session: nil) }
+      if !request.effects.isEmpty { applyEffects(request.effects, to: slot) }
       let progress = RequestAttempt.Progress.erase(scan, user: name, hasAppliedEffects: true)
       return waiting.add(request, for: .slice(slot), progress: progress)
     }

@@ -53,7 +53,7 @@ extension ShardEngine {
           movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
-          into: &effects
+          into: &request.effects
         )
       } else {
         registration = try state.decideReply(
@@ -67,7 +67,7 @@ extension ShardEngine {
           movesPosition: fields.movesPosition,
           mentions: mentions,
           at: time,
-          into: &effects
+          into: &request.effects
         )
       }
     } catch {
@@ -101,7 +101,12 @@ extension ShardEngine {
     let id = try MessageRequest(&request.fields).message
     let sequence: SequenceNumber
     do {
-      sequence = try state.decideDelete(slot, id: id, at: state.advance(clock: loop.clock), into: &effects)
+      sequence = try state.decideDelete(
+        slot,
+        id: id,
+        at: state.advance(clock: loop.clock),
+        into: &request.effects
+      )
     } catch {
       return refused(error, slot)
     }
@@ -116,7 +121,7 @@ extension ShardEngine {
         slot,
         before: message,
         at: state.advance(clock: loop.clock),
-        into: &effects
+        into: &request.effects
       )
     } catch {
       return refused(error, slot)

@@ -31,21 +31,21 @@ extension ShardEngine {
     var expiry = Timestamp.none
     var messages = fields.messages
     while let message = messages.next() {
-      effects.removeAll(keepingCapacity: true)
+      request.effects.removeAll(keepingCapacity: true)
       do throws(Refusal) {
-        try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &effects)
+        try state.decideAcknowledge(slot, row, message: message, note: note, at: time, into: &request.effects)
         codes.append(0)
       } catch {
         codes.append(Self.code(error).rawValue)
         if error == .receiptExpired { expiry = max(expiry, state.receiptExpiry(slot, message: message)) }
       }
-      guard !effects.isEmpty else { continue }
+      guard !request.effects.isEmpty else { continue }
       guard !request.isDuplicate else {
         // The original ran before this message could be acknowledged, and is not applied again. Its outcome for this
         // message is no longer known.
         return .unknownOutcome
       }
-      applyEffects(slot, session: request.session)
+      applyEffects(request.effects, to: slot, session: request.session)
     }
     let replyTiming = replyTiming(lastEffect(slot), revealingExpiryAt: expiry, request.lane)
     return reply(request, replyTiming) { buffer in

@@ -143,7 +143,7 @@ final class StepSegments: ShardPart {
     switch read.purpose {
     case .query:
       for query in shard.waiting.take(.steps(request.readID)) { resume(query, read, request, result) }
-    case .trim(let known): finishTrim(known, read, request, result)
+    case .trim(let known): finishTrim(of: read, known: known, request, result)
     }
   }
 
@@ -240,8 +240,8 @@ final class StepSegments: ShardPart {
   }
 
   private func finishTrim(
-    _ known: [UInt32: [UInt8]],
-    _ read: StepRead,
+    of read: StepRead,
+    known: [UInt32: [UInt8]],
     _ request: StepRequest,
     _ result: Result<[StoredSegment], StorageError>
   ) {
@@ -260,7 +260,7 @@ final class StepSegments: ShardPart {
       return
     }
     trimsInFlight.remove(key)
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     shard.state.refresh(read.slot)
     guard
       shard.state.decideTrim(
@@ -268,11 +268,11 @@ final class StepSegments: ShardPart {
         range.rowPage,
         range.segments,
         contents.map(\.bytes),
-        into: &shard.effects
+        into: &effects
       ),
-      !shard.effects.isEmpty
+      !effects.isEmpty
     else { return }
-    shard.applyEffects(read.slot, session: nil)
+    shard.applyEffects(effects, to: read.slot)
   }
 
   /// Record that the gathering batch trims the segments before `first`: they are deleted once the batch is durable.

@@ -10,17 +10,7 @@ extension ShardEvents {
   /// How far back changes are replayed, in milliseconds. Tombstones are kept as long.
   private static let sinceMilliseconds: Int64 = 7 * 86_400_000
 
-  func performEvents(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .subscribe: try subscribe(&request)
-    case .unsubscribe: try unsubscribe(&request)
-    case .subscribeUser: try subscribeUser(&request)
-    case .announceRow: try announceRow(&request)
-    default: throw .unknownKind(request.kind.rawValue)
-    }
-  }
-
-  private func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
+  func subscribe(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try SubscribeRequest(&request.fields)
     let flags = fields.flags
     let since = logged(since: fields.since)
@@ -58,7 +48,7 @@ extension ShardEvents {
     )
   }
 
-  private func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
+  func unsubscribe(_ request: inout Request) throws(WireError) -> Outcome {
     let cids: [[UInt8]]
     let list = try StringListFields(&request.fields)
     try request.fields.end()
@@ -66,14 +56,14 @@ extension ShardEvents {
     case .success(let read): cids = read
     case .failure(let refused): return .refused(refused)
     }
-    if request.lane.watcherNumbers[shard.position] >= 0 {
+    if request.lane.watcherNumbers[shard.position] != nil {
       let watcher = watcher(request.lane)
       for cid in cids { subscriptions.unwatch(cid, by: watcher) }
     }
     return shard.reply(request, .now) { _ in }
   }
 
-  private func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
+  func subscribeUser(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let on = try SubscribeUserRequest(&request.fields).on
     guard Identifier.isUser(user) else {
@@ -97,7 +87,7 @@ extension ShardEvents {
     return replySubscribed(request, withList: false)
   }
 
-  private func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
+  func announceRow(_ request: inout Request) throws(WireError) -> Outcome {
     let user = try request.fields.string()
     let cids: [[UInt8]]
     let list = try StringListFields(&request.fields)
@@ -112,12 +102,12 @@ extension ShardEvents {
     let watched = cids.filter { subscriptions.number(of: $0) != nil }
     if !watched.isEmpty, let refusal = shard.waiting.refusal(for: .scan(0)) { return refusal }
     let time = shard.state.advance(clock: shard.loop.clock)
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     shard.state.decideAnnounced(
       user: user.withUnsafeBytes { String(decoding: $0, as: UTF8.self) },
-      into: &shard.effects
+      into: &effects
     )
-    if !shard.effects.isEmpty { shard.applyEffects(nil, session: nil) }
+    if !effects.isEmpty { shard.applyEffects(effects, to: nil) }
     guard !watched.isEmpty else {
       let outcome = shard.reply(request, shard.replyTiming(shard.dirty.usersLast)) { _ in }
       sendUnbatchedEvents()

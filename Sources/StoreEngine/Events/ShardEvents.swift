@@ -19,7 +19,8 @@ final class ShardEvents: ShardPart {
   /// How often a connection without events receives the progress, in milliseconds. Ticks come ten times a second.
   private static let throughMilliseconds: Int64 = 900
 
-  func recovered(at time: Timestamp) { eventProgress = DeclaredEventProgress(time) }
+  /// Events are complete up to the last logged time.
+  override func beginToServe() { eventProgress = DeclaredEventProgress(shard.log.durableTime) }
 
   func committed() { eventProgress.committed() }
 
@@ -47,7 +48,7 @@ final class ShardEvents: ShardPart {
   func entered(_ cid: [UInt8], _ slot: ChannelSlot) -> Bool { subscriptions.entered(cid, slot) }
 
   /// Clear the slot of a channel that has left memory.
-  func left(_ slot: ChannelSlot) { subscriptions.left(slot) }
+  func clearSlot(_ slot: ChannelSlot) { subscriptions.clearSlot(slot) }
 
   /// Whether the channel has unsent events; it must stay in memory until they are sent.
   func hasUnsentEvents(_ slot: ChannelSlot) -> Bool { subscriptions.hasUnsentEvents(slot) }
@@ -176,7 +177,7 @@ final class ShardEvents: ShardPart {
     subscriptions.unsent[index].deletedAt = shard.state.time
     subscriptions.unsent[index].pending = PendingChannelEvents()
     subscriptions.expires(number, at: .none)
-    subscriptions.left(slot)
+    subscriptions.clearSlot(slot)
   }
 
   // MARK: Receipts that expire
@@ -228,7 +229,7 @@ final class ShardEvents: ShardPart {
     for item in subscriptions.takeUnsentUsers() {
       let parts = eventParts.add(user: item.user, item.events)
       for watcher in subscriptions.watchers(ofUser: item.user) {
-        subscriptions.update(Int(watcher)) { $0.users += parts }
+        subscriptions.update(watcher) { $0.users += parts }
       }
     }
     let logged =
@@ -238,7 +239,7 @@ final class ShardEvents: ShardPart {
       case .afterNextCommit: shard.state.time
       }
     eventProgress.declare(through: completeTime(oldestKept: oldest, logged: logged), replyTiming)
-    for watcher in subscriptions.watchers.indices { sendEvents(watcher, replyTiming) }
+    for index in subscriptions.watchers.indices { sendEvents(WatcherNumber(index: index), replyTiming) }
   }
 
   /// Encode the recorded channel events that may be sent now, once for all watchers.
@@ -274,7 +275,7 @@ final class ShardEvents: ShardPart {
     }
     let parts = eventParts.add(channel.cid, deletedAt: deletedAt, events, channel.slot, in: &shard.state)
     guard !parts.isEmpty else { return }
-    for watcher in channel.watchers { subscriptions.update(Int(watcher)) { $0.channels += parts } }
+    for watcher in channel.watchers { subscriptions.update(watcher) { $0.channels += parts } }
   }
 
   /// Whether the channel is large enough for batched rows and statuses, and its last batch is younger than the
@@ -305,8 +306,8 @@ final class ShardEvents: ShardPart {
   }
 
   /// Write one connection's events, in as many frames as needed. Only the last frame carries the new progress.
-  private func sendEvents(_ number: Int, _ replyTiming: ReplyLane.Timing) {
-    guard var watcher = subscriptions.watchers[number] else { return }
+  private func sendEvents(_ number: WatcherNumber, _ replyTiming: ReplyLane.Timing) {
+    guard var watcher = subscriptions.watchers[number.index] else { return }
     let hasEvents = !watcher.channels.isEmpty || !watcher.users.isEmpty
     let isDue = shard.loop.elapsedMilliseconds - watcher.sentAt >= Self.throughMilliseconds
     guard hasEvents || watcher.count > 0 && (isDue || watcher.isLost) else { return }
@@ -443,9 +444,8 @@ final class ShardEvents: ShardPart {
   // MARK: Connections
 
   /// Return a connection's watcher number in this shard; register the connection if needed.
-  func watcher(_ lane: ReplyLane) -> Int32 {
-    let known = lane.watcherNumbers[shard.position]
-    if known >= 0 { return known }
+  func watcher(_ lane: ReplyLane) -> WatcherNumber {
+    if let known = lane.watcherNumbers[shard.position] { return known }
     let number = subscriptions.add(
       lane,
       through: eventProgress.durable,
@@ -456,10 +456,9 @@ final class ShardEvents: ShardPart {
   }
 
   /// Remove the watcher of a closed connection.
-  func ended(_ lane: ReplyLane) {
-    let number = lane.watcherNumbers[shard.position]
-    guard number >= 0 else { return }
-    lane.watcherNumbers[shard.position] = -1
+  override func close(_ lane: ReplyLane) {
+    guard let number = lane.watcherNumbers[shard.position] else { return }
+    lane.watcherNumbers[shard.position] = nil
     subscriptions.remove(number)
   }
 }

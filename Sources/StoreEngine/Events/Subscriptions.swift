@@ -1,6 +1,15 @@
 internal import HeapModule
 internal import ReceiptModel
 
+/// Number of a connection among the watchers of one shard.
+struct WatcherNumber: Hashable {
+  let rawValue: Int32
+
+  init(index: Int) { rawValue = Int32(index) }
+
+  var index: Int { Int(rawValue) }
+}
+
 /// Subscriptions of the loop's connections in one shard: channels by cid, whether or not they exist or are in memory,
 /// and users by name. Events of watched channels and users are recorded here until they are sent.
 struct Subscriptions {
@@ -29,8 +38,7 @@ struct Subscriptions {
   /// A watched channel.
   struct Channel {
     let cid: [UInt8]
-    /// Numbers of watchers.
-    var watchers: [Int32] = []
+    var watchers: [WatcherNumber] = []
     /// Slot of the channel; nil if it is not in memory or does not exist.
     var slot: ChannelSlot?
     /// Position in ``unsent``; −1 if it has no unsent events.
@@ -76,7 +84,7 @@ struct Subscriptions {
   var isEmpty: Bool { channelNumbers.isEmpty && users.isEmpty }
   /// By number; nil for a free one.
   private(set) var watchers: [Watcher?] = []
-  private var freeWatchers: [Int32] = []
+  private var freeWatchers: [WatcherNumber] = []
   /// By number; nil for a free one.
   private(set) var channels: [Channel?] = []
   private var freeChannels: [Int32] = []
@@ -86,7 +94,7 @@ struct Subscriptions {
   /// Expiries of all channels, next one on top; outdated entries are skipped when they get there.
   private var expiries = Heap<Expiry>()
   /// Watchers of each user.
-  private var users: [[UInt8]: [Int32]] = [:]
+  private var users: [[UInt8]: [WatcherNumber]] = [:]
   /// Unsent channel events, in the order of each channel's first one.
   var unsent: [UnsentChannelEvents] = []
   private(set) var unsentUserEvents: [UnsentUserEvents] = []
@@ -97,19 +105,19 @@ struct Subscriptions {
 
   // MARK: Watchers
 
-  mutating func add(_ lane: ReplyLane, through: Timestamp, elapsed: Int64) -> Int32 {
+  mutating func add(_ lane: ReplyLane, through: Timestamp, elapsed: Int64) -> WatcherNumber {
     let watcher = Watcher(lane: lane, through: through, sentAt: elapsed)
     if let free = freeWatchers.popLast() {
-      watchers[Int(free)] = watcher
+      watchers[free.index] = watcher
       return free
     }
     watchers.append(watcher)
-    return Int32(watchers.count - 1)
+    return WatcherNumber(index: watchers.count - 1)
   }
 
   /// Remove a connection with all its subscriptions.
-  mutating func remove(_ watcher: Int32) {
-    guard let gone = watchers[Int(watcher)] else { return }
+  mutating func remove(_ watcher: WatcherNumber) {
+    guard let gone = watchers[watcher.index] else { return }
     if gone.count > 0 {
       for number in channels.indices {
         guard let position = channels[number]?.watchers.firstIndex(of: watcher) else { continue }
@@ -121,19 +129,19 @@ struct Subscriptions {
       }
     }
     gone.lane.backlog.changeSubscriptions(-gone.count)
-    watchers[Int(watcher)] = nil
+    watchers[watcher.index] = nil
     freeWatchers.append(watcher)
   }
 
   /// Update a watcher's record.
-  mutating func update(_ watcher: Int, _ body: (inout Watcher) -> Void) {
-    guard watchers[watcher] != nil else { return }
-    body(&watchers[watcher]!)
+  mutating func update(_ watcher: WatcherNumber, _ body: (inout Watcher) -> Void) {
+    guard watchers[watcher.index] != nil else { return }
+    body(&watchers[watcher.index]!)
   }
 
-  private mutating func counts(_ watcher: Int32, _ difference: Int) {
-    guard let lane = watchers[Int(watcher)]?.lane else { return }
-    watchers[Int(watcher)]?.count += difference
+  private mutating func counts(_ watcher: WatcherNumber, _ difference: Int) {
+    guard let lane = watchers[watcher.index]?.lane else { return }
+    watchers[watcher.index]?.count += difference
     lane.backlog.changeSubscriptions(difference)
   }
 
@@ -148,7 +156,7 @@ struct Subscriptions {
     return slots[position]
   }
 
-  func isWatched(_ cid: [UInt8], by watcher: Int32) -> Bool {
+  func isWatched(_ cid: [UInt8], by watcher: WatcherNumber) -> Bool {
     channelNumbers[cid].map { channels[Int($0)]!.watchers.contains(watcher) } ?? false
   }
 
@@ -158,7 +166,9 @@ struct Subscriptions {
   ///   - slot: the channel's slot if it is in memory.
   ///   - time: the shard's time.
   /// - Returns: whether the channel was not watched before.
-  mutating func watch(_ cid: [UInt8], at slot: ChannelSlot?, by watcher: Int32, at time: Timestamp) -> Bool {
+  mutating func watch(_ cid: [UInt8], at slot: ChannelSlot?, by watcher: WatcherNumber, at time: Timestamp)
+    -> Bool
+  {
     let isNew = channelNumbers[cid] == nil
     let number: Int32
     if let known = channelNumbers[cid] {
@@ -179,7 +189,7 @@ struct Subscriptions {
     return isNew
   }
 
-  mutating func unwatch(_ cid: [UInt8], by watcher: Int32) {
+  mutating func unwatch(_ cid: [UInt8], by watcher: WatcherNumber) {
     guard let number = channelNumbers[cid],
       let position = channels[Int(number)]!.watchers.firstIndex(of: watcher)
     else { return }
@@ -225,7 +235,7 @@ struct Subscriptions {
   }
 
   /// Clear the slot of a channel that has left memory.
-  mutating func left(_ slot: ChannelSlot) {
+  mutating func clearSlot(_ slot: ChannelSlot) {
     guard let number = number(in: slot) else { return }
     slots[Int(slot.rawValue)] = -1
     channels[Int(number)]!.slot = nil
@@ -310,15 +320,15 @@ struct Subscriptions {
 
   var watchesUsers: Bool { !users.isEmpty }
 
-  func watchers(ofUser user: [UInt8]) -> [Int32] { users[user] ?? [] }
+  func watchers(ofUser user: [UInt8]) -> [WatcherNumber] { users[user] ?? [] }
 
-  mutating func watch(user: [UInt8], by watcher: Int32) {
+  mutating func watch(user: [UInt8], by watcher: WatcherNumber) {
     guard users[user]?.contains(watcher) != true else { return }
     users[user, default: []].append(watcher)
     counts(watcher, 1)
   }
 
-  mutating func unwatch(user: [UInt8], by watcher: Int32) {
+  mutating func unwatch(user: [UInt8], by watcher: WatcherNumber) {
     guard let position = users[user]?.firstIndex(of: watcher) else { return }
     users[user]!.remove(at: position)
     if users[user]!.isEmpty { users[user] = nil }

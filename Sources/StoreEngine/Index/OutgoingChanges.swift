@@ -1,27 +1,7 @@
 internal import DequeModule
 internal import NIOCore
-package import ReceiptModel
+internal import ReceiptModel
 internal import ReceiptWire
-
-/// Membership changes in transit from a channel's shard to their users' home shard.
-package struct MembershipDelivery: Hashable, Sendable {
-  package var from: ShardID
-  package var to: ShardID
-  /// Number of the preceding change for this shard; 0 if there was none.
-  package var after: UInt64
-  /// In rising order; durable in the sending shard.
-  package var changes: [Outbox.QueuedChange]
-}
-
-/// Acknowledgement that changes are durable in the index.
-package struct MembershipAcknowledgement: Hashable, Sendable {
-  /// The shard that sent the changes.
-  package var to: ShardID
-  /// The shard that applied the changes.
-  package var from: ShardID
-  /// Number of the last acknowledged change.
-  package var through: UInt64
-}
 
 /// A reply that waits until its membership changes are in the index, so that a client that lists its channels
 /// afterwards sees them.
@@ -64,13 +44,14 @@ final class OutgoingChanges: ShardPart {
   /// Wait id of the last held reply.
   private var lastWaitID: UInt32 = 0
 
-  func recovered(through number: UInt64) {
-    durable = number
-    closed = number
+  /// Send the outbox again.
+  override func beginToServe() {
+    durable = shard.state.outbox.last
+    closed = durable
   }
 
   /// Drop the held replies.
-  func stop() { held = [] }
+  override func stop() { held = [] }
 
   /// Record the last change of the batch that was closed.
   func batchClosed(through number: UInt64) { closed = number }
@@ -298,12 +279,12 @@ final class OutgoingChanges: ShardPart {
   /// Log the acknowledged changes; the outbox then drops them.
   func logSent() {
     loggedAt = shard.loop.elapsedMilliseconds
-    shard.effects.removeAll(keepingCapacity: true)
+    var effects: [Effect] = []
     for sending in sendings where sending.acknowledged > shard.state.outbox.sent(to: sending.target) {
-      shard.effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
+      effects.append(.shard(.membershipsSent(to: sending.target, through: sending.acknowledged)))
     }
-    guard !shard.effects.isEmpty else { return }
-    shard.applyEffects(nil, session: nil)
+    guard !effects.isEmpty else { return }
+    shard.applyEffects(effects, to: nil)
     sendings.removeAll { !shard.state.outbox.hasChanges(for: $0.target, after: $0.acknowledged) }
     sendChanges()
   }

@@ -1,84 +1,5 @@
-internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
-
-/// Purge rounds, in which a shard removes what it has logged (R16; Proto/frames.md, 0x2B). Rounds run one at a time and
-/// are numbered from 1 since the start. Any number of requests may wait for the same round. A pure state machine.
-struct Purges: Equatable {
-  enum Stage: Equatable {
-    case none
-    /// Waits until changes up to this one are delivered, because they name users. Becomes `cutting`.
-    case sending(through: UInt64)
-    /// Waits until pages are written and the log is cut up to this batch. Becomes `storing`.
-    case cutting(through: LogIndex)
-    /// The log is cut, and the storage is purging. Becomes `none`.
-    case storing
-  }
-
-  private(set) var stage = Stage.none
-  /// Completed rounds. A failed round does not count.
-  private(set) var ended: UInt64 = 0
-  /// A request waits for the next round.
-  private var isWanted = false
-
-  var isUnderWay: Bool { stage != .none }
-
-  /// Whether a round must begin.
-  var isDue: Bool { stage == .none && isWanted }
-
-  /// Whether a page that has been dirty since `since` must be written for the current round.
-  func isPageDue(_ since: LogIndex) -> Bool {
-    if case .cutting(let through) = stage { return since <= through }
-    return false
-  }
-
-  /// Whether the log is cut as far as the current round needs.
-  func isCut(through cut: LogIndex) -> Bool {
-    switch stage {
-    case .cutting(let through): cut >= through
-    case .storing: true
-    case .none, .sending: false
-    }
-  }
-
-  /// Return the round to wait for: the first round that begins after the initial request, whatever is in progress.
-  ///
-  /// A round number from before the last restart is treated as a current one where possible. That errs on the safe
-  /// side: every round since the start covers everything that was durable at the start. A number that is too high is
-  /// lowered, because the wait would be too long.
-  ///
-  /// - Parameter round: the round that an earlier answer named; 0 in the initial request.
-  /// - Returns: 0 if that round has ended.
-  mutating func asked(_ round: UInt64) -> UInt64 {
-    if round > 0, round <= ended { return 0 }
-    let next = ended + (isUnderWay ? 2 : 1)
-    let awaited = round == 0 ? next : min(round, next)
-    if awaited == next { isWanted = true }
-    return awaited
-  }
-
-  /// - Parameter last: number of the last membership change in the outbox.
-  mutating func begin(through last: UInt64) {
-    assert(isDue)
-    isWanted = false
-    stage = .sending(through: last)
-  }
-
-  mutating func sent(through index: LogIndex) {
-    if case .sending = stage { stage = .cutting(through: index) }
-  }
-
-  mutating func stores() {
-    if case .cutting = stage { stage = .storing }
-  }
-
-  /// - Parameter isDone: false if the storage failed. Waiting clients ask again, which begins the round again.
-  mutating func stored(isDone: Bool) {
-    guard case .storing = stage else { return }
-    stage = .none
-    if isDone { ended += 1 }
-  }
-}
 
 /// The purge rounds of a shard, with the requests for them.
 final class PurgeRounds: ShardPart {
@@ -107,7 +28,7 @@ final class PurgeRounds: ShardPart {
     }
     shard.outgoing.logSent()
     guard !shard.state.outbox.keepsChanges(through: through) else { return }
-    rounds.sent(through: shard.log.last)
+    rounds.beginCutting(through: shard.log.last)
     shard.loop.purges.begin(shard)
   }
 
@@ -120,7 +41,7 @@ final class PurgeRounds: ShardPart {
   var isLogCut: Bool { rounds.isCut(through: shard.log.cut) }
 
   /// Record that the storage is being purged for this shard.
-  func storageBegan() { rounds.stores() }
+  func storageBegan() { rounds.beginStoring() }
 
   /// Handle the end of the storage's purge, or its failure.
   func ended(isDone: Bool) {

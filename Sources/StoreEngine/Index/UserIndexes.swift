@@ -90,9 +90,12 @@ final class UserIndexes: ShardPart {
   /// Apply the changes whose users' indexes are in memory, in order, and load the indexes that are needed next.
   func applyChanges() {
     var scanBudget = Self.scanMax
+    var effects: [Effect] = []
     for position in inboxes.indices {
       var through: UInt64?
-      while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first, apply(next.change) {
+      while shard.loop.budget.changes > 0, let next = inboxes[position].changes.first,
+        apply(next.change, &effects)
+      {
         inboxes[position].changes.removeFirst()
         through = next.number
         shard.loop.budget.useChanges(1)
@@ -100,9 +103,7 @@ final class UserIndexes: ShardPart {
       if let through {
         let source = inboxes[position].source
         // In the same batch as the changes that it acknowledges.
-        shard.effects.removeAll(keepingCapacity: true)
-        shard.effects.append(.shard(.membershipsTaken(from: source, through: through)))
-        shard.applyEffects(nil, session: nil)
+        shard.applyEffects([.shard(.membershipsTaken(from: source, through: through))], to: nil)
         record(source, through: through)
       }
       if shard.loop.budget.changes > 0 { readAhead(position, &scanBudget) }
@@ -114,19 +115,22 @@ final class UserIndexes: ShardPart {
     }
   }
 
+  /// Apply a change to its user's index.
+  ///
+  /// - Parameter effects: buffer that all changes share.
   /// - Returns: false if the user's index must be loaded first.
-  private func apply(_ change: MembershipChange) -> Bool {
+  private func apply(_ change: MembershipChange, _ effects: inout [Effect]) -> Bool {
     let slot = indexSlot(of: change.user)
     if slot == nil, !isAbsent(change.user) { return false }
-    shard.effects.removeAll(keepingCapacity: true)
+    effects.removeAll(keepingCapacity: true)
     shard.state.decideApplyMembership(
       change,
       slot,
       at: shard.state.advance(clock: shard.loop.clock),
-      into: &shard.effects
+      into: &effects
     )
-    guard !shard.effects.isEmpty else { return true }
-    shard.applyEffects(slot, session: nil)
+    guard !effects.isEmpty else { return true }
+    shard.applyEffects(effects, to: slot)
     shard.loop.counters.indexEntries += 1
     if slot == nil { absent.remove(Array(IndexName.text(of: change.user).utf8)) }
     return true
@@ -231,10 +235,10 @@ final class UserIndexes: ShardPart {
     guard since.map({ shard.state[slot].memberships.keepsDeletions(since: $0) }) ?? true else {
       return .refused(.limitReached, Self.sinceRange)
     }
-    shard.effects.removeAll(keepingCapacity: true)
-    shard.state.decideDropErasedIndex(slot, into: &shard.effects)
-    guard shard.effects.isEmpty else {
-      shard.applyEffects(slot, session: nil)
+    var effects: [Effect] = []
+    shard.state.decideDropErasedIndex(slot, into: &effects)
+    guard effects.isEmpty else {
+      shard.applyEffects(effects, to: slot)
       return replyNoChannels(request, shard.deletions.last)
     }
     let page = positions(

@@ -24,7 +24,7 @@ final class CrossShardMessages: LoopPart {
     }
   }
 
-  func stop() {
+  override func stop() {
     deliveries = []
     acknowledgements = []
   }

@@ -116,7 +116,7 @@ final class GroupCommits: LoopPart {
     dropping.removeAll { !$0.deletions.hasDrops }
   }
 
-  func stop() {
+  override func stop() {
     isUnderWay = false
     gathering = []
     inFlight = []

@@ -8,4 +8,7 @@ class LoopPart: OwnedPart {
   final func attach(to loop: StoreLoop) { self.loop = loop }
 
   final var isAttached: Bool { loop != nil }
+
+  /// Drop all work: the loop has halted and calls its driver no more.
+  func stop() {}
 }

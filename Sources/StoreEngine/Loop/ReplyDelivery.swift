@@ -33,7 +33,7 @@ final class ReplyDelivery: LoopPart {
   }
 
   /// Close all connections: their replies are dropped.
-  func stop() {
+  override func stop() {
     for lane in now + inFlight + gathering + Array(lanes.values) { lane.isClosed = true }
     lanes = [:]
     now = []
@@ -74,9 +74,9 @@ final class ReplyDelivery: LoopPart {
     deliver { $0.deliverInFlight() }
   }
 
-  private func deliver(_ hand: (ReplyLane) -> Void) {
+  private func deliver(_ body: (ReplyLane) -> Void) {
     isDelivering = true
-    for lane in delivering { hand(lane) }
+    for lane in delivering { body(lane) }
     delivering.removeAll(keepingCapacity: true)
     isDelivering = false
     if endsTurnAgain {

@@ -1,30 +1,6 @@
 package import NIOCore
 package import ReceiptModel
 package import ReceiptWire
-internal import Synchronization
-
-/// Counters that the lanes of one connection share across loops.
-package final class ConnectionBacklog: Sendable {
-  private let bytes = Atomic<Int>(0)
-  private let subscriptionCount = Atomic<Int>(0)
-
-  package init() {}
-
-  /// Bytes that were delivered and are not written to the socket yet.
-  package var unwrittenBytes: Int { bytes.load(ordering: .relaxed) }
-
-  /// Add delivered bytes.
-  func addUnwritten(_ count: Int) { bytes.add(count, ordering: .relaxed) }
-
-  /// Subtract delivered bytes that were written to the socket, or never will be.
-  package func wrote(_ count: Int) { bytes.subtract(count, ordering: .relaxed) }
-
-  /// Channels and users that the connection has subscribed to.
-  package var subscriptions: Int { subscriptionCount.load(ordering: .relaxed) }
-
-  /// Change the number of subscriptions by `difference`.
-  func changeSubscriptions(_ difference: Int) { subscriptionCount.add(difference, ordering: .relaxed) }
-}
 
 /// Reply buffers of one connection on one store loop. A reply leaves only when everything it reveals is durable: at
 /// once, with the append in flight, or with the gathering batch after it (docs/architecture.md, "One mark-read").
@@ -45,8 +21,8 @@ package final class ReplyLane {
   package var isClosed = false
   /// Position of the session in each shard's session table, by the shard's position in the loop; −1: not looked up yet.
   var sessionPositions: [Int32]
-  /// Number of the connection among each shard's watchers, likewise; −1: it has no subscriptions there.
-  var watcherNumbers: [Int32]
+  /// Number of the connection among each shard's watchers, likewise; nil: it has no subscriptions there.
+  var watcherNumbers: [WatcherNumber?]
   /// The receiver of delivered bytes reports when they are written (``ConnectionBacklog/wrote(_:)``).
   package let backlog: ConnectionBacklog
   /// Ends the connection because a request that waited does not parse.
@@ -80,7 +56,7 @@ package final class ReplyLane {
     self.end = end
     self.backlog = backlog
     self.sessionPositions = Array(repeating: -1, count: shards)
-    self.watcherNumbers = Array(repeating: -1, count: shards)
+    self.watcherNumbers = Array(repeating: nil, count: shards)
     self.deliver = deliver
     now = ByteBuffer()
     inFlight = ByteBuffer()

@@ -69,7 +69,7 @@ final class SliceScheduler: LoopPart {
     loop.driver.sliceLater()
   }
 
-  func stop() {
+  override func stop() {
     isSliceRequested = false
     querying = []
     working = []

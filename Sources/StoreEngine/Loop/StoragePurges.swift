@@ -47,7 +47,7 @@ final class StoragePurges: LoopPart {
     current.removeAll(keepingCapacity: true)
   }
 
-  func stop() {
+  override func stop() {
     cutting = []
     waiting = []
     current = []

@@ -1,42 +1,6 @@
 package import ReceiptModel
 package import ReceiptWire
 
-/// I/O that a store loop requests. Each request is made on the loop, and its result comes back on the loop later.
-package protocol StoreLoopDriver: AnyObject {
-  /// Make this group durable, then call ``StoreLoop/committed(_:)``.
-  func commit(_ group: CommitGroup)
-  /// Read this channel, then call ``StoreLoop/loaded(_:as:_:)``.
-  func load(_ request: LoadRequest, as reference: ChannelReference)
-  /// Read these steps, then call ``StoreLoop/stepsRead(_:_:)``.
-  func readSteps(_ request: StepRequest)
-  /// Run ``StorageEngine/purge()``, then call ``StoreLoop/purged(_:)``.
-  func purge()
-  /// Whether a ledger records users before they are erased.
-  var keepsErasureLedger: Bool { get }
-  /// Record this user in the ledger durably, then call ``StoreLoop/erasureRecorded(_:fault:)``.
-  func recordErasure(_ request: ErasureRequest)
-  /// Pass these to ``StoreLoop/receive(_:)`` of the loops that own the target shards, in this order per shard. Loss is
-  /// allowed.
-  func deliver(_ deliveries: [MembershipDelivery])
-  /// Pass these to ``StoreLoop/acknowledged(_:)`` of the loops that own the target shards. Loss is allowed.
-  func acknowledge(_ acknowledgements: [MembershipAcknowledgement])
-  /// Perform this on a thread that may block, then call ``StoreLoop/peeked(_:_:)``.
-  func peek(_ request: StorageReadRequest)
-  /// Call ``StoreLoop/slice()`` soon, but only after everything that has come in meanwhile was passed in. The slice
-  /// resumes work that is too much for one turn.
-  func sliceLater()
-  /// Report that something on storage cannot be read. The loop keeps running.
-  func report(_ error: StorageError)
-  /// Handle a failed commit. The loop has dropped everything and takes no more requests: close the connections and make
-  /// a new loop from storage.
-  func loopHalted(_ error: StorageError)
-}
-
-extension StoreLoopDriver {
-  package var keepsErasureLedger: Bool { false }
-  package func recordErasure(_ request: ErasureRequest) {}
-}
-
 /// All shards of one event loop, and their group commit: one append in flight, the next one gathering. Not thread-safe:
 /// call everything on the loop.
 package final class StoreLoop {
@@ -65,38 +29,8 @@ package final class StoreLoop {
   let slices = SliceScheduler()
   let crossShard = CrossShardMessages()
 
-  /// Counters since start, for metrics.
-  package struct Counters: Sendable {
-    package var requests: UInt64 = 0
-    package var commits: UInt64 = 0
-    package var batches: UInt64 = 0
-    package var pagesWritten: UInt64 = 0
-    package var channelsLoaded: UInt64 = 0
-    package var channelsEvicted: UInt64 = 0
-    package var loadsDelayed: UInt64 = 0
-    /// Entries of users' indexes that were assigned or removed.
-    package var indexEntries: UInt64 = 0
-    /// Events sent and dropped, counted once per watching connection; and the bytes of their frames.
-    package var eventsSent: UInt64 = 0
-    package var eventsDropped: UInt64 = 0
-    package var eventBytes: UInt64 = 0
+  private var parts: [LoopPart] { [replies, commits, purges, memory, slices, crossShard] }
 
-    package init() {}
-
-    package static func += (sum: inout Counters, other: Counters) {
-      sum.requests += other.requests
-      sum.commits += other.commits
-      sum.batches += other.batches
-      sum.pagesWritten += other.pagesWritten
-      sum.channelsLoaded += other.channelsLoaded
-      sum.channelsEvicted += other.channelsEvicted
-      sum.loadsDelayed += other.loadsDelayed
-      sum.indexEntries += other.indexEntries
-      sum.eventsSent += other.eventsSent
-      sum.eventsDropped += other.eventsDropped
-      sum.eventBytes += other.eventBytes
-    }
-  }
   package internal(set) var counters = Counters()
 
   /// - Parameters:
@@ -119,7 +53,6 @@ package final class StoreLoop {
     for (position, entry) in stored.enumerated() { positions[Int(entry.shard.rawValue)] = Int16(position) }
     self.positions = positions
     requestPositions = follows ? [] : positions
-    let parts: [LoopPart] = [replies, commits, purges, memory, slices, crossShard]
     for part in parts { part.attach(to: self) }
     assertPartsAttached(of: self)
     for (shard, state) in stored {
@@ -148,46 +81,6 @@ package final class StoreLoop {
   /// Number of shards of this loop.
   package var shardCount: Int { shards.count }
 
-  /// Current values, for metrics.
-  package struct Gauges: Sendable {
-    /// Channels in memory, and the bytes that they occupy.
-    package var loadedChannels = 0
-    package var residentBytes = 0
-    /// Bytes of users' settings.
-    package var settingsBytes = 0
-    package var dirtyPages = 0
-    /// Channels of the log's tail that are not loaded yet.
-    package var tailChannels = 0
-    /// Membership changes that the index has not acknowledged.
-    package var changesPending = 0
-    /// Watched channels and users, counted once per connection.
-    package var subscriptions = 0
-
-    package init() {}
-
-    package static func += (sum: inout Gauges, other: Gauges) {
-      sum.loadedChannels += other.loadedChannels
-      sum.residentBytes += other.residentBytes
-      sum.settingsBytes += other.settingsBytes
-      sum.dirtyPages += other.dirtyPages
-      sum.tailChannels += other.tailChannels
-      sum.changesPending += other.changesPending
-      sum.subscriptions += other.subscriptions
-    }
-  }
-
-  package var gauges: Gauges {
-    shards.reduce(into: Gauges()) { sum, shard in
-      sum.loadedChannels += shard.state.loadedCount
-      sum.residentBytes += shard.state.residentBytes
-      sum.settingsBytes += shard.state.settings.byteCount
-      sum.dirtyPages += shard.dirty.count
-      sum.tailChannels += shard.tail.count
-      sum.changesPending += shard.state.outbox.count
-      sum.subscriptions += shard.events.subscriptionCount
-    }
-  }
-
   /// Whether a commit is in flight or anything is pending.
   package var isBusy: Bool {
     commits.isUnderWay || commits.hasGathering || slices.hasQueries
@@ -207,8 +100,7 @@ package final class StoreLoop {
   package func close(_ lane: ReplyLane) {
     replies.close(lane)
     for shard in shards {
-      shard.waiting.cancel(lane)
-      shard.events.ended(lane)
+      for part in shard.parts { part.close(lane) }
     }
   }
 
@@ -369,16 +261,9 @@ package final class StoreLoop {
   /// Stop all requests, answers and driver calls, and drop pending work. For a storage that is about to be closed.
   package func stop() {
     isHalted = true
-    replies.stop()
-    memory.stop()
-    commits.stop()
-    purges.stop()
-    slices.stop()
-    crossShard.stop()
+    for part in parts { part.stop() }
     for shard in shards {
-      shard.waiting.stop()
-      shard.outgoing.stop()
-      shard.deletions.stop()
+      for part in shard.parts { part.stop() }
     }
   }
 

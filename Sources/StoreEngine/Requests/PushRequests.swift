@@ -20,7 +20,7 @@ final class PushRequests: ShardPart {
     do { target = try shard.state.pushTarget(slot, user: fields.user, message: fields.message) } catch {
       return shard.refused(error, slot)
     }
-    return deliver(request, target, acked: fields.acked, withNames: fields.flags == 1)
+    return deliver(&request, target, acked: fields.acked, withNames: fields.flags == 1)
   }
 
   private static var refusedFlags: Outcome {
@@ -30,7 +30,7 @@ final class PushRequests: ShardPart {
   /// Mark a message delivered and answer with its *delivery*. A duplicate moves nothing: if it would, the answer is
   /// `outcome_unknown`.
   private func deliver(
-    _ request: borrowing Request,
+    _ request: inout Request,
     _ target: ShardState.PushTarget,
     acked: Timestamp,
     withNames: Bool
@@ -38,16 +38,16 @@ final class PushRequests: ShardPart {
     let slot = target.slot.channel
     do throws(Refusal) {
       let time = shard.state.advance(clock: shard.loop.clock)
-      try shard.state.decidePush(target, acked: acked, at: time, into: &shard.effects)
+      try shard.state.decidePush(target, acked: acked, at: time, into: &request.effects)
     } catch {
       return shard.refused(error, slot)
     }
     // The counter counts as applied, but the command may never have been: its refusal was long ago, or its connection
     // was lost while it was pending.
-    guard !request.isDuplicate || shard.effects.isEmpty else {
+    guard !request.isDuplicate || request.effects.isEmpty else {
       return .unknownOutcome
     }
-    let moves = !shard.effects.isEmpty
+    let moves = !request.effects.isEmpty
     shard.applyCommand(slot, request)
     let uncounted = shard.state.uncounted(target)
     return shard.reply(request, shard.replyTiming(slot)) { buffer in
@@ -94,7 +94,7 @@ final class PushRequests: ShardPart {
     let (counter, ticket) = try Self.ticket(request.fields)
     shard.begin(&request, counter)
     let number = ticket.place.channel
-    if let slot = shard.state.slot(numbered: number) { return redeem(request, ticket, slot) }
+    if let slot = shard.state.slot(numbered: number) { return redeem(&request, ticket, slot) }
     var name = name
     if case .unknown = name, number > ChannelNumber(0), number < shard.state.nextChannel {
       guard let head = shard.tail.head(of: number) else {
@@ -109,7 +109,7 @@ final class PushRequests: ShardPart {
     return shard.loads.wait(request, for: .cid(cid))
   }
 
-  private func redeem(_ request: borrowing Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot)
+  private func redeem(_ request: inout Request, _ ticket: RedeemTicketRequest, _ slot: ChannelSlot)
     -> Outcome
   {
     guard ticket.flags <= 1 else { return Self.refusedFlags }
@@ -123,7 +123,7 @@ final class PushRequests: ShardPart {
     var refusal: Outcome?
     shard.state.withUser(slot, target.member) { refusal = shard.refusal(of: $0, request, slot) }
     if let refusal { return refusal }
-    return deliver(request, target, acked: ticket.acked, withNames: ticket.flags == 1)
+    return deliver(&request, target, acked: ticket.acked, withNames: ticket.flags == 1)
   }
 
   /// Resume the requests that waited for the head page of a ticket's channel, by the channel's name.
@@ -156,16 +156,7 @@ final class PushRequests: ShardPart {
 
   // MARK: Webhooks
 
-  /// Perform a request that is about no channel.
-  func performPush(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .webhookKnown: try webhookKnown(&request)
-    case .noteWebhook: try noteWebhook(&request)
-    default: try presentTicket(&request)
-    }
-  }
-
-  private func webhookKnown(_ request: inout Request) throws(WireError) -> Outcome {
+  func webhookKnown(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
     try request.fields.end()
     if let (code, detail) = fault(key) { return .refused(code, detail) }
@@ -181,7 +172,7 @@ final class PushRequests: ShardPart {
 
   /// Record a webhook. The request for an already known webhook counts as refused. So a covered command is the one
   /// that recorded the webhook, and its duplicate gets the same answer.
-  private func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
+  func noteWebhook(_ request: inout Request) throws(WireError) -> Outcome {
     let key = try request.fields.string()
     try shard.begin(&request)
     let until = try request.fields.time()
@@ -198,7 +189,7 @@ final class PushRequests: ShardPart {
       }
       let room = shard.state.webhooks.full(at: time)
       guard room == .none else { return Self.refusedFull(until: room, at: time) }
-      shard.state.decideRememberWebhook(webhook: hash, until: until, at: time, into: &shard.effects)
+      shard.state.decideRememberWebhook(webhook: hash, until: until, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
     } else if !shard.state.knowsWebhook(hash, at: time) {
       return .unknownOutcome
@@ -224,7 +215,7 @@ final class PushRequests: ShardPart {
   }
 
   /// Refuse a ticket that is presented to the store: only gateways have the secret that checks it.
-  private func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
+  func presentTicket(_ request: inout Request) throws(WireError) -> Outcome {
     try shard.begin(&request)
     _ = try PresentTicketRequest(&request.fields)
     return .refused(.notImplemented, "tickets are checked by gateways: send redeem_ticket")

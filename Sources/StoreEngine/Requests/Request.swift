@@ -1,4 +1,3 @@
-internal import NIOCore
 internal import ReceiptModel
 internal import ReceiptWire
 
@@ -23,6 +22,8 @@ struct Request: ~Copyable, ~Escapable {
   private(set) var isDuplicate = false
   /// Number of the last membership change before the command.
   private(set) var outboxBefore: UInt64 = 0
+  /// Effects that were decided for the command. The shard has their buffer while no command is performed.
+  var effects: [Effect] = []
   /// What earlier attempts have found; nil for the first attempt.
   var attempt: RequestAttempt?
 
@@ -102,53 +103,4 @@ struct RequestAttempt {
   var stepRounds = 0
   /// Set in a slice of a long request.
   var isSlice = false
-}
-
-/// How an attempt at a request has ended.
-enum Outcome {
-  /// The reply is in the lane, or goes there when it may leave.
-  case answered
-  case refused(RefusedRequest)
-  /// The shard's ``WaitingRequests`` keep the request.
-  case waits(WaitReason)
-
-  static func refused(
-    _ code: ErrorCode,
-    retryAfterMilliseconds: UInt32 = 0,
-    _ detail: String,
-    _ replyTiming: ReplyLane.Timing = .now
-  ) -> Outcome {
-    .refused(RefusedRequest(code, retryAfterMilliseconds: retryAfterMilliseconds, detail, replyTiming))
-  }
-
-  /// Answers a duplicate that would change something now. Either its original was applied to something that is gone, or
-  /// the original was refused and the session no longer remembers that.
-  static var unknownOutcome: Outcome {
-    .refused(.outcomeUnknown, "a command with this counter was received before; its outcome is unknown")
-  }
-
-  static func refused(_ fault: (code: ErrorCode, detail: String)) -> Outcome {
-    .refused(fault.code, fault.detail)
-  }
-}
-
-/// The error that answers a request, and when it may leave. A refused command is not applied: a resend is decided
-/// again.
-struct RefusedRequest: Error {
-  var code: ErrorCode
-  var retryAfterMilliseconds: UInt32
-  var detail: String
-  var replyTiming: ReplyLane.Timing
-
-  init(
-    _ code: ErrorCode,
-    retryAfterMilliseconds: UInt32 = 0,
-    _ detail: String,
-    _ replyTiming: ReplyLane.Timing = .now
-  ) {
-    self.code = code
-    self.retryAfterMilliseconds = retryAfterMilliseconds
-    self.detail = detail
-    self.replyTiming = replyTiming
-  }
 }

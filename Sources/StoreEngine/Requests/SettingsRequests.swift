@@ -16,66 +16,68 @@ final class SettingsRequests: ShardPart {
 
   // MARK: Channel types
 
-  /// Perform a request for channel types.
-  func performType(_ request: inout Request) throws(WireError) -> Outcome {
-    if request.kind == .listChannelTypes {
-      try request.fields.end()
-      let records = shard.state.typesSet.sorted { $0.name < $1.name }
-      return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) { buffer in
-        buffer.writeVarint(records.count)
-        for record in records { buffer.writeChannelTypeRecord(record) }
-      }
+  func listChannelTypes(_ request: inout Request) throws(WireError) -> Outcome {
+    try request.fields.end()
+    let records = shard.state.typesSet.sorted { $0.name < $1.name }
+    return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) { buffer in
+      buffer.writeVarint(records.count)
+      for record in records { buffer.writeChannelTypeRecord(record) }
     }
+  }
+
+  func getChannelType(_ request: inout Request) throws(WireError) -> Outcome {
+    guard let name = try Self.typeName(&request) else { return Self.refusedTypeName }
+    try request.fields.end()
+    return replyType(request, name)
+  }
+
+  func patchChannelType(_ request: inout Request) throws(WireError) -> Outcome {
+    guard let name = try Self.typeName(&request) else { return Self.refusedTypeName }
+    try shard.begin(&request)
+    let patch = try request.fields.optionPatch()
+    try request.fields.end()
+    guard shard.state.channelType(name).version > 0 || shard.state.hasRoomForType else {
+      return shard.refused(.limitReached(.channelTypes), nil)
+    }
+    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.state.decidePatch(type: name, patch, into: &request.effects)
+    shard.applyCommand(nil, request)
+    return replyType(request, name)
+  }
+
+  func assignChannelType(_ request: inout Request) throws(WireError) -> Outcome {
+    guard let name = try Self.typeName(&request) else { return Self.refusedTypeName }
+    try shard.begin(&request)
+    let fields = try AssignChannelTypeRequest(&request.fields)
+    guard fields.version <= Self.versionMax else {
+      return .refused(.invalidField, "version: at most \(Self.versionMax)")
+    }
+    _ = shard.state.advance(clock: shard.loop.clock)
+    shard.state.decideAssign(
+      type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
+      into: &request.effects
+    )
+    shard.applyCommand(nil, request)
+    return replyType(request, name)
+  }
+
+  /// Read the name of a channel type; nil if it is not valid.
+  private static func typeName(_ request: inout Request) throws(WireError) -> String? {
     let name = try request.fields.text()
-    guard ShardEngine.isValid(name, Identifier.isType) else {
-      return .refused(.invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -")
-    }
-    if request.kind.isCommand {
-      try shard.begin(&request)
-      if request.kind == .patchChannelType {
-        let patch = try request.fields.optionPatch()
-        try request.fields.end()
-        guard shard.state.channelType(name).version > 0 || shard.state.hasRoomForType else {
-          return shard.refused(.limitReached(.channelTypes), nil)
-        }
-        _ = shard.state.advance(clock: shard.loop.clock)
-        shard.state.decidePatch(type: name, patch, into: &shard.effects)
-        shard.applyCommand(nil, request)
-      } else {
-        let fields = try AssignChannelTypeRequest(&request.fields)
-        guard fields.version <= Self.versionMax else {
-          return .refused(.invalidField, "version: at most \(Self.versionMax)")
-        }
-        _ = shard.state.advance(clock: shard.loop.clock)
-        shard.state.decideAssign(
-          type: ChannelTypeRecord(name: name, version: fields.version, options: fields.options),
-          into: &shard.effects
-        )
-        shard.applyCommand(nil, request)
-      }
-    } else {
-      try request.fields.end()
-    }
-    return shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
+    return ShardEngine.isValid(name, Identifier.isType) ? name : nil
+  }
+
+  private static var refusedTypeName: Outcome { .refused(.invalidField, "type: 1 to 64 of A-Z a-z 0-9 _ -") }
+
+  private func replyType(_ request: borrowing Request, _ name: String) -> Outcome {
+    shard.reply(request, shard.replyTiming(shard.dirty.typesLast)) {
       $0.writeChannelTypeRecord(shard.state.channelType(name))
     }
   }
 
   // MARK: Users' settings
 
-  /// Perform a request for users' settings, or for their replication.
-  func performSettings(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .patchUser: try patchUser(&request)
-    case .assignUser: try assignUser(&request)
-    case .getUser: try getUser(&request)
-    case .settle: try settle(&request)
-    case .listUnsettled: try listUnsettled(&request)
-    default: throw .unknownKind(request.kind.rawValue)
-    }
-  }
-
-  private func patchUser(_ request: inout Request) throws(WireError) -> Outcome {
+  func patchUser(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
     let fields = try PatchUserRequest(&request.fields)
@@ -97,7 +99,7 @@ final class SettingsRequests: ShardPart {
     let user = ShardEngine.text(name)
     guard given != PatchUserRequest.erase else {
       if request.isDuplicate || !shard.loop.driver.keepsErasureLedger {
-        return beginErasing(request, user)
+        return beginErasing(&request, user)
       }
       return recordErasure(request, user)
     }
@@ -111,7 +113,7 @@ final class SettingsRequests: ShardPart {
       user: user,
       patch,
       at: shard.state.advance(clock: shard.loop.clock),
-      into: &shard.effects
+      into: &request.effects
     )
     shard.applyCommand(nil, request)
     recordUnreplicated(user)
@@ -119,15 +121,15 @@ final class SettingsRequests: ShardPart {
   }
 
   /// Begin to erase a user.
-  private func beginErasing(_ request: borrowing Request, _ user: String) -> Outcome {
+  private func beginErasing(_ request: inout Request, _ user: String) -> Outcome {
     _ = shard.state.advance(clock: shard.loop.clock)
-    shard.state.decideBeginErasure(user: user, into: &shard.effects)
+    shard.state.decideBeginErasure(user: user, into: &request.effects)
     shard.applyCommand(nil, request)
     recordUnreplicated(user)
     return replyErasing(request, user)
   }
 
-  private func assignUser(_ request: inout Request) throws(WireError) -> Outcome {
+  func assignUser(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
     let fields = try AssignUserRequest(&request.fields)
@@ -147,7 +149,7 @@ final class SettingsRequests: ShardPart {
     let time = shard.state.advance(clock: shard.loop.clock)
     guard flags != AssignUserRequest.isErased else {
       let number = shard.state.settings.find(user)
-      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &shard.effects)
+      shard.state.decideFinishErasure(user: user, version: version, at: time, into: &request.effects)
       shard.applyCommand(nil, request)
       if let number, shard.state.settings.isNameless(number) { unreplicatedUsers.remove(number) }
       return replySettings(request, user)
@@ -162,7 +164,7 @@ final class SettingsRequests: ShardPart {
       tokensRevokedBefore: fields.tokensRevokedBefore,
       isErasing: flags & AssignUserRequest.isErasing != 0
     )
-    shard.state.decideAssign(user: settings, into: &shard.effects)
+    shard.state.decideAssign(user: settings, into: &request.effects)
     shard.applyCommand(nil, request)
     if shard.isHome(name) { recordUnreplicated(user) }
     if shard.state.isErasing(name) {
@@ -172,7 +174,7 @@ final class SettingsRequests: ShardPart {
     }
   }
 
-  private func getUser(_ request: inout Request) throws(WireError) -> Outcome {
+  func getUser(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try request.fields.end()
     guard Identifier.isUser(name) else {
@@ -203,7 +205,7 @@ final class SettingsRequests: ShardPart {
 
   // MARK: Replication to all shards
 
-  private func settle(_ request: inout Request) throws(WireError) -> Outcome {
+  func settle(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
     let fields = try SettleRequest(&request.fields)
@@ -224,8 +226,8 @@ final class SettingsRequests: ShardPart {
     let text = ShardEngine.text(name)
     let isReplicated =
       isUser
-      ? shard.state.decideMarkReplicated(user: text, version: version, into: &shard.effects)
-      : shard.state.decideMarkReplicated(type: text, version: version, into: &shard.effects)
+      ? shard.state.decideMarkReplicated(user: text, version: version, into: &request.effects)
+      : shard.state.decideMarkReplicated(type: text, version: version, into: &request.effects)
     shard.applyCommand(nil, request)
     if isUser, isReplicated, let number = shard.state.settings.find(text) { unreplicatedUsers.remove(number) }
     return shard.reply(request, shard.replyTiming(isUser ? shard.dirty.usersLast : shard.dirty.typesLast)) {
@@ -235,7 +237,7 @@ final class SettingsRequests: ShardPart {
 
   /// List the types and users of this home shard that may not have reached all other shards. The caller replicates
   /// them.
-  private func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
+  func listUnsettled(_ request: inout Request) throws(WireError) -> Outcome {
     try request.fields.end()
     let types = shard.state.typesSet.filter { type in
       guard !type.isReplicated else { return false }
@@ -263,8 +265,8 @@ final class SettingsRequests: ShardPart {
     unreplicatedUsers.insert(number)
   }
 
-  /// Collect the users of this home shard whose settings have not reached all shards; called once at the start.
-  func findUnreplicatedUsers() {
+  /// Collect the users of this home shard whose settings have not reached all shards.
+  override func beginToServe() {
     for number in 0..<UInt32(shard.state.settings.count) where !shard.state.settings.isReplicated(number) {
       if shard.state.settings.withUser(number, { shard.isHome($0) }) { unreplicatedUsers.insert(number) }
     }
@@ -301,6 +303,6 @@ final class SettingsRequests: ShardPart {
       let detail = "the erasure ledger cannot be written: \(fault)"
       return .refused(.unavailable, retryAfterMilliseconds: 1_000, detail)
     }
-    return beginErasing(request, user)
+    return beginErasing(&request, user)
   }
 }

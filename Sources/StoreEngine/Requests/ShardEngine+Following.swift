@@ -91,8 +91,8 @@ extension ShardEngine {
   func touchFollowed(
     _ slot: ChannelSlot,
     _ number: ChannelNumber,
-    _ newer: [(page: PageID, index: LogIndex)],
-    _ tail: [(index: LogIndex, effect: ChannelEffect)]
+    newer: [(page: PageID, index: LogIndex)],
+    tail: [(index: LogIndex, effect: ChannelEffect)]
   ) {
     for (page, index) in newer.sorted(by: { $0.index < $1.index }) {
       dirty.touch(
@@ -123,15 +123,7 @@ extension ShardEngine {
   func promote() {
     log.promote(at: state.time)
     state.keepIndexNumbers(false)
-    beginToServe()
+    for part in parts { part.beginToServe() }
     deletions.promote()
-  }
-
-  /// Begin to serve requests from a recovered or followed state: the shard's events are complete up to its last logged
-  /// time, its outbox is sent again, and the settings that are not replicated are found.
-  func beginToServe() {
-    events.recovered(at: log.durableTime)
-    settings.findUnreplicatedUsers()
-    outgoing.recovered(through: state.outbox.last)
   }
 }

@@ -21,7 +21,7 @@ extension ShardEngine {
   }
 
   func begin(_ request: inout Request, _ counter: UInt64) {
-    if !effects.isEmpty { effects.removeAll(keepingCapacity: true) }
+    swap(&request.effects, &effectsBuffer)
     let session = sessionPosition(request.lane)
     request.begin(
       counter,
@@ -31,13 +31,13 @@ extension ShardEngine {
     )
   }
 
-  /// Apply the decided effects, unless the command is a duplicate.
+  /// Apply the command's decided effects, unless the command is a duplicate.
   @discardableResult
   func applyCommand(_ slot: ChannelSlot?, _ request: borrowing Request) -> ChannelSlot? {
     guard !request.isDuplicate else { return slot }
     recordDecision(request)
-    guard !effects.isEmpty else { return slot }
-    return applyEffects(slot, session: request.session)
+    guard !request.effects.isEmpty else { return slot }
+    return applyEffects(request.effects, to: slot, session: request.session)
   }
 
   /// Record that a command was decided and not refused.

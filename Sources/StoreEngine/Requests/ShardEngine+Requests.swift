@@ -7,7 +7,8 @@ extension ShardEngine {
   /// Receive a request. Throws where its payload does not parse; the connection then ends.
   func receive(_ header: FrameHeader, _ payload: RawSpan, _ lane: ReplyLane) throws(WireError) {
     var request = try Request(header, payload, lane)
-    finish(try receive(&request), request)
+    let outcome = try receive(&request)
+    finish(outcome, &request)
   }
 
   @inline(__always)
@@ -48,15 +49,20 @@ extension ShardEngine {
       case .named(let name): outcome = try push.redeemTicket(&request, name)
       case .recorded(let user, let fault): outcome = try settings.erase(&request, user, fault: fault)
       }
-      finish(outcome, request)
+      finish(outcome, &request)
     } catch {
       waiting.lane.fail(error)
     }
   }
 
-  /// End an attempt at a request. A refused command counts as not applied.
+  /// End an attempt at a request. A refused command counts as not applied. The effects' buffer goes back to the shard
+  /// for the next command.
   @inline(__always)
-  func finish(_ outcome: Outcome, _ request: borrowing Request) {
+  func finish(_ outcome: Outcome, _ request: inout Request) {
+    if request.isBegun {
+      if !request.effects.isEmpty { request.effects.removeAll(keepingCapacity: true) }
+      swap(&request.effects, &effectsBuffer)
+    }
     if case .refused(let refused) = outcome {
       recordRefusal(request)
       refuse(request.header, refused, request.lane)
@@ -124,28 +130,31 @@ extension ShardEngine {
       throw .badFlags(request.header.flags.rawValue)
     }
     switch request.kind {
-    case .patchChannelType, .assignChannelType, .getChannelType, .listChannelTypes:
-      return try settings.performType(&request)
-    case .patchUser, .assignUser, .getUser, .settle, .listUnsettled:
-      return try settings.performSettings(&request)
-    case .purge:
-      return try purges.perform(&request)
-    case .listChannels:
-      return try indexes.listChannels(&request)
-    case .rebuildIndex:
-      return try rebuilds.rebuildIndex(&request)
-    case .unreadCounts:
-      return try unreadQueries.unreadCounts(&request)
-    case .subscribe, .unsubscribe, .subscribeUser, .announceRow:
-      return try events.performEvents(&request)
-    case .redeemTicket:
-      return try push.redeemTicket(&request)
-    case .webhookKnown, .noteWebhook, .presentTicket:
-      return try push.performPush(&request)
-    case .getToken, .listRevokedTokens, .revokeToken:
-      return try tokens.performTokens(&request)
-    default:
-      return try performOnChannel(&request)
+    case .patchChannelType: return try settings.patchChannelType(&request)
+    case .assignChannelType: return try settings.assignChannelType(&request)
+    case .getChannelType: return try settings.getChannelType(&request)
+    case .listChannelTypes: return try settings.listChannelTypes(&request)
+    case .patchUser: return try settings.patchUser(&request)
+    case .assignUser: return try settings.assignUser(&request)
+    case .getUser: return try settings.getUser(&request)
+    case .settle: return try settings.settle(&request)
+    case .listUnsettled: return try settings.listUnsettled(&request)
+    case .purge: return try purges.perform(&request)
+    case .listChannels: return try indexes.listChannels(&request)
+    case .rebuildIndex: return try rebuilds.rebuildIndex(&request)
+    case .unreadCounts: return try unreadQueries.unreadCounts(&request)
+    case .subscribe: return try events.subscribe(&request)
+    case .unsubscribe: return try events.unsubscribe(&request)
+    case .subscribeUser: return try events.subscribeUser(&request)
+    case .announceRow: return try events.announceRow(&request)
+    case .redeemTicket: return try push.redeemTicket(&request)
+    case .webhookKnown: return try push.webhookKnown(&request)
+    case .noteWebhook: return try push.noteWebhook(&request)
+    case .presentTicket: return try push.presentTicket(&request)
+    case .getToken: return try tokens.getToken(&request)
+    case .listRevokedTokens: return try tokens.listRevokedTokens(&request)
+    case .revokeToken: return try tokens.revokeToken(&request)
+    default: return try performOnChannel(&request)
     }
   }
 

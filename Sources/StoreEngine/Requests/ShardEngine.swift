@@ -19,8 +19,8 @@ final class ShardEngine {
   var sessions = SessionTable()
   var dirty = DirtyPages()
   var eviction = EvictionClock()
-  /// Effects of the current command; kept for its capacity.
-  var effects: [Effect] = []
+  /// The buffer of the last command's effects, empty: the next command takes it for its capacity.
+  var effectsBuffer: [Effect] = []
   /// Set while the loop has this shard queued for more index work.
   var isQueuedForWork = false
 
@@ -40,6 +40,13 @@ final class ShardEngine {
   let tokens = TokenRequests()
   let push = PushRequests()
 
+  var parts: [ShardPart] {
+    [
+      waiting, loads, steps, deletions, scans, indexes, outgoing, rebuilds, unreadQueries, purges,
+      events, settings, tokens, push,
+    ]
+  }
+
   init(
     id: ShardID,
     shardCount: Int,
@@ -53,15 +60,13 @@ final class ShardEngine {
     self.position = position
     self.configuration = configuration
     self.loop = loop
-    let parts: [ShardPart] = [
-      waiting, loads, steps, deletions, scans, indexes, outgoing, rebuilds, unreadQueries, purges,
-      events, settings, tokens, push,
-    ]
     for part in parts { part.attach(to: self) }
     assertPartsAttached(of: self)
     if loop.isFollowing { state.keepIndexNumbers(true) }
     try recover(stored)
-    if !loop.isFollowing { beginToServe() }
+    if !loop.isFollowing {
+      for part in parts { part.beginToServe() }
+    }
   }
 
   /// Whether the gathering batch is full: sliced work adds nothing more to it.
@@ -69,11 +74,14 @@ final class ShardEngine {
 
   // MARK: Applying effects
 
-  /// Assign the decided effects, append them to the gathering batch and mark their pages dirty.
+  /// Assign decided effects, append them to the gathering batch and mark their pages dirty.
   ///
+  /// - Parameters:
+  ///   - slot: the effects' channel; nil if they create it, or are all on the shard.
+  ///   - session: session of the command that was decided; nil if it was none.
   /// - Returns: the slot of the effects' channel; a new slot if the effects created the channel.
   @discardableResult
-  func applyEffects(_ slot: ChannelSlot?, session: Int32?) -> ChannelSlot? {
+  func applyEffects(_ effects: [Effect], to slot: ChannelSlot?, session: Int32? = nil) -> ChannelSlot? {
     var slot = slot
     let index = log.gatheringIndex
     var cutPage: UInt32?
@@ -333,8 +341,7 @@ final class ShardEngine {
   ///
   /// - Parameter session: session of the request that needs it; nil if the shard does.
   func logTimeNow(session: Int32? = nil) {
-    effects.removeAll(keepingCapacity: true)
-    effects.append(.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time)))
-    applyEffects(nil, session: session)
+    let time = Effect.shard(.countersAssigned(nextChannel: state.nextChannel, time: state.time))
+    applyEffects([time], to: nil, session: session)
   }
 }

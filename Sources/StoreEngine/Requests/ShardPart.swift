@@ -9,4 +9,13 @@ class ShardPart: OwnedPart {
   final func attach(to shard: ShardEngine) { self.shard = shard }
 
   final var isAttached: Bool { shard != nil }
+
+  /// Begin to serve from the shard's recovered or followed state.
+  func beginToServe() {}
+
+  /// Forget a connection that is gone.
+  func close(_ lane: ReplyLane) {}
+
+  /// Drop all work: the loop has halted.
+  func stop() {}
 }

@@ -7,16 +7,7 @@ final class TokenRequests: ShardPart {
   /// Maximum number of revocations in one reply: some 270 KB if all ids have the maximum length.
   private static let revocationsPerReply = 1_000
 
-  /// Perform a request about tokens.
-  func performTokens(_ request: inout Request) throws(WireError) -> Outcome {
-    switch request.kind {
-    case .revokeToken: try revokeToken(&request)
-    case .getToken: try getToken(&request)
-    default: try listRevokedTokens(&request)
-    }
-  }
-
-  private func revokeToken(_ request: inout Request) throws(WireError) -> Outcome {
+  func revokeToken(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try shard.begin(&request)
     let fields = try RevokeTokenRequest(&request.fields)
@@ -29,9 +20,9 @@ final class TokenRequests: ShardPart {
     if !request.isDuplicate {
       do throws(ShardState.TokenRefusal) {
         if isRevoked == 1 {
-          try shard.state.decideRevoke(token: id, until: until, into: &shard.effects)
+          try shard.state.decideRevoke(token: id, until: until, into: &request.effects)
         } else {
-          shard.state.decideLiftRevocation(token: id, into: &shard.effects)
+          shard.state.decideLiftRevocation(token: id, into: &request.effects)
         }
       } catch {
         let (code, detail) = Self.words(error)
@@ -73,7 +64,7 @@ final class TokenRequests: ShardPart {
     shard.state.id == ShardState.tokenShard ? nil : (.wrongShard, "another shard keeps the revoked tokens")
   }
 
-  private func getToken(_ request: inout Request) throws(WireError) -> Outcome {
+  func getToken(_ request: inout Request) throws(WireError) -> Outcome {
     let name = try request.fields.string()
     try request.fields.end()
     if let (code, detail) = fault(token: name) { return .refused(code, detail) }
@@ -99,7 +90,7 @@ final class TokenRequests: ShardPart {
     )
   }
 
-  private func listRevokedTokens(_ request: inout Request) throws(WireError) -> Outcome {
+  func listRevokedTokens(_ request: inout Request) throws(WireError) -> Outcome {
     let fields = try ListRevokedTokensRequest(&request.fields)
     let known = fields.known
     if let (code, detail) = wrongShardFault { return .refused(code, detail) }

@@ -97,7 +97,7 @@ struct StepsTests {
     var request = try Request(header, payload.readableBytesSpan, gateway.lane)
     request.attempt = attempt
     let outcome = shard(harness).steps.needSteps(&request, try slot(harness), ranges)
-    shard(harness).finish(outcome, request)
+    shard(harness).finish(outcome, &request)
   }
 
   @Test("a segment stays in memory until its page is on storage, and no longer")

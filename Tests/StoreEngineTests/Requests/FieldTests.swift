@@ -278,6 +278,18 @@ struct FieldTests {
     #expect(other.take() == ["1 channel of 2"])
   }
 
+  /// A kind without a handler ends the connection like an unknown one.
+  @Test("every kind of request has a handler", arguments: FrameKind.allCases.filter(\.isRequest))
+  func handler(_ kind: FrameKind) throws {
+    let (world, _) = try settledWorld()
+    let gateway = world.connect(session: 5)
+    let name = kind.traits.contains(.named) ? "team:a" : nil
+    gateway.send(kind, name, counter: kind.isCommand ? 1 : nil) { _ in }
+    world.loop.endTurn()
+    try world.answerLoads()
+    #expect(!gateway.ended.contains(.unknownKind(kind.rawValue)))
+  }
+
   @Test(
     "every truncated payload of every request kind is an error or ends the connection, and never traps"
   )

@@ -1,0 +1,108 @@
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// Contents of a channel: per page its effects, then the newer effects of the tail for that page. Pages are
+/// independent, but a segment must be complete before the next one begins.
+struct LoadedContent {
+  private(set) var effects: [ChannelEffect] = []
+  /// Pages with effects that are only in the log, and the log index of each such effect.
+  private(set) var newer: [(page: PageID, index: LogIndex)] = []
+  private var parts = LoadedParts()
+  private var threads = ThreadContents()
+  /// Messages up to here are truncated.
+  private var truncated: UInt32 = 0
+  /// Number of pages of a user's index so far; they must be consecutive.
+  private var membershipPages: UInt32 = 0
+
+  /// Throw where the effects are inconsistent, so that assigning them would trap.
+  init(
+    _ number: ChannelNumber,
+    _ pages: [(page: PageID, content: Page)],
+    _ tail: [(index: LogIndex, effect: ChannelEffect)],
+    _ location: String
+  ) throws(StorageError) {
+    var tails: [PageID: [(index: LogIndex, effect: ChannelEffect)]] = [:]
+    for item in tail { tails[item.effect.page, default: []].append(item) }
+    var contents: [PageID: Page] = [:]
+    for (page, content) in pages { contents[page] = content }
+    for page in Set(contents.keys).union(tails.keys).sorted(by: { $0.sortKey < $1.sortKey }) {
+      let included = contents[page]?.index ?? .zero
+      if case .memberships(let number) = page {
+        guard number == membershipPages else {
+          throw .corrupt("\(location), page \(page): the previous page is missing")
+        }
+        membershipPages += 1
+      }
+      for effect in contents[page]?.effects ?? [] {
+        guard case .channel(number, let effect) = effect, effect.page == page, follows(effect) else {
+          throw .corrupt("\(location), page \(page): an effect that does not belong to the page")
+        }
+        effects.append(effect)
+      }
+      for (index, effect) in tails[page] ?? [] where index > included {
+        guard follows(effect) else {
+          throw .corrupt(
+            "\(location), page \(page), log index \(index.rawValue): an earlier effect that it depends on is missing"
+          )
+        }
+        effects.append(effect)
+        newer.append((page, index))
+      }
+      // A segment may have been written while its channel's head was not yet.
+      for (index, effect) in tails[page] ?? [] where effect.traits.contains(.changesMessageCounts) {
+        if index > contents[.head]?.index ?? .zero { newer.append((.head, index)) }
+      }
+    }
+    for (index, effect) in tail { recordEmptied(by: effect, at: index, contents) }
+    guard truncated <= parts.newest else {
+      throw .corrupt("\(location): truncated up to message \(truncated), there are \(parts.newest)")
+    }
+    guard parts.named <= parts.newest else {
+      throw .corrupt("\(location): a row names message \(parts.named), there are \(parts.newest)")
+    }
+    if let parent = threads.firstBroken {
+      throw .corrupt(
+        "\(location), thread of message \(parent.rawValue): a row names a reply that is not there"
+      )
+    }
+  }
+
+  /// Record receipts pages that must be written again: a deleted message takes its acknowledgements with it, and their
+  /// page may be older than the deletion.
+  private mutating func recordEmptied(
+    by effect: ChannelEffect,
+    at index: LogIndex,
+    _ contents: [PageID: Page]
+  ) {
+    func isStale(_ page: PageID) -> Bool {
+      contents[page].map { $0.index < index && !$0.effects.isEmpty } ?? false
+    }
+    switch effect {
+    case .messageDeleted(let sequence, _):
+      if isStale(.receipts(sequence)) { newer.append((.receipts(sequence), index)) }
+    case .truncated(let through, _):
+      for page in contents.keys.sorted(by: { $0.sortKey < $1.sortKey }) where isStale(page) {
+        if case .receipts(let sequence) = page, sequence <= through { newer.append((page, index)) }
+      }
+    default: break
+    }
+  }
+
+  private mutating func follows(_ effect: ChannelEffect) -> Bool {
+    switch effect {
+    case .truncated(let through, _):
+      // The segments follow later in page order.
+      truncated = max(truncated, through.rawValue)
+    case .rowAssigned(_, let record):
+      guard record.hasLeft || !record.user.isEmpty, record.role.utf8.count <= Identifier.roleLengthMax else {
+        return false
+      }
+    case .inThread(let parent, let effect):
+      return parent.rawValue <= parts.newest && threads.follows(effect, parent)
+    case .channelDeleted:
+      return false
+    default: break
+    }
+    return parts.follows(effect)
+  }
+}
