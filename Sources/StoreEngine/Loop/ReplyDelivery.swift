@@ -65,8 +65,25 @@ final class ReplyDelivery: LoopPart {
   }
 
   func deliverNow() {
-    swap(&now, &delivering)
-    deliver { $0.deliverNow() }
+    switch loop.lease {
+    case .valid:
+      swap(&now, &delivering)
+      deliver { $0.deliverNow() }
+    case .expired: break
+    case .lost: refuseNow()
+    }
+  }
+
+  /// Refuse what may leave now, as far as that is possible.
+  private func refuseNow() {
+    let refusals = now.map { (lane: $0, replies: $0.takeRefusals()) }
+    now.removeAll { !$0.hasNow }
+    delivering = refusals.map(\.lane)
+    var position = 0
+    deliver { lane in
+      lane.deliver(refusals[position].replies)
+      position += 1
+    }
   }
 
   func deliverInFlight() {
@@ -74,9 +91,9 @@ final class ReplyDelivery: LoopPart {
     deliver { $0.deliverInFlight() }
   }
 
-  private func deliver(_ hand: (ReplyLane) -> Void) {
+  private func deliver(_ send: (ReplyLane) -> Void) {
     isDelivering = true
-    for lane in delivering { hand(lane) }
+    for lane in delivering { send(lane) }
     delivering.removeAll(keepingCapacity: true)
     isDelivering = false
     if endsTurnAgain {
