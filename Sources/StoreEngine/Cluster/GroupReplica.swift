@@ -188,6 +188,7 @@ package final class GroupReplica {
 
   /// Handle the result of the oldest write to local storage.
   package func stored(_ result: Result<Void, StorageError>) {
+    updateLease()
     switch (writes.removeFirst(), result) {
     case (.commit, _): loop.committed(result)
     case (.position, .failure(let error)): loop.fail(error)

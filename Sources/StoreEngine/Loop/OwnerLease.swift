@@ -1,5 +1,4 @@
-/// Whether an owner may answer what waits for no commit (docs/cluster.md, C4). A reply that waits for a commit needs no
-/// lease: the commit is the proof.
+/// Whether replies may leave an owner (docs/cluster.md, C4).
 package enum OwnerLease: Sendable {
   /// Replies leave.
   case valid

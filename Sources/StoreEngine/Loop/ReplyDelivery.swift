@@ -86,7 +86,16 @@ final class ReplyDelivery: LoopPart {
     }
   }
 
+  /// Deliver the replies of the commit that has ended. Without a valid lease they wait as well: a query may have been
+  /// answered after the shared log had accepted the commit's record, which then proves nothing about it.
   func deliverInFlight() {
+    guard loop.lease == .valid else {
+      for lane in inFlight {
+        if !lane.hasNow { now.append(lane) }
+        lane.moveInFlightToNow()
+      }
+      return inFlight.removeAll(keepingCapacity: true)
+    }
     swap(&inFlight, &delivering)
     deliver { $0.deliverInFlight() }
   }

@@ -141,6 +141,14 @@ package final class ReplyLane {
   func deliverInFlight() { deliverIfOpen(take(&inFlight, &inFlightCount)) }
   func deliverNow() { deliverIfOpen(take(&now, &nowCount)) }
 
+  /// Let the replies of the commit that has ended leave with those that may leave now.
+  func moveInFlightToNow() {
+    now.writeBuffer(&inFlight)
+    inFlight.clear()
+    nowCount += inFlightCount
+    inFlightCount = 0
+  }
+
   /// Whether replies wait that may leave now.
   var hasNow: Bool { now.readableBytes > 0 }
 
