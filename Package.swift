@@ -343,7 +343,9 @@ let package = Package(
     ),
     .testTarget(
       name: "ClusterTests",
-      dependencies: ["StoreEngine", "TestSupport", heap],
+      dependencies: [
+        "StoreEngine", "StoreTestSupport", "ReceiptModel", "ReceiptWire", "TestSupport", heap, nioCore,
+      ],
       swiftSettings: strict
     ),
     .testTarget(

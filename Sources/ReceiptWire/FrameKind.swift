@@ -132,6 +132,8 @@ package enum FrameKind: UInt8, Sendable, CaseIterable {
   /// Whether a number is a command's within the range of queries.
   private static func isLateCommand(_ number: UInt8) -> Bool { (0x3A...0x3C).contains(number) }
   package var isRequest: Bool { isCommand || isQuery }
+  /// Whether this is the reply to a query.
+  package var isReplyToQuery: Bool { rawValue & 0x80 != 0 && Self.isQuery(rawValue & 0x7F) }
   /// Whether this is a backup request, 0x4C to 0x4F. It is about the whole store and names no shard; it carries no
   /// counter and is never resent.
   package var isBackup: Bool { rawValue & 0xFC == 0x4C }

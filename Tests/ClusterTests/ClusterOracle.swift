@@ -1,4 +1,13 @@
+import ReceiptModel
 import StoreEngine
+
+/// What a record of batches contains.
+struct RecordContent {
+  /// In order.
+  var writes: [Write]
+  /// The time of each shard's batch.
+  var times: [(shard: ShardID, time: Int64)] = []
+}
 
 /// The independent record of a simulation: what the log has accepted, what clients were told, and every contradiction
 /// between the two. It shares no code with ``Ownership``.
@@ -12,6 +21,8 @@ final class ClusterOracle {
     var writeCount = 0
     /// The latest place in each register that a client was told of.
     var acknowledged = [Int](repeating: 0, count: Write.registerCount)
+    /// The newest time of each shard.
+    var times: [ShardID: Int64] = [:]
     /// A release was accepted: only a claim may follow.
     var isReleased = false
   }
@@ -21,7 +32,13 @@ final class ClusterOracle {
   private(set) var acknowledgements = 0
   private(set) var reads = 0
 
-  init(groupCount: Int) { histories = Array(repeating: History(), count: groupCount) }
+  /// What a record of batches contains.
+  private let content: (GroupRecord, GroupID) -> RecordContent
+
+  init(groupCount: Int, content: @escaping (GroupRecord, GroupID) -> RecordContent) {
+    self.content = content
+    histories = Array(repeating: History(), count: groupCount)
+  }
 
   private func fault(_ group: GroupID, _ text: String) {
     if faults.count < 20 { faults.append("group \(group.rawValue): \(text)") }
@@ -61,7 +78,12 @@ final class ClusterOracle {
     }
     history.records.append(record)
     guard record.kind == .batches else { return }
-    for write in Write.decode(record.payload) {
+    let content = content(record, group)
+    for (shard, time) in content.times {
+      if time < history.times[shard] ?? 0 { fault(group, "C11: the time of shard \(shard.rawValue) falls") }
+      history.times[shard] = time
+    }
+    for write in content.writes {
       history.writeCount += 1
       if history.places.updateValue(history.writeCount, forKey: write) != nil {
         fault(group, "C2: \(write) is in the log twice")
@@ -114,14 +136,31 @@ final class ClusterOracle {
     }
   }
 
-  /// A member's storage is a prefix of the history, and reaches `end`.
-  func check(_ node: NodeID, _ group: GroupID, stored: [GroupRecord], reaches end: RecordPosition) {
+  /// A member's storage reaches `end`.
+  func check(_ node: NodeID, _ group: GroupID, _ stored: RecordPosition, reaches end: RecordPosition) {
+    if stored < end {
+      fault(group, "liveness: node \(node.rawValue) has \(stored.rawValue) of \(end.rawValue) records")
+    }
+  }
+
+  /// A member's storage is a prefix of the history.
+  func check(_ node: NodeID, _ group: GroupID, stored: [GroupRecord]) {
     let records = histories[Int(group.rawValue)].records
     if stored.count > records.count || stored != Array(records.prefix(stored.count)) {
       fault(group, "C6: the storage of node \(node.rawValue) is not a prefix of the history")
     }
-    if UInt64(stored.count) < end.rawValue {
-      fault(group, "liveness: node \(node.rawValue) has \(stored.count) of \(end.rawValue) records")
+  }
+
+  /// A member's storage shows the last write of each register.
+  func check(_ node: NodeID, _ group: GroupID, registers: [Write?]) {
+    var expected = [Write?](repeating: nil, count: Write.registerCount)
+    var last = [Int](repeating: 0, count: Write.registerCount)
+    for (write, place) in histories[Int(group.rawValue)].places where place > last[Int(write.register)] {
+      last[Int(write.register)] = place
+      expected[Int(write.register)] = write
+    }
+    if registers != expected {
+      fault(group, "C8: the storage of node \(node.rawValue) shows \(registers) instead of \(expected)")
     }
   }
 
@@ -140,6 +179,9 @@ final class ClusterOracle {
       position = position.next
     }
   }
+
+  /// Something happened that must not.
+  func failed(_ group: GroupID, _ text: String) { fault(group, text) }
 
   /// Something did not happen in time.
   func missed(_ group: GroupID, _ text: String) { fault(group, "liveness: \(text)") }

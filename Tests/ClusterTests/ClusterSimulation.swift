@@ -24,12 +24,22 @@ final class ClusterSimulation {
     var nodeCount: Int?
     /// Number of groups; nil: one to three.
     var groupCount: Int?
+    /// What stands for a group's shards.
+    var shards = Shards.registers
 
     /// Small trims, so that the log is trimmed many times.
     init() {
       limits = ClusterLimits()
       limits.trimRecordsMin = 8
     }
+  }
+
+  /// What stands for a group's shards on each node.
+  enum Shards {
+    /// A model with a few registers.
+    case registers
+    /// Store loops, with their storage, and ``GroupReplica``.
+    case storeLoops
   }
 
   /// What may happen to a cluster.
@@ -88,6 +98,10 @@ final class ClusterSimulation {
   let log: SimulatedLog
   let oracle: ClusterOracle
   private var clients: [SimulatedClient] = []
+  /// Of a simulation with store loops.
+  private let storeRegisters: StoreRegisters?
+  /// Number of connections that clients have opened.
+  var connections: UInt64 = 0
   private(set) var messageFaults = MessageFaults.none
   private var linkCuts: [SimulatedLink.Cuts] = []
   /// The log elects a leader until then.
@@ -103,7 +117,11 @@ final class ClusterSimulation {
     self.settings = settings
     var random = SplitMix64(seed: seed)
     groupCount = settings.groupCount ?? 1 + random.below(3)
-    oracle = ClusterOracle(groupCount: groupCount)
+    let registers = settings.shards == .storeLoops ? StoreRegisters(groupCount: groupCount) : nil
+    storeRegisters = registers
+    oracle = ClusterOracle(groupCount: groupCount) { record, group in
+      registers?.content(record, of: group) ?? RecordContent(writes: Write.decode(record.payload))
+    }
     log = SimulatedLog(groupCount: groupCount, missing: settings.missingChecks)
     let drawn = MessageFaults(
       lossPercent: random.pick([0, 1, 3, 10]),
@@ -123,6 +141,10 @@ final class ClusterSimulation {
         )
       }
     }
+  }
+
+  func makeStorage() -> any SimulatedStorage {
+    storeRegisters.map { StoreStorage($0) } ?? RegisterStorage()
   }
 
   // MARK: Network
@@ -185,7 +207,8 @@ final class ClusterSimulation {
     for (index, end) in ends.enumerated() {
       let group = GroupID(UInt8(index))
       for node in nodes {
-        oracle.check(node.id, group, stored: node.storage[index].records, reaches: end)
+        oracle.check(node.id, group, node.storage[index].position, reaches: end)
+        node.storage[index].check(oracle, node.id, group)
       }
       oracle.check(group, log[group])
     }
@@ -198,7 +221,7 @@ final class ClusterSimulation {
   private func expectOwner(_ group: GroupID) {
     let limit = time.nanoseconds + .milliseconds(3_000)
     func look() {
-      if nodes.contains(where: { $0.process?.groups[Int(group.rawValue)].read(0) != nil }) { return }
+      if nodes.contains(where: { $0.process?.groups[Int(group.rawValue)].mayAnswer == true }) { return }
       guard time.nanoseconds < limit else {
         oracle.missed(group, "no owner 3 s after the last fault")
         return
@@ -225,7 +248,7 @@ final class ClusterSimulation {
       if let process = node.process {
         node.run { [self] in
           guard !process.isClosed else { return }
-          if let answer = process.groups[Int(group.rawValue)].read(register) {
+          process.groups[Int(group.rawValue)].read(register) { [self] answer in
             oracle.readEnds(group, by: node.id, answer, atLeast: atLeast)
           }
         }
@@ -270,7 +293,7 @@ final class ClusterSimulation {
 
   /// A node that owns some group.
   func owner() -> SimulatedNode {
-    nodes.first { $0.process?.groups.contains(where: \.isOwner) == true } ?? nodes[0]
+    nodes.first { $0.process?.groups.contains(where: { $0.isOwner }) == true } ?? nodes[0]
   }
 
   private func stop(_ node: SimulatedNode) {

@@ -9,6 +9,7 @@ import Testing
 @Suite("Cluster simulation", .computing)
 struct ClusterSimulationTests {
   static let seeds = TestRun.seeds(60, long: 3_000)
+  static let storeSeeds = TestRun.seeds(40, long: 600)
 
   /// Counts over the finished simulations.
   private static let all = Mutex<(done: Int, commands: Int, tally: [String: Int])>((0, 0, [:]))
@@ -39,13 +40,32 @@ struct ClusterSimulationTests {
     for (name, count) in all.tally { #expect(count > 100, "only \(count) \(name)") }
   }
 
+  /// The node's code with real shards, sessions, pages and replies; the same faults.
+  @Test(
+    "store loops behind a simulated log lose no acknowledged command, apply none twice, and show no stale state",
+    arguments: storeSeeds
+  )
+  func storeLoops(seed: UInt64) {
+    var settings = ClusterSimulation.Settings()
+    settings.shards = .storeLoops
+    let simulation = ClusterSimulation(seed: seed, settings: settings)
+    simulation.run()
+    let counts = simulation.tally.counts
+    print(
+      "store loops: TIDEMARK_SEED=\(seed), \(simulation.issued) commands, \(simulation.oracle.reads) reads, "
+        + counts.map { "\($0.count) \($0.name)" }.joined(separator: ", ")
+    )
+    for fault in simulation.oracle.faults { Issue.record("TIDEMARK_SEED=\(seed): \(fault)") }
+  }
+
   /// Something that keeps an invariant (docs/cluster.md), and that is missing in a test.
   enum Guard: String, CaseIterable {
     case ownerCompare, ownerCompareWhileSendingAhead, positionCompare, predecessorCompare, lastRecordKept
     case oneRecordPerPosition
     case acknowledgementAfterCommit
     case leaseFromFirstSending, leaseShorterThanWait
-    case trimBehindEveryMember
+    case leaseShorterThanWaitOfStoreLoops, leaseOfStoreLoops
+    case trimBehindEveryMember, trimBehindEveryMemberOfStoreLoops
 
     var settingsWithout: ClusterSimulation.Settings {
       var settings = ClusterSimulation.Settings()
@@ -73,8 +93,17 @@ struct ClusterSimulationTests {
       // C4
       case .leaseFromFirstSending: settings.defects = [.countsLeaseFromLastSending]
       case .leaseShorterThanWait: settings.limits.leaseMilliseconds = 2_600
+      case .leaseShorterThanWaitOfStoreLoops:
+        settings.shards = .storeLoops
+        settings.limits.leaseMilliseconds = 2_600
+      case .leaseOfStoreLoops:
+        settings.shards = .storeLoops
+        settings.defects = [.ignoresLease]
       // C7
       case .trimBehindEveryMember: settings.defects = [.reportsUnsynced]
+      case .trimBehindEveryMemberOfStoreLoops:
+        settings.shards = .storeLoops
+        settings.defects = [.reportsUnsynced]
       }
       return settings
     }
@@ -86,8 +115,10 @@ struct ClusterSimulationTests {
       case .lastRecordKept: ["C7", "liveness"]
       case .oneRecordPerPosition: ["C1", "C3"]
       case .acknowledgementAfterCommit: ["C3"]
-      case .leaseFromFirstSending, .leaseShorterThanWait: ["C4"]
-      case .trimBehindEveryMember: ["C7"]
+      case .leaseFromFirstSending, .leaseShorterThanWait, .leaseShorterThanWaitOfStoreLoops,
+        .leaseOfStoreLoops:
+        ["C4"]
+      case .trimBehindEveryMember, .trimBehindEveryMemberOfStoreLoops: ["C7"]
       }
     }
   }

@@ -118,6 +118,11 @@ extension OwnershipStory {
   static let log = records(after: .start, [(.claim(by: NodeID(2)), 1), (.batches, 1), (.alive, 1)])
   static let end = LogCursor(after: log[2])
 
+  /// Two records later, after a commit and a release.
+  static let released = LogCursor(
+    after: records(after: end, [(.batches, 2), (.release(to: NodeID(3)), 2)])[1]
+  )
+
   static func records(after cursor: LogCursor, _ kinds: [(GroupRecord.Kind, UInt64)]) -> [GroupRecord] {
     var cursor = cursor
     return kinds.map { kind, epoch in

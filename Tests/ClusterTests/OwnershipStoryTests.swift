@@ -197,7 +197,7 @@ struct OwnershipStoryTests {
         .init(9_000, .timerFired, "send 5 alive as attempt 2"),
         .init(9_010, S.fenced(2, by: S.owner(2, epoch: 3)), "halt, deposed"),
         .init(9_020, .recordsFollowed(S.records(after: S.end, [(.alive, 1)])), "-"),
-        .init(9_030, .loopReset, "read 5"),
+        .init(9_030, .loopReset(S.end), "read 5"),
       ]
     ),
     S(
@@ -242,7 +242,7 @@ struct OwnershipStoryTests {
         .init(2_150, input: .lease, "answers nothing"),
         .init(2_550, .timerFired, "send 6 release to 3 as attempt 4"),
         .init(2_560, S.committed(4), "committed 6, halt, released to 3"),
-        .init(2_570, .loopReset, "read 7"),
+        .init(2_570, .loopReset(S.released), "read 7"),
       ]
     ),
     S(

@@ -11,6 +11,8 @@ final class SimulatedClient {
   /// The node that acknowledged last.
   private var target: Int
   private var attempt = 0
+  /// The first attempt of the outstanding write.
+  private var first = 0
 
   init(id: UInt16, group: GroupID, simulation: ClusterSimulation) {
     self.id = id
@@ -30,6 +32,7 @@ final class SimulatedClient {
         counter: UInt32(issued),
         register: UInt8(simulation.random.below(Write.registerCount))
       )
+      first = attempt + 1
       send()
     }
   }
@@ -41,10 +44,10 @@ final class SimulatedClient {
     let node = simulation.nodes[target]
     if let process = node.process {
       node.run { [self] in
-        let isTaken =
-          !process.isClosed
-          && process.groups[Int(group.rawValue)].submit(write) { [self] in acknowledged(write, sent) }
-        if !isTaken { tryNext(sent, after: .milliseconds(20)) }
+        guard !process.isClosed else { return tryNext(sent, after: .milliseconds(20)) }
+        process.groups[Int(group.rawValue)].submit(write, isResent: attempt > first) { [self] isApplied in
+          if isApplied { acknowledged(write, sent) } else { tryNext(sent, after: .milliseconds(20)) }
+        }
       }
       tryNext(sent, after: .milliseconds(1_000))
     } else {

@@ -1,196 +1,29 @@
 import StoreEngine
 import TestSupport
 
-/// One group on one node: performs what its ``Ownership`` decides, and stands for the group's store loop.
-final class SimulatedGroup {
-  /// A command that waits for its record.
-  private typealias Command = (write: Write, acknowledge: () -> Void)
+/// One group in one process.
+protocol SimulatedGroup: AnyObject {
+  var id: GroupID { get }
+  var isOwner: Bool { get }
+  /// Whether the node may answer queries now.
+  var mayAnswer: Bool { get }
+  /// When ``handle(_:)`` has to be called with ``Ownership/Event/timerFired``.
+  var deadline: BootTime { get }
+  func handle(_ event: Ownership.Event)
+  /// Perform a client's command. `done(false)`: it was refused unapplied. Without an answer its outcome is unknown.
+  func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void)
+  /// Answer what a register shows, if the node may.
+  func read(_ register: Int, done: @escaping (Write?) -> Void)
+}
 
-  let id: GroupID
-  private unowned let process: SimulatedProcess
-  private var simulation: ClusterSimulation { process.simulation }
-  private var node: SimulatedNode { process.node }
-  private(set) var ownership: Ownership
-  private var shard: SimulatedShard
-  private(set) var isOwner = false
-  private var isDraining = false
-  /// Commands that no record has yet, and those of the record in flight.
-  private var queue: [Command] = []
-  private var inFlight: [Command] = []
-
-  // Of defective nodes
-  private var lastSentAt: [RecordPosition: BootTime] = [:]
-  private var defectiveLeaseEnd = BootTime(nanoseconds: .min)
-  private var replacement: GroupRecord?
-  private var ahead: [Command] = []
-  private func has(_ defect: SimulatedNode.Defect) -> Bool { simulation.settings.defects.contains(defect) }
-
-  init(id: GroupID, process: SimulatedProcess) {
-    self.id = id
-    self.process = process
-    let storage = process.node.storage[Int(id.rawValue)]
-    shard = storage.shard()
-    ownership = Ownership(
-      group: id,
-      node: process.node.id,
-      members: process.simulation.nodes.map(\.id),
-      limits: process.simulation.settings.limits,
-      stored: storage.cursor,
-      now: process.node.clock
-    )
-  }
-
-  var applied: RecordPosition { ownership.applied.position }
-
-  func handle(_ event: Ownership.Event) {
-    guard !process.isClosed else { return }
-    for action in ownership.handle(event, at: node.clock) { perform(action) }
-    commitIfPossible()
-    process.setTimer()
-  }
-
-  // MARK: Requests
-
-  /// A client's command; false: this node is not the owner.
-  func submit(_ write: Write, acknowledge: @escaping () -> Void) -> Bool {
-    guard isOwner, !isDraining else { return false }
-    if shard.isApplied(write) {
-      acknowledge()
-    } else if let at = queue.firstIndex(where: { $0.write == write }) {
-      queue[at].acknowledge = acknowledge
-    } else if let at = inFlight.firstIndex(where: { $0.write == write }) {
-      inFlight[at].acknowledge = acknowledge
-    } else if let at = ahead.firstIndex(where: { $0.write == write }) {
-      ahead[at].acknowledge = acknowledge
-    } else {
-      queue.append((write, acknowledge))
-      // A turn of the event loop.
-      process.after(simulation.random.milliseconds(0...1)) { [self] in
-        commitIfPossible()
-        process.setTimer()
-      }
-    }
-    return true
-  }
-
-  /// The register's value if this node may answer; nil otherwise.
-  func read(_ register: Int) -> Write?? {
-    let isAllowed =
-      has(.countsLeaseFromLastSending)
-      ? isOwner && node.clock < defectiveLeaseEnd : ownership.mayAnswer(at: node.clock)
-    return isAllowed ? .some(shard.registers[register]) : .none
-  }
-
-  private func commitIfPossible() {
-    guard isOwner, inFlight.isEmpty, ownership.acceptsCommit else { return }
-    if ahead.isEmpty {
-      inFlight = Array(queue.prefix(16))
-      queue.removeFirst(inFlight.count)
-    } else {
-      inFlight = ahead
-      ahead = []
-    }
-    guard !inFlight.isEmpty else {
-      if isDraining { handle(.drained) }
-      return
-    }
-    let payload = Write.encode(inFlight.map(\.write))
-    if has(.acknowledgesEarly) { for command in inFlight { command.acknowledge() } }
-    for action in ownership.handle(.commitRequested(payload: payload), at: node.clock) { perform(action) }
-  }
-
-  // MARK: Actions
-
-  private func perform(_ action: Ownership.Action) {
-    switch action {
-    case .read(let position):
-      process.link.read(id, from: position, max: 40) { [self] outcome in
-        switch outcome {
-        case .records(let records, let reachesEnd): handle(.recordsRead(records, reachesEnd: reachesEnd))
-        case .trimmed(let first): handle(.readTrimmed(first: first))
-        case .failed: break
-        }
-      }
-    case .follow(let position):
-      process.link.follow(id, from: position) { [self] event in
-        switch event {
-        case .records(let records): handle(.recordsFollowed(records))
-        case .ended: handle(.followEnded)
-        }
-      }
-    case .apply(let record): store(record)
-    case .fetchSnapshot(let reason): simulation.oracle.stranded(node.id, id, reason)
-    case .claim(let claim, let attempt):
-      lastSentAt[claim.record.position] = node.clock
-      simulation.tally.claims += 1
-      process.link.claim(claim) { [self] outcome in handle(.answered(attempt, outcome)) }
-    case .append(let append, let attempt): send(append, attempt)
-    case .committed(let record): committed(record)
-    case .promote:
-      isOwner = true
-      isDraining = false
-      simulation.tally.promotions += 1
-    case .drain: isDraining = true
-    case .halt(let reason):
-      halt(reason)
-    case .trim(let trim):
-      simulation.tally.trims += 1
-      process.link.trim(trim)
-    }
-  }
-
-  private func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
-    var append = append
-    let isResent = lastSentAt[append.record.position] != nil
-    if isResent { simulation.tally.resends += 1 }
-    lastSentAt[append.record.position] = node.clock
-    if case .release = append.record.kind { isOwner = false }
-    if has(.replacesUndecidedRecord), isResent, append.record.kind == .batches, !queue.isEmpty {
-      inFlight += queue
-      queue = []
-      append.record.payload = Write.encode(inFlight.map(\.write))
-      replacement = append.record
-    }
-    process.send(append, attempt)
-    guard has(.sendsAhead), append.record.kind == .batches, ahead.isEmpty, !queue.isEmpty else { return }
-    ahead = queue
-    queue = []
-    let next = LogCursor(after: append.record)
-      .record(.batches, epoch: append.record.epoch, payload: Write.encode(ahead.map(\.write)))
-    process.link.append([GroupAppend(group: id, record: next, fence: append.fence)]) { _ in }
-  }
-
-  private func committed(_ record: GroupRecord) {
-    if let sent = lastSentAt[record.position] {
-      defectiveLeaseEnd = sent.adding(milliseconds: simulation.settings.limits.leaseMilliseconds)
-    }
-    lastSentAt = [:]
-    let written = replacement.flatMap { $0.position == record.position ? $0 : nil } ?? record
-    replacement = nil
-    store(written)
-    guard record.kind == .batches else { return }
-    let commands = inFlight
-    inFlight = []
-    for command in commands { command.acknowledge() }
-  }
-
-  private func store(_ record: GroupRecord) {
-    node.storage[Int(id.rawValue)].append(record)
-    shard.apply(record)
-  }
-
-  private func halt(_ reason: Ownership.HaltReason) {
-    switch reason {
-    case .deposed: simulation.tally.depositions += 1
-    case .released: simulation.tally.releases += 1
-    }
-    isOwner = false
-    isDraining = false
-    queue = []
-    inFlight = []
-    ahead = []
-    replacement = nil
-    lastSentAt = [:]
-    process.after(simulation.random.milliseconds(1...50)) { [self] in handle(.loopReset) }
-  }
+/// A member's storage of one group, which outlives the process. A crash loses what was not synced.
+protocol SimulatedStorage: AnyObject {
+  /// The last record in the storage, and in its synced part.
+  var position: RecordPosition { get }
+  var synced: RecordPosition { get }
+  func sync()
+  func crash(_ random: inout SplitMix64)
+  func makeGroup(_ id: GroupID, _ process: SimulatedProcess) -> any SimulatedGroup
+  /// Compare the content with the group's whole history.
+  func check(_ oracle: ClusterOracle, _ node: NodeID, _ group: GroupID)
 }

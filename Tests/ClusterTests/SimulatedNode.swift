@@ -1,3 +1,4 @@
+import ReceiptModel
 import StoreEngine
 import TestSupport
 
@@ -15,6 +16,8 @@ final class SimulatedNode {
     case acknowledgesEarly
     /// A member reports what it has stored instead of what it has synced (C7).
     case reportsUnsynced
+    /// An owner answers without a lease (C4).
+    case ignoresLease
   }
 
   let id: NodeID
@@ -22,7 +25,9 @@ final class SimulatedNode {
   /// Seconds of this node's clock in one second, and its reading at the start.
   private let rate: Double
   private let offset: Int64
-  var storage: [SimulatedStorage]
+  /// How far its time of day is off, in milliseconds.
+  private let wallOffset: Int64
+  let storage: [any SimulatedStorage]
   private(set) var process: SimulatedProcess?
   /// Calls that arrived while the process was stopped; nil while it runs.
   private var backlog: [() -> Void]?
@@ -32,7 +37,8 @@ final class SimulatedNode {
     self.simulation = simulation
     rate = 0.9 + Double(simulation.random.below(2_001)) / 10_000
     offset = simulation.random.milliseconds(0...100_000_000)
-    storage = Array(repeating: SimulatedStorage(), count: simulation.groupCount)
+    wallOffset = Int64(simulation.random.below(7_200_000)) - 3_600_000
+    storage = (0..<simulation.groupCount).map { _ in simulation.makeStorage() }
   }
 
   var clock: BootTime { BootTime(nanoseconds: offset + Int64(Double(simulation.time.nanoseconds) * rate)) }
@@ -40,6 +46,11 @@ final class SimulatedNode {
   /// The simulation's time at which the clock shows `reading`.
   func simulatedTime(of reading: BootTime) -> Int64 {
     Int64((Double(reading.nanoseconds - offset) / rate).rounded(.up)) + 1
+  }
+
+  /// The node's time of day, an hour off or less.
+  var wallClock: Timestamp {
+    Timestamp(milliseconds: 1_700_000_000_000 + wallOffset + simulation.time.nanoseconds / 1_000_000)
   }
 
   var isUp: Bool { process != nil && backlog == nil }
@@ -63,9 +74,7 @@ final class SimulatedNode {
     process?.close()
     process = nil
     backlog = nil
-    for group in storage.indices {
-      storage[group].crash(losing: simulation.random.below(storage[group].unsyncedCount + 1))
-    }
+    for group in storage { group.crash(&simulation.random) }
   }
 
   func stop() {

@@ -1,16 +1,14 @@
 import StoreEngine
 import TestSupport
 
-/// A store process: one ``Ownership`` for each group, one probe, and one writer that sends what several groups append
-/// in one transaction.
+/// A store process: its groups, one probe, and one writer that sends what several groups append in one transaction.
 final class SimulatedProcess {
   unowned let node: SimulatedNode
   unowned let simulation: ClusterSimulation
   let link: SimulatedLink
-  private(set) var groups: [SimulatedGroup] = []
+  let writer: GroupWriter
+  private(set) var groups: [any SimulatedGroup] = []
   private var probe: LogProbe
-  /// Appends that the writer has not sent yet.
-  private var pending: [(append: GroupAppend, attempt: Ownership.Attempt)] = []
   /// Time for which the timer is set. Later timers find nothing to do.
   private var timer = BootTime.never
   private(set) var isClosed = false
@@ -19,9 +17,10 @@ final class SimulatedProcess {
     self.node = node
     self.simulation = simulation
     link = SimulatedLink(node: node.id, simulation: simulation)
+    writer = GroupWriter(log: link)
     probe = LogProbe(limits: simulation.settings.limits, now: node.clock)
     for index in 0..<simulation.groupCount {
-      groups.append(SimulatedGroup(id: GroupID(UInt8(index)), process: self))
+      groups.append(node.storage[index].makeGroup(GroupID(UInt8(index)), self))
     }
   }
 
@@ -55,7 +54,7 @@ final class SimulatedProcess {
 
   /// Sets the timer to the earliest deadline.
   func setTimer() {
-    let deadline = groups.reduce(probe.deadline) { min($0, $1.ownership.deadline) }
+    let deadline = groups.reduce(probe.deadline) { min($0, $1.deadline) }
     guard deadline < timer else { return }
     timer = deadline
     after(max(0, node.simulatedTime(of: deadline) - simulation.time.nanoseconds)) { [self] in
@@ -85,28 +84,6 @@ final class SimulatedProcess {
     }
   }
 
-  // MARK: Writer
-
-  func send(_ append: GroupAppend, _ attempt: Ownership.Attempt) {
-    // A process that was stopped may send a record again before its first attempt has left.
-    if let at = pending.firstIndex(where: { $0.append.group == append.group }) {
-      pending[at] = (append, attempt)
-      return
-    }
-    pending.append((append, attempt))
-    guard pending.count == 1 else { return }
-    after(.milliseconds(1)) { [self] in
-      let sent = pending
-      pending = []
-      link.append(sent.map(\.append)) { [self] outcomes in
-        guard !isClosed else { return }
-        for (call, outcome) in zip(sent, outcomes) {
-          groups[Int(call.append.group.rawValue)].handle(.answered(call.attempt, outcome))
-        }
-      }
-    }
-  }
-
   // MARK: Storage
 
   /// Syncs the storage each second and reports how far.
@@ -123,7 +100,7 @@ final class SimulatedProcess {
     }
   }
 
-  private func report(_ group: SimulatedGroup, _ position: RecordPosition) {
+  private func report(_ group: any SimulatedGroup, _ position: RecordPosition) {
     simulation.report(from: node.id, group.id, synced: position)
   }
 }

@@ -36,5 +36,12 @@ package struct ClusterLimits: Hashable, Sendable {
   /// An owner releases a group to a member that lags less than this number of records.
   package var releaseLagMax: UInt64 = 1_000
 
+  // MARK: Constants of one node
+
+  /// How long replies wait for an expired lease before queries are refused.
+  package static let replyWaitMilliseconds: Int64 = 1_000
+  /// Maximum number of records of one read.
+  package static let recordsPerRead = 256
+
   package init() {}
 }

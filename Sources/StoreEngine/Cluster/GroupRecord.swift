@@ -1,4 +1,5 @@
-import ReceiptModel
+internal import NIOCore
+internal import ReceiptModel
 
 /// One append to a group's log.
 ///
@@ -38,34 +39,8 @@ package struct GroupRecord: Hashable, Sendable {
     self.payload = payload
   }
 
-  /// Hash of all fields, for the record that follows.
-  ///
-  /// The encoding for the shared log is not defined yet. Until then the hash covers the fields in declaration order,
-  /// big-endian. Nothing stores it.
-  package var hash: RecordHash {
-    var bytes: [UInt8] = []
-    bytes.reserveCapacity(payload.count + 27)
-    func append<Number: FixedWidthInteger & UnsignedInteger>(_ number: Number) {
-      for shift in stride(from: Number.bitWidth - 8, through: 0, by: -8) {
-        bytes.append(UInt8(truncatingIfNeeded: number >> shift))
-      }
-    }
-    append(position.rawValue)
-    append(epoch.rawValue)
-    append(previous.rawValue)
-    switch kind {
-    case .batches: append(UInt8(0))
-    case .claim(let node):
-      append(UInt8(1))
-      append(node.rawValue)
-    case .release(let node):
-      append(UInt8(2))
-      append(node.rawValue)
-    case .alive: append(UInt8(3))
-    }
-    bytes += payload
-    return RecordHash(StableHash.hash(bytes.span.bytes))
-  }
+  /// Hash of the encoded record, for the record that follows.
+  package var hash: RecordHash { RecordHash(StableHash.hash(encoded().readableBytesSpan)) }
 }
 
 /// XXH64 of a record.

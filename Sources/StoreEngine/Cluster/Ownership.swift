@@ -38,8 +38,9 @@ package struct Ownership: Sendable {
     case releaseRequested(to: NodeID)
     /// The loop takes no more commands, and its last commit was requested: the answer to ``Action/drain``.
     case drained
-    /// The loop has dropped its memory: the answer to ``Action/halt(_:)``.
-    case loopReset
+    /// The loop has dropped its memory: the answer to ``Action/halt(_:)``. It continues after this record, the last
+    /// one in local storage.
+    case loopReset(LogCursor)
   }
 
   /// Output of the machine. The node performs the actions in order.
@@ -184,19 +185,19 @@ package struct Ownership: Sendable {
     case .claiming(let claiming): handle(event, claiming: claiming, at: now)
     case .owning(let owning): handle(event, owning: owning, at: now)
     case .releasing(let releasing): handle(event, releasing: releasing, at: now)
-    case .deposed(let applied): handle(event, deposed: applied, at: now)
+    case .deposed: handleDeposed(event, at: now)
     }
   }
 
-  private mutating func handle(_ event: Event, deposed applied: LogCursor, at now: BootTime) -> [Action] {
+  private mutating func handleDeposed(_ event: Event, at now: BootTime) -> [Action] {
     switch event {
-    case .loopReset:
-      return follow(from: applied, owner: .none, at: now)
+    case .loopReset(let stored):
+      return follow(from: stored, owner: .none, at: now)
     case .timerFired, .recordsRead, .readTrimmed, .recordsFollowed, .followEnded, .probeAnswered,
       .logUnresponsive, .answered, .memberSynced, .releaseRequested, .drained:
       // The storage holds committed records only, and everything that comes now is read again later.
       return []
-    case .commitRequested: preconditionFailure("a commit was requested of a halted loop")
+    case .commitRequested: preconditionFailure("a halted loop requested a commit")
     }
   }
 

@@ -60,6 +60,8 @@ package struct CommitGroup: Sendable {
   package var pages: [PageWrite] = []
   package var cuts: [Cut] = []
   package var trims: [Trim] = []
+  /// Of a cluster's group: the last record whose batches are in this commit or an earlier one; nil leaves it as it is.
+  package var position: LogCursor?
 
   package init() {}
 
@@ -67,6 +69,6 @@ package struct CommitGroup: Sendable {
   package var logBytes: Int { batches.reduce(0) { $0 + $1.bytes.readableBytes } }
 
   package var isEmpty: Bool {
-    batches.isEmpty && drops.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty
+    batches.isEmpty && drops.isEmpty && pages.isEmpty && cuts.isEmpty && trims.isEmpty && position == nil
   }
 }

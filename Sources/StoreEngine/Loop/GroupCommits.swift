@@ -24,6 +24,9 @@ final class GroupCommits: LoopPart {
   /// Whether a batch waits for the next commit.
   var hasGathering: Bool { !gathering.isEmpty || !followed.isEmpty }
 
+  /// Whether the next commit has followed batches.
+  var hasFollowed: Bool { !followed.isEmpty }
+
   /// Bytes of followed batches that local storage does not have yet.
   var waitingBytes: Int { followedBytes + followedBytesInFlight }
 

@@ -65,11 +65,37 @@ final class ReplyDelivery: LoopPart {
   }
 
   func deliverNow() {
-    swap(&now, &delivering)
-    deliver { $0.deliverNow() }
+    switch loop.lease {
+    case .valid:
+      swap(&now, &delivering)
+      deliver { $0.deliverNow() }
+    case .expired: break
+    case .lost: refuseNow()
+    }
   }
 
+  /// Refuse what may leave now, as far as that is possible.
+  private func refuseNow() {
+    let refusals = now.map { (lane: $0, replies: $0.takeRefusals()) }
+    now.removeAll { !$0.hasNow }
+    delivering = refusals.map(\.lane)
+    var position = 0
+    deliver { lane in
+      lane.deliver(refusals[position].replies)
+      position += 1
+    }
+  }
+
+  /// Deliver the replies of the commit that has ended. Without a valid lease they wait as well: a query may have been
+  /// answered after the shared log had accepted the commit's record, which then proves nothing about it.
   func deliverInFlight() {
+    guard loop.lease == .valid else {
+      for lane in inFlight {
+        if !lane.hasNow { now.append(lane) }
+        lane.moveInFlightToNow()
+      }
+      return inFlight.removeAll(keepingCapacity: true)
+    }
     swap(&inFlight, &delivering)
     deliver { $0.deliverInFlight() }
   }

@@ -117,6 +117,58 @@ package final class ReplyLane {
   func deliverInFlight() { deliverIfOpen(take(&inFlight, &inFlightCount)) }
   func deliverNow() { deliverIfOpen(take(&now, &nowCount)) }
 
+  /// Let the replies of the commit that has ended leave with those that may leave now.
+  func moveInFlightToNow() {
+    now.writeBuffer(&inFlight)
+    inFlight.clear()
+    nowCount += inFlightCount
+    inFlightCount = 0
+  }
+
+  /// Whether replies wait that may leave now.
+  var hasNow: Bool { now.readableBytes > 0 }
+
+  /// Take the replies that may leave now and say what the shard's state is, each as a refusal instead. Other frames
+  /// keep waiting: events, and replies of commands that were applied.
+  func takeRefusals() -> (bytes: ByteBuffer, count: Int) {
+    var refusals = ByteBuffer()
+    var waiting = ByteBuffer()
+    var refusalCount = 0
+    let decoder = FrameDecoder(lengthLimit: .max)
+    let buffered = now
+    let frames = buffered.readableBytesSpan
+    var offset = 0
+    while case .frame(let header, let payloadCount)? = try? decoder.next(frames, at: offset) {
+      let start = offset
+      offset += FrameHeader.byteCount + payloadCount
+      guard Self.mayBeRefused(header, frames.extracting(start + FrameHeader.byteCount..<offset)) else {
+        waiting.writeRaw(frames.extracting(start..<offset))
+        continue
+      }
+      refusalCount += 1
+      refusals.writeError(
+        .unavailable,
+        shard: header.shard,
+        correlation: header.correlation,
+        retryAfterMilliseconds: 1_000,
+        detail: "this node does not know whether it is still the owner of the shard"
+      )
+    }
+    now = waiting
+    nowCount -= refusalCount
+    return (refusals, refusalCount)
+  }
+
+  /// Whether a reply's request may be refused instead: a query, or a command that is certainly not applied.
+  private static func mayBeRefused(_ header: FrameHeader, _ payload: RawSpan) -> Bool {
+    guard header.kind == .error else { return header.kind.isReplyToQuery }
+    var reader = FieldReader(payload)
+    return (try? reader.varint()) != UInt64(ErrorCode.outcomeUnknown.rawValue)
+  }
+
+  /// Deliver frames that are in no buffer.
+  func deliver(_ replies: (bytes: ByteBuffer, count: Int)) { deliverIfOpen(replies) }
+
   /// Take a buffer's bytes before any callback: a failed write re-enters this lane (``StoreLoop/endTurn()``).
   private func take(_ buffer: inout ByteBuffer, _ count: inout Int) -> (bytes: ByteBuffer, count: Int) {
     guard buffer.readableBytes > 0 else { return (ByteBuffer(), 0) }

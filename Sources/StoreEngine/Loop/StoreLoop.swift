@@ -7,6 +7,9 @@ package final class StoreLoop {
   private var time = LoopClock()
   /// Error code that refuses every incoming command unapplied; nil accepts commands. Work in progress continues.
   package var commandRefusal: ErrorCode?
+  /// Whether the loop may answer queries as the owner of its shards. Always valid without a cluster. The driver sets it
+  /// before it passes requests in.
+  package var lease = OwnerLease.valid
   /// Set once a commit has failed.
   package private(set) var isHalted = false
   /// Whether the loop follows another one's log and serves nothing (`StoreLoop+Following.swift`).
@@ -85,6 +88,12 @@ package final class StoreLoop {
   package var isBusy: Bool {
     commits.isUnderWay || commits.hasGathering || slices.hasQueries
       || shards.contains { !$0.waiting.isEmpty }
+  }
+
+  /// Refuse all requests from now on; those that are under way continue. For an owner that gives its shards up.
+  package func drain() {
+    precondition(!isFollowing, "a follower serves nothing")
+    requestPositions = []
   }
 
   // MARK: Connections

@@ -1,4 +1,5 @@
 import StoreEngine
+import TestSupport
 
 /// A client's command: it sets a register. Its counter makes a resent command a duplicate.
 struct Write: Hashable {
@@ -33,7 +34,7 @@ struct Write: Hashable {
 }
 
 /// The state of a group's shards, as far as the simulation needs one: registers and sessions.
-struct SimulatedShard {
+struct RegisterShard {
   /// The write that each register shows.
   private(set) var registers = [Write?](repeating: nil, count: Write.registerCount)
   /// The highest counter applied of each client.
@@ -50,21 +51,28 @@ struct SimulatedShard {
   }
 }
 
-/// A member's storage of one group: a prefix of the group's records. A crash loses what was not synced.
-struct SimulatedStorage {
+/// A member's storage of a ``RegisterGroup``: a prefix of the group's records.
+final class RegisterStorage: SimulatedStorage {
   private(set) var records: [GroupRecord] = []
   private var syncedCount = 0
 
   var cursor: LogCursor { records.last.map(LogCursor.init(after:)) ?? .start }
   var position: RecordPosition { RecordPosition(UInt64(records.count)) }
   var synced: RecordPosition { RecordPosition(UInt64(syncedCount)) }
-  var unsyncedCount: Int { records.count - syncedCount }
 
-  mutating func append(_ record: GroupRecord) { records.append(record) }
-  mutating func sync() { syncedCount = records.count }
-  mutating func crash(losing count: Int) { records.removeLast(count) }
+  func append(_ record: GroupRecord) { records.append(record) }
+  func sync() { syncedCount = records.count }
+  func crash(_ random: inout SplitMix64) {
+    records.removeLast(random.below(records.count - syncedCount + 1))
+  }
 
-  func shard() -> SimulatedShard {
-    records.reduce(into: SimulatedShard()) { $0.apply($1) }
+  func shard() -> RegisterShard { records.reduce(into: RegisterShard()) { $0.apply($1) } }
+
+  func makeGroup(_ id: GroupID, _ process: SimulatedProcess) -> any SimulatedGroup {
+    RegisterGroup(id: id, storage: self, process: process)
+  }
+
+  func check(_ oracle: ClusterOracle, _ node: NodeID, _ group: GroupID) {
+    oracle.check(node, group, stored: records)
   }
 }

@@ -1,0 +1,98 @@
+package import NIOCore
+internal import ReceiptModel
+package import ReceiptWire
+
+/// The encoding of records in the shared log (Proto/frames.md, "Records of a cluster").
+extension GroupRecord {
+  /// First byte of an encoded record.
+  static let formatVersion: UInt8 = 1
+  /// Maximum size of a payload: a record is one value of the shared log.
+  package static let payloadBytesMax = 1 << 20
+
+  package init(_ bytes: RawSpan) throws(WireError) {
+    var reader = FieldReader(bytes)
+    guard try reader.byte() == Self.formatVersion else { throw .badValue(.format) }
+    let position = RecordPosition(try reader.varint())
+    let epoch = OwnerEpoch(try reader.varint())
+    let previous = RecordHash(try reader.hash())
+    let kind: Kind
+    var payload: [UInt8] = []
+    let number = try reader.byte()
+    switch number {
+    case 0:
+      kind = .batches
+      let content = try reader.string()
+      payload = content.withUnsafeBytes { Array($0) }
+    case 1: kind = .claim(by: try reader.nodeID())
+    case 2: kind = .release(to: try reader.nodeID())
+    case 3: kind = .alive
+    default: throw .unknownKind(number)
+    }
+    try reader.end()
+    self.init(position: position, epoch: epoch, previous: previous, kind: kind, payload: payload)
+  }
+
+  package func encoded() -> ByteBuffer {
+    var buffer = ByteBuffer()
+    buffer.reserveCapacity(minimumWritableBytes: payload.count + 40)
+    buffer.writeInteger(Self.formatVersion)
+    buffer.writeVarint(position.rawValue)
+    buffer.writeVarint(epoch.rawValue)
+    buffer.writeInteger(previous.rawValue)
+    switch kind {
+    case .batches:
+      buffer.writeInteger(UInt8(0))
+      buffer.writeField(payload.span.bytes)
+    case .claim(let node):
+      buffer.writeInteger(UInt8(1))
+      buffer.writeVarint(UInt64(node.rawValue))
+    case .release(let node):
+      buffer.writeInteger(UInt8(2))
+      buffer.writeVarint(UInt64(node.rawValue))
+    case .alive:
+      buffer.writeInteger(UInt8(3))
+    }
+    return buffer
+  }
+}
+
+extension FieldReader {
+  @_lifetime(self: copy self)
+  fileprivate mutating func nodeID() throws(WireError) -> NodeID {
+    guard let node = UInt16(exactly: try varint()), node > 0 else { throw .badValue(.node) }
+    return NodeID(node)
+  }
+}
+
+/// The payload of a record of batches: one group commit's part for the shared log.
+extension CommitGroup {
+  /// Encode the batches that the shared log does not have yet.
+  func recordPayload() -> [UInt8] {
+    var buffer = ByteBuffer()
+    buffer.reserveCapacity(minimumWritableBytes: logBytes + 16 * batches.count)
+    let own = batches.dropFirst(followedCount)
+    buffer.writeVarint(own.count)
+    for batch in own {
+      buffer.writeVarint(UInt64(batch.shard.rawValue))
+      buffer.writeVarint(batch.index.rawValue)
+      buffer.writeField(batch.bytes.readableBytesSpan)
+    }
+    return Array(buffer.readableBytesView)
+  }
+
+  /// Decode the batches of a record.
+  package static func batches(ofRecordPayload payload: [UInt8]) throws(WireError) -> [Batch] {
+    var reader = FieldReader(payload.span.bytes)
+    var batches: [Batch] = []
+    for _ in 0..<(try reader.count(elementBytesMin: 3)) {
+      guard let shard = UInt16(exactly: try reader.varint()) else { throw .badVarint }
+      let index = LogIndex(try reader.varint())
+      let content = try reader.string()
+      var bytes = ByteBuffer()
+      bytes.writeRaw(content)
+      batches.append(Batch(shard: ShardID(shard), index: index, bytes: bytes))
+    }
+    try reader.end()
+    return batches
+  }
+}

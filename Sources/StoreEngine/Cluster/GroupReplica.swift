@@ -1,0 +1,300 @@
+internal import DequeModule
+internal import ReceiptModel
+internal import ReceiptWire
+
+/// I/O that a replica of a group requests. Each request is made on the group's event loop, and its result comes back on
+/// it later.
+package protocol GroupReplicaDriver: AnyObject {
+  /// The node's clock.
+  var bootTime: BootTime { get }
+  /// The shared log. Appends go through ``append(_:as:)``.
+  var sharedLog: any GroupLog { get }
+  /// Append this in one of the node's next transactions (``GroupWriter``), then call ``GroupReplica/handle(_:)`` with
+  /// ``Ownership/Event/answered(_:_:)``.
+  func append(_ append: GroupAppend, as attempt: Ownership.Attempt)
+  /// Commit this to local storage, after all earlier ones, then call ``GroupReplica/stored(_:)``.
+  func store(_ group: CommitGroup)
+  /// Make a loop that follows, from local storage, then call ``GroupReplica/restarted(_:stored:)``. Nothing is in
+  /// flight at the storage.
+  func restart()
+  /// Replace local storage by another member's snapshot.
+  func fetchSnapshot(_ reason: Ownership.SnapshotReason)
+  /// The shared log does not fit the state, so that this node cannot keep the group.
+  func replicaFailed(_ error: FollowError)
+  /// ``GroupReplica/deadline`` or ``GroupReplica/isOwner`` may have changed.
+  func replicaChanged()
+}
+
+/// A group on one node: performs what its ``Ownership`` decides, between the group's loop, the shared log and local
+/// storage. Not thread-safe: call everything on the group's event loop.
+///
+/// A commit of an owner goes to the shared log first, then to local storage with its position, and only then to the
+/// loop, which releases what waits for it (C3, C5). A follower's commits go to local storage alone.
+package final class GroupReplica {
+  private enum State {
+    /// Follows, or claims. Becomes owning with the claim.
+    case following
+    /// Becomes draining for a move, and halted when another node has claimed.
+    case owning
+    /// Refuses requests and ends its last commit. Becomes halted with the release.
+    case draining
+    /// The loop is stopped. Becomes following with a new loop.
+    case halted
+  }
+
+  /// A commit of the owner's loop that is on its way to the shared log, one at a time.
+  private enum OwnCommit {
+    case none
+    /// Becomes requested when nothing else is in flight.
+    case waiting(CommitGroup)
+    case requested(CommitGroup)
+  }
+
+  /// A write to local storage.
+  private enum Write {
+    /// Of the loop, which waits for it.
+    case commit
+    /// Of a position alone.
+    case position
+  }
+
+  package let group: GroupID
+  private unowned let driver: any GroupReplicaDriver
+  private var ownership: Ownership
+  package private(set) var loop: StoreLoop
+  private var state = State.following
+  private var ownCommit = OwnCommit.none
+  /// The last record whose batches the loop has.
+  private var applied: LogCursor
+  /// Writes to local storage that are in flight, in order.
+  private var writes: Deque<Write> = []
+  /// Since when the lease has expired.
+  private var expiredSince: BootTime?
+
+  /// - Parameters:
+  ///   - loop: a loop that follows, from local storage.
+  ///   - stored: the last record in local storage.
+  package init(
+    group: GroupID,
+    node: NodeID,
+    members: [NodeID],
+    limits: ClusterLimits,
+    loop: StoreLoop,
+    stored: LogCursor,
+    driver: any GroupReplicaDriver
+  ) {
+    self.group = group
+    self.driver = driver
+    self.loop = loop
+    applied = stored
+    ownership = Ownership(
+      group: group,
+      node: node,
+      members: members,
+      limits: limits,
+      stored: stored,
+      now: driver.bootTime
+    )
+  }
+
+  package var isOwner: Bool {
+    switch state {
+    case .owning: true
+    case .following, .draining, .halted: false
+    }
+  }
+
+  private var servesRequests: Bool {
+    switch state {
+    case .owning, .draining: true
+    case .following, .halted: false
+    }
+  }
+
+  /// Whether the node may answer queries now (C4).
+  package var mayAnswer: Bool { ownership.mayAnswer(at: driver.bootTime) }
+
+  /// Position of the last record whose batches the loop has.
+  package var position: RecordPosition { applied.position }
+
+  /// When ``timerFired()`` is due.
+  package var deadline: BootTime {
+    let refusal = expiredSince?.adding(milliseconds: ClusterLimits.replyWaitMilliseconds) ?? .never
+    return min(ownership.deadline, loop.lease == .lost ? .never : refusal)
+  }
+
+  package func timerFired() { handle(.timerFired) }
+
+  /// Pass an event to the group's ``Ownership`` and perform what it decides.
+  package func handle(_ event: Ownership.Event) {
+    for action in ownership.handle(event, at: driver.bootTime) { perform(action) }
+    requestCommit()
+    updateLease()
+    driver.replicaChanged()
+  }
+
+  /// Tell the loop whether it may answer; call before requests are passed to it.
+  package func updateLease() {
+    let now = driver.bootTime
+    guard servesRequests, !ownership.mayAnswer(at: now) else {
+      expiredSince = nil
+      guard loop.lease != .valid else { return }
+      loop.lease = .valid
+      loop.endTurn()
+      return
+    }
+    let since = expiredSince ?? now
+    expiredSince = since
+    if now < since.adding(milliseconds: ClusterLimits.replyWaitMilliseconds) {
+      loop.lease = .expired
+    } else {
+      loop.lease = .lost
+      loop.endTurn()
+    }
+  }
+
+  // MARK: Commits of the loop
+
+  /// Commit a group of the loop: the loop's driver forwards ``StoreLoopDriver/commit(_:)``.
+  package func commit(_ group: CommitGroup) {
+    var group = group
+    if loop.isFollowing {
+      group.position = applied
+      store(group, .commit)
+    } else if group.batches.count == group.followedCount {
+      store(group, .commit)
+    } else {
+      ownCommit = .waiting(group)
+      requestCommit()
+    }
+  }
+
+  private func requestCommit() {
+    switch state {
+    case .owning: break
+    case .draining:
+      guard loop.isBusy else { return drained() }
+    case .following, .halted: return
+    }
+    guard case .waiting(let group) = ownCommit, ownership.acceptsCommit else { return }
+    ownCommit = .requested(group)
+    let event = Ownership.Event.commitRequested(payload: group.recordPayload())
+    for action in ownership.handle(event, at: driver.bootTime) { perform(action) }
+  }
+
+  private func drained() {
+    for action in ownership.handle(.drained, at: driver.bootTime) { perform(action) }
+  }
+
+  /// Handle the result of the oldest write to local storage.
+  package func stored(_ result: Result<Void, StorageError>) {
+    updateLease()
+    switch (writes.removeFirst(), result) {
+    case (.commit, _): loop.committed(result)
+    case (.position, .failure(let error)): loop.fail(error)
+    case (.position, .success): break
+    }
+    restartIfPossible()
+    requestCommit()
+    driver.replicaChanged()
+  }
+
+  private func store(_ group: CommitGroup, _ write: Write) {
+    writes.append(write)
+    driver.store(group)
+  }
+
+  // MARK: Actions
+
+  private func perform(_ action: Ownership.Action) {
+    switch action {
+    case .read(let position):
+      driver.sharedLog.read(group, from: position, max: ClusterLimits.recordsPerRead) { [weak self] outcome in
+        switch outcome {
+        case .records(let records, let reachesEnd):
+          self?.handle(.recordsRead(records, reachesEnd: reachesEnd))
+        case .trimmed(let first): self?.handle(.readTrimmed(first: first))
+        case .failed: break
+        }
+      }
+    case .follow(let position):
+      driver.sharedLog.follow(group, from: position) { [weak self] event in
+        switch event {
+        case .records(let records): self?.handle(.recordsFollowed(records))
+        case .ended: self?.handle(.followEnded)
+        }
+      }
+    case .apply(let record): follow(record)
+    case .fetchSnapshot(let reason): driver.fetchSnapshot(reason)
+    case .claim(let claim, let attempt):
+      driver.sharedLog.claim(claim) { [weak self] outcome in self?.handle(.answered(attempt, outcome)) }
+    case .append(let append, let attempt): driver.append(append, as: attempt)
+    case .committed(let record): committed(record)
+    case .promote:
+      state = .owning
+      loop.promote()
+    case .drain:
+      state = .draining
+      loop.drain()
+    case .halt: halt()
+    case .trim(let trim): driver.sharedLog.trim(trim)
+    }
+  }
+
+  private func follow(_ record: GroupRecord) {
+    applied = LogCursor(after: record)
+    guard record.kind == .batches else { return storePosition() }
+    do throws(FollowError) {
+      let batches: [CommitGroup.Batch]
+      do throws(WireError) {
+        batches = try CommitGroup.batches(ofRecordPayload: record.payload)
+      } catch {
+        throw .damaged(.corrupt("group \(group.rawValue), record \(record.position.rawValue): \(error)"))
+      }
+      try loop.follow(batches)
+    } catch {
+      driver.replicaFailed(error)
+    }
+  }
+
+  private func committed(_ record: GroupRecord) {
+    applied = LogCursor(after: record)
+    guard record.kind == .batches else { return storePosition() }
+    guard case .requested(var group) = ownCommit else { preconditionFailure("a record of no commit") }
+    ownCommit = .none
+    group.position = applied
+    store(group, .commit)
+  }
+
+  /// Store the position of a record without batches, unless the loop's next commit does. A position is never ahead of
+  /// the batches before it.
+  private func storePosition() {
+    guard !loop.isHalted, !loop.commits.hasFollowed else { return }
+    var group = CommitGroup()
+    group.position = applied
+    store(group, .position)
+  }
+
+  // MARK: Halting
+
+  private func halt() {
+    state = .halted
+    ownCommit = .none
+    loop.stop()
+    restartIfPossible()
+  }
+
+  private func restartIfPossible() {
+    guard case .halted = state, writes.isEmpty else { return }
+    driver.restart()
+  }
+
+  /// Continue with a new loop.
+  package func restarted(_ loop: StoreLoop, stored: LogCursor) {
+    self.loop = loop
+    applied = stored
+    state = .following
+    expiredSince = nil
+    handle(.loopReset(stored))
+  }
+}

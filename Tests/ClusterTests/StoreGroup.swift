@@ -1,0 +1,244 @@
+import NIOCore
+import ReceiptModel
+import ReceiptWire
+import StoreEngine
+import StoreTestSupport
+import TestSupport
+
+/// A group on one node with its store loop: the code that a node runs, over a simulated log and storage.
+final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
+  let id: GroupID
+  private let storage: StoreStorage
+  private let registers: StoreRegisters
+  private unowned let process: SimulatedProcess
+  private var simulation: ClusterSimulation { process.simulation }
+  private let configuration: StoreLoopConfiguration
+  private var replica: GroupReplica!
+  private var loop: StoreLoop { replica.loop }
+  private var wasOwner = false
+  private var isSliceRequested = false
+  /// When the last write to storage ends, in the world's time.
+  private var storedAt: Int64 = 0
+
+  // Connections
+  private var lanes: [UInt16: ReplyLane] = [:]
+  private var correlation: UInt32 = 0
+  private var replies: [UInt32: (FrameHeader, RawSpan) -> Void] = [:]
+
+  init(id: GroupID, storage: StoreStorage, registers: StoreRegisters, process: SimulatedProcess) {
+    self.id = id
+    self.storage = storage
+    self.registers = registers
+    self.process = process
+    configuration = Self.configuration(&process.simulation.random)
+    replica = GroupReplica(
+      group: id,
+      node: process.node.id,
+      members: process.simulation.nodes.map(\.id),
+      limits: process.simulation.settings.limits,
+      loop: newLoop(),
+      stored: storage.cursor,
+      driver: self
+    )
+    tick()
+  }
+
+  /// Small, so that pages are written, read and evicted.
+  private static func configuration(_ random: inout SplitMix64) -> StoreLoopConfiguration {
+    var configuration = StoreLoopConfiguration()
+    configuration.checkpointAgeMilliseconds = random.pick([0, 300, 3_000])
+    configuration.cutBatchesMin = random.pick([1, 50])
+    configuration.residentBytesMax = random.pick([.max, 1, 4_000])
+    configuration.followWaitingBytesMax = random.pick([5_000, 16 << 20])
+    return configuration
+  }
+
+  private func newLoop() -> StoreLoop {
+    do throws(StorageError) {
+      return try StoreLoop(
+        configuration: configuration,
+        shardCount: registers.shardCount,
+        stored: registers.shards(of: id).map { ($0, storage.data.recover($0)) },
+        follows: true,
+        driver: self
+      )
+    } catch {
+      preconditionFailure("\(error)")
+    }
+  }
+
+  private func tick() {
+    process.after(.milliseconds(100)) { [self] in
+      beginTurn()
+      loop.tick()
+      tick()
+    }
+  }
+
+  private func beginTurn() {
+    loop.clock = process.node.wallClock
+    if !simulation.settings.defects.contains(.ignoresLease) { replica.updateLease() }
+  }
+
+  // MARK: SimulatedGroup
+
+  var isOwner: Bool { replica.isOwner }
+  var mayAnswer: Bool { replica.mayAnswer }
+  var deadline: BootTime { replica.deadline }
+
+  func handle(_ event: Ownership.Event) {
+    guard !process.isClosed else { return }
+    loop.clock = process.node.wallClock
+    replica.handle(event)
+  }
+
+  func submit(_ write: Write, isResent: Bool, done: @escaping (Bool) -> Void) {
+    // A resent command comes on a new connection of its session.
+    let lane = isResent ? openLane(write.client) : lanes[write.client] ?? openLane(write.client)
+    let header = FrameHeader(
+      .setMember,
+      flags: isResent ? .resend : FrameHeader.Flags(),
+      shard: registers.shard(id, Int(write.register)),
+      correlation: nextCorrelation()
+    )
+    replies[header.correlation] = { reply, payload in
+      guard reply.kind == .error else { return done(true) }
+      var reader = FieldReader(payload)
+      if (try? reader.varint()) != UInt64(ErrorCode.outcomeUnknown.rawValue) { done(false) }
+    }
+    send(header, registers.payload(write, id), lane)
+  }
+
+  func read(_ register: Int, done: @escaping (Write?) -> Void) {
+    let lane = lanes[0] ?? openLane(0)
+    let header = FrameHeader(
+      .listRoster,
+      shard: registers.shard(id, register),
+      correlation: nextCorrelation()
+    )
+    replies[header.correlation] = { [self] reply, payload in
+      guard reply.kind != .error else { return }
+      do throws(WireError) {
+        done(try registers.write(inReply: payload, register: register))
+      } catch {
+        simulation.oracle.failed(id, "a reply does not parse: \(error)")
+      }
+    }
+    send(header, registers.queryPayload(id, register), lane)
+  }
+
+  private func nextCorrelation() -> UInt32 {
+    correlation += 1
+    return correlation
+  }
+
+  private func openLane(_ client: UInt16) -> ReplyLane {
+    simulation.connections += 1
+    let lane = ReplyLane(
+      session: SessionID(high: client == 0 ? UInt64(process.node.id.rawValue) << 32 : 1, low: UInt64(client)),
+      serial: simulation.connections,
+      shards: StoreRegisters.shardsPerGroup,
+      deliver: { [unowned self] bytes, _ in delivered(bytes) },
+      end: { [unowned self] error in simulation.oracle.failed(id, "a connection ends: \(error)") }
+    )
+    lanes[client] = lane
+    loop.open(lane)
+    return lane
+  }
+
+  private func send(_ header: FrameHeader, _ payload: ByteBuffer, _ lane: ReplyLane) {
+    beginTurn()
+    do throws(WireError) {
+      try loop.receive(header, payload.readableBytesSpan, lane: lane)
+    } catch {
+      simulation.oracle.failed(id, "a request does not parse: \(error)")
+    }
+    loop.endTurn()
+  }
+
+  private func delivered(_ bytes: ByteBuffer) {
+    let frames = bytes.readableBytesSpan
+    let decoder = FrameDecoder()
+    var offset = 0
+    while case .frame(let header, let count)? = try? decoder.next(frames, at: offset) {
+      let start = offset + FrameHeader.byteCount
+      offset = start + count
+      replies.removeValue(forKey: header.correlation)?(header, frames.extracting(start..<offset))
+    }
+  }
+
+  // MARK: GroupReplicaDriver
+
+  var bootTime: BootTime { process.node.clock }
+  var sharedLog: any GroupLog { process.link }
+
+  func append(_ append: GroupAppend, as attempt: Ownership.Attempt) {
+    process.writer.append(append) { [self] outcome in handle(.answered(attempt, outcome)) }
+  }
+
+  func store(_ group: CommitGroup) {
+    storedAt = max(storedAt, simulation.time.nanoseconds + simulation.random.milliseconds(0...2))
+    simulation.time.schedule(at: storedAt) { [self] in
+      guard !process.isClosed else { return }
+      storage.commit(group)
+      process.node.run { [self] in
+        guard !process.isClosed else { return }
+        loop.clock = process.node.wallClock
+        replica.stored(.success(()))
+      }
+    }
+  }
+
+  func restart() {
+    simulation.tally.depositions += 1
+    process.after(simulation.random.milliseconds(1...50)) { [self] in
+      lanes = [:]
+      replica.restarted(newLoop(), stored: storage.cursor)
+    }
+  }
+
+  func fetchSnapshot(_ reason: Ownership.SnapshotReason) {
+    simulation.oracle.stranded(process.node.id, id, reason)
+  }
+
+  func replicaFailed(_ error: FollowError) {
+    simulation.oracle.failed(id, "C6: node \(process.node.id.rawValue) cannot follow: \(error)")
+  }
+
+  func replicaChanged() {
+    if isOwner, !wasOwner { simulation.tally.promotions += 1 }
+    wasOwner = isOwner
+    process.setTimer()
+  }
+
+  // MARK: StoreLoopDriver
+
+  func commit(_ group: CommitGroup) { replica.commit(group) }
+
+  func load(_ request: LoadRequest, as reference: ChannelReference) {
+    let target = loop
+    process.after(simulation.random.milliseconds(0...3)) { [self] in
+      guard target === loop else { return }
+      beginTurn()
+      loop.loaded(request, as: reference, .success(storage.data.read(request.shard, request.channel)))
+    }
+  }
+
+  func sliceLater() {
+    guard !isSliceRequested else { return }
+    isSliceRequested = true
+    process.after(0) { [self] in
+      isSliceRequested = false
+      beginTurn()
+      loop.slice()
+    }
+  }
+
+  func readSteps(_ request: StepRequest) { simulation.oracle.failed(id, "an unexpected read of steps") }
+  func peek(_ request: StorageReadRequest) { simulation.oracle.failed(id, "an unexpected peek") }
+  func purge() { simulation.oracle.failed(id, "an unexpected purge") }
+  func deliver(_ deliveries: [MembershipDelivery]) { simulation.oracle.failed(id, "unexpected deliveries") }
+  func acknowledge(_ acknowledgements: [MembershipAcknowledgement]) {}
+  func report(_ error: StorageError) { simulation.oracle.failed(id, "\(error)") }
+  func loopHalted(_ error: StorageError) { simulation.oracle.failed(id, "the loop halted: \(error)") }
+}

@@ -1,0 +1,52 @@
+import ReceiptModel
+import StoreEngine
+import StoreTestSupport
+import TestSupport
+
+/// A member's storage of a ``StoreGroup``. Commits are unsynced until ``sync()``: a crash loses the last ones.
+final class StoreStorage: SimulatedStorage {
+  private let registers: StoreRegisters
+  private(set) var data: StoredData
+  private(set) var cursor = LogCursor.start
+  /// The synced content, and the commits since.
+  private var syncedData: StoredData
+  private var syncedCursor = LogCursor.start
+  private var unsynced: [CommitGroup] = []
+
+  init(_ registers: StoreRegisters) {
+    self.registers = registers
+    data = registers.initialData
+    syncedData = data
+  }
+
+  var position: RecordPosition { cursor.position }
+  var synced: RecordPosition { syncedCursor.position }
+
+  func commit(_ group: CommitGroup) {
+    data.commit(group)
+    if let position = group.position { cursor = position }
+    unsynced.append(group)
+  }
+
+  func sync() {
+    syncedData = data
+    syncedCursor = cursor
+    unsynced = []
+  }
+
+  func crash(_ random: inout SplitMix64) {
+    let kept = unsynced.prefix(random.below(unsynced.count + 1))
+    data = syncedData
+    cursor = syncedCursor
+    unsynced = []
+    for group in kept { commit(group) }
+  }
+
+  func makeGroup(_ id: GroupID, _ process: SimulatedProcess) -> any SimulatedGroup {
+    StoreGroup(id: id, storage: self, registers: registers, process: process)
+  }
+
+  func check(_ oracle: ClusterOracle, _ node: NodeID, _ group: GroupID) {
+    oracle.check(node, group, registers: registers.stored(data, group))
+  }
+}
