@@ -17,7 +17,7 @@ final class StoreGroup: SimulatedGroup, StoreLoopDriver, GroupReplicaDriver {
   private var loop: StoreLoop { replica.loop }
   private var wasOwner = false
   private var isSliceRequested = false
-  /// When the last write to storage ends, in the world's time.
+  /// When the last write to storage ends, in the simulation's time.
   private var storedAt: Int64 = 0
 
   // Connections
